@@ -1,0 +1,30 @@
+# make setup check test demo bench: see CONTRIBUTING.md.
+PY      := .venv/bin/python
+STAMP   := .venv/.ready
+SOURCES := $(shell find client controller agent proto build_hooks -type f -not -path '*/v1/*_pb2*' -not -name '*.pyc' 2>/dev/null)
+
+.PHONY: setup check lint types contracts proto-lint test demo bench stubs clean
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
+	test -x $(PY) || python3 -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[fast]' --group dev
+	touch $@
+
+check: lint types contracts
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+types: setup
+	.venv/bin/mypy
+contracts: setup
+	.venv/bin/lint-imports
+proto-lint:
+	npx --yes @bufbuild/buf@1 lint proto
+
+test: setup
+	$(PY) -m pytest
+
+clean:
+	rm -rf .venv dist build client/holdfast/v1

@@ -1,0 +1,1 @@
+"""The agent: launches, watches and stops the workers of one host."""

@@ -1,0 +1,1 @@
+"""I/O around the core. A shell decides nothing."""

@@ -1,0 +1,89 @@
+"""Configuration files: one frozen dataclass each, read once; unknown keys and wrong types are errors.
+
+A loader of our own, because the agent must stay small: no pydantic there. Values come from the TOML file,
+then from ``HOLDFAST_<KEY>`` in the environment where a key says so. Durations may be written "90s", "15m".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.errors import ConfigError
+
+T = TypeVar("T")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_UNIT_S = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration_s(value: object) -> float:
+    """Seconds of ``90``, ``"90s"``, ``"1.5h"``, ``"250ms"``. Raises ``ValueError`` with what is accepted."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f'{value!r} is no duration; write seconds, or "90s", "15m", "2h"')
+    return float(found[1]) * _UNIT_S[found[2]]
+
+
+def load(cls: type[T], path: Path) -> T:
+    """Read ``path`` (TOML) into the dataclass ``cls``. Relative paths count from the file's folder.
+
+    Raises ``ConfigError`` that names the file, the key and what is expected.
+    """
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    return from_table(cls, table, path)
+
+
+def from_table(cls: type[T], table: dict[str, Any], path: Path) -> T:
+    """As ``load``, from a table that was read already."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    if unknown := sorted(set(table) - set(fields)):
+        known = ", ".join(sorted(fields))
+        raise ConfigError(f"{path}: unknown key {unknown[0]!r}.", fix=f"Known keys: {known}.")
+    hints = typing.get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in table:
+            values[name] = _convert(table[name], hints[name], f"{path}: {name}", path.parent)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{path}: the key {name!r} is missing.")
+    return cls(**values)
+
+
+def _convert(value: Any, hint: Any, where: str, base: Path) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
+        return _convert(value, hint, where, base)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where} must be a list.")
+        inner = typing.get_args(hint)[0]
+        return tuple(_convert(v, inner, f"{where}[{i}]", base) for i, v in enumerate(value))
+    if hint is Path:
+        if not isinstance(value, str):
+            raise ConfigError(f"{where} must be a path in quotes.")
+        return base / Path(value).expanduser()
+    if hint is float:
+        try:
+            return duration_s(value)
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}.") from error
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ConfigError(f"{where} must be {_NAMES.get(hint, hint.__name__)}, not {value!r}.")
+    return value
+
+
+_NAMES = {int: "a whole number", str: "text in quotes", bool: "true or false"}

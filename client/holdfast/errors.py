@@ -1,0 +1,142 @@
+"""Every error that Holdfast raises on purpose: one tree, each with a stable reason and what to do next.
+
+``reason`` is for programs (it travels in ``google.rpc.ErrorInfo``), the message for people. Errors about a
+field carry its path as the user wrote it, such as ``jobSpec.workerPoolSpecs[0].replicaCount``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class HoldfastError(Exception):
+    """Base of all. ``str()`` is a sentence for people."""
+
+    reason = "INTERNAL"
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.fix}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing wrong with one field."""
+
+    path: str
+    problem: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.path}: {self.problem}" if self.path else self.problem
+        return f"{text} ({self.fix})" if self.fix else text
+
+
+class InvalidInput(HoldfastError):
+    """The request itself is wrong; sending it again unchanged is of no use. Lists every violation."""
+
+    reason = "INVALID_INPUT"
+
+    def __init__(self, violations: Iterable[Violation], *, what: str = "The request") -> None:
+        self.violations = tuple(violations)
+        lines = "".join(f"\n  {v}" for v in self.violations)
+        count = "1 problem" if len(self.violations) == 1 else f"{len(self.violations)} problems"
+        super().__init__(f"{what} has {count}:{lines}")
+
+
+class InvalidSpec(InvalidInput):
+    """A job spec breaks a rule."""
+
+    reason = "INVALID_SPEC"
+
+    def __init__(self, violations: Iterable[Violation], *, what: str = "The job spec") -> None:
+        super().__init__(violations, what=what)
+
+
+class TaskKindUnavailable(InvalidInput):
+    """The spec is well formed, but this cluster can't run that kind of task."""
+
+    reason = "TASK_KIND_UNAVAILABLE"
+
+
+class NeverFits(InvalidInput):
+    """The job asks for more than all hosts together will ever have."""
+
+    reason = "NEVER_FITS"
+
+
+class NotFound(HoldfastError):
+    """No such job or host, or none that the caller may see."""
+
+    reason = "NOT_FOUND"
+
+
+class WrongState(HoldfastError):
+    """The thing exists, but what was asked can't be done in its present state."""
+
+    reason = "WRONG_STATE"
+
+
+class CursorExpired(HoldfastError):
+    """The cursor is older than the history that is kept. Watch again from 0."""
+
+    reason = "CURSOR_EXPIRED"
+
+
+class Unauthenticated(HoldfastError):
+    """The caller's certificate names no identity of this cluster."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class Denied(HoldfastError):
+    """The caller is known, but may not do this."""
+
+    reason = "DENIED"
+
+
+class Unavailable(HoldfastError):
+    """The other side can't be reached or can't answer at present; trying again may help."""
+
+    reason = "UNAVAILABLE"
+
+
+class DeadlineExceeded(HoldfastError):
+    """No answer came within the time allowed."""
+
+    reason = "DEADLINE_EXCEEDED"
+
+
+class ConfigError(HoldfastError):
+    """A configuration file, flag or variable is wrong. Names the file and the key."""
+
+    reason = "CONFIG"
+
+
+class StoreError(HoldfastError):
+    """The controller's database is unusable. Names the file and what to do."""
+
+    reason = "STORE"
+
+
+ERRORS_BY_REASON: dict[str, type[HoldfastError]] = {
+    cls.reason: cls
+    for cls in (
+        InvalidInput,
+        InvalidSpec,
+        TaskKindUnavailable,
+        NeverFits,
+        NotFound,
+        WrongState,
+        CursorExpired,
+        Unauthenticated,
+        Denied,
+        Unavailable,
+        DeadlineExceeded,
+    )
+}

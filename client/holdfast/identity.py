@@ -1,0 +1,47 @@
+"""Who somebody is: a URI in their certificate, ``holdfast://CLUSTER/{controller|host|user}/NAME``."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from holdfast.errors import Unauthenticated
+
+_URI = re.compile(r"holdfast://([A-Za-z0-9._-]{1,63})/(controller|host|user)/([A-Za-z0-9._@-]{1,63})")
+
+
+class Kind(enum.Enum):
+    """What sort of party an identity is."""
+
+    CONTROLLER = "controller"
+    HOST = "host"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A party of one cluster."""
+
+    cluster: str
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        return f"holdfast://{self.cluster}/{self.kind.value}/{self.name}"
+
+
+def parse(uri: str) -> Identity:
+    """The identity that a URI names. Raises ``Unauthenticated`` for anything else."""
+    found = _URI.fullmatch(uri)
+    if found is None:
+        raise Unauthenticated(f"{uri!r} is no identity of a cluster (holdfast://CLUSTER/KIND/NAME).")
+    return Identity(found[1], Kind(found[2]), found[3])
+
+
+def of_uris(uris: list[str]) -> Identity:
+    """The one identity among a certificate's URIs. Raises ``Unauthenticated`` for none or several."""
+    ours = [uri for uri in uris if uri.startswith("holdfast://")]
+    if len(ours) != 1:
+        raise Unauthenticated(f"The certificate carries {len(ours)} Holdfast identities; it must carry one.")
+    return parse(ours[0])

@@ -1,0 +1,101 @@
+"""The one place where errors become gRPC statuses and statuses become errors again."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from holdfast import errors
+from holdfast.errors import HoldfastError, InvalidInput, Violation
+
+DOMAIN = "holdfast"
+
+CODES: dict[type[HoldfastError], int] = {
+    errors.InvalidInput: code_pb2.INVALID_ARGUMENT,
+    errors.InvalidSpec: code_pb2.INVALID_ARGUMENT,
+    errors.TaskKindUnavailable: code_pb2.UNIMPLEMENTED,
+    errors.NeverFits: code_pb2.FAILED_PRECONDITION,
+    errors.NotFound: code_pb2.NOT_FOUND,
+    errors.WrongState: code_pb2.FAILED_PRECONDITION,
+    errors.CursorExpired: code_pb2.OUT_OF_RANGE,
+    errors.Unauthenticated: code_pb2.UNAUTHENTICATED,
+    errors.Denied: code_pb2.PERMISSION_DENIED,
+    errors.Unavailable: code_pb2.UNAVAILABLE,
+    errors.DeadlineExceeded: code_pb2.DEADLINE_EXCEEDED,
+}
+
+
+def to_status(error: HoldfastError) -> grpc.Status:
+    """The rich status of an error: code, sentence, ``ErrorInfo.reason`` and each field's violation."""
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
+    if error.fix:
+        info.metadata["fix"] = error.fix
+    details = [_packed(info)]
+    if isinstance(error, InvalidInput):
+        bad = error_details_pb2.BadRequest()
+        for violation in error.violations:
+            text = f"{violation.problem} ({violation.fix})" if violation.fix else violation.problem
+            bad.field_violations.add(field=violation.path, description=text)
+        details.append(_packed(bad))
+    code = CODES.get(type(error), code_pb2.INTERNAL)
+    status: grpc.Status = rpc_status.to_status(status_pb2.Status(code=code, message=error.message, details=details))
+    return status
+
+
+def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError:
+    """The error that the other side raised, or what gRPC itself says of the link to ``endpoint``."""
+    code: grpc.StatusCode = error.code()
+    message: str = error.details() or code.name
+    rich = rpc_status.from_call(error)
+    if rich is not None:
+        found = _from_rich(rich)
+        if found is not None:
+            return found
+    where = f" at {endpoint}" if endpoint else ""
+    match code:
+        case grpc.StatusCode.UNAVAILABLE:
+            return _unreachable(message, where)
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return errors.DeadlineExceeded(f"The controller{where} did not answer in time.")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return errors.WrongState(
+                f"The controller{where} does not know this call.",
+                fix="Upgrade the controller, or use an older client.",
+            )
+        case _:
+            return HoldfastError(f"The controller{where} failed: {message} ({code.name}).")
+
+
+def _packed(message: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed
+
+
+def _from_rich(rich: status_pb2.Status) -> HoldfastError | None:
+    info = error_details_pb2.ErrorInfo()
+    bad = error_details_pb2.BadRequest()
+    for detail in rich.details:
+        if not detail.Unpack(info):
+            detail.Unpack(bad)
+    cls = errors.ERRORS_BY_REASON.get(info.reason) if info.domain == DOMAIN else None
+    if cls is None:
+        return None
+    if issubclass(cls, InvalidInput):
+        what = rich.message.split(" has ", 1)[0] if " has " in rich.message else "The request"
+        return cls((Violation(v.field, v.description) for v in bad.field_violations), what=what)
+    return cls(rich.message, fix=info.metadata.get("fix", ""))
+
+
+def _unreachable(message: str, where: str) -> HoldfastError:
+    lowered = message.lower()
+    if "certificate" in lowered or "handshake" in lowered or "ssl" in lowered or "tls" in lowered:
+        return errors.Unauthenticated(
+            f"The TLS handshake with the controller{where} failed.",
+            fix="Check that the certificate is of this cluster and has not expired (client.toml: ca, cert, key).",
+        )
+    return errors.Unavailable(
+        f"No controller answers{where}.", fix="Check the address, and that holdfast-controller runs there."
+    )

@@ -1,0 +1,56 @@
+"""Mutual TLS for every link: where the three files are, and the credentials made from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from holdfast import identity
+from holdfast.errors import ConfigError, Unauthenticated
+from holdfast.identity import Identity
+
+SERVER_NAME = "holdfast-controller"
+"""DNS name in every controller's certificate, so that a controller may move to another address."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: the cluster's CA, and one's own certificate and key."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """(ca, cert, key). Raises ``ConfigError`` with the file's name."""
+        parts = []
+        for path in (self.ca, self.cert, self.key):
+            try:
+                parts.append(path.read_bytes())
+            except OSError as error:
+                raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+        return parts[0], parts[1], parts[2]
+
+
+def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
+    """For a client or an agent: proves who we are, trusts only the cluster's CA."""
+    ca, cert, key = files.read()
+    return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
+
+
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """For the controller: a caller without a certificate of the cluster's CA never reaches a handler."""
+    ca, cert, key = files.read()
+    return grpc.ssl_server_credentials([(key, cert)], root_certificates=ca, require_client_auth=True)
+
+
+def caller(context: grpc.aio.ServicerContext) -> Identity:  # type: ignore[type-arg]
+    """Who calls, taken from the verified peer certificate. Raises ``Unauthenticated``."""
+    auth = context.auth_context()
+    names = auth.get("peer_spiffe_id") or auth.get("x509_subject_alternative_name") or ()
+    uris = [name.decode() for name in names if name.startswith(b"holdfast://")]
+    if not uris:
+        raise Unauthenticated("The certificate carries no Holdfast identity.")
+    return identity.of_uris(uris)

@@ -1,0 +1,1 @@
+"""The controller: schedules gangs of workers over hosts and decides what happens when one fails."""
