@@ -16,7 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="holdfast-agent", description="Launches, watches and stops the workers of one host."
     )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)")
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)"
+    )
     parser.add_argument("--version", action="version", version=f"holdfast-agent {__version__}")
     options = parser.parse_args(argv)
     from holdfast_agent.shell import config, daemon  # gRPC is slow to import, --help is not

@@ -23,7 +23,11 @@ def run(settings: Config) -> int:
         log.start(settings.log_level)
     except ValueError as error:
         raise ConfigError(f"log_level: {settings.log_level!r} is unknown.") from error
-    for directory, mode in ((settings.state_dir, 0o711), (settings.state_dir / "workers", 0o700), (settings.log_dir, 0o755)):
+    for directory, mode in (
+        (settings.state_dir, 0o711),
+        (settings.state_dir / "workers", 0o700),
+        (settings.log_dir, 0o755),
+    ):
         try:
             directory.mkdir(mode=mode, parents=True, exist_ok=True)
         except OSError as error:

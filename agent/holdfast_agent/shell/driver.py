@@ -30,13 +30,22 @@ class Driver:
     async def run(self) -> None:
         settings = self._settings
         self._facts = HostFacts(
-            settings.name, str(settings.log_dir), str(settings.state_dir / "scratch"), config.worker_user(settings),
-            os.cpu_count() or 1, {f"GPU-sim-{i}": str(i) for i in range(settings.simulated_gpus)},
+            settings.name,
+            str(settings.log_dir),
+            str(settings.state_dir / "scratch"),
+            config.worker_user(settings),
+            os.cpu_count() or 1,
+            {f"GPU-sim-{i}": str(i) for i in range(settings.simulated_gpus)},
         )
         self._ports = Ports(settings.ports, settings.name)
         self._spawner = Spawner(settings.state_dir / "shims.log")
         self._spawner.warm()
-        self._shims = Shims(settings.state_dir / "workers", self._spawner, self._from_shim, lambda key: log.warning("shim.lost", place=str(key)))
+        self._shims = Shims(
+            settings.state_dir / "workers",
+            self._spawner,
+            self._from_shim,
+            lambda key: log.warning("shim.lost", place=str(key)),
+        )
         self._link = Link(settings.controller, self._tls, self)
         await self._link.run()
 
@@ -45,10 +54,16 @@ class Driver:
         self._spawner.close()
 
     def on_dialled(self) -> agent_pb2.Hello:
-        inventory = host_pb2.Inventory(cpu_count=self._facts.cpu_count, memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), max_workers=self._settings.max_workers)
+        inventory = host_pb2.Inventory(
+            cpu_count=self._facts.cpu_count,
+            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            max_workers=self._settings.max_workers,
+        )
         for uuid, index in self._facts.gpu_names.items():
             inventory.gpus.add(uuid=uuid, index=int(index), model="SIMULATED", memory_bytes=80 << 30)
-        return agent_pb2.Hello(agent_version=__version__, boot_id=proc.boot_id(), inventory=inventory, address=self._settings.address)
+        return agent_pb2.Hello(
+            agent_version=__version__, boot_id=proc.boot_id(), inventory=inventory, address=self._settings.address
+        )
 
     def on_welcome(self, welcome: agent_pb2.Welcome) -> bool:
         return True
@@ -69,18 +84,52 @@ class Driver:
             assert assignment.launch
             self._shims.ensure(key)
             ports = self._ports.hold(key, 2)
-            self._report(key, agent_pb2.PLACE_STATE_PREPARED, port=ports[0], master_port=0 if assignment.launch.first_rank else ports[1])
+            self._report(
+                key,
+                agent_pb2.PLACE_STATE_PREPARED,
+                port=ports[0],
+                master_port=0 if assignment.launch.first_rank else ports[1],
+            )
         elif assignment.phase is Phase.RUN:
             self._ports.release(key)
             ranks = []
             for rank in plan_ranks(assignment, self._facts):
                 os.makedirs(os.path.dirname(rank.stdout), exist_ok=True)
                 os.makedirs(rank.cwd, exist_ok=True)
-                ranks.append({"rank": rank.rank, "argv": rank.argv, "env": rank.env, "cwd": rank.cwd, "stdout": rank.stdout, "stderr": rank.stderr})
+                ranks.append(
+                    {
+                        "rank": rank.rank,
+                        "argv": rank.argv,
+                        "env": rank.env,
+                        "cwd": rank.cwd,
+                        "stdout": rank.stdout,
+                        "stderr": rank.stderr,
+                    }
+                )
             self._ranks[key] = {}
-            self._shims.send(key, {"op": "launch", "generation": assignment.generation, "ranks": ranks, "uid": None, "gid": None, "groups": None, "umask": 18, "core_bytes": 0})
+            self._shims.send(
+                key,
+                {
+                    "op": "launch",
+                    "generation": assignment.generation,
+                    "ranks": ranks,
+                    "uid": None,
+                    "gid": None,
+                    "groups": None,
+                    "umask": 18,
+                    "core_bytes": 0,
+                },
+            )
         else:
-            self._shims.send(key, {"op": "stop", "generation": assignment.generation, "grace_s": assignment.grace_s, "reason": assignment.stop_reason.value})
+            self._shims.send(
+                key,
+                {
+                    "op": "stop",
+                    "generation": assignment.generation,
+                    "grace_s": assignment.grace_s,
+                    "reason": assignment.stop_reason.value,
+                },
+            )
 
     def _from_shim(self, key: PlaceKey, message: dict[str, Any]) -> None:
         match message["ev"]:
@@ -91,8 +140,24 @@ class Driver:
                     self._report(key, agent_pb2.PLACE_STATE_RUNNING)
             case "exited":
                 self._sequence += 1
-                end = RankEnd(message["rank"], message["status"], ExitReason(message["reason"]), message["message"], message["end_time"], tuple(message["stderr_tail"]))
-                self._link.send(wire.exit_report(self._sequence, key, self._assigned[key].attempt, message["generation"], end, port_taken=False))
+                end = RankEnd(
+                    message["rank"],
+                    message["status"],
+                    ExitReason(message["reason"]),
+                    message["message"],
+                    message["end_time"],
+                    tuple(message["stderr_tail"]),
+                )
+                self._link.send(
+                    wire.exit_report(
+                        self._sequence,
+                        key,
+                        self._assigned[key].attempt,
+                        message["generation"],
+                        end,
+                        port_taken=False,
+                    )
+                )
             case "empty":
                 self._report(key, agent_pb2.PLACE_STATE_EMPTY)
                 self._ports.free(key)
@@ -101,7 +166,15 @@ class Driver:
 
     def _report(self, key: PlaceKey, state: agent_pb2.PlaceState.ValueType, **fields: Any) -> None:
         assigned = self._assigned[key]
-        report = agent_pb2.WorkerReport(job_id=key.job, worker=key.worker, attempt=assigned.attempt, generation=assigned.generation, state=state, shim_pid=self._shims.pid(key), **fields)
+        report = agent_pb2.WorkerReport(
+            job_id=key.job,
+            worker=key.worker,
+            attempt=assigned.attempt,
+            generation=assigned.generation,
+            state=state,
+            shim_pid=self._shims.pid(key),
+            **fields,
+        )
         first = assigned.launch.first_rank if assigned.launch else 0
         for rank, pid in self._ranks.get(key, {}).items():
             report.ranks.add(rank=rank, local_rank=rank - first, pid=pid)

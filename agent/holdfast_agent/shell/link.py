@@ -119,7 +119,9 @@ class Link:
         """One session. Returns whether it got as far as a welcome."""
         credentials = channel_credentials(self._tls)
         welcomed = False
-        async with grpc.aio.secure_channel(self._target, credentials, options=channel_options("session")) as channel:
+        async with grpc.aio.secure_channel(
+            self._target, credentials, options=channel_options("session")
+        ) as channel:
             call = agent_pb2_grpc.AgentServiceStub(channel).Session()
             try:
                 hello = self._listener.on_dialled()
