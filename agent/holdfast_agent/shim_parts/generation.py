@@ -209,7 +209,8 @@ class Generation:
             if process.state not in "ZX":
                 process.send(signal.SIGKILL)
         pids = {process.pid for process in found}
-        stop.interval_s = KILL_FASTEST_S if pids - stop.seen else min(2 * stop.interval_s, KILL_SLOWEST_S)
+        fresh = not found or pids - stop.seen  # none found means that something is too quick to be seen
+        stop.interval_s = KILL_FASTEST_S if fresh else min(2 * stop.interval_s, KILL_SLOWEST_S)
         stop.seen = pids
         ended = now_s()
         stop.next_kill = ended + max(stop.interval_s, ended - began)

@@ -47,14 +47,15 @@ def signal_name(number: int) -> str:
 class Process:
     """One process as it was when read. Raises OSError when there is none of that pid."""
 
-    __slots__ = ("group", "parent", "pid", "start_ticks", "state")
+    __slots__ = ("group", "parent", "pid", "session", "start_ticks", "state")
 
     def __init__(self, pid: int) -> None:
         stat = read_small(f"/proc/{pid}/stat")
         fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may hold anything
         self.pid = pid
         self.state = fields[0].decode()
-        self.parent, self.group, self.start_ticks = int(fields[1]), int(fields[2]), int(fields[19])
+        self.parent, self.group, self.session = int(fields[1]), int(fields[2]), int(fields[3])
+        self.start_ticks = int(fields[19])
 
     def send(self, number: int) -> None:
         """Signals this very process; a later user of its pid gets nothing."""
@@ -79,20 +80,27 @@ class Process:
         return f"{self.pid} ({self.state}{' in ' + wchan if wchan not in ('', '0') else ''})"
 
 
-def descendants() -> list[Process]:
-    """All below this process at the time of reading; what forks meanwhile may be missing, so ask again."""
-    by_parent: dict[int, list[Process]] = {}
+def table() -> list[Process]:
+    """All processes at the time of reading, zombies included; empty when there is no descriptor left to read with."""
+    found = []
     try:
         names = os.listdir("/proc")
-    except OSError:  # no descriptor left
+    except OSError:
         return []
     for name in names:
         if name.isdigit():
             try:
-                process = Process(int(name))
+                found.append(Process(int(name)))
             except OSError:
                 continue
-            by_parent.setdefault(process.parent, []).append(process)
+    return found
+
+
+def descendants() -> list[Process]:
+    """All below this process at the time of reading; what forks meanwhile may be missing, so ask again."""
+    by_parent: dict[int, list[Process]] = {}
+    for process in table():
+        by_parent.setdefault(process.parent, []).append(process)
     found = by_parent.pop(os.getpid(), [])
     for process in found:  # grows while it is walked
         found += by_parent.pop(process.pid, [])

@@ -125,7 +125,8 @@ class Shim:
 
     def await_output(self, rank: int = 0, generation: int = 1) -> str:
         """What a rank has written, once it ends a line."""
-        wait_until(lambda: self.output(rank, generation).endswith("\n"))
+        file = Path(f"{self.out}/g{generation}.r{rank}.out")
+        wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
         return self.output(rank, generation)
 
     def stop(self, generation: int = 1, grace_s: float = 10.0, reason: str = "STOPPED") -> None:

@@ -14,7 +14,6 @@ import pytest
 from holdfast_agent.shell.shim_files import ShimId, is_alive, read_shim_id
 
 Shim = Any
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def test_second_launch_is_refused_on_the_same_connection(shim: Shim) -> None:
@@ -158,7 +157,7 @@ def test_rank_of_a_program_that_ignores_nothing_ignores_nothing(shim: Shim) -> N
     assert int(shim.output().split()[1], 16) == 0
 
 
-@root_only
+@pytest.mark.require("root")
 def test_rank_runs_as_the_user_that_was_ordered(shim: Shim, tmp_path: Path) -> None:
     for parent in (tmp_path, *tmp_path.parents):
         if parent != Path("/") and str(parent).startswith("/tmp/pytest"):
@@ -169,7 +168,7 @@ def test_rank_runs_as_the_user_that_was_ordered(shim: Shim, tmp_path: Path) -> N
     assert shim.output().split() == ["12345", "12346", "12346", "12347"]
 
 
-@root_only
+@pytest.mark.require("root")
 def test_user_who_may_not_enter_the_directory_is_told(shim: Shim, tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o700)
     order = shim.sh("exit 0") | {"cwd": str(tmp_path / "closed")}
