@@ -8,6 +8,7 @@ trouble), so it runs in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -15,7 +16,7 @@ import time
 from dataclasses import dataclass
 
 from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.shim_parts import processes
+from holdfast_agent.shim_parts.processes import Process
 
 ROUNDS = 50
 ROUND_S = 0.2
@@ -43,7 +44,7 @@ class Mark:
             )
         )
 
-    def fits(self, process: proc.Stat) -> bool:
+    def fits(self, process: Process) -> bool:
         """Whether a process is the place's."""
         if process.pid == os.getpid():
             return False
@@ -59,13 +60,20 @@ class Mark:
             return False
         return any(_generation(variable) <= self.generation for variable in variables)
 
-    def _in_session(self, process: proc.Stat) -> bool:
-        if not self.shim_pid or process.session != self.shim_pid or process.start_ticks < self.shim_start_ticks:
+    def _in_session(self, process: Process) -> bool:
+        if not self.shim_pid or process.start_ticks < self.shim_start_ticks:
+            return False
+        try:
+            if os.getsid(process.pid) != self.shim_pid:
+                return False
+        except OSError:
             return False
         # While a member lives its session's number is not given to others; a leader of another start time means
         # that all members had gone and the number is somebody else's now.
-        leader = proc.stat(self.shim_pid)
-        return leader is None or leader.start_ticks == self.shim_start_ticks
+        try:
+            return Process(self.shim_pid).start_ticks == self.shim_start_ticks
+        except OSError:
+            return True
 
 
 def _generation(variable: bytes) -> float:
@@ -80,7 +88,7 @@ def clear(mark: Mark) -> tuple[int, str]:
     """
     killed: set[tuple[int, int]] = set()
     clean = 0
-    left: list[proc.Stat] = []
+    left: list[Process] = []
     for _ in range(ROUNDS):
         left = _find(mark)
         if not left:
@@ -97,26 +105,30 @@ def clear(mark: Mark) -> tuple[int, str]:
     return len(killed), f"outlive KILL: {names}"
 
 
-def _find(mark: Mark) -> list[proc.Stat]:
+def _find(mark: Mark) -> list[Process]:
     found = []
-    for pid in proc.all_pids():
-        process = proc.stat(pid)
-        if process is not None and process.state not in "ZX" and mark.fits(process):
-            found.append(process)
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            process = Process(int(name))
+            if process.state not in "ZX" and mark.fits(process):
+                found.append(process)
     return found
 
 
-def _kill(process: proc.Stat) -> None:
+def _kill(process: Process) -> None:
+    """End it and wait a little until it has ended."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except OSError:
         return
     try:
-        if proc.start_ticks(process.pid) == process.start_ticks:
+        if Process(process.pid).start_ticks == process.start_ticks:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            ready = select.poll()
-            ready.register(pidfd, select.POLLIN)
-            ready.poll(ROUND_S * 1000)
+            ended = select.poll()
+            ended.register(pidfd, select.POLLIN)
+            ended.poll(ROUND_S * 1000)
     except OSError:
         return
     finally:
