@@ -29,7 +29,9 @@ def expand(text: str, env: Mapping[str, str], *, max_bytes: int = MAX_BYTES) -> 
     """
     parts: list[str] = []
     size = end = 0
-    for found in _REFERENCE.finditer(text):
+    # A "$(" after the last bracket is none; searching on from each would take quadratic time.
+    last = text.rfind(")") + 1
+    for found in _REFERENCE.finditer(text, 0, last):
         name = found[1]
         new = "$" if name is None else env.get(name, found[0])
         for part in (text[end : found.start()], new):
@@ -38,7 +40,7 @@ def expand(text: str, env: Mapping[str, str], *, max_bytes: int = MAX_BYTES) -> 
         end = found.end()
         if size > max_bytes:
             break
-    parts.append(text[end:])
+    parts.append(text[end:last] + text[last:].replace("$$", "$"))
     if size + byte_length(parts[-1]) > max_bytes:
         raise TooLong(f"grows beyond {max_bytes:,} bytes once its variables are expanded")
     return "".join(parts)

@@ -33,6 +33,7 @@ ENV = {"A": "1", "B": "$(A)", "EMPTY": "", "A_B": "two"}
         ("$$$$(A)", "$$(A)"),
         ("5$$ and $(A)", "5$ and 1"),
         ("$(A)$(", "1$("),
+        ("$(A)$$$($$", "1$$($"),
         ("$(B)", "$(A)"),  # what was put in is not expanded again
     ],
 )
@@ -43,6 +44,11 @@ def test_references_and_escapes_expand_as_in_kubernetes(text: str, expanded: str
 @given(st.text(alphabet="$()AB x"))
 def test_a_doubled_dollar_sign_protects_any_text(text: str) -> None:
     assert expand(text.replace("$", "$$"), ENV) == text
+
+
+def test_unclosed_references_are_passed_over_in_linear_time() -> None:
+    text = "$(A)" + "$(" * 60_000
+    assert expand(text, ENV) == "1" + text[4:]  # seconds if each were searched to the end
 
 
 def test_each_variable_sees_the_base_and_those_before_it() -> None:

@@ -127,10 +127,6 @@ class MachineSpec(Model):
 class WorkerPoolSpec(Model):
     """Workers that share one spec, and exactly one kind of task."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": [to_camel(task)]} for task in rules.TASKS]},
-    )
-
     machine_spec: MachineSpec = Field(default_factory=MachineSpec)
     """What each worker needs of its host."""
     replica_count: Annotated[int, Whole(1, rules.MAX_RANKS, bits=64)] = Field(examples=[1])

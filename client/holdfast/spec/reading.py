@@ -20,10 +20,12 @@ from holdfast.errors import InvalidSpec, Violation
 from holdfast.spec import rules, spelling
 from holdfast.spec.models import JobFile, JobSpec, Model, model_in
 from holdfast.spec.rules import Place
-from holdfast.spec.scalars import Many, Refused, Scalar, plain, shown
+from holdfast.spec.scalars import Many, Refused, plain, scalar_in, shown
 
 MAX_VIOLATIONS = 50
 """More are counted, not listed."""
+
+_OUTPUT_ONLY = JobFile.OUTPUT_ONLY.union(map(to_camel, JobFile.OUTPUT_ONLY))
 
 
 class Table(dict[str, Any]):
@@ -109,9 +111,11 @@ class _Walk:
             if not isinstance(key, str):
                 self.refuse(place, f"has {shown(key)} for a field's name; names are text")
             elif (name := known.get(key)) is None:
-                if not (model is JobFile and _is_output_only(key)):
+                if model is not JobFile or key not in _OUTPUT_ONLY:
                     self.spelled[(*place, key)] = key
-                    self.refuse((*place, key), "is no known field", spelling.guess(key, model))
+                    # Guessing is slow; nobody reads a guess beyond what is listed.
+                    fix = spelling.guess(key, model) if len(self.violations) < MAX_VIOLATIONS else ""
+                    self.refuse((*place, key), "is no known field", fix)
             elif name in found:
                 other = self.spelled[(*place, name)]
                 self.refuse((*place, name), f"is given twice, as {other} and as {key}", "keep one of them")
@@ -139,9 +143,8 @@ class _Walk:
         return self._scalar(field.metadata, value, place)
 
     def _scalar(self, metadata: Iterable[object], value: object, place: Place) -> Any:
-        scalar = next(item for item in metadata if isinstance(item, Scalar))
         try:
-            return scalar.read(value)
+            return scalar_in(metadata).read(value)
         except Refused as refused:
             self.refuse(place, refused.problem, refused.fix)
             return None
@@ -187,10 +190,6 @@ class _Walk:
 
 def _is_text(field: FieldInfo) -> bool:
     return field.annotation is str
-
-
-def _is_output_only(key: str) -> bool:
-    return any(key in (name, to_camel(name)) for name in JobFile.OUTPUT_ONLY)
 
 
 def _example(name: str, field: FieldInfo) -> str:

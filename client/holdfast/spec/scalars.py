@@ -11,10 +11,11 @@ import enum
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from holdfast.config import duration_s
@@ -97,8 +98,10 @@ class Scalar:
             self.read, serialization=core_schema.plain_serializer_function_ser_schema(self.print, when_used="json")
         )
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return self.describe()
+
+def scalar_in(metadata: Iterable[object]) -> Scalar:
+    """The scalar among a field's or an annotation's metadata."""
+    return next(item for item in metadata if isinstance(item, Scalar))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +276,6 @@ class Many:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._checked, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        described = handler(schema)
-        kind = "Properties" if described.get("type") == "object" else "Items"
-        if self.low:
-            described[f"min{kind}"] = self.low
-        described[f"max{kind}"] = self.high
-        return described
 
     def _checked(self, value: Any) -> Any:
         self.check(len(value))

@@ -16,17 +16,13 @@ from holdfast import spec
 from holdfast.errors import InvalidSpec
 from holdfast.spec import models, schema
 from holdfast.spec.models import Model, model_in
-from holdfast.spec.scalars import Choice, Scalar, Seconds, Text, Whole
+from holdfast.spec.scalars import Choice, Seconds, Text, Whole, scalar_in
 from holdfast.v1 import job_pb2, spec_pb2
 from pydantic.alias_generators import to_camel
 
 ROOT = Path(__file__).parents[3]
 MESSAGES = spec_pb2.DESCRIPTOR.message_types_by_name
 MODEL_OF = {name: getattr(models, "JobSpec" if name == "CustomJobSpec" else name) for name in MESSAGES}
-
-
-def scalar_of(metadata: typing.Iterable[object]) -> Scalar:
-    return next(item for item in metadata if isinstance(item, Scalar))
 
 
 def kind_in_proto(field: FieldDescriptor) -> str:
@@ -45,7 +41,7 @@ def kind_in_model(model: type[Model], name: str) -> str:
     if (inner := model_in(field.annotation)) is not None:
         return "holdfast.v1." + next(proto for proto, of in MODEL_OF.items() if of is inner)
     many = typing.get_origin(field.annotation) is tuple
-    match scalar_of(typing.get_args(field.annotation)[0].__metadata__ if many else field.metadata):
+    match scalar_in(typing.get_args(field.annotation)[0].__metadata__ if many else field.metadata):
         case Text():
             return "string"
         case Whole(bits=bits):
