@@ -14,6 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -96,7 +97,10 @@ def _gather(world_size: int, address: str, port: int, deadline: float) -> list[t
     """Accepts every other rank once, in any order."""
     family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
     joined: dict[int, socket.socket] = {}
-    with socket.create_server((address, port), family=family, backlog=world_size) as listener:
+    with (
+        ExitStack() as opened,
+        socket.create_server((address, port), family=family, backlog=world_size) as listener,
+    ):
         while len(joined) < world_size - 1:
             listener.settimeout(max(deadline - time.monotonic(), 0.001))
             try:
@@ -104,6 +108,7 @@ def _gather(world_size: int, address: str, port: int, deadline: float) -> list[t
             except TimeoutError:
                 missing = sorted(set(range(1, world_size)) - set(joined))
                 raise ConnectionError(f"ranks {missing} of {world_size} did not come to {address}:{port}") from None
+            opened.enter_context(connection)
             peer = _greet(connection, world_size)
             if peer is None:  # a port scanner, or a health check
                 connection.close()
@@ -111,6 +116,7 @@ def _gather(world_size: int, address: str, port: int, deadline: float) -> list[t
             if peer in joined:
                 raise ConnectionError(f"two processes call themselves rank {peer}; the second is at {caller[0]}")
             joined[peer] = _steady(connection)
+        opened.pop_all()  # a gang that is whole keeps its connections
     return sorted(joined.items(), key=lambda item: item[0])
 
 
