@@ -257,6 +257,16 @@ async def test_driver_that_hangs_at_its_start_is_blindness_and_the_helper_is_rep
         await source.aclose()
 
 
+async def test_helper_stays_small(source, fake_nvml):
+    fake_nvml.gpus(8)
+    for _ in range(20):
+        await read(source)
+        await source.usage()
+    smaps = await anyio.Path(f"/proc/{source.helper_pid}/smaps_rollup").read_text()
+    pss_kib = next(int(line.split()[1]) for line in smaps.splitlines() if line.startswith("Pss:"))
+    assert pss_kib < 16 * 1024
+
+
 async def test_helper_killed_by_others_is_replaced(source, fake_nvml):
     fake_nvml.gpus(1)
     await read(source)
@@ -277,8 +287,9 @@ def test_same_under_uvloop(fake_nvml):
     pytest.importorskip("uvloop")
     fake_nvml.gpus(2)
 
+    source = reader.NvmlSource(LIMITS)  # made before there is a loop
+
     async def main() -> None:
-        source = reader.NvmlSource(LIMITS)
         assert len((await read(source)).gpus) == 2
         assert len(await source.usage()) == 2
         await source.aclose()
