@@ -41,6 +41,8 @@ class Driver:
         self.store = store
         self.reactor = Reactor(cluster, policies)
         self._pending: list[Decision] = []
+        self._fed = 0
+        self._performed = 0
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
         self._callers: dict[int, asyncio.Future[str]] = {}
@@ -62,6 +64,7 @@ class Driver:
         decision = self.reactor.step(stimulus, _now())
         if decision.entries or decision.actions:
             self._pending.append(decision)
+            self._fed += 1
             self._wake.set()
         self._arm()
 
@@ -83,7 +86,8 @@ class Driver:
 
     async def settled(self) -> None:
         """Wait until all that the state shows now is durable, so that no reader sees what may yet be lost."""
-        while self._pending or self._wake.is_set():
+        wanted = self._fed
+        while self._performed < wanted:
             await self._settled.wait()
 
     async def history(self, entity: str, after: int, limit: int) -> list[Record]:
@@ -127,6 +131,7 @@ class Driver:
                     self._perform(action)
             if not self._pending:
                 self._wake.clear()
+            self._performed += len(batch)
             settled, self._settled = self._settled, asyncio.Event()
             settled.set()
             await self._maybe_snapshot()
