@@ -76,7 +76,8 @@ class Driver:
         caller = self._callers[token] = self._loop.create_future()
         try:
             self.feed(make(token))
-            return await caller
+            subject: str = await caller
+            return subject
         finally:
             self._callers.pop(token, None)
 
@@ -133,7 +134,7 @@ class Driver:
     def _publish(self, records: list[Record]) -> None:
         for record in records:
             log.info(
-                "event",
+                "committed",
                 extra={"fields": {"type": record.type, "entity": record.entity, "message": record.message}},
             )
             for entity in (record.entity, record.entity.partition("/")[0]):

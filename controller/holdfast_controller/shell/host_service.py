@@ -21,9 +21,7 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         self._name = cluster_name
 
     @unary
-    async def ListHosts(
-        self, request: host_pb2.ListHostsRequest, context: Context
-    ) -> host_pb2.ListHostsResponse:
+    async def ListHosts(self, request: host_pb2.ListHostsRequest, context: Context) -> host_pb2.ListHostsResponse:
         authorise(context, Kind.USER, self._name)
         await self._driver.settled()
         cluster = self._driver.cluster
@@ -32,9 +30,7 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         )
 
     @unary
-    async def GetHost(
-        self, request: host_pb2.GetHostRequest, context: Context
-    ) -> host_pb2.GetHostResponse:
+    async def GetHost(self, request: host_pb2.GetHostRequest, context: Context) -> host_pb2.GetHostResponse:
         authorise(context, Kind.USER, self._name)
         return host_pb2.GetHostResponse(host=await self._host(request.name))
 
@@ -63,17 +59,13 @@ class HostService(host_pb2_grpc.HostServiceServicer):
             self._driver.unwatch("host", bell)
 
     @unary
-    async def Cordon(
-        self, request: host_pb2.CordonRequest, context: Context
-    ) -> host_pb2.CordonResponse:
+    async def Cordon(self, request: host_pb2.CordonRequest, context: Context) -> host_pb2.CordonResponse:
         by = authorise(context, Kind.USER, self._name).name
         name = await self._driver.ask(lambda token: CordonAsked(token, by, request.name, request.reason))
         return host_pb2.CordonResponse(host=await self._host(name))
 
     @unary
-    async def Uncordon(
-        self, request: host_pb2.UncordonRequest, context: Context
-    ) -> host_pb2.UncordonResponse:
+    async def Uncordon(self, request: host_pb2.UncordonRequest, context: Context) -> host_pb2.UncordonResponse:
         by = authorise(context, Kind.USER, self._name).name
         name = await self._driver.ask(lambda token: UncordonAsked(token, by, request.name))
         return host_pb2.UncordonResponse(host=await self._host(name))

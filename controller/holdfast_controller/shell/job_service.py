@@ -40,11 +40,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._name = cluster_name
 
     @unary
-    async def CreateJob(
-        self, request: job_pb2.CreateJobRequest, context: Context
-    ) -> job_pb2.CreateJobResponse:
+    async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
         owner = authorise(context, Kind.USER, self._name).name
-        job_file = spec.parse_proto(request.job)
+        job_file = spec.job_from_proto(request.job)
         if missing := spec.unavailable_tasks(job_file.job_spec):
             raise TaskKindUnavailable(missing)
         if len(request.request_id) > 128:
@@ -66,17 +64,13 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         return job_pb2.CreateJobResponse(job=self._picture(self._job(job_id)))
 
     @unary
-    async def GetJob(
-        self, request: job_pb2.GetJobRequest, context: Context
-    ) -> job_pb2.GetJobResponse:
+    async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
         authorise(context, Kind.USER, self._name)
         await self._driver.settled()
         return job_pb2.GetJobResponse(job=self._picture(self._job(request.id)))
 
     @unary
-    async def ListJobs(
-        self, request: job_pb2.ListJobsRequest, context: Context
-    ) -> job_pb2.ListJobsResponse:
+    async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
         authorise(context, Kind.USER, self._name)
         matches = parse_filter(request.filter)
         size = _page_size(request)
@@ -97,17 +91,13 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         return job_pb2.ListJobsResponse(jobs=jobs, next_page_token=str(page[-1].number) if rest else "")
 
     @unary
-    async def CancelJob(
-        self, request: job_pb2.CancelJobRequest, context: Context
-    ) -> job_pb2.CancelJobResponse:
+    async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
         by = authorise(context, Kind.USER, self._name).name
         job_id = await self._driver.ask(lambda token: CancelAsked(token, by, request.id))
         return job_pb2.CancelJobResponse(job=self._picture(self._job(job_id)))
 
     @unary
-    async def RestartJob(
-        self, request: job_pb2.RestartJobRequest, context: Context
-    ) -> job_pb2.RestartJobResponse:
+    async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
         by = authorise(context, Kind.USER, self._name).name
         job_id = await self._driver.ask(lambda token: RestartAsked(token, by, request.id))
         return job_pb2.RestartJobResponse(job=self._picture(self._job(job_id)))

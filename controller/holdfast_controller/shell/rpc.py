@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
@@ -15,7 +15,8 @@ from holdfast.identity import Identity, Kind
 Req = TypeVar("Req")
 Res = TypeVar("Res")
 Self = TypeVar("Self")
-Context = grpc.aio.ServicerContext  # type: ignore[type-arg]
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+"""What a handler is called with."""
 
 
 def authorise(context: Context, kind: Kind, cluster: str) -> Identity:
