@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from holdfast import dev, pki
 from holdfast.dev import daemons, processes, starting, stopping
 from holdfast.dev.processes import Process

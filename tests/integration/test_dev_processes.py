@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from holdfast.dev import processes
 from holdfast.dev.processes import Process
 

@@ -142,7 +142,8 @@ def _summary(run: _Run, took_s: float) -> str:
     """What people see when all is ready."""
     about = {CONTROLLER: f"127.0.0.1:{run.cluster.port}"}
     for host in run.cluster.hosts:
-        about[host.name] = f"{host.gpus} simulated GPUs" if host.gpus else "the machine's own GPUs"
+        plural = "" if host.gpus == 1 else "s"
+        about[host.name] = f"{host.gpus} simulated GPU{plural}" if host.gpus else "the machine's own GPUs"
     width = max(len(text) for text in about.values())
     lines = [f"Dev cluster in {run.layout.directory}"]
     for name, text in about.items():

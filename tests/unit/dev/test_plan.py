@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast.dev import plan
 from holdfast.dev.plan import Cluster, Host
 from holdfast.errors import ConfigError

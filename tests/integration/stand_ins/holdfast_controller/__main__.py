@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
 from holdfast import tls
 from holdfast.tls import TlsFiles
 from holdfast.v1 import host_pb2, host_pb2_grpc
