@@ -16,9 +16,9 @@ from typing import Any, assert_never
 import anyio
 import anyio.abc
 import anyio.to_thread
+
 from holdfast import __version__
 from holdfast.v1 import agent_pb2
-
 from holdfast_agent.core import events as ev
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.core.model import PlaceKey

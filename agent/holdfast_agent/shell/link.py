@@ -13,10 +13,10 @@ from typing import Protocol
 import anyio
 import grpc
 import grpc.aio
+
 from holdfast.errors import ConfigError
 from holdfast.tls import SERVER_NAME, TlsFiles, channel_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
-
 from holdfast_agent.shell import log, wire
 
 FIRST_MESSAGE_S = 10.0

@@ -11,10 +11,10 @@ import anyio.abc
 import anyio.to_thread
 import grpc
 import grpc.aio
+
 from holdfast.errors import ConfigError
 from holdfast.tls import TlsFiles, channel_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
-
 from holdfast_agent.core.environment import HostFacts, log_paths
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell import log, wire
@@ -76,7 +76,9 @@ class Transfer:
     async def _session(self) -> bool:
         credentials = channel_credentials(self._tls)
         served = False
-        async with grpc.aio.secure_channel(self._target, credentials, options=channel_options("transfer")) as channel:
+        async with grpc.aio.secure_channel(
+            self._target, credentials, options=channel_options("transfer")
+        ) as channel:
             call = agent_pb2_grpc.AgentServiceStub(channel).Transfer()
             try:
                 await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))

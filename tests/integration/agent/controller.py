@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+
 from holdfast.tls import TlsFiles, caller, server_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2, spec_pb2
 
