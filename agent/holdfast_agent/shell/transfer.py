@@ -1,10 +1,11 @@
-"""The bulk stream: carries the ranks' output to the controller, on a connection of its own, as fast as it has credit."""
+"""The bulk stream: carries the ranks' output to the controller, on a connection of its own, by credits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import anyio
 import anyio.abc
@@ -53,6 +54,7 @@ class Transfer:
         self._readings: dict[int, Reading] = {}
         self._watch = FileWatch()
         self._threads = anyio.CapacityLimiter(2)
+        self._writing = anyio.Lock()
 
     def poke(self) -> None:
         """A rank has ended: followers may have reached their end."""
@@ -79,12 +81,13 @@ class Transfer:
         async with grpc.aio.secure_channel(
             self._target, credentials, options=channel_options("transfer")
         ) as channel:
-            call = agent_pb2_grpc.AgentServiceStub(channel).Transfer()
+            stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
+            call = stub.Transfer()
             try:
                 await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
                 async with anyio.create_task_group() as tasks:
                     try:
-                        while (message := await call.read()) is not grpc.aio.EOF:
+                        while isinstance(message := await call.read(), agent_pb2.TransferResponse):
                             served = True
                             self._obey(message, call, tasks)
                     except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
@@ -105,12 +108,12 @@ class Transfer:
                     self._readings[message.open.id] = reading
                     tasks.start_soon(self._serve, reading, call)
             case "credit":
-                if reading := self._readings.get(message.credit.id):
-                    reading.credit += message.credit.bytes
-                    reading.more.set()
+                if credited := self._readings.get(message.credit.id):
+                    credited.credit += message.credit.bytes
+                    credited.more.set()
             case "close":
-                if reading := self._readings.get(message.close.id):
-                    reading.scope.cancel()
+                if closed := self._readings.get(message.close.id):
+                    closed.scope.cancel()
 
     async def _serve(self, reading: Reading, call: _Call) -> None:
         problem = ""
@@ -119,7 +122,7 @@ class Transfer:
                 problem = await self._read(reading, call)
             if not reading.scope.cancelled_caught:
                 end = agent_pb2.TransferEnd(id=reading.open.id, problem=problem)
-                await call.write(agent_pb2.TransferRequest(end=end))
+                await self._write(call, agent_pb2.TransferRequest(end=end))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", problem=str(error))
         finally:
@@ -178,12 +181,16 @@ class Transfer:
             if data:
                 reading.credit -= len(data)
                 chunk = agent_pb2.TransferChunk(id=asked.id, offset=offset, data=data)
-                await call.write(agent_pb2.TransferRequest(chunk=chunk))
+                await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
             elif over or not asked.follow:
                 return
             else:
                 await self._wait(reading, LOOK_AGAIN_S)
                 await anyio.sleep(COALESCE_S)
+
+    async def _write(self, call: _Call, message: agent_pb2.TransferRequest) -> None:
+        async with self._writing:  # gRPC takes one write at a time
+            await call.write(message)
 
     async def _wait(self, reading: Reading, at_most_s: float) -> None:
         with anyio.move_on_after(at_most_s):
