@@ -89,6 +89,35 @@ class Agent:
                 if ours and (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
                     yield int(entry.name)
 
+    async def gone(self, path: Path) -> None:
+        """Wait until there is no such path."""
+        for _ in range(400):
+            if not os.path.lexists(path):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{path} is still there")
+
+    async def output(self, name: str, text: str) -> None:
+        """Wait until a rank has printed ``text``."""
+        for _ in range(400):
+            with contextlib.suppress(FileNotFoundError):
+                if text in (self.logs / name).read_text():
+                    return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{name} never had {text!r}")
+
+    def open_to_others(self) -> None:
+        """Let other users pass through pytest's private directories to this agent's."""
+        for parent in (self.root, *self.root.parents):
+            if parent.name.startswith("pytest-") or parent == self.root:
+                parent.chmod(parent.stat().st_mode | 0o011)
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    """What a test wants to differ in agent.toml; override by parametrization."""
+    return {}
+
 
 @pytest.fixture
 async def controller(tmp_path: Path) -> AsyncIterator[Controller]:
@@ -102,8 +131,8 @@ async def controller(tmp_path: Path) -> AsyncIterator[Controller]:
 
 
 @pytest.fixture
-async def agent(tmp_path: Path, controller: Controller) -> AsyncIterator[Agent]:
-    started = Agent(tmp_path, controller.port)
+async def agent(tmp_path: Path, controller: Controller, settings: dict[str, Any]) -> AsyncIterator[Agent]:
+    started = Agent(tmp_path, controller.port, settings)
     started.start()
     yield started
     if started.process is not None:
