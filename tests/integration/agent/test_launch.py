@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast.v1 import agent_pb2, job_pb2
 
 from .conftest import Agent
