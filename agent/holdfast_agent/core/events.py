@@ -137,10 +137,14 @@ class LaunchRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class ShimReconnected:
-    """A shim that was out of reach is there again; what was said meanwhile is lost."""
+class ShimGreeted:
+    """A shim is connected, maybe again: what was said to it before may be lost. A replay of its records follows."""
 
     key: PlaceKey
+    shim_pid: int
+    generation: int
+    live: bool
+    """Whether this generation has, or may have, processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +186,7 @@ Event = (
     | PlaceEmptied
     | PlaceStuck
     | LaunchRefused
-    | ShimReconnected
+    | ShimGreeted
     | ShimLost
     | StraysCleared
     | PlaceForgotten
