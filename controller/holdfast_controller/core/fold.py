@@ -73,6 +73,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.late_exits.append(event.exit)
         case ev.RestartDecided():
             _restart(cluster, job, event)
+        case ev.CauseFound():
+            _cause_found(job, event)
         case ev.PrimaryCompleted():
             job.primary_done_at = event.at
         case ev.CancelRequested():
@@ -89,6 +91,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.JobEnded():
             job.state = checked(job.state, event.state)
             job.ended_at = event.at
+            job.error = event.error or job.error
             cluster.runtime.pop(job.id, None)
         case _:
             assert_never(event)
