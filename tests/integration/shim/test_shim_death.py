@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from holdfast_agent import shim as shim_program
 from holdfast_agent.shell.shim_files import Empty, Exited, Intent, Started, is_alive, read_shim_id
 
 Shim = Any
@@ -54,24 +53,46 @@ def test_journal_with_a_torn_tail_tells_what_came_before(shim: Shim, cut: int) -
     assert isinstance(whole[-1], Empty) and Empty() not in torn
 
 
-def test_fault_of_the_shim_itself_is_written_down(shim: Shim, tmp_path: Path) -> None:
-    program = Path(shim_program.__file__)
-    package = tmp_path / "holdfast_agent"
-    package.mkdir()
-    broken = package / "shim.py"
-    method = "def tick(self) -> None:\n"
-    broken.write_text(program.read_text().replace(method, method + "        1 / 0\n", 1))
-    (package / "shim_parts").symlink_to(program.parent / "shim_parts")
-    (tmp_path / "other").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", broken, "0"],
-        input=b'{"op":"assign","dir":"%s/other"}\n' % os.fsencode(tmp_path),
-        capture_output=True,
-        timeout=20,
-        check=False,
+def test_fault_of_the_shim_itself_is_written_down(
+    start_shim: Callable[..., Shim], altered: Callable[[str, str], str]
+) -> None:
+    method = "def quit(self) -> None:\n"
+    shim = start_shim(program=altered(method, method + "        1 / 0\n"))
+    shim.assign()
+    shim.send(op="quit")
+    assert shim.wait() == 1
+    assert "ZeroDivisionError" in (shim.directory / "shim.err").read_text()
+
+
+def test_rank_that_cannot_be_forked_cannot_start(
+    start_shim: Callable[..., Shim], altered: Callable[[str, str], str]
+) -> None:
+    fault = (
+        "if plan.rank == 1:\n                    raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
     )
-    assert done.returncode == 1
-    assert "ZeroDivisionError" in (tmp_path / "other" / "shim.err").read_text()
+    call = "pid = spawn("
+    shim = start_shim(program=altered(call, f"{fault}                {call}"))
+    shim.assign()
+    shim.launch(1, *[shim.sh(f"exit {n}", rank=n) for n in range(3)])
+    messages = shim.until("empty")
+    assert [m["rank"] for m in messages if m["ev"] == "started"] == [0, 2]
+    exits = {m["rank"]: (m["status"], m["message"]) for m in messages if m["ev"] == "exited"}
+    assert exits[1] == (None, "cannot fork: Resource temporarily unavailable")
+    assert exits[0][0] == 0 and exits[2][0] == 2 << 8
+
+
+def test_shim_without_descriptors_refuses_launches_and_reports_exits(shim: Shim) -> None:
+    shim.launch(1, shim.sh("echo up; sleep 0.3; exit 7"))
+    shim.expect("started")
+    limits = resource.prlimit(shim.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(shim.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    assert shim.until("exited")[-1]["status"] == 7 << 8
+    shim.expect("empty")
+    shim.launch(2, shim.sh("exit 0", generation=2))
+    assert "Too many open files" in shim.expect("refused")["message"]
+    resource.prlimit(shim.process.pid, resource.RLIMIT_NOFILE, limits)
+    shim.launch(2, shim.sh("exit 0", generation=2))
+    shim.until("empty")
 
 
 # Its last lines need more room than the journal's last block has.
