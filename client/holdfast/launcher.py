@@ -1,51 +1,60 @@
-"""Which commands start a worker's processes themselves."""
+"""Tells commands that start the ranks of a worker by themselves, such as torchrun.
+
+Such a command runs once per worker; with several processes per worker each would start all ranks again.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-_PROGRAMS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun"})
-_MODULES = frozenset(
+LAUNCHERS = frozenset(
+    {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "horovodrun"}
+)
+MODULES = frozenset(
     {
         "torch.distributed.run",
         "torch.distributed.launch",
         "accelerate.commands.launch",
+        "deepspeed",
         "deepspeed.launcher.runner",
-        "deepspeed.launcher.launch",
+        "horovod.runner",
+        "horovod.runner.launch",
     }
 )
-_PYTHON_OPTIONS_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+
+_PYTHON = re.compile(r"(python|pypy)([0-9]+(\.[0-9]+)*t?)?")
+_OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def is_launcher(command: Sequence[str]) -> bool:
-    """Whether the command is one that starts several processes itself, such as torchrun.
+    """Whether ``command`` (program and arguments) is a known launcher, or Python running one.
 
-    Sees through ``env NAME=VALUE …`` and ``python -m``; not through shells and scripts of the user's own.
+    Plain cases only: what hides behind a shell, ``env`` or a script of the user's is not looked for.
     """
-    words = list(command)
-    if words and PurePosixPath(words[0]).name == "env":
-        words = words[1:]
-        while words and ("=" in words[0] or words[0].startswith("-")):
-            words = words[1:]
-    if not words:
+    if not command:
         return False
-    program = PurePosixPath(words[0]).name
-    if program in _PROGRAMS:
+    program = PurePosixPath(command[0]).name
+    if program in LAUNCHERS:
         return True
-    return program.startswith("python") and _module(words[1:]) in _MODULES
+    return _PYTHON.fullmatch(program) is not None and _python_runs_launcher(command[1:])
 
 
-def _module(arguments: list[str]) -> str | None:
-    """What ``-m`` names, or a console script that is handed to the interpreter."""
-    rest = iter(arguments)
-    for word in rest:
-        if word == "-m":
-            return next(rest, None)
-        if word in _PYTHON_OPTIONS_WITH_VALUE:
+def _python_runs_launcher(args: Sequence[str]) -> bool:
+    """Reads the interpreter's own options up to its ``-m MODULE``, ``-c`` or script."""
+    rest = iter(args)
+    for arg in rest:
+        if not arg.startswith("-") or arg == "-":
+            return PurePosixPath(arg).name in LAUNCHERS
+        if arg in _OPTIONS_WITH_VALUE:
             next(rest, None)
-        elif not word.startswith("-"):
-            return "torch.distributed.run" if PurePosixPath(word).name in _PROGRAMS else None
-        elif word == "-c":
-            return None
-    return None
+        elif not arg.startswith("--"):
+            letters, module_flag, module = arg[1:].partition("m")
+            if letters.startswith(("W", "X")):  # their value is joined to them: -Wmodule, -Ximporttime
+                continue
+            if "c" in letters:
+                return False
+            if module_flag:
+                return (module or next(rest, "")) in MODULES
+    return False

@@ -13,6 +13,7 @@ import pytest
 import trustme
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
+
 from holdfast import pki, tls
 from holdfast.errors import ConfigError, HoldfastError, Unauthenticated
 from holdfast.identity import Identity, Kind

@@ -11,9 +11,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.expand import expand, expand_env
+from holdfast.expand import expand_args, expand_env
 from holdfast.launcher import is_launcher
-
 from holdfast_agent.core.model import Assignment, Launch, PlaceKey, RankLaunch, Rendezvous
 
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
@@ -64,7 +63,7 @@ def working_directory(facts: HostFacts, key: PlaceKey, launch: Launch) -> str:
 
 
 def plan_ranks(assignment: Assignment, facts: HostFacts) -> tuple[RankLaunch, ...]:
-    """Every process of a launch, complete. Raises ``ValueError`` where the assignment carries no rendezvous."""
+    """Every process of a launch, complete. Raises ``ValueError`` for what grows too long once expanded."""
     launch = assignment.launch
     if launch is None or launch.rendezvous is None:
         raise ValueError(f"the assignment of {assignment.key} carries no rendezvous")
@@ -79,7 +78,7 @@ def plan_ranks(assignment: Assignment, facts: HostFacts) -> tuple[RankLaunch, ..
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
         }
         env = compose(launch, facts, ours)
-        argv = tuple(expand(word, env) for word in (*launch.process.command, *launch.process.args))
+        argv = tuple(expand_args((*launch.process.command, *launch.process.args), env))
         stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
         planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr))
     return tuple(planned)

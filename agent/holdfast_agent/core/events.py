@@ -24,18 +24,20 @@ class Journal:
     """A rank has left output, so it ran, whatever the records say."""
 
 
-# --- events -----------------------------------------------------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceFound:
-    """At the agent's start: the files of an earlier life. ``journals`` by generation; ``acked`` (generation, rank)."""
+    """At the agent's start: the files of an earlier life."""
 
     key: PlaceKey
     attempts: tuple[tuple[int, int], ...]
     """(first generation, attempt)."""
     journals: tuple[Journal, ...]
+    """By generation, the oldest first."""
     acked: frozenset[tuple[int, int]]
+    """(generation, rank)."""
     shim_pid: int
     """0 where the shim is gone."""
 
@@ -137,10 +139,14 @@ class LaunchRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class ShimReconnected:
-    """A shim that was out of reach is there again; what was said meanwhile is lost."""
+class ShimGreeted:
+    """A shim is connected, maybe again: what was said to it before may be lost. A replay of its records follows."""
 
     key: PlaceKey
+    shim_pid: int
+    generation: int
+    live: bool
+    """Whether this generation has, or may have, processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +188,14 @@ Event = (
     | PlaceEmptied
     | PlaceStuck
     | LaunchRefused
-    | ShimReconnected
+    | ShimGreeted
     | ShimLost
     | StraysCleared
     | PlaceForgotten
 )
 
 
-# --- actions ----------------------------------------------------------------------------------------------------------
+# --- actions ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,12 @@
 Theory of operation. A place has a *standing* (one of the variants below, each with its own data) and, once the
 controller has spoken, a *wish*: the newest assignment. ``advance`` compares the two and takes the next step; it is
 called after everything that changes either, so the order in which wishes and events arrive doesn't matter, and a
-wish that is said twice changes nothing. A generation is launched only from ``Prepared``, and ``Prepared`` of a newer
+wish that is said twice changes nothing. A generation is launched only from ``Prepared``, and that of a newer
 generation is reached only through ``Empty`` of the older: so two generations never run at once.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,24 +28,32 @@ from holdfast_agent.core.model import Assignment, ExitReason, Launch, Phase, Pla
 
 
 class State(enum.Enum):
-    """Where a place stands; the value is the contract's word for it."""
+    """Where a place stands."""
 
     EMPTY = "EMPTY"
     PREPARING = "PREPARING"
     PREPARED = "PREPARED"
     CANNOT_PREPARE = "CANNOT_PREPARE"
-    LAUNCHING = "PREPARED "
+    LAUNCHING = "LAUNCHING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
     STUCK = "STUCK"
-    LOST = "STOPPING "
-    FORGETTING = "EMPTY "
-    FORGOTTEN = "EMPTY  "
+    LOST = "LOST"
+    FORGETTING = "FORGETTING"
+    FORGOTTEN = "FORGOTTEN"
 
     @property
     def word(self) -> str:
-        """As the controller knows it: several of ours share one of the contract's."""
-        return self.value.strip()
+        """As the contract calls it, which knows fewer."""
+        return _WORDS.get(self, self.value)
+
+
+_WORDS = {
+    State.LAUNCHING: "PREPARED",
+    State.LOST: "STOPPING",
+    State.FORGETTING: "EMPTY",
+    State.FORGOTTEN: "EMPTY",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +166,13 @@ Standing = (
 )
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.EMPTY, State.PREPARING, State.FORGETTING}),
+    State.EMPTY: frozenset({State.EMPTY, State.PREPARING, State.RUNNING, State.FORGETTING}),
     State.PREPARING: frozenset({State.PREPARED, State.CANNOT_PREPARE}),
-    State.PREPARED: frozenset({State.LAUNCHING, State.EMPTY}),
-    State.CANNOT_PREPARE: frozenset({State.PREPARING, State.EMPTY}),
-    State.LAUNCHING: frozenset({State.RUNNING, State.STOPPING, State.STUCK, State.LOST, State.EMPTY}),
+    State.PREPARED: frozenset({State.LAUNCHING, State.CANNOT_PREPARE, State.EMPTY}),
+    State.CANNOT_PREPARE: frozenset({State.EMPTY}),
+    State.LAUNCHING: frozenset(
+        {State.RUNNING, State.STOPPING, State.STUCK, State.LOST, State.EMPTY, State.CANNOT_PREPARE}
+    ),
     State.RUNNING: frozenset({State.STOPPING, State.STUCK, State.LOST, State.EMPTY}),
     State.STOPPING: frozenset({State.STUCK, State.LOST, State.EMPTY}),
     State.STUCK: frozenset({State.STUCK, State.LOST, State.EMPTY}),
@@ -205,7 +214,7 @@ class Place:
     ended: set[tuple[int, int]] = field(default_factory=set)
 
     def move(self, standing: Standing) -> None:
-        """The only way from one standing to another. Raises ``IllegalTransition`` for what the table doesn't have."""
+        """The only way from one standing to another. Raises ``IllegalTransition`` for any not in the table."""
         if standing.state not in TRANSITIONS[self.standing.state]:
             raise IllegalTransition(f"{self.key}: {self.standing} to {standing}")
         self.standing = standing
@@ -267,8 +276,8 @@ def _step(place: Place, plan: PlanRanks, now: float, actions: list[Action]) -> S
         case Prepared():
             return _from_prepared(place, wish, standing, plan, now, actions)
         case CannotPrepare(generation):
-            if _ended(wish) or wish.generation > generation or wish.phase is Phase.RUN:
-                place.move(Empty(generation if _ended(wish) else generation - 1))
+            if _ended(wish) or wish.generation > generation:
+                place.move(Empty(generation))
                 return Settled.AGAIN
             return Settled.DONE
         case Launching(generation) | Running(generation):
@@ -319,12 +328,18 @@ def _from_prepared(
         return Settled.AGAIN
     if wish.phase is not Phase.RUN:
         return Settled.DONE
+    try:
+        ranks = plan(wish)
+    except ValueError as error:
+        actions.append(FreePorts(place.key))
+        place.move(CannotPrepare(standing.generation, str(error)))
+        return Settled.DONE
     place.move(Launching(standing.generation, standing.port, standing.master_port))
     place.pids = {}
     place.launched = wish.launch
     place.launched_at = now
     place.stop_asked = None
-    actions.append(LaunchRanks(place.key, standing.generation, plan(wish)))
+    actions.append(LaunchRanks(place.key, standing.generation, ranks))
     return Settled.DONE
 
 
@@ -347,8 +362,3 @@ def lose(place: Place) -> list[Action]:
             return [ClearStrays(place.key, generation)]
         case _:
             return []
-
-
-def same_program(launch: Launch) -> Launch:
-    """What the checks of a place depend on, without the rest that may be large."""
-    return dataclasses.replace(launch, rendezvous=None, job_spec_json="")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from google.protobuf import duration_pb2
-from holdfast.v1 import agent_pb2, job_pb2, spec_pb2
 
+from holdfast.v1 import agent_pb2, job_pb2, spec_pb2
+from holdfast_agent.core.events import Report, SendExit
 from holdfast_agent.core.model import (
     Assignment,
     ExitReason,
@@ -14,7 +15,6 @@ from holdfast_agent.core.model import (
     Phase,
     PlaceKey,
     Process,
-    RankEnd,
     Rendezvous,
 )
 
@@ -35,12 +35,17 @@ def seconds(duration: duration_pb2.Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
 
 
+def is_place(key: PlaceKey) -> bool:
+    """Whether both names are safe as file names."""
+    return bool(_JOB.fullmatch(key.job) and _WORKER.fullmatch(key.worker))
+
+
 def assignment(message: agent_pb2.Assignment) -> Assignment:
     """What the controller wants. Raises ``ValueError`` for names that are no safe file names, or a missing part."""
     phase = _PHASES.get(message.phase)
     if phase is None:
         raise ValueError(f"unknown phase {message.phase}")
-    if not _JOB.fullmatch(message.job_id) or not _WORKER.fullmatch(message.worker):
+    if not is_place(PlaceKey(message.job_id, message.worker)):
         raise ValueError(f"{message.job_id!r}/{message.worker!r} names no worker")
     if message.generation < 1:
         raise ValueError(f"generation {message.generation} is below 1")
@@ -98,14 +103,33 @@ def _rendezvous(message: agent_pb2.Rendezvous) -> Rendezvous:
     return Rendezvous(message.master_address, message.master_port, message.secret, pools)
 
 
-def exit_report(
-    sequence: int, key: PlaceKey, attempt: int, generation: int, end: RankEnd, *, port_taken: bool
-) -> agent_pb2.SessionRequest:
+def worker_report(report: Report) -> agent_pb2.WorkerReport:
+    """Where a worker stands, for the controller."""
+    message = agent_pb2.WorkerReport(
+        job_id=report.key.job,
+        worker=report.key.worker,
+        attempt=report.attempt,
+        generation=report.generation,
+        state=agent_pb2.PlaceState.Value(f"PLACE_STATE_{report.state}"),
+        port=report.port,
+        master_port=report.master_port,
+        shim_pid=report.shim_pid,
+        message=report.message,
+    )
+    for rank, local_rank, pid in report.ranks:
+        message.ranks.add(rank=rank, local_rank=local_rank, pid=pid)
+    return message
+
+
+def exit_report(action: SendExit) -> agent_pb2.SessionRequest:
     """How a rank ended, for the controller."""
-    report = agent_pb2.ExitReport(sequence=sequence, job_id=key.job, worker=key.worker, port_taken=port_taken)
+    end = action.end
+    report = agent_pb2.ExitReport(
+        sequence=action.sequence, job_id=action.key.job, worker=action.key.worker, port_taken=action.port_taken
+    )
     report.stderr_tail.extend(end.stderr_tail)
     record = report.exit
-    record.attempt, record.generation, record.rank = attempt, generation, end.rank
+    record.attempt, record.generation, record.rank = action.attempt, action.generation, end.rank
     if (code := end.code) is not None:
         record.exit_code = code
     if (signal := end.signal) is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import traceback
 from types import TracebackType
@@ -10,24 +9,18 @@ from typing import Any
 
 import click
 
-from holdfast.cli import exit_status, notes
+from holdfast.cli import exit_status
+from holdfast.cli.commands import Commands
+from holdfast.cli.completion import completion
+from holdfast.cli.console import Console
+from holdfast.cli.dev import dev
+from holdfast.cli.hosts import host
+from holdfast.cli.jobs import cancel, job, ps
+from holdfast.cli.logs import logs
 from holdfast.cli.run import run
+from holdfast.cli.submit import submit
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.version import __version__
-
-
-class Commands(click.Group):
-    """A group that guesses what was meant."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        # Of our own, because only newer releases of click guess.
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=0.5)
-            hint = f" Did you mean '{close[0]}'?" if close else ""
-            raise click.UsageError(f"No such command '{args[0]}'.{hint}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 class Root(Commands):
@@ -37,8 +30,10 @@ class Root(Commands):
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
-            notes.error(error)
-            ctx.exit(exit_status.USAGE if isinstance(error, InvalidInput) else exit_status.OUR_FAILURE)
+            Console().error(error)
+            sys.exit(exit_status.USAGE if isinstance(error, InvalidInput) else exit_status.OUR_FAILURE)
+        except KeyboardInterrupt:
+            sys.exit(exit_status.CANCELLED)
 
 
 class _Guard:
@@ -60,7 +55,8 @@ def root() -> None:
     """Run training jobs on bare-metal GPU hosts, and keep them running."""
 
 
-root.add_command(run)
+for _command in (run, submit, ps, logs, cancel, job, host, dev, completion):
+    root.add_command(_command)
 
 
 def main() -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import exit_status, notes
+from holdfast.cli import exit_status
 from holdfast.cli.calls import with_client
+from holdfast.cli.console import Console
 from holdfast.cli.parameters import duration
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def run(
         if detach:
             click.echo(created.id)
             return exit_status.OK
-        notes.note(f"job {created.id} ({created.display_name})")
-        return await follow(client, created, show_all=show_all)
+        console = Console()
+        console.note(f"job {created.id}: {created.display_name}")
+        return await follow(client, created, console, show_all=show_all)
 
     sys.exit(with_client(work))
