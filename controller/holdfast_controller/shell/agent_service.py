@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import grpc
 
@@ -41,7 +41,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     @streaming
     async def Session(
         self, request_iterator: AsyncIterator[agent_pb2.SessionRequest], context: Context
-    ) -> AsyncIterator[agent_pb2.SessionResponse]:
+    ) -> AsyncGenerator[agent_pb2.SessionResponse, None]:
         host = authorise(context, Kind.HOST, self._name).name
         hello = await _first(request_iterator)
         session = next(self._sessions)
@@ -103,7 +103,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     @streaming
     async def Transfer(
         self, request_iterator: AsyncIterator[agent_pb2.TransferRequest], context: Context
-    ) -> AsyncIterator[agent_pb2.TransferResponse]:
+    ) -> AsyncGenerator[agent_pb2.TransferResponse, None]:
         host = authorise(context, Kind.HOST, self._name).name
         async for order in self._transfers.serve(host, request_iterator):
             yield order

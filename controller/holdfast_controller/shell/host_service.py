@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from holdfast.errors import NotFound
 from holdfast.identity import Kind
@@ -36,7 +36,7 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     @streaming
     async def WatchHosts(
         self, request: host_pb2.WatchHostsRequest, context: Context
-    ) -> AsyncIterator[host_pb2.WatchHostsResponse]:
+    ) -> AsyncGenerator[host_pb2.WatchHostsResponse, None]:
         authorise(context, Kind.USER, self._name)
         bell = self._driver.watch("host")
         shown: dict[str, bytes] = {}

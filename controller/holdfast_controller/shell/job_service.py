@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import PurePosixPath
 
 from google.protobuf import json_format, struct_pb2
@@ -105,7 +105,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @streaming
     async def WatchJob(
         self, request: job_pb2.WatchJobRequest, context: Context
-    ) -> AsyncIterator[job_pb2.WatchJobResponse]:
+    ) -> AsyncGenerator[job_pb2.WatchJobResponse, None]:
         authorise(context, Kind.USER, self._name)
         self._job(request.id)
         if request.cursor < 0:
@@ -131,7 +131,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @streaming
     async def StreamLogs(
         self, request: job_pb2.StreamLogsRequest, context: Context
-    ) -> AsyncIterator[job_pb2.StreamLogsResponse]:
+    ) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
         authorise(context, Kind.USER, self._name)
         self._job(request.id)
         reading = LogReading(self._driver, self._transfers, request)

@@ -47,12 +47,12 @@ def unary(
 
 
 def streaming(
-    handler: Callable[[Any, Req, Context], AsyncGenerator[Res]],
-) -> Callable[[Any, Req, Context], AsyncGenerator[Res]]:
+    handler: Callable[[Any, Req, Context], AsyncGenerator[Res, None]],
+) -> Callable[[Any, Req, Context], AsyncGenerator[Res, None]]:
     """As ``unary``, for a handler that yields many answers."""
 
     @functools.wraps(handler)
-    async def guarded(self: Any, request: Req, context: Context) -> AsyncGenerator[Res]:
+    async def guarded(self: Any, request: Req, context: Context) -> AsyncGenerator[Res, None]:
         try:
             async with contextlib.aclosing(handler(self, request, context)) as answers:
                 async for answer in answers:
