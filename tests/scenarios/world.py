@@ -33,7 +33,9 @@ def gang(workers: int = 2, *, gpus: int = 4, processes: int = 1, **rules: Any) -
     return Gang(pools, **{"success": Success.ALL, **rules})
 
 
-def inventory(gpus: int = 4, *, model: str = "NVIDIA H100", cpus: int = 16, memory: int = 64, name: str = "") -> Inventory:
+def inventory(
+    gpus: int = 4, *, model: str = "NVIDIA H100", cpus: int = 16, memory: int = 64, name: str = ""
+) -> Inventory:
     return Inventory(cpus, memory * GIB, tuple(Gpu(f"GPU-{name}-{i}", i, model, 80 * GIB) for i in range(gpus)))
 
 
@@ -60,9 +62,7 @@ class World:
 
     def submit(self, job: str, what: Gang | None = None, *, request: str = "", owner: str = "ann") -> list[str]:
         self._token += 1
-        return self.step(
-            st.JobSubmission(self._token, owner, request, job, job, {}, what or gang(), '{"spec":1}')
-        )
+        return self.step(st.JobSubmission(self._token, owner, request, job, job, {}, what or gang(), '{"spec":1}'))
 
     def cancel(self, job: str, by: str = "ann") -> list[str]:
         self._token += 1
@@ -82,7 +82,9 @@ class World:
 
     # --- hosts ---------------------------------------------------------------------------------------------------
 
-    def join(self, host: str, has: Inventory | None = None, places: Iterable[PlaceReport] = (), *, boot: str = "") -> list[str]:
+    def join(
+        self, host: str, has: Inventory | None = None, places: Iterable[PlaceReport] = (), *, boot: str = ""
+    ) -> list[str]:
         """A hello, first or again. ``places`` are what the agent knows."""
         self._session += 1
         self.sessions[host] = self._session
@@ -99,7 +101,9 @@ class World:
     def beat(self, host: str, has: Inventory | None = None) -> list[str]:
         return self.step(st.HostBeat(host, self.sessions[host], has))
 
-    def place(self, job: str, worker: int, state: str, generation: int | None = None, message: str = "") -> PlaceReport:
+    def place(
+        self, job: str, worker: int, state: str, generation: int | None = None, message: str = ""
+    ) -> PlaceReport:
         """What an agent would say of a place."""
         known = self.cluster.jobs.get(job)
         number = generation if generation is not None else known.generation if known else 1
@@ -111,7 +115,9 @@ class World:
             pids=pids, message=message,
         )  # fmt: skip
 
-    def report(self, job: str, worker: int, state: str, generation: int | None = None, *, message: str = "", host: str = "") -> list[str]:
+    def report(
+        self, job: str, worker: int, state: str, generation: int | None = None, *, message: str = "", host: str = ""
+    ) -> list[str]:
         at = host or self.cluster.jobs[job].places[worker].host
         told = self.place(job, worker, state, generation, message)
         if state == "PREPARED":
@@ -128,7 +134,9 @@ class World:
         at = host or known.places[member.index].host
         number = generation if generation is not None else known.generation
         self._sequence += 1
-        ended = Exit(1, number, rank, *_how(how), message=message, end_time=self.wall if end_time is None else end_time)
+        ended = Exit(
+            1, number, rank, *_how(how), message=message, end_time=self.wall if end_time is None else end_time
+        )
         return self.step(
             st.ExitReported(
                 at, session or self.sessions[at], self._sequence, job, member.name, ended, port_taken=port_taken
@@ -162,7 +170,7 @@ class World:
     def wait(self, seconds: float, *, beating: Iterable[str] = ()) -> list[str]:
         """Time passes; the hosts named beat every five seconds."""
         end = self.mono + seconds
-        beats = {host: self.mono + 5 for host in beating}
+        beats = dict.fromkeys(beating, self.mono + 5)
         told: list[str] = []
         while True:
             due = self.reactor.next_due()
@@ -204,7 +212,9 @@ class World:
         for event in self.log:
             fold(shadow, event)
         assert durable(shadow) == durable(self.cluster)
-        return [line(entry.event, self.cluster) for entry in decision.entries] + [action_line(a) for a in decision.actions]
+        return [line(entry.event, self.cluster) for entry in decision.entries] + [
+            action_line(a) for a in decision.actions
+        ]
 
     def _check(self, before: dict[str, Any], actions: tuple[act.Action, ...]) -> None:
         for host in self.cluster.hosts.values():
