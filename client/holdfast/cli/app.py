@@ -1,0 +1,65 @@
+"""The root of the command: its subcommands, and how errors leave it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+import click
+
+from holdfast.cli import exit_status
+from holdfast.cli.commands import Commands
+from holdfast.cli.completion import completion
+from holdfast.cli.console import Console
+from holdfast.cli.dev import dev
+from holdfast.cli.hosts import host
+from holdfast.cli.jobs import cancel, job, ps
+from holdfast.cli.logs import logs
+from holdfast.cli.run import run
+from holdfast.cli.submit import submit
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.version import __version__
+
+
+class Root(Commands):
+    """Turns every error into a sentence and a status."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            Console().error(error)
+            sys.exit(exit_status.USAGE if isinstance(error, InvalidInput) else exit_status.OUR_FAILURE)
+        except KeyboardInterrupt:
+            sys.exit(exit_status.CANCELLED)
+
+
+class _Guard:
+    """A fault of ours shows its traceback, and must not look like a job's own exit code."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            traceback.print_exception(error)
+            sys.exit(exit_status.OUR_FAILURE)
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast")
+def root() -> None:
+    """Run training jobs on bare-metal GPU hosts, and keep them running."""
+
+
+for _command in (run, submit, ps, logs, cancel, job, host, dev, completion):
+    root.add_command(_command)
+
+
+def main() -> None:
+    """The entry point."""
+    with _Guard():
+        root(prog_name="holdfast")

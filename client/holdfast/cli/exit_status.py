@@ -1,0 +1,36 @@
+"""What the command line exits with; scripts rely on every one of these numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.v1 import job_pb2
+
+OK = 0
+USAGE = 2
+TIMED_OUT = 124
+OUR_FAILURE = 125
+CANCELLED = 130
+
+_DEADLINE_EXCEEDED = 4
+"""Of google.rpc.Code: how a job that ran into its timeout is marked."""
+
+
+def of_job(job: job_pb2.CustomJob) -> int:
+    """The status for a job that has ended: its own code where it has one, and never 0 unless it SUCCEEDED."""
+    from holdfast.v1 import job_pb2
+
+    match job.state:
+        case job_pb2.JOB_STATE_SUCCEEDED:
+            return OK
+        case job_pb2.JOB_STATE_EXPIRED:
+            return TIMED_OUT
+        case job_pb2.JOB_STATE_CANCELLED:
+            return CANCELLED
+        case _ if job.error.code == _DEADLINE_EXCEEDED:
+            return TIMED_OUT
+        case _ if job.error.HasField("exit_code") and 0 < job.error.exit_code < 256:
+            return job.error.exit_code
+        case _:
+            return OUR_FAILURE

@@ -1,0 +1,160 @@
+"""Stay with a job until it ends: its events as notes, its output as output, its end as an exit status.
+
+``run`` shows rank 0 and, of each generation, the first rank that fails. The user may leave at any time with
+Ctrl-C: the job does not notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import anyio
+import anyio.abc
+from anyio.lowlevel import current_token
+
+from holdfast.cli import exit_status, lifecycle
+from holdfast.cli.console import Console, OutputClosed
+from holdfast.cli.gang import ranks_of
+from holdfast.cli.rank_output import RankOutput
+from holdfast.client import TERMINAL, Client
+from holdfast.errors import HoldfastError
+from holdfast.link import Outage, is_away
+from holdfast.v1 import job_pb2
+
+DRAIN_S = 15.0
+"""How long the rest of the output may take once the job has ended."""
+FAILED_TAIL_LINES = 200
+"""Of the first rank that fails; the rest is in the logs."""
+
+
+async def follow(client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool) -> int:
+    """The exit status of the job once it has ended, or 0 when the user has left it."""
+    return await _Follower(client, job, console, show_all=show_all).run()
+
+
+class _Follower:
+    def __init__(self, client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool) -> None:
+        world = ranks_of(job.job_spec)
+        self._client = client
+        self._job = job
+        self._console = console
+        self._ranks: tuple[int, ...] = () if show_all else (0,)
+        self._output = RankOutput(console, many=show_all and len(world) > 1)
+        self._on_link = console.on_link()
+        self._explained: set[int] = set()
+        self._reading = 0
+        self._all_read = anyio.Event()
+
+    async def run(self) -> int:
+        started = time.monotonic()
+        last: job_pb2.CustomJob | None = None
+        complete = False
+        async with anyio.create_task_group() as tasks:
+            with _detaching(self._job.id, self._console, tasks.cancel_scope):
+                self._read(tasks, self._ranks, follow=True)
+                await self._watch(tasks)
+                last = await self._ended()
+                with anyio.move_on_after(DRAIN_S):
+                    await self._all_read.wait()
+                    complete = True
+                tasks.cancel_scope.cancel()
+        if last is None:
+            return exit_status.OK
+        with contextlib.suppress(OutputClosed):
+            self._output.finish()
+        if not complete:
+            self._console.note(f"some output has not arrived yet; see it with: holdfast logs {last.id}")
+        for line in lifecycle.farewell(last, time.monotonic() - started):
+            self._console.note(line)
+        return exit_status.of_job(last)
+
+    async def _watch(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Until the job has ended."""
+        if self._job.state in TERMINAL:
+            return
+        events = self._client.watch_job(self._job.id, self._job.cursor, on_link=self._on_link)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if sentence := lifecycle.sentence(event):
+                    self._console.note(sentence)
+                failure = lifecycle.failed_rank(event)
+                if failure is not None and failure.generation not in self._explained:
+                    self._explained.add(failure.generation)
+                    self._console.note(event.message)
+                    if self._ranks and failure.rank not in self._ranks:
+                        self._output.several()
+                        self._read(tasks, (failure.rank,), generation=failure.generation, tail=FAILED_TAIL_LINES)
+
+    async def _ended(self) -> job_pb2.CustomJob:
+        """The job as it ended, however long the controller takes to come back."""
+        outage = Outage(self._on_link)
+        while True:
+            try:
+                job = await self._client.get_job(self._job.id)
+            except HoldfastError as error:
+                if not is_away(error):
+                    raise
+                await anyio.sleep(outage.failed(error))
+            else:
+                outage.settled()
+                return job
+
+    def _read(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        ranks: tuple[int, ...],
+        *,
+        follow: bool = False,
+        generation: int = 0,
+        tail: int | None = None,
+    ) -> None:
+        async def read() -> None:
+            chunks = self._client.stream_logs(
+                self._job.id,
+                ranks=ranks,
+                follow=follow,
+                generation=generation,
+                tail_lines=tail,
+                on_link=self._on_link,
+            )
+            try:
+                async with contextlib.aclosing(chunks):
+                    async for chunk in chunks:
+                        self._output.show(chunk)
+            except OutputClosed:
+                pass  # the exit status may still be wanted
+            except HoldfastError as error:
+                self._console.note(f"the output can't be shown: {error}")
+            self._reading -= 1
+            if not self._reading:
+                self._all_read.set()
+
+        self._reading += 1
+        tasks.start_soon(read)
+
+
+@contextlib.contextmanager
+def _detaching(job_id: str, console: Console, scope: anyio.CancelScope) -> Iterator[None]:
+    """Within, the first Ctrl-C says how to come back and leaves; a second one ends the process at once.
+
+    A handler of Python's own, not of the event loop's: it must also work while stdout blocks.
+    """
+    loop = current_token().native_token
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        console.note(f"detached; job {job_id} goes on.")
+        console.note(f"  come back:  holdfast logs -f {job_id}   or   holdfast job watch {job_id}")
+        console.note(f"  cancel it:  holdfast cancel {job_id}")
+        loop.call_soon_threadsafe(scope.cancel)  # type: ignore[attr-defined]
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is leave:
+            signal.signal(signal.SIGINT, before)

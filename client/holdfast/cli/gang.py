@@ -1,0 +1,48 @@
+"""Who is in a job's gang, read off its spec: known before anything was placed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from holdfast.errors import InvalidInput, Violation
+from holdfast.v1 import spec_pb2
+
+
+def ranks_of(spec: spec_pb2.CustomJobSpec) -> dict[int, str]:
+    """Each global rank and the worker that runs it, in order."""
+    workers = [
+        (f"workerpool{number}-{replica}", max(1, pool.processes_per_worker))
+        for number, pool in enumerate(spec.worker_pool_specs)
+        for replica in range(pool.replica_count)
+    ]
+    names = [name for name, processes in workers for _ in range(processes)]
+    return dict(enumerate(names))
+
+
+def gpus_of(spec: spec_pb2.CustomJobSpec) -> int:
+    """GPUs that the whole job asks for."""
+    return sum(pool.replica_count * pool.machine_spec.accelerator_count for pool in spec.worker_pool_specs)
+
+
+def chosen(everyone: dict[int, str], workers: Collection[str], ranks: Collection[int]) -> dict[int, str]:
+    """The ranks that a choice leaves; an empty choice leaves all. Raises ``InvalidInput`` for unknown names."""
+    names = list(dict.fromkeys(everyone.values()))
+    wrong = [
+        *_unknown("--worker", workers, names, "is no worker of this job", f"{names[0]} to {names[-1]}"),
+        *_unknown("--rank", ranks, everyone, "is no rank of this job", f"0 to {len(everyone) - 1}"),
+    ]
+    if wrong:
+        raise InvalidInput(wrong, what="The command line")
+    left = {r: w for r, w in everyone.items() if (not workers or w in workers) and (not ranks or r in ranks)}
+    if not left:
+        raise InvalidInput(
+            [Violation("--rank", "none of these ranks is on these workers", "See `holdfast job show ID`.")],
+            what="The command line",
+        )
+    return left
+
+
+def _unknown(
+    option: str, asked: Iterable[object], known: Collection[object], problem: str, span: str
+) -> Iterable[Violation]:
+    return (Violation(option, f"{each} {problem}", f"there is {span}") for each in asked if each not in known)

@@ -1,0 +1,180 @@
+"""One job as a page for a person: what it is, where it runs, how its ranks ended, what was done about it."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+import click
+from google.protobuf.duration_pb2 import Duration
+
+from holdfast.cli import exit_table
+from holdfast.cli.console import OUT, coloured, styled
+from holdfast.cli.gang import gpus_of, ranks_of
+from holdfast.cli.job_tables import ran, reason, state_cell
+from holdfast.cli.spans import age, clock, local, span
+from holdfast.cli.table import Cell, Column, Row, cut, printable, render, terminal_width
+from holdfast.v1 import job_pb2
+from holdfast.view import state_name
+
+_MOST_EXITS = 20
+_MOST_RECOVERIES = 10
+
+
+def write_page(job: job_pb2.CustomJob, now: float, *, wide: bool) -> None:
+    """The page on stdout. ``wide`` leaves nothing out."""
+    click.echo("\n".join(page(job, now, wide=wide, width=terminal_width(), colour=coloured(OUT))), color=True)
+
+
+def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
+    """The page's lines."""
+    yield from _head(job, now, width=width, colour=colour)
+    for title, text in (
+        ("Workers", _workers(job, wide=wide, width=width, colour=colour)),
+        ("Exits", _exits(job, now, wide=wide, width=width, colour=colour)),
+        ("Recoveries", _recoveries(job, now, wide=wide, width=width, colour=colour)),
+    ):
+        if text:
+            yield ""
+            yield styled(title, "1", colour=colour)
+            yield text.rstrip("\n")
+    yield from _error(job, width=width, colour=colour)
+
+
+def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool) -> Iterator[str]:
+    state = state_cell(job.state)
+    seconds = ran(job, now)
+    ran_text = f" · ran {span(seconds)}" if seconds is not None else ""
+    yield (f"{styled(job.id, '1', colour=colour)}  {styled(state.text, state.style, colour=colour)}{ran_text}")
+    for name, value in _facts(job, now):
+        room = None if width is None else max(20, width - 14)
+        shown = value if room is None else cut(value, room)
+        yield styled(f"  {name:<10}", "2", colour=colour) + f"  {shown}"
+
+
+def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
+    yield "name", printable(job.display_name)
+    if job.wait_reason:
+        yield "waits", printable(job.wait_reason)
+    if job.owner:
+        yield "owner", job.owner
+    yield "created", f"{local(job.create_time.seconds)} ({age(now - job.create_time.seconds)} ago)"
+    if job.HasField("end_time"):
+        yield "ended", f"{local(job.end_time.seconds)} ({age(now - job.end_time.seconds)} ago)"
+    ranks, gpus = len(ranks_of(job.job_spec)), gpus_of(job.job_spec)
+    workers = sum(pool.replica_count for pool in job.job_spec.worker_pool_specs)
+    asked = [_count(workers, "worker"), _count(ranks, "rank"), *([_count(gpus, "GPU")] if gpus else [])]
+    yield "gang", ", ".join(asked)
+    yield "launch", f"attempt {job.attempt}, generation {job.generation}" if job.generation else "not yet"
+    pools = job.job_spec.worker_pool_specs
+    if pools and pools[0].HasField("process_spec"):
+        process = pools[0].process_spec
+        words = [word.replace("$$", "$") for word in (*process.command, *process.args)]
+        yield "command", printable(shlex.join(words))
+        if process.working_directory:
+            yield "directory", process.working_directory
+    if job.labels:
+        yield "labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
+
+
+def _workers(job: job_pb2.CustomJob, *, wide: bool, width: int | None, colour: bool) -> str:
+    if not job.workers:
+        return ""
+    columns = [
+        Column("NAME"),
+        Column("HOST", give=True),
+        Column("STATE"),
+        Column("GPUS", give=wide, right=not wide),
+    ]
+    columns += [Column("SHIM", right=True)] if wide else []
+    columns += [Column("RANKS", give=True)]
+    lines: list[Row] = []
+    for worker in job.workers:
+        state = state_name(job_pb2.WorkerState.Name(worker.state))
+        gpus = ", ".join(worker.gpus) if wide else str(len(worker.gpus) or "-")
+        row: list[Cell | str] = [worker.name, worker.host, Cell(state, "36" if state == "RUNNING" else ""), gpus]
+        if wide:
+            row.append(str(worker.shim_pid or "-"))
+        lines.append([*row, _ranks(worker.ranks)])
+    return _table(columns, lines, width=width, colour=colour)
+
+
+def _ranks(ranks: Iterable[job_pb2.Rank]) -> str:
+    return ", ".join(f"{r.rank} (pid {r.pid})" if r.pid else str(r.rank) for r in ranks) or "-"
+
+
+def _exits(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> str:
+    lines = exit_table.rows(job.workers, now, wide=wide)
+    if not lines:
+        return ""
+    hidden = 0 if wide else max(0, len(lines) - _MOST_EXITS)
+    return _left_out(hidden) + _table(exit_table.columns(wide=wide), lines[hidden:], width=width, colour=colour)
+
+
+def _recoveries(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> str:
+    if not job.recoveries:
+        return ""
+    hidden = 0 if wide else max(0, len(job.recoveries) - _MOST_RECOVERIES)
+    columns = [Column("GEN", right=True), Column("STARTED"), Column("LOST", right=True), Column("REASON")]
+    columns += [Column("CAUSED BY"), *([Column("ANSWER")] if wide else []), Column("TIME SPENT", give=True)]
+    lines: list[Row] = [
+        [
+            str(each.generation),
+            clock(each.started_at.seconds, now),
+            _short(each.lost) if each.HasField("lost") else "going on",
+            each.end_reason,
+            each.end_related_task,
+            *([each.end_recover] if wide else []),
+            _phases(each.phases),
+        ]
+        for each in job.recoveries[hidden:]
+    ]
+    return _left_out(hidden) + _table(columns, lines, width=width, colour=colour)
+
+
+def _phases(phases: job_pb2.RecoveryPhases) -> str:
+    """What took time: ``stop 2.9s, start 110ms``."""
+    each = (
+        ("detect", phases.detect),
+        ("diagnose", phases.diagnose),
+        ("stop", phases.stop),
+        ("start", phases.start),
+    )
+    return ", ".join(f"{name} {_short(spent)}" for name, spent in each if spent.ToNanoseconds() >= 500_000)
+
+
+def _left_out(count: int) -> str:
+    return f"  {count} earlier ones are left out; see them with -o wide\n" if count else ""
+
+
+def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterator[str]:
+    if not job.HasField("error"):
+        return
+    yield ""
+    yield styled("Error", "1;31", colour=colour)
+    message = printable(job.error.message) or reason(job)
+    yield from textwrap.wrap(message, width or 1_000_000, initial_indent="  ", subsequent_indent="  ")
+    if job.error.details:
+        yield ""
+        for line in job.error.details:
+            yield styled("  │ ", "2", colour=colour) + _shown(line)
+
+
+def _shown(line: str) -> str:
+    """As it was printed, tabs and indentation too, but unable to drive the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in line.expandtabs().rstrip("\r\n"))
+
+
+def _table(columns: Sequence[Column], lines: list[Row], *, width: int | None, colour: bool) -> str:
+    room = None if width is None else width - 2
+    return "".join("  " + line + "\n" for line in render(columns, lines, width=room, colour=colour).splitlines())
+
+
+def _short(duration: Duration) -> str:
+    seconds = duration.ToNanoseconds() / 1e9
+    return f"{seconds * 1000:.0f}ms" if seconds < 1 else span(seconds)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

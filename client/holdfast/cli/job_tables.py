@@ -1,0 +1,125 @@
+"""Jobs as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from holdfast.cli.console import OUT, Console, coloured, styled
+from holdfast.cli.gang import gpus_of, ranks_of
+from holdfast.cli.spans import age, local, span
+from holdfast.cli.table import Cell, Column, Row, printable, write
+from holdfast.v1 import job_pb2
+from holdfast.view import state_name
+
+STATE_STYLES = {
+    "QUEUED": "33",
+    "PENDING": "33",
+    "RUNNING": "36",
+    "SUCCEEDED": "32",
+    "FAILED": "31",
+    "EXPIRED": "31",
+    "CANCELLING": "35",
+    "CANCELLED": "35",
+}
+
+_COLUMNS = (
+    Column("ID"),
+    Column("NAME", give=True),
+    Column("STATE"),
+    Column("RANKS", right=True),
+    Column("GPUS", right=True),
+    Column("AGE", right=True),
+    Column("REASON", give=True),
+)
+_WIDE = (
+    *_COLUMNS[:-1],
+    Column("OWNER", give=True),
+    Column("ATT", right=True),
+    Column("GEN", right=True),
+    Column("RAN", right=True),
+    _COLUMNS[-1],
+)
+
+
+def state_cell(state: int) -> Cell:
+    """A job's state, without its prefix, in its colour."""
+    name = state_name(job_pb2.JobState.Name(job_pb2.JobState.ValueType(state)))
+    return Cell(name, STATE_STYLES.get(name, ""))
+
+
+def reason(job: job_pb2.CustomJob) -> str:
+    """Why the job waits, failed, or was restarted: whichever matters now."""
+    if job.HasField("error"):
+        return job.error.message
+    if job.wait_reason:
+        return job.wait_reason
+    count = len(job.recoveries)
+    return f"{count} restart{'s' if count > 1 else ''}" if count else ""
+
+
+def ran(job: job_pb2.CustomJob, now: float) -> float | None:
+    """Seconds since the first launch, up to the end; ``None`` before it."""
+    if not job.HasField("start_time"):
+        return None
+    end = job.end_time.seconds + job.end_time.nanos / 1e9 if job.HasField("end_time") else now
+    return end - (job.start_time.seconds + job.start_time.nanos / 1e9)
+
+
+def rows(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool) -> list[Row]:
+    """One row a job, in the order given."""
+    return [_row(job, now, wide=wide) for job in jobs]
+
+
+def _row(job: job_pb2.CustomJob, now: float, *, wide: bool) -> Row:
+    seconds = ran(job, now)
+    row: list[Cell | str] = [
+        Cell(job.id, "1"),
+        job.display_name,
+        state_cell(job.state),
+        str(len(ranks_of(job.job_spec))),
+        str(gpus_of(job.job_spec) or "-"),
+        age(now - job.create_time.seconds),
+    ]
+    if wide:
+        row += [job.owner, str(job.attempt), str(job.generation), span(seconds) if seconds is not None else "-"]
+    return [*row, reason(job)]
+
+
+def write_jobs(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool, hint: str) -> None:
+    """The table on stdout, or, where there is nothing to show, ``hint`` on stderr."""
+    if not jobs:
+        click.echo(hint, err=True)
+        return
+    write(_WIDE if wide else _COLUMNS, rows(jobs, now, wide=wide))
+
+
+def write_events(events: Sequence[job_pb2.WatchJobResponse], *, wide: bool) -> None:
+    """A job's history as a table."""
+
+    columns = [Column("TIME"), Column("EVENT"), Column("STATE"), Column("MESSAGE", give=True)]
+    if wide:
+        columns.insert(0, Column("CURSOR", right=True))
+    lines: list[Row] = []
+    for event in events:
+        row: list[Cell | str] = [local(event.time.seconds), event.type, state_cell(event.state), event.message]
+        lines.append([str(event.cursor), *row] if wide else row)
+    if not lines:
+        Console().note("no events.")
+        return
+    write(columns, lines)
+
+
+def event_line(event: job_pb2.WatchJobResponse) -> str:
+    """One event as a line of a history that goes on."""
+    colour = coloured(OUT)
+    state = state_cell(event.state)
+    text = " ".join(event.message.split()) or event.type
+    return "  ".join(
+        (
+            styled(local(event.time.seconds), "2", colour=colour),
+            styled(f"{state.text:<10}", state.style, colour=colour),
+            printable(text),
+        )
+    )

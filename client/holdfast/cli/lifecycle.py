@@ -1,0 +1,83 @@
+"""A job's history in few words: which events a person who waits wants to read, and how it all ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.cli.spans import span
+from holdfast.v1 import job_pb2
+
+_ALONG_THE_WAY = frozenset(
+    {"JobSubmitted", "GangLaunched", "RankExited", "WorkerEmptied", "JobEnding", "JobEnded", "CancelRequested"}
+)
+"""Left out of what a waiting person reads: details, and ends that ``farewell`` tells better."""
+
+_NO_FAILURE = frozenset({"COMPLETED", "STOPPED", "HANG_KILLED"})
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRank:
+    """A rank that ended badly by itself."""
+
+    worker: str
+    rank: int
+    generation: int
+
+
+def sentence(event: job_pb2.WatchJobResponse) -> str:
+    """The event for somebody who waits; empty when it would only be noise. New types are told."""
+    return "" if event.type in _ALONG_THE_WAY else event.message
+
+
+def failed_rank(event: job_pb2.WatchJobResponse) -> FailedRank | None:
+    """The rank whose failure the event records, if it does."""
+    if event.type != "RankExited" or "exit" not in event.data:
+        return None
+    exit_ = event.data.fields["exit"].struct_value.fields
+    reason = exit_["reason"].string_value if "reason" in exit_ else ""
+    if not reason or reason in _NO_FAILURE or "rank" not in exit_ or "generation" not in exit_:
+        return None
+    worker = event.data.fields["worker"].string_value if "worker" in event.data else ""
+    return FailedRank(worker, int(exit_["rank"].number_value), int(exit_["generation"].number_value))
+
+
+def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
+    """How the job ended, and where to read more when it did not end well."""
+    took = span(ran_for(job, waited_s))
+    restarts = len(job.recoveries)
+    after = f"after {took}" + (f" and {restarts} restart{'s' if restarts > 1 else ''}" if restarts else "")
+    if job.state == job_pb2.JOB_STATE_SUCCEEDED:
+        return [f"succeeded {after}"]
+    state = job_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
+    lines = [f"{state} {after}" + (f": {job.error.message}" if job.error.message else "")]
+    if job.state != job_pb2.JOB_STATE_CANCELLED:
+        lines.append(f"  more:  holdfast job show {job.id}")
+    return lines
+
+
+def ran_for(job: job_pb2.CustomJob, now_or_waited_s: float) -> float:
+    """Seconds from the first launch to the end; the second argument where these are not known."""
+    if not (job.HasField("start_time") and job.HasField("end_time")):
+        return now_or_waited_s
+    start, end = job.start_time, job.end_time
+    return (end.seconds - start.seconds) + (end.nanos - start.nanos) / 1e9
+
+
+def exit_in_words(exit_: job_pb2.Exit) -> str:
+    """``exit code 7``, ``signal 11 (SIGSEGV), core dumped``, or the reason where neither is known."""
+    if exit_.HasField("signal"):
+        text = f"signal {exit_.signal} ({signal_name(exit_.signal)})"
+        return f"{text}, core dumped" if exit_.core_dumped else text
+    if exit_.HasField("exit_code"):
+        return f"exit code {exit_.exit_code}"
+    return "unknown"
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11; real-time signals as ``SIGRTMIN+n``."""
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if number > signal.SIGRTMIN else f"SIG{number}"

@@ -1,0 +1,90 @@
+"""``holdfast run``: submit a command, show what it prints, exit as it does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import exit_status
+from holdfast.cli.calls import with_client
+from holdfast.cli.console import Console
+from holdfast.cli.parameters import duration
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs for each worker.")
+@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Workers.")
+@click.option(
+    "--processes-per-worker", type=click.IntRange(1), help="Ranks of each worker; one per GPU unless given."
+)
+@click.option("--name", default="", help="Display name of the job.")
+@click.option(
+    "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
+)
+@click.option(
+    "--max-restarts", type=click.IntRange(0), help="In-place restarts for each worker's failures.  [default: 5]"
+)
+@click.option("--cpus", type=click.IntRange(0), default=0, help="Cores reserved for each worker.")
+@click.option("--memory-mb", type=click.IntRange(0), default=0, help="Memory reserved for each worker, in MiB.")
+@click.option("--timeout", type=duration, help="Longest run time, such as 2h.  [default: 7d]")
+@click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]")
+@click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]")
+@click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
+@click.option("--detach", is_flag=True, help="Print the job's id and return.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(
+    command: tuple[str, ...],
+    gpus: int,
+    replicas: int,
+    processes_per_worker: int | None,
+    name: str,
+    env: tuple[str, ...],
+    max_restarts: int | None,
+    cpus: int,
+    memory_mb: int,
+    timeout: float | None,
+    grace: float | None,
+    workdir: str,
+    show_all: bool,
+    detach: bool,
+) -> None:
+    """Run COMMAND on the cluster and exit as it does.
+
+    Write -- before COMMAND. It runs in the current directory, which must exist on the hosts.
+    """
+    from holdfast.cli.run_spec import RunRequest, job_of
+
+    request = RunRequest(
+        command=command,
+        gpus=gpus,
+        replicas=replicas,
+        processes_per_worker=processes_per_worker,
+        name=name,
+        env=env,
+        max_restarts=max_restarts,
+        cpus=cpus,
+        memory_mb=memory_mb,
+        timeout_s=timeout,
+        grace_s=grace,
+        workdir=workdir,
+    )
+    job = job_of(request, os.environ, os.getcwd())
+
+    async def work(client: Client) -> int:
+        from holdfast.cli.following import follow
+
+        created = await client.create_job(job)
+        if detach:
+            click.echo(created.id)
+            return exit_status.OK
+        console = Console()
+        console.note(f"job {created.id}: {created.display_name}")
+        return await follow(client, created, console, show_all=show_all)
+
+    sys.exit(with_client(work))

@@ -1,0 +1,64 @@
+"""``holdfast submit``: a job from a file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import exit_status
+from holdfast.cli.calls import with_client
+from holdfast.cli.console import Console
+from holdfast.errors import InvalidSpec, Violation
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.v1 import job_pb2
+
+
+@click.command()
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option("--wait", is_flag=True, help="Show the job's output and exit as it does.")
+@click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
+@click.option("--name", help="Display name, in place of the file's.")
+def submit(file: str, wait: bool, show_all: bool, name: str | None) -> None:
+    """Submit a job file and print the job's id.
+
+    FILE is YAML or JSON; - reads stdin.
+    """
+    job = _read(file)
+    if name:
+        job.display_name = name
+
+    async def work(client: Client) -> int:
+        created = await client.create_job(job)
+        console = Console()
+        if not wait:
+            click.echo(created.id)
+            console.note(f"submitted {created.display_name}; follow it with: holdfast logs -f {created.id}")
+            return exit_status.OK
+        from holdfast.cli.following import follow
+
+        console.note(f"job {created.id}: {created.display_name}")
+        return await follow(client, created, console, show_all=show_all)
+
+    sys.exit(with_client(work))
+
+
+def _read(file: str) -> job_pb2.CustomJob:
+    from holdfast.client import as_proto
+
+    # By name: the spec brings pydantic along, which only this command needs.
+    spec = importlib.import_module("holdfast.spec")
+    if file == "-":
+        return as_proto(spec.parse_text(_stdin(), source="stdin"))
+    return as_proto(spec.parse_file(file))
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidSpec([Violation("", f"is not UTF-8 text (byte {error.start})")], what="stdin") from error

@@ -1,0 +1,69 @@
+"""The link to a controller that may be away for a while: what counts as away, and how long to wait.
+
+A stream that breaks is opened again from where it stood. The waits grow to a bound and are jittered, so that
+a thousand watchers of a restarted controller don't all come back in the same moment.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import grpc
+
+from holdfast.errors import DeadlineExceeded, HoldfastError, Unavailable
+
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 5.0
+
+LinkCallback = Callable[[HoldfastError | None], None]
+"""Called with the error when the controller has gone away, and with ``None`` when it is back."""
+
+_BROKEN = ("RST_STREAM", "Stream removed", "GOAWAY", "Socket closed")
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def is_away(error: HoldfastError) -> bool:
+    """Whether trying again later may help: the link broke, rather than the controller refused."""
+    if isinstance(error, (Unavailable, DeadlineExceeded)):
+        return True
+    cause = error.__cause__
+    if not isinstance(cause, grpc.aio.AioRpcError):
+        return False
+    # A server that dies in the middle of a stream shows itself in several ways.
+    return cause.code() in _AWAY or any(sign in (cause.details() or "") for sign in _BROKEN)
+
+
+class Outage:
+    """Keeps count of failures: announces an outage's start and end once each, and says how long to wait."""
+
+    def __init__(self, on_link: LinkCallback | None = None, rng: random.Random | None = None) -> None:
+        self._on_link = on_link
+        self._rng = rng or random.Random()
+        self._failures = 0
+        self._announced = False
+
+    def failed(self, error: HoldfastError) -> float:
+        """One more try has failed; returns the seconds to wait before the next."""
+        if not self._announced and self._on_link is not None:
+            self._on_link(error)
+        self._announced = True
+        bound = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        return bound * self._rng.uniform(0.5, 1.0)
+
+    @property
+    def ongoing(self) -> bool:
+        """Whether the last try failed and nothing has been heard since."""
+        return self._announced
+
+    def answered(self) -> None:
+        """The controller is there; whether the stream holds is yet to be seen."""
+        if self._announced and self._on_link is not None:
+            self._on_link(None)
+        self._announced = False
+
+    def settled(self) -> None:
+        """The stream delivers: the next failure is a new one."""
+        self.answered()
+        self._failures = 0

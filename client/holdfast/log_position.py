@@ -1,0 +1,50 @@
+"""Where a reader of logs stands, so that a broken stream can be opened again without a gap or a repetition."""
+
+from __future__ import annotations
+
+from holdfast.v1 import job_pb2
+
+_StreamKey = tuple[str, int, int, int]
+
+
+class LogPosition:
+    """Remembers the next byte of every stream seen, and cuts what was delivered already."""
+
+    def __init__(self, request: job_pb2.StreamLogsRequest) -> None:
+        self._request = request
+        self._next: dict[_StreamKey, int] = {}
+        self._told: set[tuple[_StreamKey, str]] = set()
+
+    def request(self) -> job_pb2.StreamLogsRequest:
+        """What to ask next: at first the request itself, later everything from the last generation on.
+
+        The tail goes, because counting it anew from a later end would skip lines.
+        """
+        again = job_pb2.StreamLogsRequest()
+        again.CopyFrom(self._request)
+        if self._next:
+            again.ClearField("tail_lines")
+            if self._request.follow:
+                again.generation = max(generation for _, _, generation, _ in self._next)
+        return again
+
+    def accept(self, chunk: job_pb2.StreamLogsResponse) -> job_pb2.StreamLogsResponse | None:
+        """The part of the chunk that is new, or ``None``."""
+        key = (chunk.worker, chunk.rank, chunk.generation, int(chunk.stream))
+        if chunk.problem:
+            if (key, chunk.problem) in self._told:
+                return None
+            self._told.add((key, chunk.problem))
+            return chunk
+        end = chunk.offset + len(chunk.data)
+        seen = self._next.get(key)
+        if seen is not None and end <= seen:
+            return None
+        self._next[key] = end
+        if seen is None or chunk.offset >= seen:
+            return chunk
+        fresh = job_pb2.StreamLogsResponse()
+        fresh.CopyFrom(chunk)
+        fresh.data = chunk.data[seen - chunk.offset :]
+        fresh.offset = seen
+        return fresh

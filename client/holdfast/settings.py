@@ -1,0 +1,57 @@
+"""Where the controller is and who we are: ``client.toml``, found once, read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import config
+from holdfast.errors import ConfigError
+
+VARIABLE = "HOLDFAST_CONFIG"
+SYSTEM_WIDE = Path("/etc/holdfast/client.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How a client reaches its cluster. ``controller`` is ``HOST:PORT``; the rest are PEM files."""
+
+    controller: str
+    ca: Path
+    cert: Path
+    key: Path
+
+
+def find(environ: Mapping[str, str] = os.environ, system_wide: Path = SYSTEM_WIDE) -> Path:
+    """The file that counts: ``HOLDFAST_CONFIG``, else the user's own, else the system's.
+
+    Raises ``ConfigError`` that names the places where it looked and what to do.
+    """
+    if named := environ.get(VARIABLE):
+        path = Path(named).expanduser()
+        if not path.is_file():
+            raise ConfigError(
+                f"{VARIABLE} names {path}, and there is no such file.", fix="Correct it, or unset it."
+            )
+        return path
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "~"), ".config")
+    places = (Path(home).expanduser() / "holdfast" / "client.toml", system_wide)
+    for path in places:
+        if path.is_file():
+            return path
+    raise ConfigError(
+        "No cluster is configured: there is neither " + " nor ".join(str(p) for p in places) + ".",
+        fix="Start one on this machine with `holdfast dev start`, or ask your cluster's admin for a client.toml.",
+    )
+
+
+def load(path: Path | None = None) -> ClientSettings:
+    """Read the settings from ``path``, or from where ``find`` says. Raises ``ConfigError``."""
+    path = path or find()
+    settings = config.load(ClientSettings, path)
+    host, _, port = settings.controller.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f'{path}: controller must be "HOST:PORT", not {settings.controller!r}.')
+    return settings
