@@ -1,0 +1,34 @@
+"""The agent's command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast import __version__
+from holdfast.errors import ConfigError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the agent until SIGTERM or SIGINT. Returns 0 then, 2 for a wrong command line or configuration."""
+    parser = argparse.ArgumentParser(
+        prog="holdfast-agent", description="Launches, watches and stops the workers of one host."
+    )
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)"
+    )
+    parser.add_argument("--version", action="version", version=f"holdfast-agent {__version__}")
+    options = parser.parse_args(argv)
+    from holdfast_agent.shell import config, daemon  # gRPC is slow to import, --help is not
+
+    try:
+        return daemon.run(config.load(options.config))
+    except ConfigError as error:
+        print(f"holdfast-agent: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""What a rank finds in its environment, and the processes that a launch comes to.
+
+The environment starts empty: nothing of the daemon's reaches a rank. Three layers, later ones winning:
+the host's defaults and the admin's environment file, the user's variables, and the names that are ours.
+``$(NAME)`` in the user's variables and arguments sees all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.expand import expand_args, expand_env
+from holdfast.launcher import is_launcher
+from holdfast_agent.core.model import Assignment, Launch, PlaceKey, RankLaunch, Rendezvous
+
+TF_TASKS = ("chief", "worker", "ps", "evaluator")
+VALUE_MAX_BYTES = 128 * 1024 - 1024
+"""Linux refuses to start a program with one variable of 128 KiB (MAX_ARG_STRLEN)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerUser:
+    """Whom the ranks run as. ``uid`` None means as the agent itself."""
+
+    name: str
+    home: str
+    shell: str
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a launch takes from its host. ``gpu_names`` maps each GPU's UUID to what CUDA shall call it."""
+
+    name: str
+    log_dir: str
+    scratch_dir: str
+    user: WorkerUser
+    cpu_count: int
+    gpu_names: Mapping[str, str] = field(default_factory=dict)
+    data_interface: str = ""
+    site_env: Mapping[str, str] = field(default_factory=dict)
+
+
+def log_paths(facts: HostFacts, key: PlaceKey, generation: int, rank: int) -> tuple[str, str]:
+    """(stdout, stderr) of a rank."""
+    stem = f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.r{rank}"
+    return f"{stem}.out", f"{stem}.err"
+
+
+def error_dir(facts: HostFacts, key: PlaceKey, generation: int) -> str:
+    """The directory in which a worker's ranks leave their Python exceptions."""
+    return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.errors"
+
+
+def working_directory(facts: HostFacts, key: PlaceKey, launch: Launch) -> str:
+    """The user's, or the job's scratch directory."""
+    return launch.process.working_directory or f"{facts.scratch_dir}/{key.job}"
+
+
+def plan_ranks(assignment: Assignment, facts: HostFacts) -> tuple[RankLaunch, ...]:
+    """Every process of a launch, complete. Raises ``ValueError`` for what grows too long once expanded."""
+    launch = assignment.launch
+    if launch is None or launch.rendezvous is None:
+        raise ValueError(f"the assignment of {assignment.key} carries no rendezvous")
+    shared = _of_worker(assignment, launch, launch.rendezvous, facts)
+    cwd = working_directory(facts, assignment.key, launch)
+    planned = []
+    for local_rank, rank in enumerate(launch.ranks):
+        ours = {
+            **shared,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local_rank),
+            "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
+        }
+        env = compose(launch, facts, ours)
+        argv = tuple(expand_args((*launch.process.command, *launch.process.args), env))
+        stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
+        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr))
+    return tuple(planned)
+
+
+def search_path(launch: Launch, facts: HostFacts) -> str:
+    """The PATH in which a worker's command is looked up, before the rendezvous is known."""
+    return compose(launch, facts, {}).get("PATH", "")
+
+
+def compose(launch: Launch, facts: HostFacts, ours: Mapping[str, str]) -> dict[str, str]:
+    """Defaults, the admin's file, the user's variables, and ``ours`` on top of them all."""
+    base = {**_defaults(facts), **facts.site_env, **_tuning(launch, ours)}
+    user = expand_env([(name, value) for name, value in launch.process.env if name not in ours], {**base, **ours})
+    return {**base, **user, **ours}
+
+
+def _defaults(facts: HostFacts) -> dict[str, str]:
+    user = facts.user
+    return {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": user.home,
+        "USER": user.name,
+        "LOGNAME": user.name,
+        "SHELL": user.shell,
+        "TMPDIR": "/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+    }
+
+
+def _tuning(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
+    """What makes a bare ``torchrun train.py`` span the gang; flags and the user's own PET_ variables win."""
+    if "MASTER_ADDR" not in ours or launch.processes != 1 or not _starts_a_launcher(launch):
+        return {}
+    pet = {
+        "PET_NNODES": str(launch.worker_count),
+        "PET_NODE_RANK": str(launch.worker_index),
+        "PET_MASTER_ADDR": ours["MASTER_ADDR"],
+        "PET_MASTER_PORT": ours["MASTER_PORT"],
+    }
+    if launch.gpus:
+        pet["PET_NPROC_PER_NODE"] = str(len(launch.gpus))
+    return pet
+
+
+def _starts_a_launcher(launch: Launch) -> bool:
+    return is_launcher((*launch.process.command, *launch.process.args))
+
+
+def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, facts: HostFacts) -> dict[str, str]:
+    processes = launch.processes
+    if processes == 1 and launch.gpus and _starts_a_launcher(launch):
+        processes = len(launch.gpus)
+    env = {
+        "HOLDFAST_JOB": assignment.key.job,
+        "HOLDFAST_ATTEMPT": str(assignment.attempt),
+        "HOLDFAST_GENERATION": str(assignment.generation),
+        "HOLDFAST_RESTART_COUNT": str(launch.restart_count),
+        "HOLDFAST_LAST_END": launch.last_end,
+        "HOLDFAST_WORKER": assignment.key.worker,
+        "HOLDFAST_HOST": facts.name,
+        "HOLDFAST_RENDEZVOUS_SECRET": rendezvous.secret,
+        "CLOUD_ML_JOB_ID": assignment.key.job,
+        "MASTER_ADDR": rendezvous.master_address,
+        "MASTER_PORT": str(rendezvous.master_port),
+        "WORLD_SIZE": str(launch.world_size),
+        "LOCAL_WORLD_SIZE": str(launch.processes),
+        "GROUP_RANK": str(launch.worker_index),
+        "OMP_NUM_THREADS": str(max(1, (launch.cpu_count or facts.cpu_count) // processes)),
+        "TF_CONFIG": _tf_config(launch, rendezvous),
+        "CLUSTER_SPEC": _cluster_spec(launch, rendezvous),
+    }
+    if facts.data_interface:
+        env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = facts.data_interface
+    if launch.gpus or facts.gpu_names:
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpu_names.get(uuid, uuid) for uuid in launch.gpus)
+    return env
+
+
+def _tf_config(launch: Launch, rendezvous: Rendezvous) -> str:
+    named = zip(TF_TASKS, rendezvous.pools, strict=False)
+    cluster = {task: list(addresses) for task, addresses in named if addresses}
+    task = TF_TASKS[launch.pool] if launch.pool < len(TF_TASKS) else f"workerpool{launch.pool}"
+    return json.dumps({"cluster": cluster, "task": {"type": task, "index": launch.replica}, "environment": "cloud"})
+
+
+def _cluster_spec(launch: Launch, rendezvous: Rendezvous) -> str:
+    spec = {
+        "cluster": {f"workerpool{i}": list(addresses) for i, addresses in enumerate(rendezvous.pools)},
+        "environment": "cloud",
+        "task": {"type": f"workerpool{launch.pool}", "index": launch.replica},
+        "job": launch.job_spec_json,
+        "open_ports": [launch.own_port] if launch.own_port else [],
+    }
+    text = json.dumps(spec)
+    if len(text.encode()) > VALUE_MAX_BYTES:
+        text = json.dumps({**spec, "job": ""})
+    return text

@@ -1,0 +1,363 @@
+"""What can happen to an agent (events, past tense), and what it can do about it (actions, imperative)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast_agent.core.model import Assignment, ExitReason, PlaceKey, RankEnd, RankLaunch
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What one generation's journal says; ``launched`` ranks are those of the intent."""
+
+    generation: int
+    launched: tuple[int, ...]
+    started: tuple[tuple[int, int], ...] = ()
+    """(rank, pid)."""
+    ends: tuple[RankEnd, ...] = ()
+    stopping: bool = False
+    empty: bool = False
+    other_boot: bool = False
+    """The machine has booted since."""
+    wrote_output: bool = False
+    """A rank has left output, so it ran, whatever the records say."""
+
+
+# --- events ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFound:
+    """At the agent's start: the files of an earlier life."""
+
+    key: PlaceKey
+    attempts: tuple[tuple[int, int], ...]
+    """(first generation, attempt)."""
+    journals: tuple[Journal, ...]
+    """By generation, the oldest first."""
+    acked: frozenset[tuple[int, int]]
+    """(generation, rank)."""
+    shim_pid: int
+    """0 where the shim is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """A stream to the controller is open; it waits for our hello."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcomed:
+    """The controller answered the hello."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The stream is gone, and with it whatever was not acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The controller wants something of a place."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class ExitAcked:
+    """An exit is durable in the controller."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacePrepared:
+    """Checks passed, ports bound, a shim is there."""
+
+    key: PlaceKey
+    generation: int
+    port: int
+    master_port: int
+    shim_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationFailed:
+    """``message`` says why, naming the host."""
+
+    key: PlaceKey
+    generation: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankStarted:
+    """The shim forked a rank."""
+
+    key: PlaceKey
+    generation: int
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankExited:
+    """A rank's end is durable on this host."""
+
+    key: PlaceKey
+    generation: int
+    end: RankEnd
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceEmptied:
+    """Proven: no process of this generation, or an older one, is left."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceStuck:
+    """Processes outlive KILL."""
+
+    key: PlaceKey
+    generation: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRefused:
+    """The shim did not launch."""
+
+    key: PlaceKey
+    generation: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShimGreeted:
+    """A shim is connected, maybe again: what was said to it before may be lost. A replay of its records follows."""
+
+    key: PlaceKey
+    shim_pid: int
+    generation: int
+    live: bool
+    """Whether this generation has, or may have, processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShimLost:
+    """The shim's process is gone."""
+
+    key: PlaceKey
+
+
+@dataclass(frozen=True, slots=True)
+class StraysCleared:
+    """Proven after a shim's death: nothing of the place is left. ``journal`` is None where it never launched."""
+
+    key: PlaceKey
+    generation: int
+    journal: Journal | None
+    found: int
+    """Processes that had to be killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceForgotten:
+    """Its files but the logs are gone."""
+
+    key: PlaceKey
+
+
+Event = (
+    PlaceFound
+    | Dialled
+    | Welcomed
+    | Disconnected
+    | Assigned
+    | ExitAcked
+    | PlacePrepared
+    | PreparationFailed
+    | RankStarted
+    | RankExited
+    | PlaceEmptied
+    | PlaceStuck
+    | LaunchRefused
+    | ShimGreeted
+    | ShimLost
+    | StraysCleared
+    | PlaceForgotten
+)
+
+
+# --- actions ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where a worker stands, for the controller. ``state`` is the contract's name without its prefix."""
+
+    key: PlaceKey
+    attempt: int
+    generation: int
+    state: str
+    port: int = 0
+    master_port: int = 0
+    shim_pid: int = 0
+    ranks: tuple[tuple[int, int, int], ...] = ()
+    """(rank, local rank, pid)."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SendHello:
+    """Introduce this host and every place."""
+
+    epoch: int
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """Leave this controller; dial again."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendReport:
+    """Tell the controller where a worker stands."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class SendExit:
+    """Tell the controller how a rank ended."""
+
+    sequence: int
+    key: PlaceKey
+    attempt: int
+    generation: int
+    end: RankEnd
+    port_taken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PersistEpoch:
+    """Make the highest epoch seen durable, before anything of it is obeyed."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RememberAttempt:
+    """Note that this generation and later ones belong to this attempt."""
+
+    key: PlaceKey
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class RememberAck:
+    """Note that this exit need not be sent again."""
+
+    key: PlaceKey
+    generation: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Check, have a shim, bind ports: these where given, else free ones. Answered by an event."""
+
+    assignment: Assignment
+    ports: tuple[int, ...] = ()
+    known_good: bool = False
+    """The same program was checked for this place before, so the checks may be skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreePorts:
+    """The place needs its ports no more."""
+
+    key: PlaceKey
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRanks:
+    """Give the ports to the ranks and have the shim start them."""
+
+    key: PlaceKey
+    generation: int
+    ranks: tuple[RankLaunch, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StopRanks:
+    """Have the shim end this generation and older ones."""
+
+    key: PlaceKey
+    generation: int
+    grace_s: float
+    reason: ExitReason
+
+
+@dataclass(frozen=True, slots=True)
+class ClearStrays:
+    """The shim is gone: kill what it left and prove that nothing is left. Answered by an event."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEnds:
+    """Write ends that nobody saw into the journal, durable, and the proof of emptiness. Answered by events."""
+
+    key: PlaceKey
+    generation: int
+    ends: tuple[RankEnd, ...]
+    launched: tuple[int, ...] = ()
+    """Ranks of the intent, where the shim died before it could write one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Let the shim go and remove the place's files but the logs. Answered by an event."""
+
+    key: PlaceKey
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """For the log: something was refused or is odd."""
+
+    event: str
+    key: PlaceKey | None
+    message: str
+
+
+Action = (
+    SendHello
+    | CloseSession
+    | SendReport
+    | SendExit
+    | PersistEpoch
+    | RememberAttempt
+    | RememberAck
+    | Prepare
+    | FreePorts
+    | LaunchRanks
+    | StopRanks
+    | ClearStrays
+    | RecordEnds
+    | Forget
+    | Note
+)

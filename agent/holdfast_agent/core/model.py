@@ -1,0 +1,157 @@
+"""What the agent's decisions are about: assignments, launches, ends. Frozen, free of wire and disk formats."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class PlaceKey(NamedTuple):
+    """One worker's place on this host."""
+
+    job: str
+    worker: str
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.worker}"
+
+
+class Phase(enum.Enum):
+    """What the controller wants of a place."""
+
+    PREPARE = "PREPARE"
+    RUN = "RUN"
+    STOP = "STOP"
+    FORGET = "FORGET"
+
+
+class ExitReason(enum.Enum):
+    """Why a rank is no longer there; the names are the contract's."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    COMPLETED = "COMPLETED"
+    NONZERO_EXIT = "NONZERO_EXIT"
+    SIGNALED = "SIGNALED"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    CANNOT_START = "CANNOT_START"
+    STOPPED = "STOPPED"
+    HANG_KILLED = "HANG_KILLED"
+    LOST_SHIM_DIED = "LOST_SHIM_DIED"
+    LOST_REBOOT = "LOST_REBOOT"
+    LOST_HOST = "LOST_HOST"
+    NOT_STARTED = "NOT_STARTED"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The user's program."""
+
+    command: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    working_directory: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """How the ranks of one generation find each other. ``pools`` holds host:port of each worker of each pool."""
+
+    master_address: str
+    master_port: int
+    secret: str
+    pools: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a worker's ranks. ``rendezvous`` is set only where they are to run."""
+
+    process: Process
+    first_rank: int
+    processes: int
+    world_size: int
+    gpus: tuple[str, ...] = ()
+    restart_count: int = 0
+    last_end: str = ""
+    rendezvous: Rendezvous | None = None
+    pool: int = 0
+    replica: int = 0
+    worker_count: int = 1
+    worker_index: int = 0
+    cpu_count: int = 0
+    job_spec_json: str = "{}"
+
+    @property
+    def ranks(self) -> range:
+        """The global ranks of this worker."""
+        return range(self.first_rank, self.first_rank + self.processes)
+
+    @property
+    def own_port(self) -> int:
+        """The port that the rendezvous names for this worker; 0 without one."""
+        if self.rendezvous is None:
+            return 0
+        try:
+            address = self.rendezvous.pools[self.pool][self.replica]
+        except IndexError:
+            return 0
+        _, _, port = address.rpartition(":")
+        return int(port) if port.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The controller's wish for one place; the newest is all that counts."""
+
+    epoch: int
+    key: PlaceKey
+    attempt: int
+    generation: int
+    phase: Phase
+    grace_s: float = 10.0
+    stop_reason: ExitReason = ExitReason.STOPPED
+    launch: Launch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnd:
+    """How one rank ended. ``status`` is the raw wait status, None where nobody knows it."""
+
+    rank: int
+    status: int | None
+    reason: ExitReason
+    message: str = ""
+    end_time: float = 0.0
+    stderr_tail: tuple[str, ...] = field(default=())
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, or None where the rank was killed by a signal or nobody knows."""
+        if self.status is None or self.status & 0x7F:
+            return None
+        return self.status >> 8 & 0xFF
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that killed the rank, or None."""
+        if self.status is None or not self.status & 0x7F:
+            return None
+        return self.status & 0x7F
+
+    @property
+    def core_dumped(self) -> bool:
+        """Whether the kernel wrote a core file."""
+        return bool(self.status is not None and self.signal and self.status & 0x80)
+
+
+@dataclass(frozen=True, slots=True)
+class RankLaunch:
+    """One process to start, complete to the last variable."""
+
+    rank: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    stdout: str
+    stderr: str

@@ -1,0 +1,364 @@
+"""One worker's place on this host: where it stands, and the next step towards what the controller wants.
+
+Theory of operation. A place has a *standing* (one of the variants below, each with its own data) and, once the
+controller has spoken, a *wish*: the newest assignment. ``advance`` compares the two and takes the next step; it is
+called after everything that changes either, so the order in which wishes and events arrive doesn't matter, and a
+wish that is said twice changes nothing. A generation is launched only from ``Prepared``, and that of a newer
+generation is reached only through ``Empty`` of the older: so two generations never run at once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from holdfast_agent.core.events import (
+    Action,
+    ClearStrays,
+    Forget,
+    FreePorts,
+    LaunchRanks,
+    Prepare,
+    Report,
+    StopRanks,
+)
+from holdfast_agent.core.model import Assignment, ExitReason, Launch, Phase, PlaceKey, RankLaunch
+
+
+class State(enum.Enum):
+    """Where a place stands."""
+
+    EMPTY = "EMPTY"
+    PREPARING = "PREPARING"
+    PREPARED = "PREPARED"
+    CANNOT_PREPARE = "CANNOT_PREPARE"
+    LAUNCHING = "LAUNCHING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    STUCK = "STUCK"
+    LOST = "LOST"
+    FORGETTING = "FORGETTING"
+    FORGOTTEN = "FORGOTTEN"
+
+    @property
+    def word(self) -> str:
+        """As the contract calls it, which knows fewer."""
+        return _WORDS.get(self, self.value)
+
+
+_WORDS = {
+    State.LAUNCHING: "PREPARED",
+    State.LOST: "STOPPING",
+    State.FORGETTING: "EMPTY",
+    State.FORGOTTEN: "EMPTY",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Nothing of this generation, or an older one, is left."""
+
+    generation: int
+    state = State.EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """Checks and ports of this generation are under way."""
+
+    generation: int
+    state = State.PREPARING
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything is ready and nothing has been forked."""
+
+    generation: int
+    port: int
+    master_port: int
+    state = State.PREPARED
+
+
+@dataclass(frozen=True, slots=True)
+class CannotPrepare:
+    """Why this generation can't run here."""
+
+    generation: int
+    message: str
+    state = State.CANNOT_PREPARE
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """The shim was told to start the ranks."""
+
+    generation: int
+    port: int
+    master_port: int
+    state = State.LAUNCHING
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Ranks were started; some may have ended."""
+
+    generation: int
+    state = State.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The shim was told to stop this generation, or stops what its ranks have left."""
+
+    generation: int
+    state = State.STOPPING
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Processes outlive KILL."""
+
+    generation: int
+    message: str
+    state = State.STUCK
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The shim is gone; what it left is being killed."""
+
+    generation: int
+    message: str = ""
+    state = State.LOST
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """The place's files are being removed."""
+
+    generation: int
+    state = State.FORGETTING
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The end of the place."""
+
+    generation: int
+    state = State.FORGOTTEN
+
+
+Standing = (
+    Empty
+    | Preparing
+    | Prepared
+    | CannotPrepare
+    | Launching
+    | Running
+    | Stopping
+    | Stuck
+    | Lost
+    | Forgetting
+    | Forgotten
+)
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.EMPTY: frozenset({State.EMPTY, State.PREPARING, State.RUNNING, State.FORGETTING}),
+    State.PREPARING: frozenset({State.PREPARED, State.CANNOT_PREPARE}),
+    State.PREPARED: frozenset({State.LAUNCHING, State.CANNOT_PREPARE, State.EMPTY}),
+    State.CANNOT_PREPARE: frozenset({State.EMPTY}),
+    State.LAUNCHING: frozenset(
+        {State.RUNNING, State.STOPPING, State.STUCK, State.LOST, State.EMPTY, State.CANNOT_PREPARE}
+    ),
+    State.RUNNING: frozenset({State.STOPPING, State.STUCK, State.LOST, State.EMPTY}),
+    State.STOPPING: frozenset({State.STUCK, State.LOST, State.EMPTY}),
+    State.STUCK: frozenset({State.STUCK, State.LOST, State.EMPTY}),
+    State.LOST: frozenset({State.LOST, State.STUCK, State.EMPTY}),
+    State.FORGETTING: frozenset({State.FORGOTTEN}),
+    State.FORGOTTEN: frozenset(),
+}
+"""From where to where a place may go."""
+
+FOUND = frozenset({State.EMPTY, State.RUNNING, State.STOPPING, State.LOST})
+"""Where a place may stand when the agent starts."""
+
+
+class IllegalTransition(Exception):
+    """A step that the table doesn't have: a fault of ours."""
+
+
+@dataclass
+class Place:
+    """Everything that is known of one place."""
+
+    key: PlaceKey
+    standing: Standing = field(default_factory=lambda: Empty(0))
+    wish: Assignment | None = None
+    shim_pid: int = 0
+    attempts: list[tuple[int, int]] = field(default_factory=list)
+    pids: dict[int, int] = field(default_factory=dict)
+    """Rank to pid, of the generation that was launched last."""
+    launched: Launch | None = None
+    """The last launch of this agent's life."""
+    launched_at: float | None = None
+    """Monotonic; None where an earlier life launched it."""
+    checked: Launch | None = None
+    """Whose program was found good here."""
+    stop_asked: tuple[int, float] | None = None
+    """Generation and grace of the last stop."""
+    unacked: set[tuple[int, int]] = field(default_factory=set)
+    """(generation, rank) of ends that the controller has not acknowledged."""
+    ended: set[tuple[int, int]] = field(default_factory=set)
+
+    def move(self, standing: Standing) -> None:
+        """The only way from one standing to another. Raises ``IllegalTransition`` for any not in the table."""
+        if standing.state not in TRANSITIONS[self.standing.state]:
+            raise IllegalTransition(f"{self.key}: {self.standing} to {standing}")
+        self.standing = standing
+
+    def attempt(self, generation: int) -> int:
+        """To which attempt a generation belongs."""
+        return max((entry for entry in self.attempts if entry[0] <= generation), default=(0, 0))[1]
+
+    @property
+    def generation(self) -> int:
+        """The newest that has been heard of."""
+        return max(self.standing.generation, self.wish.generation if self.wish else 0)
+
+    def report(self) -> Report:
+        """For the controller."""
+        standing = self.standing
+        prepared = standing if isinstance(standing, (Prepared, Launching)) else None
+        live = isinstance(standing, (Running, Stopping, Stuck, Lost))
+        first = min(self.pids, default=0)
+        return Report(
+            key=self.key,
+            attempt=self.attempt(standing.generation),
+            generation=standing.generation,
+            state=standing.state.word,
+            port=prepared.port if prepared else 0,
+            master_port=prepared.master_port if prepared else 0,
+            shim_pid=self.shim_pid,
+            ranks=tuple((rank, rank - first, pid) for rank, pid in sorted(self.pids.items())) if live else (),
+            message=getattr(standing, "message", ""),
+        )
+
+
+PlanRanks = Callable[[Assignment], tuple[RankLaunch, ...]]
+
+
+def advance(place: Place, plan: PlanRanks, now: float) -> list[Action]:
+    """The next steps of a place towards its wish; none where it has arrived or an answer is awaited."""
+    actions: list[Action] = []
+    while step := _step(place, plan, now, actions):
+        if step is Settled.DONE:
+            break
+    return actions
+
+
+class Settled(enum.Enum):
+    """Whether another look at the place may find more to do."""
+
+    AGAIN = 1
+    DONE = 2
+
+
+def _step(place: Place, plan: PlanRanks, now: float, actions: list[Action]) -> Settled:
+    wish, standing = place.wish, place.standing
+    if wish is None:
+        return Settled.DONE
+    match standing:
+        case Empty():
+            return _from_empty(place, wish, standing, actions)
+        case Prepared():
+            return _from_prepared(place, wish, standing, plan, now, actions)
+        case CannotPrepare(generation):
+            if _ended(wish) or wish.generation > generation:
+                place.move(Empty(generation))
+                return Settled.AGAIN
+            return Settled.DONE
+        case Launching(generation) | Running(generation):
+            if _ended(wish) or wish.generation > generation:
+                actions.append(_stop(place, wish, generation))
+                place.move(Stopping(generation))
+            return Settled.DONE
+        case Stopping(generation) | Stuck(generation):
+            asked = place.stop_asked
+            if (_ended(wish) or wish.generation > generation) and (
+                asked is None or asked[0] < generation or wish.grace_s < asked[1]
+            ):
+                actions.append(_stop(place, wish, generation))
+            return Settled.DONE
+        case Preparing() | Lost() | Forgetting() | Forgotten():
+            return Settled.DONE
+        case _:
+            assert_never(standing)
+
+
+def _from_empty(place: Place, wish: Assignment, standing: Empty, actions: list[Action]) -> Settled:
+    if _ended(wish):
+        if standing.generation < wish.generation:
+            place.move(Empty(wish.generation))
+        if wish.phase is Phase.FORGET and not place.unacked:
+            place.move(Forgetting(wish.generation))
+            actions.append(Forget(place.key))
+        return Settled.DONE
+    if standing.generation >= wish.generation or wish.launch is None:
+        return Settled.DONE
+    place.move(Preparing(wish.generation))
+    ports: tuple[int, ...] = ()
+    if wish.phase is Phase.RUN and wish.launch.rendezvous is not None:
+        # Prepared in an earlier life of the agent; the others already know these ports.
+        master = (wish.launch.rendezvous.master_port,) if wish.launch.first_rank == 0 else ()
+        ports = (wish.launch.own_port, *master)
+    known_good = place.checked is not None and place.checked.process == wish.launch.process
+    actions.append(Prepare(wish, ports, known_good))
+    return Settled.DONE
+
+
+def _from_prepared(
+    place: Place, wish: Assignment, standing: Prepared, plan: PlanRanks, now: float, actions: list[Action]
+) -> Settled:
+    if _ended(wish) or wish.generation > standing.generation:
+        actions.append(FreePorts(place.key))
+        place.move(Empty(standing.generation))
+        return Settled.AGAIN
+    if wish.phase is not Phase.RUN:
+        return Settled.DONE
+    try:
+        ranks = plan(wish)
+    except ValueError as error:
+        actions.append(FreePorts(place.key))
+        place.move(CannotPrepare(standing.generation, str(error)))
+        return Settled.DONE
+    place.move(Launching(standing.generation, standing.port, standing.master_port))
+    place.pids = {}
+    place.launched = wish.launch
+    place.launched_at = now
+    place.stop_asked = None
+    actions.append(LaunchRanks(place.key, standing.generation, ranks))
+    return Settled.DONE
+
+
+def _stop(place: Place, wish: Assignment, generation: int) -> StopRanks:
+    place.stop_asked = (generation, wish.grace_s)
+    reason = ExitReason.STOPPED if wish.stop_reason is ExitReason.UNSPECIFIED else wish.stop_reason
+    return StopRanks(place.key, generation, wish.grace_s, reason)
+
+
+def _ended(wish: Assignment) -> bool:
+    return wish.phase in (Phase.STOP, Phase.FORGET)
+
+
+def lose(place: Place) -> list[Action]:
+    """The shim is gone. Only what was launched can have left something behind."""
+    place.shim_pid = 0
+    match place.standing:
+        case Launching(generation) | Running(generation) | Stopping(generation) | Stuck(generation):
+            place.move(Lost(generation))
+            return [ClearStrays(place.key, generation)]
+        case _:
+            return []

@@ -1,0 +1,367 @@
+"""The agent's decisions: one event in, actions out. No I/O, no clock, no wire or disk formats.
+
+Theory of operation. Each place goes its own way (``core/place``); the reactor routes events to places, keeps the
+outbox of ends that the controller has not acknowledged, and guards against controllers of the past: an epoch lower
+than the highest seen is refused, a generation lower than the newest heard of is ignored. While there is no session
+nothing is reported, because the next hello says where every place stands and the outbox is sent again after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from holdfast_agent.core import events as ev
+from holdfast_agent.core.endings import port_was_taken, unseen_ends
+from holdfast_agent.core.environment import HostFacts, plan_ranks
+from holdfast_agent.core.events import Action, Event
+from holdfast_agent.core.model import Assignment, PlaceKey, RankEnd, RankLaunch
+from holdfast_agent.core.place import (
+    CannotPrepare,
+    Empty,
+    Forgetting,
+    Forgotten,
+    Launching,
+    Lost,
+    Place,
+    Prepared,
+    Preparing,
+    Running,
+    Stopping,
+    Stuck,
+    advance,
+    lose,
+)
+
+ExitId = tuple[PlaceKey, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Unacked:
+    """An end that the controller may not have."""
+
+    attempt: int
+    end: RankEnd
+    port_taken: bool
+
+
+@dataclass
+class Reactor:
+    """The state of one agent. ``step`` is the only way in."""
+
+    facts: HostFacts
+    epoch: int = 0
+    places: dict[PlaceKey, Place] = field(default_factory=dict)
+    outbox: dict[ExitId, Unacked] = field(default_factory=dict)
+    _connected: bool = False
+    _sequence: int = 0
+    _sent: dict[int, ExitId] = field(default_factory=dict)
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """What to do about an event, in this order. ``now`` is monotonic seconds."""
+        match event:
+            case ev.RankExited():
+                return self.on_rank_exited(event, now)
+            case ev.RankStarted():
+                return self.on_rank_started(event)
+            case ev.PlaceEmptied():
+                return self.on_place_emptied(event, now)
+            case ev.Assigned():
+                return self.on_assigned(event, now)
+            case ev.PlacePrepared():
+                return self.on_place_prepared(event, now)
+            case ev.PreparationFailed():
+                return self.on_preparation_failed(event, now)
+            case ev.ExitAcked():
+                return self.on_exit_acked(event, now)
+            case ev.PlaceStuck():
+                return self.on_place_stuck(event, now)
+            case ev.LaunchRefused():
+                return self.on_launch_refused(event, now)
+            case ev.ShimGreeted():
+                return self.on_shim_greeted(event, now)
+            case ev.ShimLost():
+                return self.on_shim_lost(event)
+            case ev.StraysCleared():
+                return self.on_strays_cleared(event, now)
+            case ev.PlaceForgotten():
+                return self.on_place_forgotten(event, now)
+            case ev.Dialled():
+                return self.on_dialled()
+            case ev.Welcomed():
+                return self.on_welcomed(event)
+            case ev.Disconnected():
+                return self.on_disconnected()
+            case ev.PlaceFound():
+                return self.on_place_found(event)
+            case _:
+                assert_never(event)
+
+    # --- the controller -----------------------------------------------------------------------------------------
+
+    def on_dialled(self) -> list[Action]:
+        """Say who is here."""
+        reports = (place.report() for place in self.places.values() if place.generation)
+        return [ev.SendHello(self.epoch, tuple(reports))]
+
+    def on_welcomed(self, event: ev.Welcomed) -> list[Action]:
+        """Obey this controller unless a later one has spoken; then send what it may not have."""
+        if event.epoch < self.epoch:
+            return [ev.CloseSession(f"epoch {event.epoch} is over; {self.epoch} has begun")]
+        actions = self._raise_epoch(event.epoch)
+        self._connected = True
+        for exit_id, unacked in self.outbox.items():
+            actions.append(self._send_exit(exit_id, unacked))
+        return actions
+
+    def on_disconnected(self) -> list[Action]:
+        """Workers don't mind."""
+        self._connected = False
+        self._sequence = 0
+        self._sent.clear()
+        return []
+
+    def on_assigned(self, event: ev.Assigned, now: float) -> list[Action]:
+        """Take the wish, unless it is of the past, and go towards it. Always answered by where the place stands."""
+        wish = event.assignment
+        if wish.epoch < self.epoch:
+            return [ev.Note("assignment.refused", wish.key, f"epoch {wish.epoch} is over; {self.epoch} has begun")]
+        actions = self._raise_epoch(wish.epoch)
+        place = self.places.get(wish.key)
+        if place is None:
+            place = self.places[wish.key] = Place(wish.key)
+        if wish.generation < place.generation:
+            note = ev.Note("assignment.ignored", wish.key, f"generation {wish.generation} < {place.generation}")
+            return [*actions, note, *self._report(place)]
+        place.wish = wish
+        if wish.launch is not None and wish.attempt != place.attempt(wish.generation):
+            place.attempts.append((wish.generation, wish.attempt))
+            actions.append(ev.RememberAttempt(wish.key, wish.generation, wish.attempt))
+        if isinstance(place.standing, CannotPrepare) and place.standing.generation == wish.generation:
+            place.move(Empty(wish.generation - 1))  # the controller asks again: look again
+        return actions + self._advance(place, now, always=True)
+
+    def on_exit_acked(self, event: ev.ExitAcked, now: float) -> list[Action]:
+        """The controller has it; a place that waits to be forgotten may have waited for this."""
+        exit_id = self._sent.pop(event.sequence, None)
+        if exit_id is None or self.outbox.pop(exit_id, None) is None:
+            return []
+        key, generation, rank = exit_id
+        actions: list[Action] = [ev.RememberAck(key, generation, rank)]
+        if place := self.places.get(key):
+            place.unacked.discard((generation, rank))
+            actions += self._advance(place, now)
+        return actions
+
+    # --- the shell ----------------------------------------------------------------------------------------------
+
+    def on_place_found(self, event: ev.PlaceFound) -> list[Action]:
+        """Take up a place of an earlier life: nothing is reported yet, a shim that has died is followed up."""
+        place = self.places[event.key] = Place(event.key, shim_pid=event.shim_pid)
+        place.attempts = sorted(event.attempts)
+        for journal in event.journals:
+            for end in journal.ends:
+                place.ended.add((journal.generation, end.rank))
+                if (journal.generation, end.rank) not in event.acked:
+                    self._keep(place, journal.generation, end, port_taken=False)
+        if not event.journals:
+            return []
+        last = max(event.journals, key=lambda journal: journal.generation)
+        place.pids = dict(last.started)
+        if last.empty:
+            place.standing = Empty(last.generation)
+        elif event.shim_pid:
+            place.standing = Stopping(last.generation) if last.stopping else Running(last.generation)
+        else:
+            place.standing = Lost(last.generation)
+            return [ev.ClearStrays(place.key, last.generation)]
+        return []
+
+    def on_place_prepared(self, event: ev.PlacePrepared, now: float) -> list[Action]:
+        """All is ready; if the wish has moved on meanwhile, so does the place."""
+        place = self._standing(event.key, Preparing, event.generation)
+        if place is None:
+            return []
+        place.shim_pid = event.shim_pid
+        place.move(Prepared(event.generation, event.port, event.master_port))
+        if place.wish and place.wish.generation == event.generation:
+            place.checked = place.wish.launch or place.checked
+        return self._advance(place, now, always=True)
+
+    def on_preparation_failed(self, event: ev.PreparationFailed, now: float) -> list[Action]:
+        """Say why."""
+        place = self._standing(event.key, Preparing, event.generation)
+        if place is None:
+            return []
+        place.checked = None
+        place.move(CannotPrepare(event.generation, event.message))
+        return self._settle(place, now)
+
+    def on_rank_started(self, event: ev.RankStarted) -> list[Action]:
+        """Know its pid."""
+        place = self.places.get(event.key)
+        if place is None or place.standing.generation != event.generation or event.rank in place.pids:
+            return []
+        place.pids[event.rank] = event.pid
+        return self._account(place)
+
+    def on_rank_exited(self, event: ev.RankExited, now: float) -> list[Action]:
+        """Send it on, once."""
+        place = self.places.get(event.key)
+        if place is None or (event.generation, event.end.rank) in place.ended:
+            return []
+        place.ended.add((event.generation, event.end.rank))
+        taken = port_was_taken(event.end, place.launched_at, now)
+        actions = self._keep(place, event.generation, event.end, port_taken=taken)
+        live = isinstance(place.standing, (Launching, Running)) and place.standing.generation == event.generation
+        if live and event.end.rank not in place.pids:
+            actions += self._account(place)
+        return actions
+
+    def on_place_emptied(self, event: ev.PlaceEmptied, now: float) -> list[Action]:
+        """Nothing is left: the next generation may come."""
+        place = self.places.get(event.key)
+        if place is None or event.generation < place.standing.generation:
+            return []
+        match place.standing:
+            case Launching() | Running() | Stopping() | Stuck() | Lost():
+                place.move(Empty(place.standing.generation))
+                return [ev.FreePorts(place.key), *self._settle(place, now)]
+            case _:
+                return []
+
+    def on_place_stuck(self, event: ev.PlaceStuck, now: float) -> list[Action]:
+        """Say what is left; it may still go."""
+        place = self.places.get(event.key)
+        if place is None or event.generation < place.standing.generation:
+            return []
+        match place.standing:
+            case Launching() | Running() | Stopping() | Stuck() | Lost():
+                news = Stuck(place.standing.generation, event.message)
+                if news == place.standing:
+                    return []
+                place.move(news)
+                return self._report(place)
+            case _:
+                return []
+
+    def on_launch_refused(self, event: ev.LaunchRefused, now: float) -> list[Action]:
+        """Nothing was forked."""
+        place = self._standing(event.key, Launching, event.generation)
+        if place is None:
+            return [ev.Note("shim.refused", event.key, event.message)]
+        place.move(CannotPrepare(event.generation, f"{self.facts.name}: {event.message}"))
+        # The same wish again would only be refused again; a new one counts.
+        return [ev.FreePorts(place.key), *self._report(place)]
+
+    # --- shims --------------------------------------------------------------------------------------------------
+
+    def on_shim_greeted(self, event: ev.ShimGreeted, now: float) -> list[Action]:
+        """Say again what may have been lost with the last connection; the shim does nothing twice."""
+        place = self.places.get(event.key)
+        if place is None:
+            return []
+        place.shim_pid = event.shim_pid
+        match place.standing:
+            case Empty(generation) if event.live and event.generation > generation:
+                place.pids = {}
+                place.move(Running(event.generation))
+                return self._advance(place, now, always=True)
+            case Launching(generation) if event.generation < generation and place.wish is not None:
+                return [ev.LaunchRanks(place.key, generation, self._plan(place.wish))]
+            case Stopping() | Stuck():
+                place.stop_asked = None
+                return self._advance(place, now)
+            case _:
+                return []
+
+    def on_shim_lost(self, event: ev.ShimLost) -> list[Action]:
+        """Follow up what it had launched."""
+        place = self.places.get(event.key)
+        if place is None:
+            return []
+        actions = lose(place)
+        return actions + (self._report(place) if actions else [])
+
+    def on_strays_cleared(self, event: ev.StraysCleared, now: float) -> list[Action]:
+        """Account for every rank of the dead shim's: from the journal where it says so, else honestly unknown."""
+        place = self.places.get(event.key)
+        if place is None or not isinstance(place.standing, (Lost, Stuck)):
+            return []
+        actions: list[Action] = []
+        journal = event.journal
+        for end in journal.ends if journal else ():
+            actions += self.on_rank_exited(ev.RankExited(event.key, event.generation, end), now)
+        launched = tuple(place.launched.ranks) if place.launched else ()
+        ranks = journal.launched if journal else launched
+        if journal is not None and journal.empty:
+            return actions + self.on_place_emptied(ev.PlaceEmptied(event.key, event.generation), now)
+        ends = unseen_ends(journal, ranks, event.found)
+        actions.append(ev.RecordEnds(event.key, event.generation, ends, () if journal else ranks))
+        return actions
+
+    def on_place_forgotten(self, event: ev.PlaceForgotten, now: float) -> list[Action]:
+        """Gone, unless the controller has changed its mind."""
+        place = self.places.get(event.key)
+        if place is None or not isinstance(place.standing, Forgetting):
+            return []
+        place.move(Forgotten(place.standing.generation))
+        del self.places[event.key]
+        if place.wish is None or place.wish.generation <= place.standing.generation:
+            return self._report(place)
+        return self.on_assigned(ev.Assigned(place.wish), now)
+
+    # --- parts --------------------------------------------------------------------------------------------------
+
+    def _plan(self, wish: Assignment) -> tuple[RankLaunch, ...]:
+        return plan_ranks(wish, self.facts)
+
+    def _advance(self, place: Place, now: float, *, always: bool = False) -> list[Action]:
+        """Steps towards the wish, then a report where the standing has changed (or ``always``)."""
+        before = place.standing
+        actions = advance(place, self._plan, now)
+        changed = place.standing != before and not isinstance(place.standing, (Preparing, Launching, Forgetting))
+        if changed or (always and not isinstance(place.standing, (Launching, Forgetting))):
+            actions += self._report(place)
+        return actions
+
+    def _settle(self, place: Place, now: float) -> list[Action]:
+        """Report where the place stands now, then go on."""
+        return [*self._report(place), *self._advance(place, now)]
+
+    def _report(self, place: Place) -> list[Action]:
+        return [ev.SendReport(place.report())] if self._connected else []
+
+    def _account(self, place: Place) -> list[Action]:
+        """A rank was started or has failed to start: the place runs, reported once all ranks are accounted for."""
+        generation = place.standing.generation
+        if isinstance(place.standing, Launching):
+            place.move(Running(generation))
+        known = place.pids.keys() | {rank for number, rank in place.ended if number == generation}
+        complete = place.launched is not None and len(known) == place.launched.processes
+        return self._report(place) if complete and isinstance(place.standing, Running) else []
+
+    def _standing(self, key: PlaceKey, kind: type[object], generation: int) -> Place | None:
+        """The place, if it stands as an answer about this generation expects."""
+        place = self.places.get(key)
+        if place is None or not isinstance(place.standing, kind) or place.standing.generation != generation:
+            return None
+        return place
+
+    def _keep(self, place: Place, generation: int, end: RankEnd, *, port_taken: bool) -> list[Action]:
+        exit_id = (place.key, generation, end.rank)
+        unacked = self.outbox[exit_id] = Unacked(place.attempt(generation), end, port_taken)
+        place.unacked.add((generation, end.rank))
+        return [self._send_exit(exit_id, unacked)] if self._connected else []
+
+    def _send_exit(self, exit_id: ExitId, unacked: Unacked) -> Action:
+        self._sequence += 1
+        self._sent[self._sequence] = exit_id
+        key, generation, _ = exit_id
+        return ev.SendExit(self._sequence, key, unacked.attempt, generation, unacked.end, unacked.port_taken)
+
+    def _raise_epoch(self, epoch: int) -> list[Action]:
+        if epoch <= self.epoch:
+            return []
+        self.epoch = epoch
+        return [ev.PersistEpoch(epoch)]

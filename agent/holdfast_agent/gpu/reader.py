@@ -1,0 +1,198 @@
+"""Where the agent's GPU readings come from: NVML through the helper process, or simulated ones.
+
+A reading either comes in time or is ``Blind``. ``NvmlSource`` owns at most one helper in service:
+
+- The first call starts it. Waking idle GPUs can take many seconds, so until the helper says that it is ready a
+  call that runs out of time is ``Blind``, but the helper may go on for ``start_s``.
+- Once ready, a helper that does not answer within ``answer_s`` is killed. If it can't be killed (it hangs in
+  the kernel) it is left alone and one replacement is tried; when that hangs too, no more are started until
+  one of the two is gone.
+- After each failure the next start waits, 1 s at first and doubling up to a minute. A call in that time is
+  ``Blind`` at once, with the last reason.
+
+The inventory over time (a GPU that vanished) is ``core.gpus.merge``'s business, not the source's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import anyio
+
+from holdfast_agent.core.gpus import Blind, Gpu, GpuUsage, Reading, Unidentified
+from holdfast_agent.gpu.child import Child, ChildError, HelperProcess
+
+T = TypeVar("T")
+_MOST_STUCK = 2
+
+
+class GpuSource(Protocol):
+    """What the GPUs of this host are and do. Calls may overlap; each may be cancelled."""
+
+    async def inventory(self) -> Reading | Blind:
+        """Every device there is, with its problem if it has one."""
+
+    async def usage(self) -> tuple[GpuUsage, ...] | Blind:
+        """What occupies each device. A device that can't be identified is not in it: nothing is proven of it."""
+
+    async def aclose(self) -> None:
+        """End whatever runs for it, within seconds. A later call starts anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds of reading, in seconds."""
+
+    answer_s: float = 5.0
+    # Without persistence mode a driver wakes its GPUs one by one, a second or two each.
+    start_s: float = 30.0
+    backoff_s: float = 1.0
+    backoff_most_s: float = 60.0
+
+    def backoff_after(self, failures: int) -> float:
+        """Seconds to wait before the next start, after that many failures in a row."""
+        return min(self.backoff_most_s, self.backoff_s * 2.0 ** (min(failures, 30) - 1))
+
+
+class NvmlSource:
+    """The GPUs that the NVIDIA driver knows."""
+
+    def __init__(
+        self,
+        limits: ReadLimits | None = None,
+        *,
+        start: Callable[[], Awaitable[Child]] = HelperProcess.start,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits or ReadLimits()
+        self._start = start
+        self._monotonic = monotonic
+        self._lock = anyio.Lock()
+        self._child: Child | None = None
+        self._started_at = 0.0
+        self._killed: list[Child] = []
+        self._failures = 0
+        self._not_before = 0.0
+        self._last_reason = ""
+
+    async def inventory(self) -> Reading | Blind:
+        return await self._ask("inventory", _reading)
+
+    async def usage(self) -> tuple[GpuUsage, ...] | Blind:
+        return await self._ask("usage", _usages)
+
+    async def aclose(self) -> None:
+        self._drop_child()
+        with anyio.CancelScope(shield=True):  # bounded by wait itself
+            for child in self._killed:
+                await child.wait(timeout_s=1.0)
+
+    @property
+    def helper_pid(self) -> int | None:
+        """Of the helper in service, to account for its memory."""
+        return self._child.pid if self._child else None
+
+    async def _ask(self, op: str, parse: Callable[[Any], T]) -> T | Blind:
+        """What ``parse`` makes of the helper's answer to ``op``; callers take turns."""
+        async with self._lock:
+            if self._child is None and (blind := self._why_not_start()):
+                return blind
+            pending = False
+            try:
+                with anyio.fail_after(self._limits.answer_s):
+                    child = await self._ready_child()
+                    pending = True
+                    reply = await child.ask({"op": op})
+                    pending = False
+            except TimeoutError:
+                return self._late(pending)
+            except ChildError as error:
+                return self._failed(str(error))
+            finally:
+                if pending:  # also when the caller gave up: what it says next would answer nothing
+                    self._drop_child()
+            if "ok" not in reply:
+                # The library that this helper has loaded may be the wrong one by now; the next loads it anew.
+                return self._failed(str(reply.get("failed") or reply.get("error")))
+            try:
+                answer = parse(reply["ok"])
+            except (KeyError, TypeError, ValueError) as error:
+                return self._failed(f"the GPU helper is of another version; restart the agent ({error!r})")
+            self._failures = 0
+            return answer
+
+    async def _ready_child(self) -> Child:
+        """The helper in service, started if need be. When cancelled, it stays."""
+        if self._child is None:
+            self._started_at = self._monotonic()
+            self._child = await self._start()
+        await self._child.wait_ready()
+        return self._child
+
+    def _late(self, pending: bool) -> Blind:
+        if pending:
+            return self._failed(f"the GPU driver did not answer within {self._limits.answer_s:g} s")
+        if self._monotonic() - self._started_at >= self._limits.start_s:
+            return self._failed(f"the GPU driver did not start within {self._limits.start_s:g} s")
+        return Blind("the GPU driver is still starting")
+
+    def _why_not_start(self) -> Blind | None:
+        self._killed = [child for child in self._killed if not child.gone()]
+        if len(self._killed) >= _MOST_STUCK:
+            pids = ", ".join(str(child.pid) for child in self._killed)
+            return Blind(f"GPU helpers hang in the driver and can't be killed (pids {pids})")
+        if self._monotonic() < self._not_before:
+            return Blind(self._last_reason)
+        return None
+
+    def _failed(self, reason: str) -> Blind:
+        self._drop_child()
+        self._failures += 1
+        self._not_before = self._monotonic() + self._limits.backoff_after(self._failures)
+        self._last_reason = reason
+        return Blind(reason)
+
+    def _drop_child(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._killed.append(self._child)
+            self._child = None
+
+
+class SimulatedSource:
+    """GPUs that don't exist, for machines without any: always idle, always well."""
+
+    def __init__(self, host_name: str, count: int) -> None:
+        self._gpus = tuple(
+            Gpu(f"GPU-sim-{host_name}-{index}", index, "Simulated GPU", 16 << 30) for index in range(count)
+        )
+
+    async def inventory(self) -> Reading | Blind:
+        return Reading(self._gpus, physical=frozenset(gpu.uuid for gpu in self._gpus))
+
+    async def usage(self) -> tuple[GpuUsage, ...] | Blind:
+        return tuple(GpuUsage(gpu.uuid, used_bytes=0, pids=()) for gpu in self._gpus)
+
+    async def aclose(self) -> None:
+        pass
+
+
+def _reading(reply: dict[str, Any]) -> Reading:
+    return Reading(
+        gpus=tuple(Gpu(**item) for item in reply["gpus"]),
+        unidentified=tuple(Unidentified(**item) for item in reply["unidentified"]),
+        physical=frozenset(reply["physical"]),
+        note=reply["note"],
+    )
+
+
+def _usages(reply: list[dict[str, Any]]) -> tuple[GpuUsage, ...]:
+    return tuple(_usage(item) for item in reply)
+
+
+def _usage(item: dict[str, Any]) -> GpuUsage:
+    pids = item["pids"]
+    return GpuUsage(item["uuid"], item["used_bytes"], None if pids is None else tuple(pids), item["problem"])

@@ -1,0 +1,42 @@
+"""What the GPU helper answers: one JSON object a line. Types only; nothing here exists at run time."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class WireGpu(TypedDict):
+    """See ``core.gpus.Gpu``."""
+
+    uuid: str
+    index: int
+    model: str
+    memory_bytes: int
+    problem: str
+    bus_id: str
+    parent: str
+
+
+class WireSlot(TypedDict):
+    """See ``core.gpus.Unidentified``."""
+
+    index: int
+    problem: str
+
+
+class WireInventory(TypedDict):
+    """See ``core.gpus.Reading``."""
+
+    gpus: list[WireGpu]
+    unidentified: list[WireSlot]
+    physical: list[str]
+    note: str
+
+
+class WireUsage(TypedDict):
+    """See ``core.gpus.GpuUsage``."""
+
+    uuid: str
+    used_bytes: int | None
+    pids: list[int] | None
+    problem: str

@@ -1,0 +1,107 @@
+"""The agent's settings: one TOML file, read once."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import config
+from holdfast.errors import ConfigError
+from holdfast_agent.core.environment import WorkerUser
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Keys of agent.toml. Relative paths count from the file's folder."""
+
+    controller: str
+    """host:port to dial."""
+    name: str
+    """This host's, as in its certificate."""
+    state_dir: Path
+    """Workers' truth and the shims' sockets; must survive reboots."""
+    log_dir: Path
+    """Output of the ranks."""
+    ca: Path
+    cert: Path
+    key: Path
+    address: str = "127.0.0.1"
+    """Under which workers on other hosts reach this one."""
+    data_interface: str = ""
+    """Network interface for GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; unset when empty."""
+    port_range: str = "20000-20199"
+    """Ports for rendezvous, FIRST-LAST; keep it outside the kernel's ephemeral range."""
+    simulated_gpus: int = 0
+    """0 reads the real ones."""
+    allow_root_workers: bool = False
+    worker_user: str = ""
+    """Whom workers run as; the agent's own user when empty."""
+    max_workers: int = 64
+    env_file: Path | None = None
+    """NAME=VALUE lines for every worker on this host."""
+    log_limit_mb: int = 256
+    """MiB kept of each stream; older bytes are cut."""
+    log_level: str = "info"
+
+    @property
+    def ports(self) -> range:
+        """``port_range`` as a range."""
+        first, _, last = self.port_range.partition("-")
+        return range(int(first), int(last) + 1)
+
+
+def load(path: Path) -> Config:
+    """Read and check the file. Raises ``ConfigError`` that names the file and the key."""
+    loaded = config.load(Config, path)
+    if not _NAME.fullmatch(loaded.name):
+        raise ConfigError(f"{path}: name {loaded.name!r} may hold letters, digits, dot, dash and underscore only.")
+    if not re.fullmatch(r"\d{1,5}-\d{1,5}", loaded.port_range):
+        raise ConfigError(f"{path}: port_range must be FIRST-LAST, such as 20000-20199.")
+    if not loaded.ports or loaded.ports[0] < 1 or loaded.ports[-1] > 65535:
+        raise ConfigError(f"{path}: port_range {loaded.port_range} holds no usable ports.")
+    if loaded.log_limit_mb < 1 or loaded.max_workers < 1 or loaded.simulated_gpus < 0:
+        raise ConfigError(f"{path}: log_limit_mb and max_workers must be at least 1, simulated_gpus at least 0.")
+    return loaded
+
+
+def worker_user(settings: Config) -> WorkerUser:
+    """Whom workers run as on this host. Raises ``ConfigError`` where that can't be."""
+    own = os.geteuid()
+    try:
+        entry = pwd.getpwnam(settings.worker_user) if settings.worker_user else pwd.getpwuid(own)
+    except KeyError as error:
+        if settings.worker_user:
+            raise ConfigError(f"worker_user: there is no user {settings.worker_user!r} on this host.") from error
+        return WorkerUser(str(own), "/", "/bin/sh")
+    known = WorkerUser(entry.pw_name, entry.pw_dir or "/", entry.pw_shell or "/bin/sh")
+    if entry.pw_uid == own:
+        return known
+    if own != 0:
+        raise ConfigError(f"worker_user: only a root agent can start workers as {settings.worker_user}.")
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return WorkerUser(known.name, known.home, known.shell, entry.pw_uid, entry.pw_gid, groups)
+
+
+def read_env_file(path: Path | None) -> dict[str, str]:
+    """NAME=VALUE lines; blank ones and those that start with # are skipped. Raises ``ConfigError``."""
+    if path is None:
+        return {}
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"env_file: cannot read {path}: {error}.") from error
+    env = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.strip().partition("=")
+        if not equals or not _ENV_NAME.fullmatch(name):
+            raise ConfigError(f"{path}:{number}: expected NAME=VALUE.")
+        env[name] = value
+    return env

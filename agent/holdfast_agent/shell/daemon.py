@@ -1,0 +1,150 @@
+"""Puts the agent's parts together, runs them in one task group, and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import anyio
+
+from holdfast import __version__
+from holdfast.errors import ConfigError
+from holdfast.tls import TlsFiles
+from holdfast.v1 import host_pb2
+from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
+from holdfast_agent.shell import config, inventory, log
+from holdfast_agent.shell.config import Config
+from holdfast_agent.shell.driver import Driver, Parts
+from holdfast_agent.shell.gpu_watch import GpuWatch
+from holdfast_agent.shell.link import Link
+from holdfast_agent.shell.logs import Sampler
+from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
+from holdfast_agent.shell.ports import Ports
+from holdfast_agent.shell.preparation import Preparation
+from holdfast_agent.shell.shims import Shims
+from holdfast_agent.shell.spawner import Spawner
+from holdfast_agent.shell.transfer import Transfer
+
+FIRST_GPU_READING_S = 3.0
+"""A driver that takes longer to answer at first must not keep the host away from its controller."""
+
+
+def run(settings: Config) -> int:
+    """Run until SIGTERM or SIGINT; workers are left alone. Raises ``ConfigError`` for what can't work."""
+    try:
+        log.start(settings.log_level)
+    except ValueError as error:
+        raise ConfigError(f"log_level: {settings.log_level!r} is unknown.") from error
+    # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.
+    modes = {settings.state_dir: 0o711, settings.state_dir / "workers": 0o700, settings.log_dir: 0o755}
+    for directory, mode in modes.items():
+        try:
+            directory.mkdir(mode=mode, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"Cannot create {directory}: {error.strerror}.") from error
+    TlsFiles(settings.ca, settings.cert, settings.key).read()
+    failures: list[BaseException] = []
+    anyio.run(_main, settings, failures, backend="asyncio", backend_options={"use_uvloop": _has_uvloop()})
+    if failures:
+        raise failures[0]
+    return 0
+
+
+def _has_uvloop() -> bool:
+    try:
+        import uvloop  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+async def _main(settings: Config, failures: list[BaseException]) -> None:
+    log.info("agent.started", version=__version__, host=settings.name, pid=os.getpid())
+    facts = HostFacts(
+        name=settings.name,
+        log_dir=str(settings.log_dir),
+        scratch_dir=str(settings.state_dir / "scratch"),
+        user=config.worker_user(settings),
+        cpu_count=inventory.cpu_count(),
+        data_interface=settings.data_interface,
+        site_env=config.read_env_file(settings.env_file),
+    )
+    source: GpuSource = NvmlSource()
+    if settings.simulated_gpus:
+        source = SimulatedSource(settings.name, settings.simulated_gpus)
+    spawner = Spawner(settings.state_dir / "shims.log")
+    driver: Driver | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            _end_on_failure(tasks.cancel_scope, failures)
+            tasks.start_soon(_end_on_signal, tasks.cancel_scope)
+            driver = _assemble(settings, facts, source, spawner, tasks)
+            await _live(driver, spawner, tasks)
+    finally:
+        if driver is not None:
+            driver.parts.shims.close()
+        spawner.close()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
+            await source.aclose()
+    log.info("agent.ended")
+
+
+def _assemble(
+    settings: Config, facts: HostFacts, source: GpuSource, spawner: Spawner, tasks: anyio.abc.TaskGroup
+) -> Driver:
+    tls = TlsFiles(settings.ca, settings.cert, settings.key)
+    address = inventory.host_address(settings.data_interface) if settings.data_interface else settings.address
+    epoch = EpochFile(settings.state_dir / "epoch")
+    files = PlaceFiles(settings.state_dir / "workers", facts)
+    driver = Driver(facts, epoch.read(), address, tasks)
+    shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
+    host = host_pb2.Inventory(
+        cpu_count=facts.cpu_count, memory_bytes=inventory.memory_bytes(), max_workers=settings.max_workers
+    )
+    driver.parts = Parts(
+        files=files,
+        epoch=epoch,
+        gpus=GpuWatch(source, host, driver.on_gpus),
+        sampler=Sampler(facts, settings.log_limit_mb << 20),
+        preparation=Preparation(shims, Ports(settings.ports, settings.name), settings.allow_root_workers),
+        shims=shims,
+        link=Link(settings.controller, tls, driver),
+        transfer=Transfer(settings.controller, tls, facts, driver.is_over),
+    )
+    return driver
+
+
+async def _live(driver: Driver, spawner: Spawner, tasks: anyio.abc.TaskGroup) -> None:
+    parts = driver.parts
+    with anyio.move_on_after(FIRST_GPU_READING_S):
+        await parts.gpus.read()
+    await driver.adopt()
+    spawner.warm()
+    tasks.start_soon(parts.gpus.run)
+    tasks.start_soon(parts.sampler.run)
+    tasks.start_soon(parts.transfer.run)
+    tasks.start_soon(parts.link.run)
+
+
+async def _end_on_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            log.info("agent.stopping", signal=signal.Signals(number).name)
+            scope.cancel()
+            return
+
+
+def _end_on_failure(scope: anyio.CancelScope, failures: list[BaseException]) -> None:
+    """A fault in a callback ends the agent, as one in a task does: a supervisor starts it again, workers run on."""
+
+    def failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        log.warning("agent.fault", problem=context.get("message"), error=repr(error))
+        if isinstance(error, Exception):
+            failures.append(error)
+            scope.cancel()
+
+    asyncio.get_running_loop().set_exception_handler(failed)

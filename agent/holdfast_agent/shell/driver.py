@@ -1,0 +1,324 @@
+"""Carries events to the reactor and does what it decides. Decides nothing.
+
+Events come from callbacks of the event loop (shims, the control stream) and from tasks (preparations, strays).
+Each is stepped and its actions are performed at once, in the callback that brought it: on the way of a rank's exit
+to the controller, or of a launch to the shim, nothing is awaited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, assert_never
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from holdfast import __version__
+from holdfast.v1 import agent_pb2
+from holdfast_agent.core import events as ev
+from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.core.place import Launching, Prepared, Preparing
+from holdfast_agent.core.reactor import Reactor
+from holdfast_agent.shell import log, shim_files, strays, wire
+from holdfast_agent.shell.gpu_watch import GpuWatch
+from holdfast_agent.shell.link import Link
+from holdfast_agent.shell.logs import Sampler
+from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
+from holdfast_agent.shell.preparation import Preparation
+from holdfast_agent.shell.scratch import remove_scratch
+from holdfast_agent.shell.shims import Shims
+from holdfast_agent.shell.transfer import Transfer
+
+ADOPTION_S = 5.0
+"""How long living shims may take to say where they stand, before the controller is told without it."""
+STRAYS_AGAIN_S = 5.0
+UMASK = 0o022
+
+
+@dataclasses.dataclass
+class Parts:
+    """What a driver drives; made by the daemon."""
+
+    files: PlaceFiles
+    epoch: EpochFile
+    gpus: GpuWatch
+    sampler: Sampler
+    preparation: Preparation
+    shims: Shims
+    link: Link
+    transfer: Transfer
+
+
+class Driver:
+    """One agent. ``start`` once its parts are there; then it lives in callbacks and in the task group's tasks."""
+
+    def __init__(self, facts: HostFacts, epoch: int, address: str, tasks: anyio.abc.TaskGroup) -> None:
+        self.parts: Parts
+        self._reactor = Reactor(facts, epoch)
+        self._address = address
+        self._tasks = tasks
+        self._events: deque[ev.Event] = deque()
+        self._stepping = False
+        self._session_over = False
+        self._hello = agent_pb2.Hello()
+
+    @property
+    def facts(self) -> HostFacts:
+        """As of now: GPUs come and go."""
+        return self._reactor.facts
+
+    async def adopt(self) -> None:
+        """Take up every place of an earlier life; returns once living shims have said where they stand."""
+        files, shims = self.parts.files, self.parts.shims
+        living = []
+        for key in files.found():
+            try:
+                journals = await anyio.to_thread.run_sync(files.journals, key)
+                found = ev.PlaceFound(key, files.attempts(key), journals, files.acked(key), 0)
+            except (OSError, ValueError) as error:
+                # Left alone rather than guessed at: an admin must look.
+                log.warning("place.unreadable", place=str(key), problem=str(error))
+                continue
+            if shims.adopt(key):
+                living.append(key)
+                found = dataclasses.replace(found, shim_pid=shims.pid(key))
+            log.info("place.found", place=str(key), generations=len(journals), shim_pid=found.shim_pid)
+            self.feed(found)
+            if found.shim_pid and journals and not journals[-1].empty:
+                self.parts.sampler.watch(key, journals[-1].generation, journals[-1].launched)
+        with anyio.move_on_after(ADOPTION_S):
+            for key in living:
+                await shims.ready(key)
+
+    def is_over(self, key: PlaceKey, generation: int, rank: int) -> bool:
+        """Whether a rank of a generation will write no more."""
+        place = self._reactor.places.get(key)
+        if place is None or generation < place.standing.generation or (generation, rank) in place.ended:
+            return True
+        if generation > place.standing.generation or isinstance(place.standing, (Preparing, Prepared, Launching)):
+            return False
+        return place.standing.state.word == "EMPTY"
+
+    # --- events -----------------------------------------------------------------------------------------------
+
+    def feed(self, event: ev.Event) -> None:
+        """Step the reactor and perform what it decides; events that come up meanwhile are next."""
+        self._events.append(event)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._events:
+                for action in self._reactor.step(self._events.popleft(), time.monotonic()):
+                    self._perform(action)
+        finally:
+            self._stepping = False
+
+    def on_dialled(self) -> agent_pb2.Hello:
+        """See ``link.Listener``."""
+        self._session_over = False
+        self.feed(ev.Dialled())
+        return self._hello
+
+    def on_welcome(self, welcome: agent_pb2.Welcome) -> bool:
+        """See ``link.Listener``."""
+        self.feed(ev.Welcomed(welcome.epoch))
+        return not self._session_over
+
+    def on_message(self, message: agent_pb2.SessionResponse) -> None:
+        """See ``link.Listener``."""
+        match message.WhichOneof("message"):
+            case "assignment":
+                try:
+                    assignment = wire.assignment(message.assignment)
+                except ValueError as error:
+                    log.warning("assignment.malformed", job=message.assignment.job_id, problem=str(error))
+                    return
+                log.debug(
+                    "assigned", place=str(assignment.key), phase=assignment.phase, generation=assignment.generation
+                )
+                self.feed(ev.Assigned(assignment))
+            case "exit_ack":
+                self.feed(ev.ExitAcked(message.exit_ack.sequence))
+            case other:
+                log.warning("session.unknown_message", kind=other)
+
+    def on_disconnected(self) -> None:
+        """See ``link.Listener``."""
+        self.feed(ev.Disconnected())
+
+    def heartbeat(self) -> agent_pb2.Heartbeat:
+        """See ``link.Listener``."""
+        return self.parts.gpus.heartbeat()
+
+    def on_gpus(self, names: dict[str, str]) -> None:
+        """The host's GPUs were read: UUID to what CUDA calls each."""
+        self._reactor.facts = dataclasses.replace(self._reactor.facts, gpu_names=names)
+
+    def on_shim_message(self, key: PlaceKey, message: dict[str, Any]) -> None:
+        """What a shim says, as docs/shim-protocol.md has it."""
+        generation = message["generation"]
+        match message["ev"]:
+            case "hello":
+                live = message["phase"] in ("running", "stopping")
+                self.feed(ev.ShimGreeted(key, message["pid"], generation, live))
+            case "started":
+                self.feed(ev.RankStarted(key, generation, message["rank"], message["pid"]))
+            case "exited":
+                record = shim_files.record_from(message)
+                assert isinstance(record, shim_files.Exited)
+                self.feed(ev.RankExited(key, generation, self.parts.files.end(key, generation, record)))
+                self.parts.transfer.poke()
+            case "empty":
+                self.feed(ev.PlaceEmptied(key, generation))
+                self.parts.sampler.drop(key)
+                self.parts.transfer.poke()
+            case "stuck":
+                self.feed(ev.PlaceStuck(key, generation, message["message"]))
+            case "refused" if generation:
+                self.feed(ev.LaunchRefused(key, generation, message["message"]))
+            case _:
+                log.debug("shim.said", place=str(key), message=message)
+
+    def on_shim_lost(self, key: PlaceKey) -> None:
+        """A shim's process is gone."""
+        log.info("shim.gone", place=str(key))
+        self.feed(ev.ShimLost(key))
+
+    # --- actions ----------------------------------------------------------------------------------------------
+
+    def _perform(self, action: ev.Action) -> None:
+        parts = self.parts
+        match action:
+            case ev.SendReport(report):
+                parts.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)))
+                log.debug("reported", place=str(report.key), state=report.state, generation=report.generation)
+            case ev.SendExit():
+                parts.link.send(wire.exit_report(action))
+                log.debug("exit.sent", place=str(action.key), rank=action.end.rank, reason=action.end.reason.name)
+            case ev.LaunchRanks():
+                self._launch(action)
+            case ev.StopRanks(key, generation, grace_s, reason):
+                stop = {"op": "stop", "generation": generation, "grace_s": grace_s, "reason": reason.value}
+                parts.shims.send(key, stop)
+            case ev.Prepare():
+                self._prepare(action)
+            case ev.FreePorts(key):
+                parts.preparation.ports.free(key)
+            case ev.SendHello(epoch, reports):
+                self._hello = self._make_hello(epoch, reports)
+            case ev.CloseSession(message):
+                log.warning("session.refused", problem=message)
+                self._session_over = True
+            case ev.PersistEpoch(epoch):
+                parts.epoch.write(epoch)
+            case ev.RememberAttempt() | ev.RememberAck():
+                self._remember(action)
+            case ev.ClearStrays():
+                self._tasks.start_soon(self._clear_strays, action)
+            case ev.RecordEnds():
+                self._record_ends(action)
+            case ev.Forget(key):
+                self._tasks.start_soon(self._forget, key)
+            case ev.Note(event, key, message):
+                log.warning(event, place=str(key), problem=message)
+            case _:
+                assert_never(action)
+
+    def _make_hello(self, epoch: int, reports: tuple[ev.Report, ...]) -> agent_pb2.Hello:
+        return agent_pb2.Hello(
+            agent_version=__version__,
+            boot_id=shim_files.boot_id(),
+            inventory=self.parts.gpus.inventory(),
+            address=self._address,
+            epoch=epoch,
+            workers=[wire.worker_report(report) for report in reports],
+        )
+
+    def _prepare(self, action: ev.Prepare) -> None:
+        answer = self.parts.preparation.now(action, self.facts)
+        if answer is not None:
+            self.feed(answer)
+        else:
+            self._tasks.start_soon(self._prepare_slowly, action)
+
+    async def _prepare_slowly(self, action: ev.Prepare) -> None:
+        answer = await self.parts.preparation.run(action, self.facts)
+        if isinstance(answer, ev.PreparationFailed):
+            log.warning("place.cannot_prepare", place=str(answer.key), problem=answer.message)
+        self.feed(answer)
+
+    def _launch(self, action: ev.LaunchRanks) -> None:
+        parts, user = self.parts, self.facts.user
+        parts.preparation.ports.release(action.key)
+        try:
+            parts.shims.ensure(action.key)
+        except OSError as error:
+            self.feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
+            return
+        launch = {
+            "op": "launch",
+            "generation": action.generation,
+            "ranks": [dataclasses.asdict(rank) for rank in action.ranks],
+            "uid": user.uid,
+            "gid": user.gid,
+            "groups": user.groups,
+            "umask": UMASK,
+            "core_bytes": 0,
+        }
+        parts.shims.send(action.key, launch)
+        parts.sampler.watch(action.key, action.generation, [rank.rank for rank in action.ranks])
+
+    def _remember(self, action: ev.RememberAttempt | ev.RememberAck) -> None:
+        # Harmless to lose, so a full disk must not stop the exit of another worker.
+        files = self.parts.files
+        try:
+            if isinstance(action, ev.RememberAttempt):
+                files.note_attempt(action.key, action.generation, action.attempt)
+                files.prune(action.key, below=action.generation)
+            elif files.directory(action.key).exists():
+                files.note_ack(action.key, action.generation, action.rank)
+        except OSError as error:
+            log.warning("note.lost", place=str(action.key), problem=str(error))
+
+    async def _clear_strays(self, action: ev.ClearStrays) -> None:
+        files = self.parts.files
+        known = shim_files.read_shim_id(files.directory(action.key) / "shim.json")
+        mark = strays.Mark(action.key, self.facts.name, action.generation)
+        if known is not None and known.boot_id == shim_files.boot_id():
+            mark = dataclasses.replace(mark, shim_pid=known.pid, shim_start_ticks=known.start_ticks)
+        found = 0
+        while True:
+            killed, left = await anyio.to_thread.run_sync(strays.clear, mark)
+            found += killed
+            if not left:
+                break
+            self.feed(ev.PlaceStuck(action.key, action.generation, left))
+            await anyio.sleep(STRAYS_AGAIN_S)
+        log.info("strays.cleared", place=str(action.key), found=found)
+        journal = files.journal(action.key, action.generation)
+        self.feed(ev.StraysCleared(action.key, action.generation, journal, found))
+
+    def _record_ends(self, action: ev.RecordEnds) -> None:
+        ends = self.parts.files.record_ends(action.key, action.generation, action.ends, action.launched)
+        for end in ends:
+            self.feed(ev.RankExited(action.key, action.generation, end))
+        self.feed(ev.PlaceEmptied(action.key, action.generation))
+        self.parts.sampler.drop(action.key)
+        self.parts.transfer.poke()
+
+    async def _forget(self, key: PlaceKey) -> None:
+        self.parts.shims.dismiss(key)
+        self.parts.sampler.drop(key)
+        try:
+            self.parts.files.remove(key)
+            if not any(other.job == key.job and other != key for other in self._reactor.places):
+                await anyio.to_thread.run_sync(remove_scratch, Path(self.facts.scratch_dir), key.job)
+        except OSError as error:
+            log.warning("place.not_removed", place=str(key), problem=str(error))
+        self.feed(ev.PlaceForgotten(key))

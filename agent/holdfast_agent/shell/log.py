@@ -1,0 +1,51 @@
+"""The agent's own log: JSON lines on stderr, a constant event name and fields."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+_LOGGER = logging.getLogger("holdfast.agent")
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        fields: dict[str, Any] = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
+        fields |= getattr(record, "fields", {})
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
+
+
+def start(level: str) -> None:
+    """Send everything to stderr from now on. Raises ``ValueError`` for an unknown level."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    _LOGGER.handlers[:] = [handler]
+    _LOGGER.setLevel(level.upper())
+    _LOGGER.propagate = False
+
+
+def debug(event: str, **fields: Any) -> None:
+    """For whoever hunts a fault."""
+    if _LOGGER.isEnabledFor(logging.DEBUG):
+        _LOGGER.debug(event, extra={"fields": fields})
+
+
+def info(event: str, **fields: Any) -> None:
+    """What happened."""
+    _LOGGER.info(event, extra={"fields": fields})
+
+
+def warning(event: str, **fields: Any) -> None:
+    """What an admin may want to look at."""
+    _LOGGER.warning(event, extra={"fields": fields})
+
+
+def critical(event: str, **fields: Any) -> None:
+    """Why the agent ends."""
+    _LOGGER.critical(event, extra={"fields": fields}, exc_info=True)

@@ -1,0 +1,241 @@
+"""What is on disk about each place: the shim's journals, and the little that the agent notes beside them.
+
+``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK". Losing
+the end of either is harmless: an exit is sent once more, or carries the attempt before.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_agent.core.environment import HostFacts, error_dir, log_paths
+from holdfast_agent.core.events import Journal
+from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.shell import log, shim_files
+
+_JOURNAL = re.compile(r"g(\d+)\.journal")
+_ERROR_MAX_BYTES = 64 << 10
+_ERROR_LINE_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFiles:
+    """The directories of all places of one host."""
+
+    workers: Path
+    facts: HostFacts
+
+    def directory(self, key: PlaceKey) -> Path:
+        """Of one place."""
+        return self.workers / key.job / key.worker
+
+    def found(self) -> list[PlaceKey]:
+        """Every place that has files."""
+        return [PlaceKey(path.parent.name, path.name) for path in sorted(self.workers.glob("*/*")) if path.is_dir()]
+
+    def journals(self, key: PlaceKey) -> tuple[Journal, ...]:
+        """Of every generation, oldest first. A damaged one ends at the damage."""
+        names = (_JOURNAL.fullmatch(path.name) for path in self.directory(key).iterdir())
+        read = (self.journal(key, generation) for generation in sorted(int(found[1]) for found in names if found))
+        return tuple(journal for journal in read if journal is not None)
+
+    def journal(self, key: PlaceKey, generation: int) -> Journal | None:
+        """What a generation's journal says; None where nothing of it became durable. Raises ``OSError``."""
+        records = shim_files.read_journal(self._journal_path(key, generation))
+        intent = next((r for r in records if isinstance(r, shim_files.Intent)), None)
+        if intent is None:
+            return None
+        paths = (path for rank in intent.ranks for path in log_paths(self.facts, key, generation, rank))
+        return Journal(
+            generation=generation,
+            launched=intent.ranks,
+            started=tuple((r.rank, r.pid) for r in records if isinstance(r, shim_files.Started)),
+            ends=tuple(self.end(key, generation, r) for r in records if isinstance(r, shim_files.Exited)),
+            stopping=any(isinstance(r, shim_files.Stopping) for r in records),
+            empty=any(isinstance(r, shim_files.Empty) for r in records),
+            other_boot=intent.boot_id != shim_files.boot_id(),
+            wrote_output=any(_size(path) for path in paths),
+        )
+
+    def end(self, key: PlaceKey, generation: int, record: shim_files.Exited) -> RankEnd:
+        """A rank's end as recorded, with the Python exception that it left."""
+        try:
+            reason = ExitReason(record.reason)
+        except ValueError:
+            reason = ExitReason.UNSPECIFIED
+        message = record.message
+        if record.status and (error := self._python_error(key, generation, record.rank)):
+            message = f"{message}; {error}" if message else error
+        return RankEnd(record.rank, record.status, reason, message, record.end_time, record.stderr_tail)
+
+    def record_ends(
+        self, key: PlaceKey, generation: int, ends: Iterable[RankEnd], launched: tuple[int, ...]
+    ) -> tuple[RankEnd, ...]:
+        """Write ends that nobody saw, and the proof of emptiness; durable when this returns. Raises ``OSError``."""
+        stamped = []
+        records: list[dict[str, object]] = []
+        if launched:
+            boot = shim_files.boot_id()
+            records.append({"ev": "intent", "generation": generation, "ranks": list(launched), "boot_id": boot})
+        for end in ends:
+            stamp = RankEnd(end.rank, None, end.reason, end.message, end.end_time or time.time())
+            stamped.append(stamp)
+            fields = {"rank": stamp.rank, "status": None, "end_time": stamp.end_time, "reason": stamp.reason.value}
+            records.append({"ev": "exited", **fields, "message": stamp.message, "stderr_tail": []})
+        records.append({"ev": "empty"})
+        _append(self._journal_path(key, generation), records)
+        return tuple(stamped)
+
+    def attempts(self, key: PlaceKey) -> tuple[tuple[int, int], ...]:
+        """(first generation, attempt)."""
+        return tuple(_pairs(self.directory(key) / "attempts"))
+
+    def acked(self, key: PlaceKey) -> frozenset[tuple[int, int]]:
+        """(generation, rank) of the exits that the controller has."""
+        return frozenset(_pairs(self.directory(key) / "acked"))
+
+    def note_attempt(self, key: PlaceKey, generation: int, attempt: int) -> None:
+        """From this generation on. Raises ``OSError``."""
+        self.directory(key).mkdir(mode=0o700, parents=True, exist_ok=True)
+        _append_line(self.directory(key) / "attempts", f"{generation} {attempt}\n")
+
+    def note_ack(self, key: PlaceKey, generation: int, rank: int) -> None:
+        """Need not be sent again. Raises ``OSError``."""
+        _append_line(self.directory(key) / "acked", f"{generation} {rank}\n")
+
+    def prune(self, key: PlaceKey, below: int) -> None:
+        """Remove journals of generations under ``below`` whose exits are all acknowledged. Raises ``OSError``."""
+        acked = self.acked(key)
+        for path in self.directory(key).iterdir():
+            if (found := _JOURNAL.fullmatch(path.name)) and int(found[1]) < below:
+                journal = self.journal(key, int(found[1]))
+                if journal is None or all((journal.generation, rank) in acked for rank in journal.launched):
+                    path.unlink()
+
+    def remove(self, key: PlaceKey) -> None:
+        """Remove the place's directory, and its job's where that is empty. Raises ``OSError``."""
+        directory = self.directory(key)
+        if not directory.exists():
+            return
+        for path in directory.iterdir():
+            path.unlink(missing_ok=True)
+        directory.rmdir()
+        if not any(directory.parent.iterdir()):
+            directory.parent.rmdir()
+
+    def _journal_path(self, key: PlaceKey, generation: int) -> Path:
+        return self.directory(key) / f"g{generation}.journal"
+
+    def _python_error(self, key: PlaceKey, generation: int, rank: int) -> str:
+        """The exception in torch's error file, which the worker's user may have filled with anything."""
+        path = f"{error_dir(self.facts, key, generation)}/r{rank}.json"
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return ""
+            message = json.loads(os.read(handle, _ERROR_MAX_BYTES))["message"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+        finally:
+            os.close(handle)
+        text = message.get("message", "") if isinstance(message, dict) else message
+        lines = str(text).strip().splitlines()
+        return "".join(c for c in lines[-1] if c.isprintable())[:_ERROR_LINE_MAX] if lines else ""
+
+
+class EpochFile:
+    """The highest epoch seen, across lives of the agent."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> int:
+        """0 at first. Raises ``ValueError`` for a file that is not ours, and ``OSError``."""
+        try:
+            return int(self._path.read_text())
+        except FileNotFoundError:
+            return 0
+
+    def write(self, epoch: int) -> None:
+        """Durable when this returns. Raises ``OSError``."""
+        fresh = self._path.with_suffix(".new")
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, f"{epoch}\n".encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        fresh.replace(self._path)
+        _sync_directory(self._path.parent)
+
+
+def _append(path: Path, records: Iterable[dict[str, object]]) -> None:
+    """Add to a journal after its last sound line; what is torn there is cut, as it never happened."""
+    texts = [json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() for record in records]
+    data = b"".join(b"%08x %s\n" % (binascii.crc32(text), text) for text in texts)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        end = _sound_bytes(path.read_bytes())
+        os.ftruncate(handle, end)
+        os.pwrite(handle, data, end)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    _sync_directory(path.parent)
+
+
+def _sound_bytes(data: bytes) -> int:
+    sound = 0
+    for line in data.split(b"\n")[:-1]:
+        checksum, _, text = line.partition(b" ")
+        if checksum != b"%08x" % binascii.crc32(text):
+            break
+        sound += len(line) + 1
+    return sound
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _append_line(path: Path, line: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, line.encode())
+    finally:
+        os.close(handle)
+
+
+def _pairs(path: Path) -> Iterable[tuple[int, int]]:
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        first, _, second = line.partition(" ")
+        if first.isdigit() and second.isdigit():
+            yield int(first), int(second)
+        else:
+            log.warning("file.damaged", path=str(path), line=line)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

@@ -1,0 +1,200 @@
+"""The bulk stream: carries the ranks' output to the controller, on a connection of its own, by credits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import grpc
+import grpc.aio
+
+from holdfast.errors import ConfigError
+from holdfast.tls import TlsFiles, channel_credentials
+from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
+from holdfast_agent.core.environment import HostFacts, log_paths
+from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.shell import log, wire
+from holdfast_agent.shell.link import Backoff, channel_options
+from holdfast_agent.shell.log_file import LogFile, Wanted
+from holdfast_agent.shell.watch import FileWatch
+
+CHUNK_BYTES = 128 << 10
+READINGS_MAX = 256
+COALESCE_S = 0.02
+"""A rank that prints often costs one message for this time, not one per line."""
+LOOK_AGAIN_S = 1.0
+"""Followed files are looked at this often even where the kernel reports no change (network file systems)."""
+
+IsOver = Callable[[PlaceKey, int, int], bool]
+
+
+@dataclass
+class Reading:
+    """One stream that the controller has opened."""
+
+    open: agent_pb2.OpenLog
+    credit: int
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+class Transfer:
+    """Dials for ever; ``is_over`` says whether a rank of a generation will write no more."""
+
+    def __init__(self, target: str, tls: TlsFiles, facts: HostFacts, is_over: IsOver) -> None:
+        self._target = target
+        self._tls = tls
+        self._facts = facts
+        self._is_over = is_over
+        self._readings: dict[int, Reading] = {}
+        self._watch = FileWatch()
+        self._threads = anyio.CapacityLimiter(2)
+        self._writing = anyio.Lock()
+
+    def poke(self) -> None:
+        """A rank has ended: followers may have reached their end."""
+        for reading in self._readings.values():
+            reading.more.set()
+
+    async def run(self) -> None:
+        """Serve the controller's readings until cancelled."""
+        backoff = Backoff()
+        try:
+            while True:
+                try:
+                    if await self._session():
+                        backoff.reset()
+                except ConfigError as error:
+                    log.warning("tls.unreadable", problem=str(error))
+                await anyio.sleep(backoff.wait_s())
+        finally:
+            self._watch.close()
+
+    async def _session(self) -> bool:
+        credentials = channel_credentials(self._tls)
+        served = False
+        async with grpc.aio.secure_channel(
+            self._target, credentials, options=channel_options("transfer")
+        ) as channel:
+            stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
+            call = stub.Transfer()
+            try:
+                await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
+                async with anyio.create_task_group() as tasks:
+                    try:
+                        while isinstance(message := await call.read(), agent_pb2.TransferResponse):
+                            served = True
+                            self._obey(message, call, tasks)
+                    except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                        log.debug("transfer.failed", problem=str(error))
+                    tasks.cancel_scope.cancel()
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                log.debug("transfer.failed", problem=str(error))
+            finally:
+                call.cancel()
+                self._readings.clear()
+        return served
+
+    def _obey(self, message: agent_pb2.TransferResponse, call: _Call, tasks: anyio.abc.TaskGroup) -> None:
+        match message.WhichOneof("message"):
+            case "open":
+                if message.open.id not in self._readings:
+                    reading = Reading(message.open, message.open.credit_bytes)
+                    self._readings[message.open.id] = reading
+                    tasks.start_soon(self._serve, reading, call)
+            case "credit":
+                if credited := self._readings.get(message.credit.id):
+                    credited.credit += message.credit.bytes
+                    credited.more.set()
+            case "close":
+                if closed := self._readings.get(message.close.id):
+                    closed.scope.cancel()
+
+    async def _serve(self, reading: Reading, call: _Call) -> None:
+        problem = ""
+        try:
+            with reading.scope:
+                problem = await self._read(reading, call)
+            if not reading.scope.cancelled_caught:
+                end = agent_pb2.TransferEnd(id=reading.open.id, problem=problem)
+                await self._write(call, agent_pb2.TransferRequest(end=end))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            log.debug("transfer.failed", problem=str(error))
+        finally:
+            self._readings.pop(reading.open.id, None)
+
+    async def _read(self, reading: Reading, call: _Call) -> str:
+        """Send all that is wanted. Returns what went wrong; empty at a good end."""
+        asked = reading.open
+        if len(self._readings) > READINGS_MAX:
+            return f"{self._facts.name} reads {READINGS_MAX} streams already; try again later."
+        key = PlaceKey(asked.job_id, asked.worker)
+        if not wire.is_place(key):
+            return f"{key} names no worker."
+        paths = log_paths(self._facts, key, asked.generation, asked.rank)
+        path = paths[asked.stream == job_pb2.LOG_STREAM_STDERR]
+        try:
+            file = await self._open(reading, key, path)
+            if file is None:
+                return f"{self._facts.name} has no output of rank {asked.rank} of generation {asked.generation}."
+            try:
+                with self._watch.watched(path, reading.more):
+                    await self._send_all(reading, key, file, call)
+            finally:
+                file.close()
+        except OSError as error:
+            return f"{self._facts.name}: {path}: {error.strerror}."
+        return ""
+
+    async def _open(self, reading: Reading, key: PlaceKey, path: str) -> LogFile | None:
+        """The file, waited for where it is followed and may still come."""
+        asked = reading.open
+        wanted = Wanted(
+            offset=asked.offset,
+            tail_lines=asked.tail_lines if asked.HasField("tail_lines") else None,
+            since_ms=asked.since.ToMilliseconds() if asked.HasField("since") else None,
+        )
+        while True:
+            over = self._is_over(key, asked.generation, asked.rank)
+            try:
+                return await anyio.to_thread.run_sync(LogFile, path, wanted, limiter=self._threads)
+            except FileNotFoundError:
+                if over or not asked.follow:
+                    return None
+            await self._wait(reading, 0.2)
+
+    async def _send_all(self, reading: Reading, key: PlaceKey, file: LogFile, call: _Call) -> None:
+        asked = reading.open
+        while True:
+            reading.more.clear()
+            if reading.credit <= 0:
+                await reading.more.wait()
+                continue
+            over = self._is_over(key, asked.generation, asked.rank)  # before the read, so that the read is the last
+            limit = min(CHUNK_BYTES, reading.credit)
+            offset, data = await anyio.to_thread.run_sync(file.read, limit, limiter=self._threads)
+            if data:
+                reading.credit -= len(data)
+                chunk = agent_pb2.TransferChunk(id=asked.id, offset=offset, data=data)
+                await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
+            elif over or not asked.follow:
+                return
+            else:
+                await self._wait(reading, LOOK_AGAIN_S)
+                await anyio.sleep(COALESCE_S)
+
+    async def _write(self, call: _Call, message: agent_pb2.TransferRequest) -> None:
+        async with self._writing:  # gRPC takes one write at a time
+            await call.write(message)
+
+    async def _wait(self, reading: Reading, at_most_s: float) -> None:
+        with anyio.move_on_after(at_most_s):
+            await reading.more.wait()
+
+
+_Call = grpc.aio.StreamStreamCall[agent_pb2.TransferRequest, agent_pb2.TransferResponse]

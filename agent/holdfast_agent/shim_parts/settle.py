@@ -1,0 +1,42 @@
+"""What a process has to become before it may be a shim."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 15, 36, 38
+IGNORED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGPIPE,
+)
+
+
+def settle(fd: int) -> None:
+    """Makes this process what a shim must be, whoever started it. Raises OSError."""
+    libc = ctypes.CDLL(None)
+    for option, value in ((PR_SET_CHILD_SUBREAPER, 1), (PR_SET_NO_NEW_PRIVS, 1)):
+        if libc.prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3):
+            raise OSError(f"prctl {option} failed")
+    libc.prctl(PR_SET_NAME, b"holdfast-shim")
+    if os.getsid(0) != os.getpid() and os.getpgrp() != os.getpid():
+        os.setsid()
+    os.umask(0o027)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != fd:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the listing's own
+    while (low := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # 0, 1 and 2 are taken from now on, so that no file of ours gets there
+    os.close(low)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)

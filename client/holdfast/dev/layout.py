@@ -1,0 +1,194 @@
+"""A dev cluster's files: where each one is, and how those that a first start needs are made.
+
+``dev.toml`` holds what the cluster consists of. Each other file is made where it is missing and left alone
+where it exists, so daemons' settings may be edited, and a start that was cut short is completed by the next.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import config, pki
+from holdfast.dev.plan import CONTROLLER, Cluster, Host
+from holdfast.errors import ConfigError, WrongState
+from holdfast.identity import Identity, Kind
+from holdfast.tls import TlsFiles
+
+CLUSTER_NAME = "dev"
+RENEW_BEFORE = datetime.timedelta(days=30)
+"""A certificate with less time than this left is renewed at the next start."""
+
+
+BEFORE_RECORD = frozenset({"dev.lock", "dev.new"})
+"""Files that may be there before dev.toml is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """Keys of dev.toml. Lists are in the order of the hosts: host-0, host-1, …"""
+
+    port: int
+    port_ranges: tuple[str, ...]
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths of a dev cluster in ``directory``, which is absolute."""
+
+    directory: Path
+
+    @property
+    def record(self) -> Path:
+        return self.directory / "dev.toml"
+
+    @property
+    def pki(self) -> Path:
+        return self.directory / "pki"
+
+    @property
+    def client_config(self) -> Path:
+        return self.directory / "client.toml"
+
+    def user(self) -> TlsFiles:
+        return TlsFiles(self.pki / "ca.pem", self.pki / "user.pem", self.pki / "user.key")
+
+    def home(self, name: str) -> Path:
+        """Folder of the daemon ``name``: ``controller``, or a host's."""
+        return self.directory if name == CONTROLLER else self.directory / "hosts" / name
+
+    def config(self, name: str) -> Path:
+        return self.home(name) / f"{_kind(name)}.toml"
+
+    def log(self, name: str) -> Path:
+        return self.home(name) / f"{_kind(name)}.log"
+
+    def pid_file(self, name: str) -> Path:
+        return self.home(name) / f"{_kind(name)}.pid"
+
+    def command(self, name: str) -> tuple[str, ...]:
+        """Arguments to Python that run the daemon; no other process of the machine has the same."""
+        return ("-m", f"holdfast_{_kind(name)}", "--config", str(self.config(name)))
+
+
+def _kind(name: str) -> str:
+    return "controller" if name == CONTROLLER else "agent"
+
+
+@contextmanager
+def locked(layout: Layout) -> Iterator[None]:
+    """Keeps other starts and stops out of the directory. Raises ``WrongState`` when one is at work there."""
+    with (layout.directory / "dev.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise WrongState(
+                f"Another `holdfast dev start` or `stop` is at work in {layout.directory}.",
+                fix="Try again when it is done.",
+            ) from error
+        yield
+
+
+def load(layout: Layout) -> Cluster | None:
+    """The cluster that was written down, or ``None`` where there is none. Raises ``ConfigError``."""
+    if not layout.record.exists():
+        return None
+    record = config.load(_Record, layout.record)
+    if not record.gpus or len(record.gpus) != len(record.port_ranges):
+        raise ConfigError(f"{layout.record}: port_ranges and gpus must have one entry for each host.")
+    hosts = []
+    for i, (ports, gpus) in enumerate(zip(record.port_ranges, record.gpus, strict=True)):
+        first, _, last = ports.partition("-")
+        if not (first.isdecimal() and last.isdecimal()):
+            raise ConfigError(f'{layout.record}: port_ranges[{i}] must be "FIRST-LAST", not {ports!r}.')
+        hosts.append(Host(f"host-{i}", range(int(first), int(last) + 1), gpus))
+    return Cluster(record.port, tuple(hosts))
+
+
+def save(layout: Layout, cluster: Cluster) -> None:
+    """Write the cluster down, atomically."""
+    values = {
+        "port": cluster.port,
+        "port_ranges": [_ports(host) for host in cluster.hosts],
+        "gpus": [host.gpus for host in cluster.hosts],
+    }
+    temporary = layout.record.with_suffix(".new")
+    temporary.write_text(_toml("What this dev cluster consists of; kept by `holdfast dev start`.", values))
+    temporary.replace(layout.record)
+
+
+def complete(layout: Layout, cluster: Cluster, *, as_root: bool) -> None:
+    """Make every file that is missing: certificates and settings. Raises ``OSError``, ``ConfigError``."""
+    layout.pki.mkdir(exist_ok=True)
+    if not (layout.pki / "ca.pem").exists():
+        # Whatever an earlier CA has signed is worthless now.
+        for stale in (*layout.pki.glob("*.pem"), *layout.directory.glob("hosts/*/agent.pem")):
+            stale.unlink()
+        pki.create_ca(CLUSTER_NAME, layout.pki)
+    _certify(layout, Kind.CONTROLLER, "controller", layout.pki, "controller")
+    _certify(layout, Kind.USER, "admin", layout.pki, "user")
+    endpoint = f"127.0.0.1:{cluster.port}"
+    trust = {"ca": "pki/ca.pem"}
+    own = trust | {"cert": "pki/controller.pem", "key": "pki/controller.key"}
+    _settle(
+        layout.config(CONTROLLER),
+        {"listen": endpoint, "state_dir": "controller", "cluster": CLUSTER_NAME} | own,
+    )
+    user = trust | {"cert": "pki/user.pem", "key": "pki/user.key"}
+    _settle(layout.client_config, {"controller": endpoint} | user)
+    (layout.directory / "controller").mkdir(exist_ok=True)
+    for host in cluster.hosts:
+        _complete_host(layout, host, endpoint, as_root)
+
+
+def _complete_host(layout: Layout, host: Host, endpoint: str, as_root: bool) -> None:
+    home = layout.home(host.name)
+    for folder in (home, home / "state", home / "logs"):
+        folder.mkdir(parents=True, exist_ok=True)
+    _certify(layout, Kind.HOST, host.name, home, "agent")
+    values = {
+        "controller": endpoint,
+        "name": host.name,
+        "state_dir": "state",
+        "log_dir": "logs",
+        "ca": "../../pki/ca.pem",
+        "cert": "agent.pem",
+        "key": "agent.key",
+        "address": "127.0.0.1",
+        "data_interface": "lo",
+        "port_range": _ports(host),
+        "simulated_gpus": host.gpus,
+        "allow_root_workers": as_root,
+    }
+    _settle(layout.config(host.name), values)
+
+
+def _certify(layout: Layout, kind: Kind, name: str, directory: Path, stem: str) -> None:
+    files = (directory / f"{stem}.pem", directory / f"{stem}.key")
+    if all(path.exists() for path in files) and pki.remaining(files[0]) > RENEW_BEFORE:
+        return
+    identity = Identity(CLUSTER_NAME, kind, name)
+    pki.issue(layout.pki, identity, directory, stem, server=kind is Kind.CONTROLLER)
+
+
+def _settle(path: Path, values: Mapping[str, object]) -> None:
+    if path.exists():
+        return
+    temporary = path.with_suffix(".new")
+    temporary.write_text(_toml("Made by `holdfast dev start`, which leaves it alone from now on.", values))
+    temporary.replace(path)
+
+
+def _toml(comment: str, values: Mapping[str, object]) -> str:
+    # What JSON writes for text, whole numbers, booleans and lists of them is valid TOML.
+    return f"# {comment}\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+def _ports(host: Host) -> str:
+    return f"{host.ports[0]}-{host.ports[-1]}"

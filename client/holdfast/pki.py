@@ -1,0 +1,175 @@
+"""Makes a cluster's certificates: one CA, and a leaf for each controller, host and user.
+
+An identity is the URI in the leaf (``holdfast.identity``). Only a controller's leaf may serve; all may call.
+Uses ``cryptography``, so an agent never imports this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import os
+import tempfile
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from holdfast.errors import ConfigError
+from holdfast.identity import Identity, Kind
+from holdfast.tls import SERVER_NAME, TlsFiles
+
+CLOCK_SKEW = datetime.timedelta(minutes=5)
+"""Certificates start this long ago, for parties whose clocks are behind."""
+CA_LIFETIME = datetime.timedelta(days=3650)
+LEAF_LIFETIME = datetime.timedelta(days=365)
+
+
+def create_ca(cluster: str, directory: Path) -> None:
+    """Write ``ca.pem`` and ``ca.key`` (mode 0600), each atomically, into ``directory``, which must exist.
+
+    The CA signs leaves only, never another CA.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _common_name(f"Holdfast CA of {cluster}")
+    certificate = (
+        _builder(key, CA_LIFETIME)
+        .subject_name(name)
+        .issuer_name(name)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    _write_pair(directory, "ca", key, certificate)
+
+
+def issue(
+    ca_directory: Path,
+    identity: Identity,
+    directory: Path,
+    name: str,
+    *,
+    lifetime: datetime.timedelta = LEAF_LIFETIME,
+    server: bool = False,
+) -> TlsFiles:
+    """Write ``NAME.pem`` and ``NAME.key`` (mode 0600), each atomically, into ``directory``, which must exist.
+
+    ``server`` lets the holder serve as ``holdfast-controller``, ``localhost`` and 127.0.0.1 and is for
+    controllers only (``ValueError`` otherwise). The certificate never outlives its CA. Raises ``ConfigError``
+    when the CA's files are missing or unreadable.
+    """
+    if server and identity.kind is not Kind.CONTROLLER:
+        raise ValueError(f"{identity} may not serve: it is no controller.")
+    ca, ca_key = _read_ca(ca_directory)
+    key = ec.generate_private_key(ec.SECP256R1())
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(str(identity))]
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if server:
+        names += [x509.DNSName(SERVER_NAME), x509.DNSName("localhost")]
+        names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+        usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
+        ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    )
+    certificate = (
+        _builder(key, lifetime, not_after=ca.not_valid_after_utc)
+        .subject_name(_common_name(identity.name))
+        .issuer_name(ca.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(ca=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(authority, critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    _write_pair(directory, name, key, certificate)
+    return TlsFiles(ca_directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
+
+
+def remaining(certificate: Path) -> datetime.timedelta:
+    """How long the PEM certificate is still valid; negative once it has expired. Raises ``ConfigError``."""
+    loaded = _read_certificate(certificate)
+    return loaded.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+
+
+def _builder(
+    key: ec.EllipticCurvePrivateKey, lifetime: datetime.timedelta, *, not_after: datetime.datetime | None = None
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    end = now + lifetime
+    return (
+        x509.CertificateBuilder()
+        .serial_number(x509.random_serial_number())
+        .public_key(key.public_key())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(min(end, not_after) if not_after else end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _common_name(text: str) -> x509.Name:
+    # X.509 allows 64 characters; nothing reads the common name but people.
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not ca,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no certificate in PEM form.") from error
+
+
+def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    path = directory / "ca.key"
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{path} is no private key in PEM form.") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{path} is no elliptic curve key.")
+    return _read_certificate(directory / "ca.pem"), key
+
+
+def _write_pair(directory: Path, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write(directory / f"{name}.key", pem, 0o600)
+    _write(directory / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    # A key must never be readable by others, not even for a moment: mkstemp creates with 0600.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise

@@ -1,0 +1,114 @@
+"""The job spec: read a file, hold it to every rule, print it again.
+
+``parse_file``, ``parse_text`` and ``parse`` give a ``JobFile`` or raise ``InvalidSpec`` with everything that is
+wrong, each with its path and a fix. Importing this loads pydantic and PyYAML, but not protobuf.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from holdfast.launcher import is_launcher
+from holdfast.spec import text as _text
+from holdfast.spec.models import (
+    ContainerSpec,
+    EnvVar,
+    FaultTolerance,
+    JobFile,
+    JobSpec,
+    MachineSpec,
+    ProcessSpec,
+    PythonPackageSpec,
+    Scheduling,
+    SuccessPolicy,
+    WorkerPoolSpec,
+)
+from holdfast.spec.reading import parse
+from holdfast.spec.writing import to_dict, unavailable_tasks
+
+if TYPE_CHECKING:
+    from holdfast.v1 import job_pb2, spec_pb2
+
+__all__ = [
+    "ContainerSpec",
+    "EnvVar",
+    "FaultTolerance",
+    "JobFile",
+    "JobSpec",
+    "MachineSpec",
+    "ProcessSpec",
+    "PythonPackageSpec",
+    "Scheduling",
+    "SuccessPolicy",
+    "WorkerPoolSpec",
+    "from_proto",
+    "is_launcher",
+    "job_from_proto",
+    "job_to_proto",
+    "json_schema",
+    "parse",
+    "parse_file",
+    "parse_text",
+    "to_dict",
+    "to_proto",
+    "unavailable_tasks",
+]
+
+
+def parse_file(path: str | os.PathLike[str]) -> JobFile:
+    """The job in a YAML or JSON file of at most 1 MiB; a bare spec is named after the file.
+
+    Raises ``InvalidSpec``, also where the file can't be read.
+    """
+    return parse_text(_text.read_file(path), source=str(path))
+
+
+def parse_text(text: str, *, source: str) -> JobFile:
+    """As ``parse_file``, from a text. ``source`` says in messages where it came from, such as a path or "stdin"."""
+    return parse(_text.load(text, source=source), what=source, name=_name_of(source))
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema 2020-12 of a job file, with camelCase names; ``docs/job.schema.json`` holds it."""
+    from holdfast.spec import schema
+
+    return schema.json_schema()
+
+
+def to_proto(job: JobSpec) -> spec_pb2.CustomJobSpec:
+    """The contract's message; fields that the user left out stay unset."""
+    from holdfast.spec import wire
+
+    return wire.to_proto(job)
+
+
+def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
+    """The spec in a message, held to the same rules as a file. Raises ``InvalidSpec``."""
+    from holdfast.spec import wire
+
+    return wire.from_proto(message)
+
+
+def job_to_proto(job: JobFile) -> job_pb2.CustomJob:
+    """What CreateJob takes: the job's name, spec and labels."""
+    from holdfast.spec import wire
+
+    return wire.job_to_proto(job)
+
+
+def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
+    """Name, spec and labels of a CustomJob, by the rules of a file. Raises ``InvalidSpec``."""
+    from holdfast.spec import wire
+
+    return wire.job_from_proto(message)
+
+
+def _name_of(source: str) -> str:
+    """A display name for a job without one."""
+    path = PurePath(source)
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        return "job"
+    return re.sub(r"[^\w.@+-]+", "-", path.stem)[:128].strip("-") or "job"

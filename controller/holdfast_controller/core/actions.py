@@ -1,0 +1,71 @@
+"""What a step wants done, imperative, frozen. Performed only once the step's events are durable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.errors import HoldfastError
+from holdfast_controller.core.assignments import Assignment
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Tell a caller that it is done; ``subject`` is the job's id or the host's name."""
+
+    token: int
+    subject: str
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Tell a caller why not."""
+
+    token: int
+    error: HoldfastError
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """Answer a hello; ``assignments`` messages follow for what the controller knows there."""
+
+    host: str
+    session: int
+    assignments: int
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Send a worker's desired state to its host."""
+
+    host: str
+    session: int
+    assignment: Assignment
+
+
+@dataclass(frozen=True)
+class AckExit:
+    """The exit is durable here."""
+
+    host: str
+    session: int
+    sequence: int
+
+
+@dataclass(frozen=True)
+class CloseSession:
+    """End a session that a newer one of the same host replaces."""
+
+    host: str
+    session: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something an operator should find in the log; ``fields`` are name and value pairs."""
+
+    event: str
+    fields: tuple[tuple[str, str], ...] = ()
+
+
+Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | Note

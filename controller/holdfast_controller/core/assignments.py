@@ -1,0 +1,81 @@
+"""The desired state of each worker, computed from the job as it stands. There is no outbox: what is lost on
+the way is computed again when the agent says hello.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from holdfast_controller.core.gang import Gang, Member
+from holdfast_controller.core.model import Cluster, ExitReason, Job, Place, Rendezvous, place_key
+
+
+class Phase(enum.Enum):
+    """What is wanted of a worker's place."""
+
+    PREPARE = "PREPARE"
+    RUN = "RUN"
+    STOP = "STOP"
+    FORGET = "FORGET"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Desired state of one worker; whatever is of an older generation has to go. ``rendezvous`` in phase RUN."""
+
+    epoch: int
+    job_id: str
+    attempt: int
+    generation: int
+    member: Member
+    place: Place
+    gang: Gang
+    phase: Phase
+    stop_reason: ExitReason
+    restart_count: int
+    last_end: str
+    spec_json: str
+    rendezvous: Rendezvous | None = None
+
+
+def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
+    """What worker ``index`` of a placed job should be doing now."""
+    phase = _phase(job, index)
+    return Assignment(
+        epoch=cluster.epoch,
+        job_id=job.id,
+        attempt=job.attempt,
+        generation=job.generation,
+        member=job.gang.members[index],
+        place=job.places[index],
+        gang=job.gang,
+        phase=phase,
+        stop_reason=job.stop_reason,
+        restart_count=len(job.recoveries),
+        last_end=job.last_end,
+        spec_json=job.spec_json,
+        rendezvous=job.rendezvous if phase is Phase.RUN else None,
+    )
+
+
+def _phase(job: Job, index: int) -> Phase:
+    if job.terminal and index in job.emptied:
+        return Phase.FORGET
+    if job.outcome is not None:
+        return Phase.STOP
+    return Phase.RUN if job.launched else Phase.PREPARE
+
+
+def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:
+    """Every worker that holds a share of the host."""
+    found = []
+    for key in cluster.hosts[host].allocations:
+        job_id, _, index = key.rpartition("/")
+        found.append((cluster.jobs[job_id], int(index)))
+    return found
+
+
+def holds(cluster: Cluster, job: Job, index: int, host: str) -> bool:
+    """Whether the worker has its share on that very host."""
+    return place_key(job.id, index) in cluster.hosts[host].allocations

@@ -1,0 +1,57 @@
+"""Why a job isn't running, in words. The same words go into lists, pages and events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast_controller.core.job import JobState
+from holdfast_controller.core.model import Cluster, Host, Job
+from holdfast_controller.core.placement import Wait, plan
+
+
+def queue_positions(cluster: Cluster) -> Mapping[str, int]:
+    """Place of each queued job in the queue, from 0."""
+    return {job_id: place for place, job_id in enumerate(cluster.queue)}
+
+
+def wait_reason(cluster: Cluster, job: Job, takers: list[Host], positions: Mapping[str, int] | None = None) -> str:
+    """Why ``job`` isn't running at present; empty when it is, or has ended."""
+    if job.terminal:
+        return ""
+    if job.state is JobState.QUEUED:
+        return _queued(cluster, job, takers, positions or queue_positions(cluster))
+    if job.outcome is not None:
+        return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.emptied))
+    if not job.launched:
+        verb = "restarting in place on" if job.recoveries else "being prepared on"
+        return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
+    if not job.started:
+        return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
+    return ""
+
+
+def _queued(cluster: Cluster, job: Job, takers: list[Host], positions: Mapping[str, int]) -> str:
+    ahead = positions.get(job.id, 0)
+    if ahead:
+        head = next(iter(cluster.queue))
+        return f"behind {head} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head}"
+    if not cluster.hosts:
+        return "no host has joined yet"
+    found = plan(job.gang, takers)
+    return found.reason if isinstance(found, Wait) else "being placed"
+
+
+def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> str:
+    """Which hosts are still awaited, and what is known of their silence or trouble."""
+    waiting: dict[str, None] = {}
+    for index, place in enumerate(job.places):
+        if index not in done:
+            waiting[place.host] = None
+    stuck = [message for _, message in sorted(cluster.runtime_of(job.id).stuck.items())]
+    if stuck:
+        return stuck[0]
+    names = list(waiting)
+    silent = [name for name in names if cluster.presence_of(name).session is None]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    note = f" ({', '.join(silent[:3])} not connected)" if silent else ""
+    return f"{doing} {shown}{note}"

@@ -1,0 +1,182 @@
+"""Fold an event into the state: what it means, and nothing of what follows from it.
+
+Every change of a durable field happens here, so replaying the log gives the state again. Decisions and
+effects are the reactor's.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.job import JobState, checked
+from holdfast_controller.core.model import (
+    Allocation,
+    Cluster,
+    Host,
+    Job,
+    Recovery,
+    Runtime,
+    place_key,
+)
+
+
+def fold(cluster: Cluster, event: ev.Event) -> None:
+    """Apply ``event`` and count it."""
+    cluster.sequence += 1
+    match event:
+        case ev.HostJoined() | ev.HostCordoned() | ev.HostUncordoned() | ev.HostLost() | ev.HostReturned():
+            _fold_host(cluster, event)
+        case ev.JobSubmitted():
+            _submitted(cluster, event)
+        case _:
+            job = cluster.jobs[event.job_id]
+            job.cursor = cluster.sequence
+            job.updated_at = event.at
+            _fold_job(cluster, job, event)
+
+
+def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
+    cluster.jobs[event.job_id] = Job(
+        id=event.job_id,
+        owner=event.owner,
+        request_id=event.request_id,
+        display_name=event.display_name,
+        labels=event.labels,
+        gang=event.gang,
+        spec_json=event.spec_json,
+        created_at=event.at,
+        number=cluster.sequence,
+        updated_at=event.at,
+        cursor=cluster.sequence,
+    )
+    cluster.queue[event.job_id] = None
+    if event.request_id:
+        cluster.requests[event.owner, event.request_id] = event.job_id
+
+
+def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
+    match event:
+        case ev.JobSubmitted() | ev.JobQueued():
+            pass
+        case ev.JobPlaced():
+            _placed(cluster, job, event)
+        case ev.GangLaunched():
+            job.rendezvous = event.rendezvous
+            if job.recoveries and job.recoveries[-1].generation == event.generation:
+                job.recoveries[-1].stopped_at = event.at
+        case ev.GangStarted():
+            _started(cluster, job, event)
+        case ev.RankExited():
+            job.exits.setdefault(event.exit.generation, {})[event.exit.rank] = event.exit
+        case ev.LateExitFound():
+            job.late_exits.append(event.exit)
+        case ev.RestartDecided():
+            _restart(cluster, job, event)
+        case ev.CauseFound():
+            _cause_found(job, event)
+        case ev.PrimaryCompleted():
+            job.primary_done_at = event.at
+        case ev.CancelRequested():
+            if job.state is not JobState.QUEUED:
+                job.state = checked(job.state, JobState.CANCELLING)
+        case ev.JobEnding():
+            job.outcome = event.outcome
+            job.error = event.error
+            cluster.queue.pop(job.id, None)
+        case ev.WorkerEmptied():
+            index = job.gang.index_by_name[event.worker]
+            job.emptied.add(index)
+            cluster.hosts[job.places[index].host].allocations.pop(place_key(job.id, index), None)
+        case ev.JobEnded():
+            job.state = checked(job.state, event.state)
+            job.ended_at = event.at
+            job.error = event.error or job.error
+            cluster.runtime.pop(job.id, None)
+        case _:
+            assert_never(event)
+
+
+def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
+    job.state = checked(job.state, JobState.PENDING)
+    job.attempt, job.generation = event.attempt, event.generation
+    job.places = event.places
+    job.rendezvous = None
+    job.emptied = set()
+    cluster.queue.pop(job.id, None)
+    cluster.runtime[job.id] = Runtime()
+    for member, place in zip(job.gang.members, event.places, strict=True):
+        pool = job.gang.pool_of(member)
+        cluster.hosts[place.host].allocations[place_key(job.id, member.index)] = Allocation(
+            pool.cpus, pool.memory_mb, place.gpus
+        )
+
+
+def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
+    job.started = event.started
+    if job.state is JobState.PENDING:
+        job.state = checked(job.state, JobState.RUNNING)
+        job.started_at = event.at
+    if job.recoveries and job.recoveries[-1].generation == event.generation:
+        job.recoveries[-1].ended_at = event.at
+
+
+def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
+    job.generation = event.generation
+    job.rendezvous = None
+    job.started = {}
+    job.stop_reason = event.stop_reason
+    job.last_end = event.end_reason
+    job.primary_done_at = None
+    if event.charged is not None:
+        job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
+    job.port_retries = job.port_retries + 1 if event.port_retry else 0
+    job.recoveries.append(
+        Recovery(
+            job.attempt,
+            event.generation,
+            event.at,
+            event.end_reason,
+            event.related,
+            failed_at=event.failed_at,
+            charged=event.charged,
+        )
+    )
+    cluster.runtime[job.id] = Runtime()
+
+
+def _cause_found(job: Job, event: ev.CauseFound) -> None:
+    """The recovery names the true cause, and the budget of that worker pays instead."""
+    recovery = job.recoveries[-1]
+    if recovery.charged is not None:
+        job.worker_restarts[recovery.charged] -= 1
+        job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
+    recovery.charged = event.charged
+    recovery.related, recovery.end_reason = event.related, event.end_reason
+    recovery.failed_at = event.failed_at
+    job.last_end = event.end_reason
+
+
+def _fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
+    match event:
+        case ev.HostJoined():
+            host = cluster.hosts.get(event.host)
+            if host is None:
+                cluster.hosts[event.host] = Host(
+                    event.host, event.address, event.boot_id, event.agent_version, event.inventory
+                )
+            else:
+                host.address, host.boot_id = event.address, event.boot_id
+                host.agent_version, host.inventory = event.agent_version, event.inventory
+        case ev.HostCordoned():
+            cluster.hosts[event.host].cordoned = True
+            cluster.hosts[event.host].cordon_reason = event.reason
+        case ev.HostUncordoned():
+            cluster.hosts[event.host].cordoned = False
+            cluster.hosts[event.host].cordon_reason = ""
+        case ev.HostLost():
+            cluster.hosts[event.host].lost = True
+        case ev.HostReturned():
+            cluster.hosts[event.host].lost = False
+        case _:
+            assert_never(event)

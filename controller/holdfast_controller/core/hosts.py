@@ -1,0 +1,147 @@
+"""Verbs of hosts: hello, silence, return, cordon."""
+
+from __future__ import annotations
+
+from holdfast.errors import NotFound
+from holdfast_controller.core import events as ev
+from holdfast_controller.core import leases
+from holdfast_controller.core.actions import CloseSession, Note, Refuse, Reply, Welcome
+from holdfast_controller.core.assignments import on_host
+from holdfast_controller.core.exits import on_place_vanished
+from holdfast_controller.core.model import Host, Job, Liveness, Presence
+from holdfast_controller.core.steps import Step
+from holdfast_controller.core.stimuli import (
+    CordonAsked,
+    HostBeat,
+    HostConnected,
+    HostDisconnected,
+    UncordonAsked,
+)
+from holdfast_controller.core.stop import settle
+
+
+def on_connected(step: Step, hello: HostConnected) -> None:
+    """Take a host in. The newest session of a host is its only one.
+
+    Everything that the controller wants there is sent again. A worker that was launched there and of which
+    the host has no record is lost; it is not launched a second time.
+    """
+    presence = step.cluster.presence_of(hello.host)
+    if presence.session is not None and presence.session != hello.session:
+        step.do(CloseSession(hello.host, presence.session, "a newer session of this host replaces it"))
+    presence.session = hello.session
+    known = step.cluster.hosts.get(hello.host)
+    rebooted = known is not None and known.boot_id != hello.boot_id
+    if known is None or _news(known, hello):
+        step.emit(
+            ev.HostJoined(
+                hello.host, step.now.wall, hello.address, hello.boot_id, hello.agent_version, hello.inventory
+            )
+        )
+    heard(step, hello.host)
+    reported = {(report.job_id, report.worker) for report in hello.places}
+    placed = on_host(step.cluster, hello.host)
+    step.do(Welcome(hello.host, hello.session, len(placed)))
+    for job, index in placed:
+        step.touch(job, index)
+        if (job.id, job.gang.members[index].name) not in reported:
+            on_place_vanished(step, job, index, rebooted=rebooted)
+    step.capacity_freed = True
+
+
+def _news(known: Host, hello: HostConnected) -> bool:
+    now = (known.address, known.boot_id, known.agent_version, known.inventory)
+    return now != (hello.address, hello.boot_id, hello.agent_version, hello.inventory)
+
+
+def on_disconnected(step: Step, gone: HostDisconnected) -> None:
+    """A session ended. The host is only suspect once it has been silent for long enough."""
+    presence = step.cluster.presence_of(gone.host)
+    if presence.session == gone.session:
+        presence.session = None
+
+
+def on_beat(step: Step, beat: HostBeat) -> None:
+    """A host is alive, and may have something new to say of what it has."""
+    host = step.cluster.hosts.get(beat.host)
+    if host is not None and beat.inventory is not None and beat.inventory != host.inventory:
+        step.emit(
+            ev.HostJoined(host.name, step.now.wall, host.address, host.boot_id, host.agent_version, beat.inventory)
+        )
+        step.capacity_freed = True
+
+
+def heard(step: Step, name: str) -> None:
+    """Anything at all was heard from a host: its lease starts anew."""
+    presence = step.cluster.presence_of(name)
+    presence.last_seen, presence.last_seen_wall = step.now.mono, step.now.wall
+    if presence.liveness is not Liveness.READY:
+        presence.liveness = Liveness.READY
+        step.capacity_freed = True
+    if ("host", name) not in step.timers.due:
+        _watch(step, name, presence)
+    host = step.cluster.hosts.get(name)
+    if host is not None and host.lost:
+        step.emit(ev.HostReturned(name, step.now.wall))
+
+
+def _watch(step: Step, name: str, presence: Presence) -> None:
+    due = leases.next_change(step.policies.leases, presence, step.now.mono)
+    if due is not None:
+        step.timers.set(("host", name), due)
+
+
+def on_silence(step: Step, name: str) -> None:
+    """A host's deadline passed; most often it was heard since."""
+    policy, now = step.policies.leases, step.now.mono
+    presence = step.cluster.presence_of(name)
+    verdict = leases.liveness(policy, presence, now)
+    if verdict is Liveness.LOST and leases.brake(policy, step.cluster.presence.values(), now):
+        presence.liveness = Liveness.SUSPECT
+        step.timers.set(("host", name), now + policy.suspect_s)
+        step.do(Note("mass_silence", (("host", name), ("kept", "true"))))
+        return
+    if verdict is not presence.liveness:
+        presence.liveness = verdict
+        step.do(Note("host_silent", (("host", name), ("state", verdict.name))))
+        if verdict is Liveness.LOST:
+            _lose(step, name, now - presence.last_seen)
+    _watch(step, name, presence)
+
+
+def _lose(step: Step, name: str, silent_s: float) -> None:
+    """Give a host up: ending jobs wait for it no longer, running ones are left to run on."""
+    if name not in step.cluster.hosts:
+        return
+    step.emit(ev.HostLost(name, step.now.wall, silent_s))
+    jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, name)}
+    for job in jobs.values():
+        settle(step, job)
+
+
+def on_cordon(step: Step, asked: CordonAsked) -> None:
+    """Take no new work on a host; what runs there runs on."""
+    host = _host(step, asked.token, asked.host)
+    if host is None:
+        return
+    if not host.cordoned or host.cordon_reason != asked.reason:
+        step.emit(ev.HostCordoned(host.name, step.now.wall, asked.reason, asked.by))
+    step.do(Reply(asked.token, host.name))
+
+
+def on_uncordon(step: Step, asked: UncordonAsked) -> None:
+    """Take work on a host again."""
+    host = _host(step, asked.token, asked.host)
+    if host is None:
+        return
+    if host.cordoned:
+        step.emit(ev.HostUncordoned(host.name, step.now.wall, asked.by))
+        step.capacity_freed = True
+    step.do(Reply(asked.token, host.name))
+
+
+def _host(step: Step, token: int, name: str) -> Host | None:
+    host = step.cluster.hosts.get(name)
+    if host is None:
+        step.do(Refuse(token, NotFound(f"There is no host {name!r}.", fix="See: holdfast host list")))
+    return host

@@ -1,0 +1,41 @@
+"""The job's state machine: every state that can be reached, and the one table of what may follow what."""
+
+from __future__ import annotations
+
+import enum
+
+
+class JobState(enum.Enum):
+    """A job's state; names and meaning are those of managed training services."""
+
+    QUEUED = "QUEUED"
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    CANCELLING = "CANCELLING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.PENDING, JobState.CANCELLED}),
+    JobState.PENDING: frozenset({JobState.RUNNING, JobState.CANCELLING, JobState.SUCCEEDED, JobState.FAILED}),
+    JobState.RUNNING: frozenset({JobState.CANCELLING, JobState.SUCCEEDED, JobState.FAILED}),
+    JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.FAILED, JobState.SUCCEEDED}),
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+TERMINAL = frozenset(state for state, following in TRANSITIONS.items() if not following)
+
+
+class IllegalTransition(AssertionError):
+    """A transition that the table doesn't list: a defect of ours, never a user's."""
+
+
+def checked(now: JobState, following: JobState) -> JobState:
+    """``following``, if the table allows it after ``now``. Raises ``IllegalTransition``."""
+    if following not in TRANSITIONS[now]:
+        raise IllegalTransition(f"{now.name} -> {following.name}")
+    return following

@@ -1,0 +1,79 @@
+"""Verbs of the gang's start: places report that they are ready, one commit launches all, ranks have started."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.model import Cluster, Exit, ExitReason, Job, Prepared, Rendezvous, Started
+from holdfast_controller.core.restart import first_failure
+from holdfast_controller.core.steps import Step
+from holdfast_controller.core.stimuli import PlaceReport
+
+
+def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
+    """A place is empty of older generations and ready; with the last of them the gang is launched."""
+    if job.outcome is not None or job.launched:
+        step.touch(job, index)
+        return
+    prepared = step.cluster.runtime_of(job.id).prepared
+    prepared[index] = Prepared(report.port, report.master_port)
+    if len(prepared) == len(job.places):
+        _name_cause(step, job)
+        rendezvous = _rendezvous(step.cluster, job, prepared, step.policies.secret_key)
+        step.emit(ev.GangLaunched(job.id, step.now.wall, job.generation, rendezvous))
+        step.touch(job)
+
+
+def _name_cause(step: Step, job: Job) -> None:
+    """All of the old generation is accounted for: if another rank failed first, say so and let it pay."""
+    recovery = job.recoveries[-1] if job.recoveries else None
+    if recovery is None or recovery.generation != job.generation or recovery.charged is None:
+        return
+    found = first_failure(job, job.generation - 1)
+    if found is None:
+        return
+    member, exit_ = found
+    related = f"{member.name} rank {exit_.rank}"
+    if related != recovery.related:
+        step.emit(
+            ev.CauseFound(
+                job.id,
+                step.now.wall,
+                job.generation,
+                exit_.reason.name,
+                related,
+                exit_.end_time or step.now.wall,
+                member.index,
+            )
+        )
+
+
+def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: bytes) -> Rendezvous:
+    """A fresh port and secret for each generation, so that nothing of an older one can join it."""
+    addresses = tuple(cluster.hosts[place.host].address for place in job.places)
+    secret = hmac.new(key, f"{job.id}/{job.generation}".encode(), hashlib.sha256).hexdigest()[:32]
+    ports = tuple(prepared[index].port for index in range(len(job.places)))
+    return Rendezvous(addresses[0], prepared[0].master_port, secret, addresses, ports)
+
+
+def on_running(step: Step, job: Job, index: int, report: PlaceReport) -> None:
+    """A worker's ranks were started; with the last of them the job is running."""
+    if not job.launched or job.started:
+        return
+    started = step.cluster.runtime_of(job.id).started
+    started[index] = Started(report.shim_pid, report.pids)
+    if len(started) == len(job.places):
+        if job.started_at is None:
+            step.timers.set(("timeout", job.id), step.now.mono + job.gang.timeout_s)
+        step.emit(ev.GangStarted(job.id, step.now.wall, job.generation, dict(sorted(started.items()))))
+
+
+def not_started(job: Job, index: int, message: str, at: float) -> list[Exit]:
+    """Records for the ranks of a worker whose place could not be made ready."""
+    member = job.gang.members[index]
+    return [
+        Exit(job.attempt, job.generation, rank, ExitReason.CANNOT_START, message=message, end_time=at)
+        for rank in member.ranks
+    ]

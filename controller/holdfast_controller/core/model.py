@@ -1,0 +1,299 @@
+"""The controller's state, mutated in place by ``fold`` (what is durable) and by the reactor (what is not).
+
+Jobs and hosts are the fold of the event log and nothing else. What an agent said last and will say again
+(``Runtime``, ``Presence``) is kept apart: it isn't in the log and is gone after a restart.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.job import TERMINAL, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time of a step: ``mono`` decides (seconds on a monotonic clock), ``wall`` only prints (epoch seconds)."""
+
+    mono: float
+    wall: float
+
+
+class ExitReason(enum.Enum):
+    """Why a rank is no longer there."""
+
+    COMPLETED = "COMPLETED"
+    NONZERO_EXIT = "NONZERO_EXIT"
+    SIGNALED = "SIGNALED"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    CANNOT_START = "CANNOT_START"
+    STOPPED = "STOPPED"
+    HANG_KILLED = "HANG_KILLED"
+    LOST_SHIM_DIED = "LOST_SHIM_DIED"
+    LOST_REBOOT = "LOST_REBOOT"
+    LOST_HOST = "LOST_HOST"
+    NOT_STARTED = "NOT_STARTED"
+
+
+class WorkerState(enum.Enum):
+    """Where a worker stands; ENDED means that its place is proven empty."""
+
+    ASSIGNED = "ASSIGNED"
+    PREPARED = "PREPARED"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    ENDED = "ENDED"
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How one rank of one generation ended. ``exit_code`` and ``signal`` are None when unknown or absent."""
+
+    attempt: int
+    generation: int
+    rank: int
+    reason: ExitReason
+    exit_code: int | None = None
+    signal: int | None = None
+    core_dumped: bool = False
+    message: str = ""
+    end_time: float = 0.0
+    stderr_tail: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """It finished its work."""
+        return self.reason is ExitReason.COMPLETED
+
+    @property
+    def shell_code(self) -> int | None:
+        """The code a shell would show: 128+n for signal n; None when nobody knows."""
+        return 128 + self.signal if self.signal is not None else self.exit_code
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one worker of the gang is, and what it holds there."""
+
+    host: str
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """How the ranks of one launched generation find each other. ``ports`` is one per worker, in gang order."""
+
+    master_address: str
+    master_port: int
+    secret: str
+    addresses: tuple[str, ...]
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A worker whose ranks were started: pids in rank order."""
+
+    shim_pid: int
+    pids: tuple[int, ...]
+
+
+@dataclass
+class Recovery:
+    """One answer to a failure. Wall-clock seconds; None while it goes on."""
+
+    attempt: int
+    generation: int
+    started_at: float
+    end_reason: str
+    related: str
+    recover: str = "PROC_RESTART"
+    start_type: str = "RESTARTED"
+    failed_at: float = 0.0
+    charged: int | None = None
+    """The worker whose budget paid."""
+    stopped_at: float | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True)
+class JobError:
+    """The first cause of a job's end. ``code`` is a google.rpc.Code."""
+
+    code: int
+    message: str
+    details: tuple[str, ...] = ()
+    exit_code: int | None = None
+
+
+@dataclass
+class Job:
+    """A job: the fold of its events."""
+
+    id: str
+    owner: str
+    request_id: str
+    display_name: str
+    labels: dict[str, str]
+    gang: Gang
+    spec_json: str
+    created_at: float
+    number: int = 0
+    """Place of its submission in the log: the order of creation."""
+    cursor: int = 0
+    state: JobState = JobState.QUEUED
+    attempt: int = 0
+    generation: int = 0
+    places: tuple[Place, ...] = ()
+    rendezvous: Rendezvous | None = None
+    """Set once the current generation is launched."""
+    started: dict[int, Started] = field(default_factory=dict)
+    emptied: set[int] = field(default_factory=set)
+    """Workers whose place is proven empty for good."""
+    exits: dict[int, dict[int, Exit]] = field(default_factory=dict)
+    """Terminal records by generation and rank."""
+    late_exits: list[Exit] = field(default_factory=list)
+    recoveries: list[Recovery] = field(default_factory=list)
+    worker_restarts: dict[int, int] = field(default_factory=dict)
+    port_retries: int = 0
+    stop_reason: ExitReason = ExitReason.STOPPED
+    """Why whatever is older than the current generation, or all of an ending job, is stopped."""
+    last_end: str = ""
+    outcome: JobState | None = None
+    """Decided end; the job has it once every place is empty."""
+    error: JobError | None = None
+    primary_done_at: float | None = None
+    started_at: float | None = None
+    updated_at: float = 0.0
+    ended_at: float | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing more happens to it."""
+        return self.state in TERMINAL
+
+    @property
+    def launched(self) -> bool:
+        """The current generation was launched."""
+        return self.rendezvous is not None
+
+    def exits_now(self) -> dict[int, Exit]:
+        """Exits of the current generation by rank, in the order in which they were recorded."""
+        return self.exits.get(self.generation, {})
+
+    def exit_of(self, generation: int, rank: int) -> Exit | None:
+        """The terminal record of a rank of a generation."""
+        return self.exits.get(generation, {}).get(rank)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU of a host; ``problem`` is empty when healthy."""
+
+    uuid: str
+    index: int
+    model: str
+    memory_bytes: int
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What a host has. ``gpu_problem`` says why the GPUs can't be read, if they can't."""
+
+    cpus: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...] = ()
+    max_workers: int = 64
+    gpu_problem: str = ""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What one worker holds on a host."""
+
+    cpus: int
+    memory_mb: int
+    gpus: tuple[str, ...]
+
+
+@dataclass
+class Host:
+    """A host: the fold of its events and of the places on it."""
+
+    name: str
+    address: str
+    boot_id: str
+    agent_version: str
+    inventory: Inventory
+    cordoned: bool = False
+    cordon_reason: str = ""
+    lost: bool = False
+    allocations: dict[str, Allocation] = field(default_factory=dict)
+    """By ``JOB/WORKER_INDEX``."""
+
+
+class Liveness(enum.Enum):
+    """Whether we hear from a host."""
+
+    READY = "READY"
+    SUSPECT = "SUSPECT"
+    LOST = "LOST"
+
+
+@dataclass
+class Presence:
+    """What is known of a host only while this controller runs."""
+
+    session: int | None = None
+    last_seen: float = 0.0
+    last_seen_wall: float = 0.0
+    liveness: Liveness = Liveness.SUSPECT
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A place that is empty of older generations and ready for the current one."""
+
+    port: int
+    master_port: int
+
+
+@dataclass
+class Runtime:
+    """What agents said of a job's current generation; they say it again after a restart of ours."""
+
+    prepared: dict[int, Prepared] = field(default_factory=dict)
+    started: dict[int, Started] = field(default_factory=dict)
+    stuck: dict[int, str] = field(default_factory=dict)
+
+
+def place_key(job_id: str, worker: int) -> str:
+    """Key of one worker's allocation on its host."""
+    return f"{job_id}/{worker}"
+
+
+@dataclass
+class Cluster:
+    """Everything. ``sequence`` numbers the log; ``epoch`` is this controller's term."""
+
+    epoch: int = 0
+    sequence: int = 0
+    jobs: dict[str, Job] = field(default_factory=dict)
+    hosts: dict[str, Host] = field(default_factory=dict)
+    queue: dict[str, None] = field(default_factory=dict)
+    """Queued jobs in order."""
+    requests: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Job by (owner, request id)."""
+    presence: dict[str, Presence] = field(default_factory=dict)
+    runtime: dict[str, Runtime] = field(default_factory=dict)
+
+    def runtime_of(self, job_id: str) -> Runtime:
+        """The job's runtime, made when first asked for."""
+        return self.runtime.setdefault(job_id, Runtime())
+
+    def presence_of(self, host: str) -> Presence:
+        """The host's presence, made when first asked for."""
+        return self.presence.setdefault(host, Presence())

@@ -1,0 +1,82 @@
+"""Each event in words: one sentence that users find in the job's history and operators in the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import assert_never
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.model import Job
+
+
+def narrate(event: ev.Event, job: Job | None) -> str:
+    """The sentence for ``event``; ``job`` as it stands right after it."""
+    match event:
+        case ev.HostJoined():
+            gpus = f", {len(event.inventory.gpus)} GPUs" if event.inventory.gpus else ""
+            return f"{event.host} joined from {event.address} with {event.inventory.cpus} cores{gpus}"
+        case ev.HostCordoned():
+            return f"{event.host} cordoned by {event.by}" + (f": {event.reason}" if event.reason else "")
+        case ev.HostUncordoned():
+            return f"{event.host} uncordoned by {event.by}"
+        case ev.HostLost():
+            return f"{event.host} lost: silent for {event.silent_s:.0f} s"
+        case ev.HostReturned():
+            return f"{event.host} is back"
+        case _:
+            assert job is not None
+            return _job_sentence(event, job)
+
+
+def _job_sentence(event: ev.JobEvent, job: Job) -> str:
+    match event:
+        case ev.JobSubmitted():
+            ranks = f"{job.gang.world_size} ranks" if job.gang.world_size > 1 else "1 rank"
+            return f"submitted by {event.owner}: {ranks} on {len(job.gang.members)} workers"
+        case ev.JobQueued():
+            return f"queued: {event.reason}"
+        case ev.JobPlaced():
+            counts = Counter(place.host for place in event.places)
+            return "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
+        case ev.GangLaunched():
+            where = f"{event.rendezvous.master_address}:{event.rendezvous.master_port}"
+            return f"generation {event.generation} launched, rank 0 at {where}"
+        case ev.GangStarted():
+            return f"generation {event.generation} is running"
+        case ev.RankExited():
+            return f"{_rank(event.worker, event.exit.rank)} {event.exit.message or event.exit.reason.name}"
+        case ev.LateExitFound():
+            return f"late news of {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
+        case ev.RestartDecided():
+            return f"restarting in place as generation {event.generation}: {_cause(event, job)}"
+        case ev.CauseFound():
+            return f"first to fail was {event.related} ({event.end_reason})"
+        case ev.PrimaryCompleted():
+            return f"primary completed; the others have {job.gang.end_grace_s:g} s to finish"
+        case ev.CancelRequested():
+            return f"cancelled by {event.by}"
+        case ev.JobEnding():
+            return f"ending as {event.outcome.name}" + (f": {event.error.message}" if event.error else "")
+        case ev.WorkerEmptied():
+            return f"{event.worker} is gone from its host"
+        case ev.JobEnded():
+            return event.state.name
+        case _:
+            assert_never(event)
+
+
+def _cause(event: ev.RestartDecided, job: Job) -> str:
+    cause = f"{event.related} ({event.end_reason})"
+    if event.charged is None:
+        return cause
+    used, budget = job.worker_restarts[event.charged], job.gang.max_worker_restarts
+    return f"{cause}, restart {used} of {budget}"
+
+
+def _rank(worker: str, rank: int) -> str:
+    return f"{worker} rank {rank}"
+
+
+def _listing(names: list[str]) -> str:
+    shown = ", ".join(names[:6])
+    return f"{shown} and {len(names) - 6} more hosts" if len(names) > 6 else shown

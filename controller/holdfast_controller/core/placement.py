@@ -1,0 +1,141 @@
+"""Where a gang goes: all workers or none, over CPU cores, memory, worker slots and named GPUs.
+
+Workers with GPUs are packed (the fullest host that still fits), so that whole hosts stay free for large
+workers; workers without are spread (the emptiest host), since nothing is gained by sharing. A plan is final:
+it names each GPU. When there is none, the reason says what lacks, in words for the user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast_controller.core.gang import Gang, Pool
+from holdfast_controller.core.model import Host, Place
+
+_VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A host and GPUs for every worker, in gang order."""
+
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """There is no room at present."""
+
+    reason: str
+
+
+@dataclass
+class Room:
+    """What is left of a host while a plan is being made."""
+
+    host: str
+    cpus: int
+    memory_mb: int
+    slots: int
+    gpus: list[tuple[str, str]]
+    """(uuid, model), in index order."""
+
+    def fits(self, pool: Pool) -> bool:
+        """Whether one worker of ``pool`` has room here."""
+        return (
+            self.slots >= 1
+            and self.cpus >= pool.cpus
+            and self.memory_mb >= pool.memory_mb
+            and (not pool.gpus or self.matching(pool) >= pool.gpus)
+        )
+
+    def matching(self, pool: Pool) -> int:
+        """Free GPUs of the model that the pool asks for."""
+        return sum(1 for _, model in self.gpus if model_matches(pool.gpu_type, model))
+
+    def take(self, pool: Pool) -> Place:
+        """Reserve one worker's share."""
+        chosen = [g for g in self.gpus if model_matches(pool.gpu_type, g[1])][: pool.gpus]
+        self.gpus = [g for g in self.gpus if g not in chosen]
+        self.cpus -= pool.cpus
+        self.memory_mb -= pool.memory_mb
+        self.slots -= 1
+        return Place(self.host, tuple(uuid for uuid, _ in chosen))
+
+
+def model_matches(wanted: str, model: str) -> bool:
+    """Whether a GPU model answers to a name such as ``NVIDIA_H100_80GB``; an empty name takes any."""
+    return _words(wanted) - _VENDOR <= _words(model)
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word}
+
+
+def room(host: Host, *, empty: bool = False) -> Room:
+    """What a host has free; with ``empty``, what it would have with no work on it."""
+    inventory = host.inventory
+    held = () if empty else tuple(host.allocations.values())
+    taken = {uuid for allocation in held for uuid in allocation.gpus}
+    gpus = sorted((g for g in inventory.gpus if not g.problem and g.uuid not in taken), key=lambda g: g.index)
+    if inventory.gpu_problem and not empty:
+        gpus = []
+    return Room(
+        host=host.name,
+        cpus=inventory.cpus - sum(a.cpus for a in held),
+        memory_mb=inventory.memory_bytes // _MIB - sum(a.memory_mb for a in held),
+        slots=inventory.max_workers - len(held),
+        gpus=[(g.uuid, g.model) for g in gpus],
+    )
+
+
+def plan(gang: Gang, hosts: Iterable[Host]) -> Plan | Wait:
+    """Place every worker of ``gang`` on ``hosts`` (those that may take work), or say why not."""
+    return plan_in(gang, [room(host) for host in hosts])
+
+
+def plan_in(gang: Gang, rooms: list[Room]) -> Plan | Wait:
+    """As ``plan``, over rooms, which it uses up. The largest workers choose first."""
+    if not rooms:
+        return Wait("no host takes work at present")
+    order = sorted(gang.members, key=lambda m: (-gang.pool_of(m).gpus, -gang.pool_of(m).cpus, m.index))
+    places: dict[int, Place] = {}
+    for member in order:
+        pool = gang.pool_of(member)
+        fitting = [r for r in rooms if r.fits(pool)]
+        if not fitting:
+            return Wait(_lack(pool, rooms, len(places), len(order)))
+        places[member.index] = _choose(pool, fitting, [p.host for p in places.values()]).take(pool)
+    return Plan(tuple(places[m.index] for m in gang.members))
+
+
+def _choose(pool: Pool, fitting: list[Room], used: list[str]) -> Room:
+    if pool.gpus:
+        return min(fitting, key=lambda r: (len(r.gpus), r.host))
+    return min(fitting, key=lambda r: (used.count(r.host), -r.slots, -r.cpus, r.host))
+
+
+def _lack(pool: Pool, rooms: list[Room], placed: int, total: int) -> str:
+    """What the first worker without a host lacks, by the nearest host."""
+    wants = []
+    if pool.gpus:
+        best = max(r.matching(pool) for r in rooms)
+        kind = f" {pool.gpu_type}" if pool.gpu_type else ""
+        wants.append((best >= pool.gpus, f"{pool.gpus}{kind} GPUs on one host ({best} free on the best)"))
+    if pool.cpus:
+        cpus = max(r.cpus for r in rooms)
+        wants.append((cpus >= pool.cpus, f"{pool.cpus} cores on one host ({max(cpus, 0)} free on the best)"))
+    if pool.memory_mb:
+        memory = max(r.memory_mb for r in rooms)
+        wants.append(
+            (memory >= pool.memory_mb, f"{pool.memory_mb} MiB on one host ({max(memory, 0)} free on the best)")
+        )
+    lacking = [text for enough, text in wants if not enough]
+    if not lacking and not any(r.slots >= 1 for r in rooms):
+        lacking = ["a free worker slot"]
+    what = " and ".join(lacking) or "a host with room for all it asks for at once"
+    have = f"; {placed} of {total} workers would fit now" if placed else ""
+    return f"needs {what}{have}"

@@ -1,0 +1,160 @@
+"""The controller's core: one stimulus in, events and actions out.
+
+``step`` folds what happened into the state and says what to make durable and then to do. It may run ahead
+of the disk; the driver performs no action before the commit that holds its cause. Same stimuli, same times,
+same results: there is no clock, no randomness and no I/O in here.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast_controller.core import hosts, stimuli
+from holdfast_controller.core.actions import Assign, Note, Reply
+from holdfast_controller.core.assignments import desired, holds
+from holdfast_controller.core.exits import on_cannot_prepare, on_exit, restart_gang
+from holdfast_controller.core.job import JobState
+from holdfast_controller.core.launch import on_prepared, on_running
+from holdfast_controller.core.model import Cluster, Job, Now
+from holdfast_controller.core.steps import Decision, Policies, Step, Timers
+from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
+from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable
+from holdfast_controller.core.submit import on_submission, place_queue
+
+
+class Reactor:
+    """Decides for one cluster. Own it from one task."""
+
+    def __init__(self, cluster: Cluster, policies: Policies) -> None:
+        self.cluster = cluster
+        self.policies = policies
+        self.timers = Timers()
+
+    def resume(self, now: Now) -> None:
+        """After a start: every lease gets a full term anew, every running timeout what is left of it."""
+        for name in self.cluster.hosts:
+            presence = self.cluster.presence_of(name)
+            presence.last_seen = now.mono
+            self.timers.set(("host", name), now.mono + self.policies.leases.suspect_s)
+        for job in self.cluster.jobs.values():
+            if job.terminal:
+                continue
+            if job.started_at is not None:
+                left = min(max(job.started_at + job.gang.timeout_s - now.wall, 0.0), job.gang.timeout_s)
+                self.timers.set(("timeout", job.id), now.mono + left)
+            if job.primary_done_at is not None:
+                left = min(max(job.primary_done_at + job.gang.end_grace_s - now.wall, 0.0), job.gang.end_grace_s)
+                self.timers.set(("end_grace", job.id), now.mono + left)
+
+    def next_due(self) -> float | None:
+        """When ``TimePassed`` is wanted, on the monotonic clock."""
+        return self.timers.next_due()
+
+    def step(self, stimulus: Stimulus, now: Now) -> Decision:
+        """Take one stimulus in."""
+        step = Step(self.cluster, self.policies, self.timers, now)
+        self._dispatch(step, stimulus)
+        if step.capacity_freed:
+            place_queue(step)
+        return step.finish()
+
+    def _dispatch(self, step: Step, stimulus: Stimulus) -> None:
+        match stimulus:
+            case stimuli.JobSubmission():
+                on_submission(step, stimulus)
+            case stimuli.CancelAsked():
+                on_cancel(step, stimulus)
+            case stimuli.RestartAsked():
+                self._on_restart_asked(step, stimulus)
+            case stimuli.CordonAsked():
+                hosts.on_cordon(step, stimulus)
+            case stimuli.UncordonAsked():
+                hosts.on_uncordon(step, stimulus)
+            case stimuli.HostConnected():
+                hosts.on_connected(step, stimulus)
+                for report in stimulus.places:
+                    self._on_place(step, stimulus.host, report)
+            case stimuli.HostDisconnected():
+                hosts.on_disconnected(step, stimulus)
+            case stimuli.TimePassed():
+                self._on_time(step)
+            case stimuli.HostBeat() | stimuli.PlaceReported() | stimuli.ExitReported():
+                if self.cluster.presence_of(stimulus.host).session == stimulus.session:
+                    hosts.heard(step, stimulus.host)
+                    self._on_message(step, stimulus)
+            case _:
+                assert_never(stimulus)
+
+    def _on_message(
+        self, step: Step, message: stimuli.HostBeat | stimuli.PlaceReported | stimuli.ExitReported
+    ) -> None:
+        match message:
+            case stimuli.HostBeat():
+                hosts.on_beat(step, message)
+            case stimuli.PlaceReported():
+                self._on_place(step, message.host, message.report)
+            case stimuli.ExitReported():
+                on_exit(step, message)
+            case _:
+                assert_never(message)
+
+    def _on_place(self, step: Step, host: str, report: PlaceReport) -> None:
+        """Match what a host says of a place with what is wanted there."""
+        job = self.cluster.jobs.get(report.job_id)
+        index = job.gang.index_by_name.get(report.worker) if job is not None else None
+        if job is None or index is None:
+            step.do(Note("unknown_place", (("host", host), ("job", report.job_id), ("worker", report.worker))))
+            return
+        if not holds(self.cluster, job, index, host):
+            self._on_released_place(step, job, index, host)
+        elif report.generation == job.generation:
+            self._on_current_place(step, job, index, report)
+
+    def _on_released_place(self, step: Step, job: Job, index: int, host: str) -> None:
+        """The worker holds nothing there any more: the host may forget it, if it was there last."""
+        session = self.cluster.presence_of(host).session
+        if job.terminal and job.places and job.places[index].host == host and session is not None:
+            step.do(Assign(host, session, desired(self.cluster, job, index)))
+
+    def _on_current_place(self, step: Step, job: Job, index: int, report: PlaceReport) -> None:
+        runtime = self.cluster.runtime_of(job.id)
+        if report.state is PlaceState.STUCK:
+            runtime.stuck[index] = report.message
+            return
+        runtime.stuck.pop(index, None)
+        match report.state:
+            case PlaceState.PREPARED:
+                on_prepared(step, job, index, report)
+            case PlaceState.RUNNING:
+                on_running(step, job, index, report)
+            case PlaceState.CANNOT_PREPARE:
+                on_cannot_prepare(step, job, index, report.message)
+            case PlaceState.EMPTY:
+                on_empty(step, job, index)
+            case PlaceState.PREPARING | PlaceState.STOPPING:
+                pass
+            case _:
+                assert_never(report.state)
+
+    def _on_restart_asked(self, step: Step, asked: stimuli.RestartAsked) -> None:
+        job = restartable(step, asked)
+        if job is not None:
+            restart_gang(
+                step,
+                job,
+                end_reason="RESTART_REQUESTED",
+                related=f"asked by {asked.by}",
+                failed_at=step.now.wall,
+            )
+            step.do(Reply(asked.token, job.id))
+
+    def _on_time(self, step: Step) -> None:
+        for kind, name in self.timers.pop_due(step.now.mono):
+            if kind == "host":
+                hosts.on_silence(step, name)
+                continue
+            job = self.cluster.jobs[name]
+            if kind == "timeout":
+                on_timeout(step, job)
+            elif kind == "end_grace" and job.outcome is None and not job.terminal:
+                end(step, job, JobState.SUCCEEDED)

@@ -1,0 +1,163 @@
+"""What reaches the controller from outside, in past tense, frozen. Each is answered by one ``Reactor.step``.
+
+``token`` names the caller who waits for a reply. Identities were taken from certificates by the shell.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.model import Exit, Inventory
+
+
+class PlaceState(enum.Enum):
+    """What an agent says of one worker's place."""
+
+    PREPARING = "PREPARING"
+    PREPARED = "PREPARED"
+    CANNOT_PREPARE = "CANNOT_PREPARE"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    EMPTY = "EMPTY"
+    STUCK = "STUCK"
+
+
+@dataclass(frozen=True)
+class PlaceReport:
+    """State of one worker on its host. ``pids`` in rank order, while running."""
+
+    job_id: str
+    attempt: int
+    generation: int
+    worker: str
+    state: PlaceState
+    port: int = 0
+    master_port: int = 0
+    shim_pid: int = 0
+    pids: tuple[int, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class JobSubmission:
+    """A user hands in a job under an id that the shell has drawn."""
+
+    token: int
+    owner: str
+    request_id: str
+    job_id: str
+    display_name: str
+    labels: dict[str, str]
+    gang: Gang
+    spec_json: str
+
+
+@dataclass(frozen=True)
+class CancelAsked:
+    """A user wants a job to end."""
+
+    token: int
+    by: str
+    job_id: str
+
+
+@dataclass(frozen=True)
+class RestartAsked:
+    """A user wants the gang relaunched in place."""
+
+    token: int
+    by: str
+    job_id: str
+
+
+@dataclass(frozen=True)
+class CordonAsked:
+    """An admin wants a host to take no new work."""
+
+    token: int
+    by: str
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class UncordonAsked:
+    """An admin wants a host to take work again."""
+
+    token: int
+    by: str
+    host: str
+
+
+@dataclass(frozen=True)
+class HostConnected:
+    """An agent opened its session and said hello."""
+
+    host: str
+    session: int
+    address: str
+    boot_id: str
+    agent_version: str
+    inventory: Inventory
+    places: tuple[PlaceReport, ...] = ()
+
+
+@dataclass(frozen=True)
+class HostDisconnected:
+    """A session is over. Its host may be alive."""
+
+    host: str
+    session: int
+
+
+@dataclass(frozen=True)
+class HostBeat:
+    """A heartbeat; ``inventory`` when it has changed."""
+
+    host: str
+    session: int
+    inventory: Inventory | None = None
+
+
+@dataclass(frozen=True)
+class PlaceReported:
+    """An agent reports a place."""
+
+    host: str
+    session: int
+    report: PlaceReport
+
+
+@dataclass(frozen=True)
+class ExitReported:
+    """An agent reports how a rank ended; it repeats that until acknowledged."""
+
+    host: str
+    session: int
+    sequence: int
+    job_id: str
+    worker: str
+    exit: Exit
+    port_taken: bool = False
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """A timer that the reactor asked for is due."""
+
+
+Stimulus = (
+    JobSubmission
+    | CancelAsked
+    | RestartAsked
+    | CordonAsked
+    | UncordonAsked
+    | HostConnected
+    | HostDisconnected
+    | HostBeat
+    | PlaceReported
+    | ExitReported
+    | TimePassed
+)

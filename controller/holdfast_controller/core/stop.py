@@ -1,0 +1,123 @@
+"""Verbs of the end of a job: decide it once, stop what runs, and be done when every place is empty."""
+
+from __future__ import annotations
+
+from holdfast.errors import NotFound, WrongState
+from holdfast_controller.core import events as ev
+from holdfast_controller.core import restart
+from holdfast_controller.core.actions import Refuse, Reply
+from holdfast_controller.core.job import JobState
+from holdfast_controller.core.model import Exit, ExitReason, Job, JobError
+from holdfast_controller.core.steps import Step
+from holdfast_controller.core.stimuli import CancelAsked, RestartAsked
+
+CANCELLED = 1
+DEADLINE_EXCEEDED = 4
+
+
+def end(step: Step, job: Job, outcome: JobState, error: JobError | None = None) -> None:
+    """Decide the job's end. It has it once nothing of it is left anywhere."""
+    step.emit(ev.JobEnding(job.id, step.now.wall, outcome, error))
+    step.timers.clear(("end_grace", job.id))
+    step.timers.clear(("timeout", job.id))
+    step.touch(job)
+    settle(step, job)
+
+
+def settle(step: Step, job: Job) -> None:
+    """Reach the final state if every place is proven empty, or is on a host that was given up.
+
+    A place that was given up stays withheld from others until its host returns and proves it empty.
+    """
+    if job.outcome is None or job.terminal:
+        return
+    awaited = [index for index in range(len(job.places)) if index not in job.emptied]
+    lost = [index for index in awaited if step.cluster.hosts[job.places[index].host].lost]
+    if len(lost) < len(awaited):
+        return
+    for index in lost:
+        _record_lost(step, job, index)
+    step.emit(ev.JobEnded(job.id, step.now.wall, job.outcome, _first_cause(job)))
+    step.touch(job)
+
+
+def _first_cause(job: Job) -> JobError | None:
+    """The error of the rank that failed first, where that is another one than was reported first."""
+    if job.outcome is not JobState.FAILED or job.error is None or job.error.code not in restart.OF_RANKS:
+        return None
+    found = restart.first_failure(job, job.generation)
+    if found is None:
+        return None
+    member, exit_ = found
+    error = restart.error_of(member, exit_, restarts=job.worker_restarts.get(member.index, 0))
+    return error if error != job.error else None
+
+
+def _record_lost(step: Step, job: Job, index: int) -> None:
+    member, host = job.gang.members[index], job.places[index].host
+    for rank in member.ranks:
+        if job.launched and job.exit_of(job.generation, rank) is None:
+            message = f"{host} was lost before it reported the end"
+            lost = Exit(
+                job.attempt,
+                job.generation,
+                rank,
+                ExitReason.LOST_HOST,
+                message=message,
+                end_time=step.now.wall,
+            )
+            step.emit(ev.RankExited(job.id, step.now.wall, member.name, lost))
+
+
+def on_empty(step: Step, job: Job, index: int) -> None:
+    """A place is proven empty; that matters once the job is ending, since then nothing more starts there."""
+    if job.outcome is None:
+        return
+    if index not in job.emptied:
+        step.emit(ev.WorkerEmptied(job.id, step.now.wall, job.gang.members[index].name))
+        step.capacity_freed = True
+    settle(step, job)
+    if job.terminal:
+        step.touch(job, index)
+
+
+def on_cancel(step: Step, asked: CancelAsked) -> None:
+    """End a job at a user's wish. Asking twice, or for a job that has ended, changes nothing."""
+    job = step.cluster.jobs.get(asked.job_id)
+    if job is None:
+        step.do(Refuse(asked.token, unknown_job(asked.job_id)))
+        return
+    if not job.terminal and job.outcome is None:
+        step.emit(ev.CancelRequested(job.id, step.now.wall, asked.by))
+        error = JobError(CANCELLED, f"The job was cancelled by {asked.by}.")
+        end(step, job, JobState.CANCELLED, error)
+        step.capacity_freed = True
+    step.do(Reply(asked.token, job.id))
+
+
+def restartable(step: Step, asked: RestartAsked) -> Job | None:
+    """The job, if its gang may be relaunched now; else the caller is told why not."""
+    job = step.cluster.jobs.get(asked.job_id)
+    if job is None:
+        step.do(Refuse(asked.token, unknown_job(asked.job_id)))
+        return None
+    if job.state is not JobState.RUNNING or job.outcome is not None or not job.launched:
+        state = "ending" if job.outcome is not None and not job.terminal else job.state.name
+        problem = f"The job {job.id} is {state}; only a RUNNING job can be restarted in place."
+        fix = "Submit it again." if job.terminal else "Wait until it runs."
+        step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
+        return None
+    return job
+
+
+def on_timeout(step: Step, job: Job) -> None:
+    """The job has run as long as it may."""
+    if job.outcome is None and not job.terminal:
+        limit = f"{job.gang.timeout_s:g}s"
+        error = JobError(DEADLINE_EXCEEDED, f"The job ran longer than its timeout of {limit}.")
+        end(step, job, JobState.FAILED, error)
+
+
+def unknown_job(job_id: str) -> NotFound:
+    """The refusal for an id that names no job."""
+    return NotFound(f"There is no job {job_id!r}.", fix="See: holdfast ps --all")

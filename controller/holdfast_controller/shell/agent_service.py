@@ -1,0 +1,138 @@
+"""``AgentService``: sessions and transfers of agents, each acting as the host in its certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator
+
+import grpc
+
+from holdfast.errors import InvalidInput, Violation
+from holdfast.identity import Kind
+from holdfast.v1 import agent_pb2, agent_pb2_grpc
+from holdfast_controller.core import actions as act
+from holdfast_controller.core.leases import LeasePolicy
+from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported
+from holdfast_controller.shell import wire_agent
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.rpc import Context, authorise, streaming
+from holdfast_controller.shell.transfers import Transfers
+
+log = logging.getLogger(__name__)
+
+HELLO_WITHIN_S = 10.0
+OUTBOX_SIZE = 20_000
+"""Messages that may wait for a slow agent; past that its session is closed, and a new one starts afresh."""
+
+Outgoing = act.Welcome | act.Assign | act.AckExit | act.CloseSession
+
+
+class AgentService(agent_pb2_grpc.AgentServiceServicer):
+    """One session per host: the newest."""
+
+    def __init__(self, driver: Driver, transfers: Transfers, cluster_name: str) -> None:
+        self._driver = driver
+        self._transfers = transfers
+        self._name = cluster_name
+        self._sessions = itertools.count(1)
+
+    @streaming
+    async def Session(
+        self, request_iterator: AsyncIterator[agent_pb2.SessionRequest], context: Context
+    ) -> AsyncIterator[agent_pb2.SessionResponse]:
+        host = authorise(context, Kind.HOST, self._name).name
+        hello = await _first(request_iterator)
+        session = next(self._sessions)
+        outbox: asyncio.Queue[Outgoing | None] = asyncio.Queue(OUTBOX_SIZE)
+        self._driver.register(host, session, lambda action: _put(outbox, action))
+        log.info("session_opened", extra={"fields": {"host": host, "session": session}})
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._driver.feed(wire_agent.hello(host, session, hello))
+                reader = tasks.create_task(self._read(host, session, request_iterator, outbox))
+                while (action := await outbox.get()) is not None:
+                    if isinstance(action, act.CloseSession):
+                        break
+                    yield self._message(action)
+                reader.cancel()
+        finally:
+            self._driver.unregister(host, session)
+            self._driver.feed(HostDisconnected(host, session))
+            log.info("session_closed", extra={"fields": {"host": host, "session": session}})
+
+    async def _read(
+        self,
+        host: str,
+        session: int,
+        messages: AsyncIterator[agent_pb2.SessionRequest],
+        outbox: asyncio.Queue[Outgoing | None],
+    ) -> None:
+        """Feed what the agent says, until it hangs up."""
+        try:
+            async for message in messages:
+                match message.WhichOneof("message"):
+                    case "worker_report":
+                        self._driver.feed(PlaceReported(host, session, wire_agent.report(message.worker_report)))
+                    case "exit_report":
+                        self._driver.feed(wire_agent.exit_reported(host, session, message.exit_report))
+                    case "heartbeat":
+                        beat = message.heartbeat
+                        news = wire_agent.inventory(beat.inventory) if beat.HasField("inventory") else None
+                        self._driver.feed(HostBeat(host, session, news))
+                    case other:
+                        log.warning("unexpected_message", extra={"fields": {"host": host, "message": str(other)}})
+        except grpc.RpcError as error:
+            log.info("session_broken", extra={"fields": {"host": host, "error": str(error)}})
+        finally:
+            _put(outbox, None)
+
+    def _message(self, action: act.Welcome | act.Assign | act.AckExit) -> agent_pb2.SessionResponse:
+        match action:
+            case act.Welcome():
+                policy: LeasePolicy = self._driver.reactor.policies.leases
+                welcome = agent_pb2.Welcome(
+                    epoch=self._driver.cluster.epoch,
+                    heartbeat_interval=wire_agent.duration(policy.heartbeat_s),
+                    lease=wire_agent.duration(policy.lease_s),
+                    assignments=action.assignments,
+                )
+                return agent_pb2.SessionResponse(welcome=welcome)
+            case act.Assign():
+                return agent_pb2.SessionResponse(assignment=wire_agent.assignment(action.assignment))
+            case act.AckExit():
+                return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))
+
+    @streaming
+    async def Transfer(
+        self, request_iterator: AsyncIterator[agent_pb2.TransferRequest], context: Context
+    ) -> AsyncIterator[agent_pb2.TransferResponse]:
+        host = authorise(context, Kind.HOST, self._name).name
+        async for order in self._transfers.serve(host, request_iterator):
+            yield order
+
+
+async def _first(messages: AsyncIterator[agent_pb2.SessionRequest]) -> agent_pb2.Hello:
+    """The hello. An agent that doesn't say it in time is cut off, so that it dials again."""
+    try:
+        async with asyncio.timeout(HELLO_WITHIN_S):
+            async for message in messages:
+                if message.WhichOneof("message") == "hello":
+                    return message.hello
+                break
+    except TimeoutError:
+        pass
+    raise InvalidInput(
+        [Violation("hello", "is not the first message of the session", "upgrade the agent, or dial again")]
+    )
+
+
+def _put(outbox: asyncio.Queue[Outgoing | None], action: Outgoing | None) -> None:
+    """Queue a message; an agent that has fallen too far behind is cut off instead."""
+    try:
+        outbox.put_nowait(action)
+    except asyncio.QueueFull:
+        while not outbox.empty():
+            outbox.get_nowait()
+        outbox.put_nowait(None)

@@ -1,0 +1,58 @@
+"""Events and entities as JSON, and back. A stored type is known by its name and version.
+
+To change an event, raise its version here and add an upcast from the old payload to the new one; the log
+itself is never rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, get_args
+
+from pydantic import TypeAdapter
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.model import Host, Job
+
+EVENT_TYPES: dict[str, type[Any]] = {
+    cls.__name__: cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)
+}
+VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1)
+UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""By (type, old version): the payload of the next version."""
+
+_EVENTS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(cls) for name, cls in EVENT_TYPES.items()}
+_ENTITIES: dict[str, TypeAdapter[Any]] = {"job": TypeAdapter(Job), "host": TypeAdapter(Host)}
+
+
+def entity_of(event: ev.Event) -> str:
+    """``job/ID`` or ``host/NAME``."""
+    job_id = getattr(event, "job_id", None)
+    return f"job/{job_id}" if job_id is not None else f"host/{event.host}"  # type: ignore[union-attr]
+
+
+def dump_event(event: ev.Event) -> str:
+    """The event's fields as JSON."""
+    return _EVENTS[type(event).__name__].dump_json(event).decode()
+
+
+def load_event(name: str, version: int, payload: str) -> ev.Event:
+    """The event again, upcast from older versions. Raises ``KeyError`` for a type or version unknown here."""
+    while version < VERSIONS[name]:
+        payload = json.dumps(UPCASTS[name, version](json.loads(payload)))
+        version += 1
+    if version > VERSIONS[name]:
+        raise KeyError(f"{name} version {version}")
+    event: ev.Event = _EVENTS[name].validate_json(payload)
+    return event
+
+
+def dump_entity(entity: Job | Host) -> str:
+    """A job or host as JSON."""
+    return _ENTITIES[type(entity).__name__.lower()].dump_json(entity).decode()
+
+
+def load_entity(kind: str, payload: str) -> Any:
+    """A ``Job`` (kind ``job``) or ``Host`` (kind ``host``) again."""
+    return _ENTITIES[kind].validate_json(payload)

@@ -1,0 +1,214 @@
+"""The driver: feeds stimuli to the reactor, makes its events durable, then performs its actions.
+
+``feed`` runs the reactor at once, in the caller's task; the writer task commits whatever has gathered since
+its last commit and never waits for more. Replies, messages and watchers' events go out only after the commit
+that holds their cause. A commit that fails ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+
+from holdfast.errors import Unavailable
+from holdfast_controller.core import actions as act
+from holdfast_controller.core.model import Cluster, Now
+from holdfast_controller.core.reactor import Reactor
+from holdfast_controller.core.steps import Decision, Entry, Policies
+from holdfast_controller.core.stimuli import Stimulus, TimePassed
+from holdfast_controller.shell import codec
+from holdfast_controller.shell.store import Record, Store
+
+log = logging.getLogger(__name__)
+
+MAX_PENDING = 10_000
+"""Decisions that may wait for the disk; past that, calls are refused."""
+SNAPSHOT_EVERY = 5_000
+"""Events between two snapshots."""
+
+Outbox = Callable[[act.Welcome | act.Assign | act.AckExit | act.CloseSession], None]
+
+
+class Driver:
+    """Runs one reactor over one store. Create it in the event loop that it is to run in."""
+
+    def __init__(self, store: Store, cluster: Cluster, policies: Policies) -> None:
+        self.cluster = cluster
+        self.store = store
+        self.reactor = Reactor(cluster, policies)
+        self._pending: list[Decision] = []
+        self._fed = 0
+        self._performed = 0
+        self._wake = asyncio.Event()
+        self._tokens = itertools.count(1)
+        self._callers: dict[int, asyncio.Future[str]] = {}
+        self._outboxes: dict[tuple[str, int], Outbox] = {}
+        self._watchers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._settled = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._dirty: set[str] = set()
+        self._snapshot_at = cluster.sequence + SNAPSHOT_EVERY
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        """Give every lease a full term and arm the timers."""
+        self.reactor.resume(_now())
+        self._arm()
+
+    def feed(self, stimulus: Stimulus) -> None:
+        """Take a stimulus in. Its effects follow once they are durable."""
+        decision = self.reactor.step(stimulus, _now())
+        if decision.entries or decision.actions:
+            self._pending.append(decision)
+            self._fed += 1
+            self._wake.set()
+        self._arm()
+
+    async def ask(self, make: Callable[[int], Stimulus]) -> str:
+        """Feed a user's wish and wait for its durable answer. Raises what the core refuses with.
+
+        Cancelling the wait does not undo the wish.
+        """
+        if len(self._pending) >= MAX_PENDING:
+            raise Unavailable("The controller's disk is too slow for the calls that wait.", fix="Try again later.")
+        token = next(self._tokens)
+        caller = self._callers[token] = self._loop.create_future()
+        try:
+            self.feed(make(token))
+            subject: str = await caller
+            return subject
+        finally:
+            self._callers.pop(token, None)
+
+    async def settled(self) -> None:
+        """Wait until all that the state shows now is durable, so that no reader sees what may yet be lost."""
+        wanted = self._fed
+        while self._performed < wanted:
+            await self._settled.wait()
+
+    async def history(self, entity: str, after: int, limit: int) -> list[Record]:
+        """What happened to an entity after a sequence, oldest first; at most ``limit`` entries."""
+        records: list[Record] = await asyncio.wrap_future(self.store.call(self.store.read, entity, after, limit))
+        return records
+
+    def register(self, host: str, session: int, outbox: Outbox) -> None:
+        """Messages for this session go to ``outbox`` from now on."""
+        self._outboxes[host, session] = outbox
+
+    def unregister(self, host: str, session: int) -> None:
+        """The session is over."""
+        self._outboxes.pop((host, session), None)
+
+    def watch(self, entity: str) -> asyncio.Event:
+        """An event that is set whenever something durable has happened to ``entity``. Call ``unwatch`` after."""
+        bell = asyncio.Event()
+        self._watchers[entity].add(bell)
+        return bell
+
+    def unwatch(self, entity: str, bell: asyncio.Event) -> None:
+        """The watcher has left."""
+        self._watchers[entity].discard(bell)
+        if not self._watchers[entity]:
+            del self._watchers[entity]
+
+    async def run(self) -> None:
+        """The writer: commit, publish, perform, for ever. Cancel it to stop; what was fed is then lost or kept
+        as a power cut would have it."""
+        while True:
+            await self._wake.wait()
+            batch, self._pending = self._pending, []
+            records = [_record(entry) for decision in batch for entry in decision.entries]
+            if records:
+                await asyncio.wrap_future(self.store.call(self.store.commit, records))
+            self._publish(records)
+            self._dirty.update(record.entity for record in records)
+            for decision in batch:
+                for action in decision.actions:
+                    self._perform(action)
+            if not self._pending:
+                self._wake.clear()
+            self._performed += len(batch)
+            settled, self._settled = self._settled, asyncio.Event()
+            settled.set()
+            await self._maybe_snapshot()
+
+    def _publish(self, records: list[Record]) -> None:
+        for record in records:
+            log.info(
+                "committed",
+                extra={"fields": {"type": record.type, "entity": record.entity, "message": record.message}},
+            )
+            for entity in (record.entity, record.entity.partition("/")[0]):
+                for bell in self._watchers.get(entity, ()):
+                    bell.set()
+
+    def _perform(self, action: act.Action) -> None:
+        match action:
+            case act.Reply(token, subject):
+                caller = self._callers.get(token)
+                if caller is not None and not caller.done():
+                    caller.set_result(subject)
+            case act.Refuse(token, error):
+                caller = self._callers.get(token)
+                if caller is not None and not caller.done():
+                    caller.set_exception(error)
+            case act.Note(event, fields):
+                log.warning(event, extra={"fields": dict(fields)})
+            case act.Welcome() | act.Assign() | act.AckExit() | act.CloseSession():
+                outbox = self._outboxes.get((action.host, action.session))
+                if outbox is not None:
+                    outbox(action)
+
+    def _arm(self) -> None:
+        due = self.reactor.next_due()
+        if self._timer is not None:
+            if due is not None and self._timer.when() == due and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            self._timer = self._loop.call_at(due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.feed(TimePassed())
+
+    async def _maybe_snapshot(self) -> None:
+        """Write every entity that has changed since the last snapshot, once enough has happened.
+
+        Taken only while nothing is pending, so that a snapshot never holds what the log doesn't.
+        """
+        sequence = self.cluster.sequence
+        if sequence < self._snapshot_at or self._pending:
+            return
+        self._snapshot_at = sequence + SNAPSHOT_EVERY
+        jobs = self.cluster.jobs
+        changed = (jobs[name] for kind, _, name in (e.partition("/") for e in self._dirty) if kind == "job")
+        entities = [(f"job/{job.id}", codec.dump_entity(job)) for job in changed]
+        # A job's events change its hosts too.
+        entities += [(f"host/{host.name}", codec.dump_entity(host)) for host in self.cluster.hosts.values()]
+        self._dirty = set()
+        await asyncio.wrap_future(self.store.call(self.store.snapshot, sequence, entities))
+
+
+def _record(entry: Entry) -> Record:
+    name = type(entry.event).__name__
+    return Record(
+        entry.sequence,
+        codec.entity_of(entry.event),
+        name,
+        codec.VERSIONS[name],
+        entry.event.at,
+        entry.state,
+        entry.message,
+        codec.dump_event(entry.event),
+    )
+
+
+def _now() -> Now:
+    """The loop's own clock decides, so that timers and leases agree; it is CLOCK_MONOTONIC."""
+    return Now(time.monotonic(), time.time())

@@ -1,0 +1,78 @@
+"""``HostService``: hosts for users."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from holdfast.errors import NotFound
+from holdfast.identity import Kind
+from holdfast.v1 import host_pb2, host_pb2_grpc
+from holdfast_controller.core.stimuli import CordonAsked, UncordonAsked
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.wire_host import host_to_proto
+
+
+class HostService(host_pb2_grpc.HostServiceServicer):
+    """Serves what the cluster's model knows of hosts, once it is durable."""
+
+    def __init__(self, driver: Driver, cluster_name: str) -> None:
+        self._driver = driver
+        self._name = cluster_name
+
+    @unary
+    async def ListHosts(self, request: host_pb2.ListHostsRequest, context: Context) -> host_pb2.ListHostsResponse:
+        authorise(context, Kind.USER, self._name)
+        await self._driver.settled()
+        cluster = self._driver.cluster
+        return host_pb2.ListHostsResponse(
+            hosts=[host_to_proto(cluster, cluster.hosts[name]) for name in sorted(cluster.hosts)]
+        )
+
+    @unary
+    async def GetHost(self, request: host_pb2.GetHostRequest, context: Context) -> host_pb2.GetHostResponse:
+        authorise(context, Kind.USER, self._name)
+        return host_pb2.GetHostResponse(host=await self._host(request.name))
+
+    @streaming
+    async def WatchHosts(
+        self, request: host_pb2.WatchHostsRequest, context: Context
+    ) -> AsyncIterator[host_pb2.WatchHostsResponse]:
+        authorise(context, Kind.USER, self._name)
+        bell = self._driver.watch("host")
+        shown: dict[str, bytes] = {}
+        try:
+            while True:
+                bell.clear()
+                await self._driver.settled()
+                cluster = self._driver.cluster
+                for name in sorted(cluster.hosts):
+                    host = host_to_proto(cluster, cluster.hosts[name])
+                    picture = host_pb2.Host()
+                    picture.CopyFrom(host)
+                    picture.ClearField("last_seen")
+                    if shown.get(name) != (now := picture.SerializeToString(deterministic=True)):
+                        shown[name] = now
+                        yield host_pb2.WatchHostsResponse(host=host)
+                await bell.wait()
+        finally:
+            self._driver.unwatch("host", bell)
+
+    @unary
+    async def Cordon(self, request: host_pb2.CordonRequest, context: Context) -> host_pb2.CordonResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        name = await self._driver.ask(lambda token: CordonAsked(token, by, request.name, request.reason))
+        return host_pb2.CordonResponse(host=await self._host(name))
+
+    @unary
+    async def Uncordon(self, request: host_pb2.UncordonRequest, context: Context) -> host_pb2.UncordonResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        name = await self._driver.ask(lambda token: UncordonAsked(token, by, request.name))
+        return host_pb2.UncordonResponse(host=await self._host(name))
+
+    async def _host(self, name: str) -> host_pb2.Host:
+        await self._driver.settled()
+        host = self._driver.cluster.hosts.get(name)
+        if host is None:
+            raise NotFound(f"There is no host {name!r}.", fix="See: holdfast host list")
+        return host_to_proto(self._driver.cluster, host)

@@ -1,0 +1,202 @@
+"""``JobService``: jobs for users."""
+
+from __future__ import annotations
+
+import functools
+import re
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import PurePosixPath
+
+from google.protobuf import json_format, struct_pb2
+
+from holdfast import spec
+from holdfast.errors import CursorExpired, InvalidInput, TaskKindUnavailable, Violation
+from holdfast.identity import Kind
+from holdfast.v1 import job_pb2, job_pb2_grpc, spec_pb2
+from holdfast_controller.core.explain import queue_positions
+from holdfast_controller.core.model import Job
+from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, RestartAsked
+from holdfast_controller.core.stop import unknown_job
+from holdfast_controller.core.submit import takers
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.job_filter import parse_filter
+from holdfast_controller.shell.log_reading import LogReading
+from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.store import Record
+from holdfast_controller.shell.transfers import Transfers
+from holdfast_controller.shell.wire_job import gang_of, job_to_proto, timestamp
+
+_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
+_PAGE = 100
+_HISTORY_BATCH = 500
+
+
+class JobService(job_pb2_grpc.JobServiceServicer):
+    """Serves jobs; every picture it gives is durable."""
+
+    def __init__(self, driver: Driver, transfers: Transfers, cluster_name: str) -> None:
+        self._driver = driver
+        self._transfers = transfers
+        self._name = cluster_name
+
+    @unary
+    async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
+        owner = authorise(context, Kind.USER, self._name).name
+        job_file = spec.job_from_proto(request.job)
+        if missing := spec.unavailable_tasks(job_file.job_spec):
+            raise TaskKindUnavailable(missing)
+        if len(request.request_id) > 128:
+            raise InvalidInput([Violation("requestId", "is longer than 128 characters", "use a UUID")])
+        gang = gang_of(job_file.job_spec)
+        spec_json = json_format.MessageToJson(spec.to_proto(job_file.job_spec), indent=None)
+        job_id = await self._driver.ask(
+            lambda token: JobSubmission(
+                token=token,
+                owner=owner,
+                request_id=request.request_id,
+                job_id=_new_id(job_file.display_name),
+                display_name=job_file.display_name,
+                labels=dict(job_file.labels),
+                gang=gang,
+                spec_json=spec_json,
+            )
+        )
+        return job_pb2.CreateJobResponse(job=self._picture(self._job(job_id)))
+
+    @unary
+    async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
+        authorise(context, Kind.USER, self._name)
+        await self._driver.settled()
+        return job_pb2.GetJobResponse(job=self._picture(self._job(request.id)))
+
+    @unary
+    async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
+        authorise(context, Kind.USER, self._name)
+        matches = parse_filter(request.filter)
+        size = _page_size(request)
+        await self._driver.settled()
+        cluster = self._driver.cluster
+        found = [job for job in cluster.jobs.values() if matches(job)]
+        if request.newest:
+            page, rest = found[-size:], False
+        else:
+            start = _start(request.page_token)
+            later = [job for job in found if job.number > start]
+            page, rest = later[:size], len(later) > size
+        positions, hosts = queue_positions(cluster), takers(cluster)
+        jobs = [
+            job_to_proto(cluster, job, _spec_message(job.spec_json), hosts, positions, workers=False)
+            for job in page
+        ]
+        return job_pb2.ListJobsResponse(jobs=jobs, next_page_token=str(page[-1].number) if rest else "")
+
+    @unary
+    async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        job_id = await self._driver.ask(lambda token: CancelAsked(token, by, request.id))
+        return job_pb2.CancelJobResponse(job=self._picture(self._job(job_id)))
+
+    @unary
+    async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        job_id = await self._driver.ask(lambda token: RestartAsked(token, by, request.id))
+        return job_pb2.RestartJobResponse(job=self._picture(self._job(job_id)))
+
+    @streaming
+    async def WatchJob(
+        self, request: job_pb2.WatchJobRequest, context: Context
+    ) -> AsyncIterator[job_pb2.WatchJobResponse]:
+        authorise(context, Kind.USER, self._name)
+        self._job(request.id)
+        if request.cursor < 0:
+            raise CursorExpired(f"There is no cursor {request.cursor}.", fix="Watch again from 0.")
+        cursor = request.cursor
+        entity = f"job/{request.id}"
+        bell = self._driver.watch(entity)
+        try:
+            while True:
+                bell.clear()
+                done = self._job(request.id).terminal
+                await self._driver.settled()
+                while records := await self._history(entity, cursor):
+                    for record in records:
+                        yield _entry(record)
+                    cursor = records[-1].sequence
+                if done:
+                    return
+                await bell.wait()
+        finally:
+            self._driver.unwatch(entity, bell)
+
+    @streaming
+    async def StreamLogs(
+        self, request: job_pb2.StreamLogsRequest, context: Context
+    ) -> AsyncIterator[job_pb2.StreamLogsResponse]:
+        authorise(context, Kind.USER, self._name)
+        self._job(request.id)
+        reading = LogReading(self._driver, self._transfers, request)
+        async for chunk in reading.chunks():
+            yield chunk
+
+    async def _history(self, entity: str, after: int) -> list[Record]:
+        return await self._driver.history(entity, after, _HISTORY_BATCH)
+
+    def _job(self, job_id: str) -> Job:
+        job = self._driver.cluster.jobs.get(job_id)
+        if job is None:
+            raise unknown_job(job_id)
+        return job
+
+    def _picture(self, job: Job) -> job_pb2.CustomJob:
+        cluster = self._driver.cluster
+        return job_to_proto(cluster, job, _spec_message(job.spec_json), takers(cluster))
+
+
+@functools.lru_cache(maxsize=4096)
+def _spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
+    return json_format.Parse(spec_json, spec_pb2.CustomJobSpec())
+
+
+def _new_id(display_name: str) -> str:
+    """A name that a person can type: what the job is about, and six characters that make it its own."""
+    return f"{_slug(display_name)}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+
+
+def _slug(display_name: str) -> str:
+    """``train`` of "python jobs/train.py --lr 3", ``my-run`` of "My run"."""
+    words = display_name.split()
+    script = next((PurePosixPath(word).stem for word in words if word.endswith((".py", ".sh"))), "")
+    looks_like_command = len(words) > 1 and any(word.startswith("-") for word in words)
+    name = script or (words[0] if looks_like_command else display_name)
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:30].strip("-") or "job"
+
+
+def _page_size(request: job_pb2.ListJobsRequest) -> int:
+    if not 0 <= request.page_size <= 1000:
+        raise InvalidInput([Violation("pageSize", f"{request.page_size} is out of range", "use 1 to 1000")])
+    if request.newest and request.page_token:
+        raise InvalidInput([Violation("pageToken", "goes without newest", "leave one of them out")])
+    return request.page_size or _PAGE
+
+
+def _start(page_token: str) -> int:
+    if page_token and not page_token.isdecimal():
+        raise InvalidInput([Violation("pageToken", f"{page_token!r} is not one of ours", "list again without")])
+    return int(page_token or 0)
+
+
+def _entry(record: Record) -> job_pb2.WatchJobResponse:
+    data = struct_pb2.Struct()
+    json_format.Parse(record.payload, data)
+    for bulky in ("spec_json", "gang"):
+        if bulky in data:
+            del data[bulky]
+    return job_pb2.WatchJobResponse(
+        cursor=record.sequence,
+        type=record.type,
+        time=timestamp(record.at),
+        message=record.message,
+        data=data,
+        state=job_pb2.JobState.Value(f"JOB_STATE_{record.state}"),
+    )

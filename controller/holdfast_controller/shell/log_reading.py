@@ -1,0 +1,169 @@
+"""One StreamLogs call: which streams of which hosts, generation after generation, merged into one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from holdfast.errors import InvalidInput, Violation
+from holdfast.v1 import agent_pb2, job_pb2
+from holdfast_controller.core.gang import Member
+from holdfast_controller.core.model import Job
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.transfers import End, Transfers
+
+STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
+QUEUE_SIZE = 256
+HOST_BACK_WITHIN_S = 30.0
+"""How long a follower waits for a host whose stream broke before it says so and goes on without."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One stream of one rank of one generation."""
+
+    member: Member
+    rank: int
+    host: str
+    generation: int
+    stream: job_pb2.LogStream.ValueType
+
+
+class LogReading:
+    """Merges the sources of one request; bounded, so a slow reader slows only its own."""
+
+    def __init__(self, driver: Driver, transfers: Transfers, request: job_pb2.StreamLogsRequest) -> None:
+        self._driver = driver
+        self._transfers = transfers
+        self._request = request
+        self._job: Job = driver.cluster.jobs[request.id]
+        self._queue: asyncio.Queue[job_pb2.StreamLogsResponse | None] = asyncio.Queue(QUEUE_SIZE)
+
+    async def chunks(self) -> AsyncIterator[job_pb2.StreamLogsResponse]:
+        """The output, chunk by chunk, until everything asked for has been read."""
+        self._check()
+        async with asyncio.TaskGroup() as tasks:
+            lead = tasks.create_task(self._lead())
+            while (chunk := await self._queue.get()) is not None:
+                yield chunk
+            lead.cancel()
+
+    def _check(self) -> None:
+        members = {member.name for member in self._job.gang.members}
+        wrong = [
+            Violation("workers", f"the job has no worker {name!r}", "see: holdfast job show")
+            for name in self._request.workers
+            if name not in members
+        ]
+        wrong += [
+            Violation("ranks", f"the job has no rank {rank}", f"ranks are 0 to {self._job.gang.world_size - 1}")
+            for rank in self._request.ranks
+            if not 0 <= rank < self._job.gang.world_size
+        ]
+        if self._request.generation > self._job.generation or self._request.generation < 0:
+            problem = f"the job has no generation {self._request.generation}"
+            wrong.append(Violation("generation", problem, f"the newest is {self._job.generation}"))
+        if wrong:
+            raise InvalidInput(wrong)
+
+    async def _lead(self) -> None:
+        """Open every source of a generation, and of the next ones while following."""
+        entity = f"job/{self._job.id}"
+        bell = self._driver.watch(entity)
+        opened = 0
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    bell.clear()
+                    wanted = self._request.generation or self._job.generation
+                    started = wanted < self._job.generation or self._job.launched or bool(self._job.exits_now())
+                    if wanted > opened and (started or not self._request.follow):
+                        for source in self._sources(wanted):
+                            tasks.create_task(self._read(source, first=opened == 0))
+                        opened = wanted
+                    if not self._request.follow or self._request.generation or self._job.terminal:
+                        break
+                    await bell.wait()
+        finally:
+            self._driver.unwatch(entity, bell)
+        await self._queue.put(None)
+
+    def _sources(self, generation: int) -> list[Source]:
+        chosen = []
+        for member in self._job.gang.members if self._job.places else ():
+            if self._request.workers and member.name not in self._request.workers:
+                continue
+            host = self._job.places[member.index].host
+            for rank in member.ranks:
+                if not self._request.ranks or rank in self._request.ranks:
+                    chosen += [Source(member, rank, host, generation, stream) for stream in STREAMS]
+        return chosen
+
+    async def _read(self, source: Source, *, first: bool) -> None:
+        """Read one source to its end; if the host goes away meanwhile, go on from there when it is back."""
+        offset = 0
+        while True:
+            order = self._order(source, offset, first=first and offset == 0)
+            if not await self._connected(source.host):
+                await self._say(source, offset, f"{source.host} is not connected")
+                return
+            reading = self._transfers.open(source.host, order)
+            if reading is None:
+                await self._say(source, offset, f"{source.host} cannot be read from at present")
+                return
+            try:
+                while not isinstance(item := await reading.items.get(), End):
+                    offset = item.offset + len(item.data)
+                    await self._queue.put(_chunk(source, item.offset, item.data))
+                    self._transfers.credit(reading, len(item.data))
+            finally:
+                self._transfers.close(reading)
+            if not item.lost:
+                if item.problem:
+                    await self._say(source, offset, item.problem)
+                return
+
+    async def _connected(self, host: str) -> bool:
+        """Whether the host can be read from; a follower gives it some time to come back."""
+        if self._transfers.connected(host) or not self._request.follow:
+            return self._transfers.connected(host)
+        try:
+            async with asyncio.timeout(HOST_BACK_WITHIN_S):
+                while not self._transfers.connected(host):
+                    await self._transfers.changed()
+        except TimeoutError:
+            return False
+        return True
+
+    def _order(self, source: Source, offset: int, *, first: bool) -> agent_pb2.OpenLog:
+        order = agent_pb2.OpenLog(
+            job_id=self._job.id,
+            generation=source.generation,
+            worker=source.member.name,
+            rank=source.rank,
+            stream=source.stream,
+            offset=offset,
+            follow=self._request.follow,
+        )
+        if first and self._request.HasField("tail_lines"):
+            order.tail_lines = self._request.tail_lines
+        if first and self._request.HasField("since"):
+            order.since.CopyFrom(self._request.since)
+        return order
+
+    async def _say(self, source: Source, offset: int, problem: str) -> None:
+        chunk = _chunk(source, offset, b"")
+        chunk.problem = problem
+        await self._queue.put(chunk)
+
+
+def _chunk(source: Source, offset: int, data: bytes) -> job_pb2.StreamLogsResponse:
+    return job_pb2.StreamLogsResponse(
+        worker=source.member.name,
+        rank=source.rank,
+        generation=source.generation,
+        stream=source.stream,
+        offset=offset,
+        data=data,
+    )

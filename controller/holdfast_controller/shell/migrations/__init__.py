@@ -1,0 +1,1 @@
+"""Alembic's environment; ``shell/store`` runs it at every start."""

@@ -1,0 +1,61 @@
+"""What every handler shares: who calls, and errors as rich statuses."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+
+from holdfast import rpc_status, tls
+from holdfast.errors import Denied, HoldfastError
+from holdfast.identity import Identity, Kind
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+Self = TypeVar("Self")
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+"""What a handler is called with."""
+
+
+def authorise(context: Context, kind: Kind, cluster: str) -> Identity:
+    """The caller, if it is of this cluster and of ``kind``. Raises ``Unauthenticated`` or ``Denied``."""
+    identity = tls.caller(context)
+    if identity.cluster != cluster:
+        raise Denied(f"{identity} is of another cluster; this one is {cluster!r}.")
+    if identity.kind is not kind:
+        raise Denied(f"{identity} is a {identity.kind.value}; this call is for a {kind.value}.")
+    return identity
+
+
+def unary(
+    handler: Callable[[Any, Req, Context], Awaitable[Res]],
+) -> Callable[[Any, Req, Context], Awaitable[Res]]:
+    """A unary handler whose ``HoldfastError`` becomes the call's status."""
+
+    @functools.wraps(handler)
+    async def guarded(self: Any, request: Req, context: Context) -> Res:
+        try:
+            return await handler(self, request, context)
+        except HoldfastError as error:
+            await context.abort_with_status(rpc_status.to_status(error))
+            raise AssertionError("abort raises") from error
+
+    return guarded
+
+
+def streaming(
+    handler: Callable[[Any, Req, Context], AsyncIterator[Res]],
+) -> Callable[[Any, Req, Context], AsyncIterator[Res]]:
+    """As ``unary``, for a handler that yields many answers."""
+
+    @functools.wraps(handler)
+    async def guarded(self: Any, request: Req, context: Context) -> AsyncIterator[Res]:
+        try:
+            async for answer in handler(self, request, context):
+                yield answer
+        except HoldfastError as error:
+            await context.abort_with_status(rpc_status.to_status(error))
+
+    return guarded

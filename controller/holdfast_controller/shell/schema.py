@@ -1,0 +1,38 @@
+"""The store's tables. Change them only by a migration under ``migrations/``."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Float, Index, Integer, MetaData, Table, Text
+
+metadata = MetaData()
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""``epoch``: the term of the controller that may write; ``secret_key``; ``snapshot_sequence``."""
+
+events = Table(
+    "events",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("entity", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Index("events_of_entity", "entity", "sequence"),
+)
+"""The one log of the cluster."""
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("entity", Text, primary_key=True),
+    Column("payload", Text, nullable=False),
+)
+"""Entities as of ``meta.snapshot_sequence``: a cache that makes starts fast."""

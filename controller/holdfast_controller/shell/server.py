@@ -1,0 +1,107 @@
+"""The daemon: open the store, serve gRPC over mutual TLS, run the driver, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from holdfast import tls
+from holdfast.errors import ConfigError
+from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast_controller.core.leases import LeasePolicy
+from holdfast_controller.core.steps import Policies
+from holdfast_controller.shell.agent_service import AgentService
+from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.host_service import HostService
+from holdfast_controller.shell.job_service import JobService
+from holdfast_controller.shell.store import Store
+from holdfast_controller.shell.transfers import Transfers
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 4 << 20
+STOP_GRACE_S = 1.0
+SERVICES = (
+    job_pb2.DESCRIPTOR.services_by_name["JobService"].full_name,
+    host_pb2.DESCRIPTOR.services_by_name["HostService"].full_name,
+    agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name,
+)
+OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+async def serve(config: ControllerConfig, on_ready: Callable[[int], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT. Raises ``StoreError`` or ``ConfigError`` when it can't start."""
+    store = Store(config.database)
+    cluster = await asyncio.wrap_future(store.call(store.open))
+    try:
+        policies = Policies(
+            leases=LeasePolicy(config.heartbeat_interval, config.suspect_after, config.lease, config.lost_after),
+            secret_key=await asyncio.wrap_future(store.call(store.secret_key)),
+            max_jobs=config.max_jobs,
+        )
+        driver = Driver(store, cluster, policies)
+        server, health_servicer = _server(config, driver)
+        port = _listen(server, config)
+        driver.start()
+        await server.start()
+        for name in ("", *SERVICES):
+            await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        log.info(
+            "controller_ready",
+            extra={"fields": {"port": port, "epoch": cluster.epoch, "jobs": len(cluster.jobs)}},
+        )
+        if on_ready is not None:
+            on_ready(port)
+        await _run_until_told(driver, server)
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+async def _run_until_told(driver: Driver, server: grpc.aio.Server) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sig, stop.set)
+    async with asyncio.TaskGroup() as tasks:
+        writer = tasks.create_task(driver.run())
+        await stop.wait()
+        log.info("controller_stopping")
+        await server.stop(STOP_GRACE_S)
+        await driver.settled()
+        writer.cancel()
+
+
+def _server(config: ControllerConfig, driver: Driver) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
+    server = grpc.aio.server(options=OPTIONS)
+    transfers = Transfers()
+    job_pb2_grpc.add_JobServiceServicer_to_server(JobService(driver, transfers, config.cluster), server)
+    host_pb2_grpc.add_HostServiceServicer_to_server(HostService(driver, config.cluster), server)
+    agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)
+    health_servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    return server, health_servicer
+
+
+def _listen(server: grpc.aio.Server, config: ControllerConfig) -> int:
+    try:
+        port = server.add_secure_port(config.listen, tls.server_credentials(config.tls))
+    except RuntimeError as error:
+        raise ConfigError(
+            f"Cannot listen on {config.listen}.", fix="Check that the address is ours and the port is free."
+        ) from error
+    return port

@@ -1,0 +1,204 @@
+"""The durable store: one event log, snapshots beside it, one connection, one writer.
+
+A commit is atomic, verifies that this controller's epoch is still the newest, and returns only once it is on
+disk (WAL with synchronous FULL). SQLite before 3.51.3 can corrupt a WAL when two connections share a file, so
+readers use the same connection, on the same thread. A commit that fails ends the process: what is in memory
+may then be ahead of the disk.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from holdfast.errors import StoreError
+from holdfast_controller.core.fold import fold
+from holdfast_controller.core.job import JobState
+from holdfast_controller.core.model import Cluster
+from holdfast_controller.shell import codec
+from holdfast_controller.shell.schema import events, meta, snapshots
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One entry of the log as stored."""
+
+    sequence: int
+    entity: str
+    type: str
+    version: int
+    at: float
+    state: str
+    message: str
+    payload: str
+
+
+class Deposed(StoreError):
+    """Another controller has taken over this store; this one must end."""
+
+
+class Store:
+    """The store of one controller. Every method but ``open`` runs on the store's own thread: use ``call``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.epoch = 0
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._engine = _engine(path)
+        self._connection: sa.Connection | None = None
+
+    def open(self) -> Cluster:
+        """Take the store over: migrate it, begin a new epoch, and fold the log into a cluster.
+
+        Raises ``StoreError`` when the file is damaged, held by somebody else, or of a newer version.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._connection = self._engine.connect()
+            self._migrate()
+            with self._db.begin():
+                self.epoch = int(self._meta("epoch") or 0) + 1
+                self._set_meta("epoch", str(self.epoch))
+                if self._meta("secret_key") is None:
+                    self._set_meta("secret_key", secrets.token_hex(32))
+            return self._load()
+        except (sa.exc.DBAPIError, sqlite3.Error, OSError) as error:
+            cause = getattr(error, "orig", None) or error
+            raise StoreError(
+                f"The store {self.path} cannot be used: {cause}.",
+                fix="Check that no other controller runs on it and that the disk is sound; else restore a backup.",
+            ) from error
+
+    def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Run ``work`` on the store's thread; a ``concurrent.futures.Future``."""
+        return self.thread.submit(work, *args, **kwargs)
+
+    def close(self) -> None:
+        """Finish what was handed in and close the file."""
+        self.thread.shutdown(wait=True)
+        if self._connection is not None:
+            self._connection.close()
+        self._engine.dispose()
+
+    def secret_key(self) -> bytes:
+        """The cluster's key for derived secrets; made once."""
+        with self._db.begin():
+            return bytes.fromhex(self._meta("secret_key") or "")
+
+    def commit(self, records: Sequence[Record]) -> None:
+        """Append ``records``. Raises ``Deposed`` when another controller has begun a newer epoch."""
+        with self._db.begin():
+            if self._meta("epoch") != str(self.epoch):
+                raise Deposed(f"Another controller has taken over {self.path}.")
+            self._db.execute(_INSERT, [_row(record) for record in records])
+
+    def snapshot(self, sequence: int, entities: Iterable[tuple[str, str]]) -> None:
+        """Replace the snapshots of ``entities`` (name, payload), which are as of ``sequence``."""
+        with self._db.begin():
+            for entity, payload in entities:
+                self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == entity))
+                self._db.execute(sa.insert(snapshots), {"entity": entity, "payload": payload})
+            self._set_meta("snapshot_sequence", str(sequence))
+
+    def read(self, entity: str, after: int, limit: int) -> list[Record]:
+        """The entity's history after a sequence, oldest first."""
+        query = (
+            sa.select(events)
+            .where(events.c.entity == entity, events.c.sequence > after)
+            .order_by(events.c.sequence)
+            .limit(limit)
+        )
+        with self._db.begin():
+            return [Record(*row) for row in self._db.execute(query)]
+
+    @property
+    def _db(self) -> sa.Connection:
+        assert self._connection is not None, "the store is not open"
+        return self._connection
+
+    def _meta(self, key: str) -> str | None:
+        value: str | None = self._db.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
+        return value
+
+    def _set_meta(self, key: str, value: str) -> None:
+        self._db.execute(sa.delete(meta).where(meta.c.key == key))
+        self._db.execute(sa.insert(meta), {"key": key, "value": value})
+
+    def _migrate(self) -> None:
+        config = Config()
+        config.set_main_option("script_location", "holdfast_controller.shell:migrations")
+        config.attributes["connection"] = self._db
+        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        tables = sa.inspect(self._db).get_table_names()
+        stored = (
+            self._db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+            if "alembic_version" in tables
+            else None
+        )
+        self._db.rollback()
+        if stored is not None and stored not in known:
+            raise StoreError(
+                f"The store {self.path} was written by a newer version (schema {stored}).",
+                fix="Start the newer controller, or restore a backup that this version made.",
+            )
+        command.upgrade(config, "head")
+        self._db.rollback()
+
+    def _load(self) -> Cluster:
+        """Snapshots first, then the rest of the log."""
+        cluster = Cluster(epoch=self.epoch)
+        with self._db.begin():
+            entities = [
+                (row.entity.partition("/")[0], codec.load_entity(row.entity.partition("/")[0], row.payload))
+                for row in self._db.execute(sa.select(snapshots))
+            ]
+            cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
+            jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
+            cluster.jobs = {job.id: job for job in jobs}
+            cluster.queue = {job.id: None for job in jobs if job.state is JobState.QUEUED}
+            cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
+            cluster.sequence = int(self._meta("snapshot_sequence") or 0)
+            query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
+            for row in self._db.execute(query):
+                if row.sequence != cluster.sequence + 1:
+                    raise StoreError(
+                        f"The store {self.path} lacks event {cluster.sequence + 1}.", fix="Restore a backup."
+                    )
+                fold(cluster, codec.load_event(row.type, row.version, row.payload))
+        return cluster
+
+
+_INSERT = sa.insert(events)
+
+
+def _row(record: Record) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in Record.__slots__}
+
+
+def _engine(path: Path) -> sa.Engine:
+    engine = sa.create_engine(
+        f"sqlite:///{path}", poolclass=sa.StaticPool, connect_args={"check_same_thread": False, "timeout": 5}
+    )
+
+    def connected(connection: sqlite3.Connection, _: object) -> None:
+        connection.isolation_level = None  # transactions are begun below, not by the driver
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+
+    sa.event.listen(engine, "connect", connected)
+    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine

@@ -1,0 +1,138 @@
+"""Between the core and an agent: hellos, reports and exits in; welcomes and assignments out."""
+
+from __future__ import annotations
+
+from google.protobuf import duration_pb2
+
+from holdfast.v1 import agent_pb2, host_pb2, job_pb2, spec_pb2
+from holdfast_controller.core import stimuli
+from holdfast_controller.core.assignments import Assignment, Phase
+from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.model import Exit, ExitReason, Gpu, Inventory, Rendezvous
+from holdfast_controller.core.stimuli import PlaceReport, PlaceState
+
+
+def hello(host: str, session: int, message: agent_pb2.Hello) -> stimuli.HostConnected:
+    """What an agent introduces itself with."""
+    return stimuli.HostConnected(
+        host=host,
+        session=session,
+        address=message.address or host,
+        boot_id=message.boot_id,
+        agent_version=message.agent_version,
+        inventory=inventory(message.inventory),
+        places=tuple(report(worker) for worker in message.workers),
+    )
+
+
+def inventory(message: host_pb2.Inventory) -> Inventory:
+    """What a host has."""
+    gpus = tuple(Gpu(g.uuid, g.index, g.model, g.memory_bytes, g.problem) for g in message.gpus)
+    return Inventory(message.cpu_count, message.memory_bytes, gpus, message.max_workers or 64, message.gpu_problem)
+
+
+def report(message: agent_pb2.WorkerReport) -> PlaceReport:
+    """State of one place."""
+    name = agent_pb2.PlaceState.Name(message.state).removeprefix("PLACE_STATE_")
+    ranks = sorted(message.ranks, key=lambda rank: rank.rank)
+    return PlaceReport(
+        job_id=message.job_id,
+        attempt=message.attempt,
+        generation=message.generation,
+        worker=message.worker,
+        state=PlaceState[name] if name in PlaceState.__members__ else PlaceState.PREPARING,
+        port=message.port,
+        master_port=message.master_port,
+        shim_pid=message.shim_pid,
+        pids=tuple(rank.pid for rank in ranks),
+        message=message.message,
+    )
+
+
+def exit_reported(host: str, session: int, message: agent_pb2.ExitReport) -> stimuli.ExitReported:
+    """How a rank ended."""
+    return stimuli.ExitReported(
+        host=host,
+        session=session,
+        sequence=message.sequence,
+        job_id=message.job_id,
+        worker=message.worker,
+        exit=_exit(message.exit, tuple(message.stderr_tail)),
+        port_taken=message.port_taken,
+    )
+
+
+def _exit(message: job_pb2.Exit, stderr_tail: tuple[str, ...]) -> Exit:
+    return Exit(
+        attempt=message.attempt,
+        generation=message.generation,
+        rank=message.rank,
+        reason=ExitReason[job_pb2.ExitReason.Name(message.reason).removeprefix("EXIT_REASON_")],
+        exit_code=message.exit_code if message.HasField("exit_code") else None,
+        signal=message.signal if message.HasField("signal") else None,
+        core_dumped=message.core_dumped,
+        message=message.message,
+        end_time=message.end_time.ToNanoseconds() / 1e9,
+        stderr_tail=stderr_tail,
+    )
+
+
+def assignment(order: Assignment) -> agent_pb2.Assignment:
+    """A worker's desired state."""
+    message = agent_pb2.Assignment(
+        epoch=order.epoch,
+        job_id=order.job_id,
+        attempt=order.attempt,
+        generation=order.generation,
+        worker=order.member.name,
+        phase=agent_pb2.AssignmentPhase.Value(f"ASSIGNMENT_PHASE_{order.phase.name}"),
+        grace_period=duration(order.gang.grace_s),
+        stop_reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{order.stop_reason.name}"),
+    )
+    if order.phase in (Phase.PREPARE, Phase.RUN):
+        message.launch.CopyFrom(_launch(order))
+    return message
+
+
+def _launch(order: Assignment) -> agent_pb2.Launch:
+    pool = order.gang.pool_of(order.member)
+    task = pool.task
+    message = agent_pb2.Launch(
+        process=spec_pb2.ProcessSpec(
+            command=task.command,
+            args=task.args,
+            env=[spec_pb2.EnvVar(name=name, value=value) for name, value in task.env],
+            working_directory=task.working_directory,
+        ),
+        first_rank=order.member.first_rank,
+        processes=order.member.processes,
+        world_size=order.gang.world_size,
+        gpus=order.place.gpus,
+        restart_count=order.restart_count,
+        last_end=order.last_end,
+        pool=order.member.pool,
+        replica=order.member.replica,
+        worker_count=len(order.gang.members),
+        worker_index=order.member.index,
+        cpu_count=pool.cpus,
+        job_spec_json=order.spec_json,
+    )
+    if order.rendezvous is not None:
+        message.rendezvous.CopyFrom(_rendezvous(order.gang, order.rendezvous))
+    return message
+
+
+def _rendezvous(gang: Gang, found: Rendezvous) -> agent_pb2.Rendezvous:
+    pools = [agent_pb2.PoolAddresses() for _ in gang.pools]
+    for member, address, port in zip(gang.members, found.addresses, found.ports, strict=True):
+        pools[member.pool].addresses.append(f"{address}:{port}")
+    return agent_pb2.Rendezvous(
+        master_address=found.master_address, master_port=found.master_port, secret=found.secret, pools=pools
+    )
+
+
+def duration(seconds: float) -> duration_pb2.Duration:
+    """Seconds on the wire."""
+    message = duration_pb2.Duration()
+    message.FromNanoseconds(int(seconds * 1e9))
+    return message

@@ -1,0 +1,47 @@
+"""A host as users see it."""
+
+from __future__ import annotations
+
+from holdfast.v1 import host_pb2
+from holdfast_controller.core.model import Cluster, Host
+from holdfast_controller.shell.wire_job import timestamp
+
+
+def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
+    """The host with what is reserved on it."""
+    presence = cluster.presence_of(host.name)
+    holder = {uuid: key.rpartition("/")[0] for key, a in host.allocations.items() for uuid in a.gpus}
+    held = host.allocations.values()
+    message = host_pb2.Host(
+        name=host.name,
+        state=host_pb2.HostState.Value(f"HOST_STATE_{'LOST' if host.lost else presence.liveness.name}"),
+        cordoned=host.cordoned,
+        cordon_reason=host.cordon_reason,
+        inventory=host_pb2.Inventory(
+            cpu_count=host.inventory.cpus,
+            memory_bytes=host.inventory.memory_bytes,
+            gpus=[
+                host_pb2.Gpu(
+                    uuid=g.uuid,
+                    index=g.index,
+                    model=g.model,
+                    memory_bytes=g.memory_bytes,
+                    problem=g.problem,
+                    job_id=holder.get(g.uuid, ""),
+                )
+                for g in host.inventory.gpus
+            ],
+            max_workers=host.inventory.max_workers,
+            gpu_problem=host.inventory.gpu_problem,
+        ),
+        address=host.address,
+        agent_version=host.agent_version,
+        boot_id=host.boot_id,
+        job_ids=dict.fromkeys(key.rpartition("/")[0] for key in host.allocations),
+        cpu_reserved=sum(a.cpus for a in held),
+        memory_reserved_bytes=sum(a.memory_mb for a in held) << 20,
+        workers=len(host.allocations),
+    )
+    if presence.last_seen_wall:
+        message.last_seen.CopyFrom(timestamp(presence.last_seen_wall))
+    return message

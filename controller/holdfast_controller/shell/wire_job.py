@@ -1,0 +1,181 @@
+"""Jobs between the core and the wire: the spec of a request in, the picture of a job out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from google.protobuf import timestamp_pb2
+
+from holdfast.spec import JobSpec, from_proto
+from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.explain import wait_reason
+from holdfast_controller.core.gang import Gang, Member, Pool, Success, Task
+from holdfast_controller.core.model import Cluster, Exit, Host, Job, JobError, Recovery, WorkerState
+
+
+def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
+    """Epoch seconds on the wire."""
+    stamp = timestamp_pb2.Timestamp()
+    stamp.FromDatetime(datetime.fromtimestamp(wall_s, UTC))
+    return stamp
+
+
+def gang_of(spec: JobSpec) -> Gang:
+    """What the core needs of a validated spec whose tasks are processes."""
+    return Gang(
+        pools=tuple(
+            Pool(
+                replicas=pool.replica_count,
+                task=Task(
+                    command=tuple(pool.process_spec.command),
+                    args=tuple(pool.process_spec.args),
+                    env=tuple((env.name, env.value) for env in pool.process_spec.env),
+                    working_directory=pool.process_spec.working_directory or "",
+                ),
+                processes=pool.processes_per_worker,
+                cpus=pool.machine_spec.cpu_count,
+                memory_mb=pool.machine_spec.memory_mb,
+                gpus=pool.machine_spec.accelerator_count,
+                gpu_type=pool.machine_spec.accelerator_type or "",
+            )
+            for pool in spec.worker_pool_specs
+            if pool.process_spec is not None
+        ),
+        timeout_s=spec.scheduling.timeout,
+        grace_s=spec.scheduling.grace_period,
+        end_grace_s=spec.scheduling.end_grace,
+        max_worker_restarts=spec.fault_tolerance.max_worker_restarts,
+        success=Success[spec.success_policy.name],
+    )
+
+
+def spec_of(request: spec_pb2.CustomJobSpec) -> JobSpec:
+    """The validated spec of a request. Raises ``InvalidSpec``."""
+    return from_proto(request)
+
+
+def job_to_proto(
+    cluster: Cluster,
+    job: Job,
+    spec: spec_pb2.CustomJobSpec,
+    takers: list[Host],
+    positions: Mapping[str, int] | None = None,
+    *,
+    workers: bool = True,
+) -> job_pb2.CustomJob:
+    """The job as users see it; ``takers`` and ``positions`` are for the reason it waits."""
+    message = job_pb2.CustomJob(
+        id=job.id,
+        display_name=job.display_name,
+        job_spec=spec,
+        labels=job.labels,
+        state=job_pb2.JobState.Value(f"JOB_STATE_{job.state.name}"),
+        create_time=timestamp(job.created_at),
+        update_time=timestamp(job.updated_at),
+        attempt=job.attempt,
+        generation=job.generation,
+        wait_reason=wait_reason(cluster, job, takers, positions),
+        recoveries=[_recovery(recovery) for recovery in job.recoveries],
+        owner=job.owner,
+        cursor=job.cursor,
+    )
+    if job.started_at is not None:
+        message.start_time.CopyFrom(timestamp(job.started_at))
+    if job.ended_at is not None:
+        message.end_time.CopyFrom(timestamp(job.ended_at))
+    if job.error is not None and job.terminal:
+        message.error.CopyFrom(_error(job.error))
+    if workers and job.places:
+        message.workers.extend(_worker(cluster, job, member) for member in job.gang.members)
+    return message
+
+
+def _error(error: JobError) -> job_pb2.JobError:
+    return job_pb2.JobError(
+        code=error.code, message=error.message, details=error.details, exit_code=error.exit_code
+    )
+
+
+def _worker(cluster: Cluster, job: Job, member: Member) -> job_pb2.Worker:
+    started = job.started.get(member.index) or cluster.runtime_of(job.id).started.get(member.index)
+    place = job.places[member.index]
+    late = {(e.generation, e.rank): e for e in job.late_exits}
+    exits = [
+        exit_to_proto(records[rank], late.get((generation, rank)))
+        for generation, records in sorted(job.exits.items())
+        for rank in member.ranks
+        if rank in records
+    ]
+    return job_pb2.Worker(
+        name=member.name,
+        host=place.host,
+        state=job_pb2.WorkerState.Value(f"WORKER_STATE_{_worker_state(cluster, job, member).name}"),
+        shim_pid=started.shim_pid if started else 0,
+        gpus=place.gpus,
+        ranks=[
+            job_pb2.Rank(rank=rank, local_rank=local, pid=started.pids[local] if started else 0)
+            for local, rank in enumerate(member.ranks)
+        ],
+        exits=exits,
+    )
+
+
+def _worker_state(cluster: Cluster, job: Job, member: Member) -> WorkerState:
+    if member.index in job.emptied:
+        return WorkerState.ENDED
+    if job.outcome is not None:
+        return WorkerState.STOPPING
+    ended = job.exits_now()
+    if job.launched and all(rank in ended for rank in member.ranks):
+        return WorkerState.ENDED
+    runtime = cluster.runtime_of(job.id)
+    if member.index in job.started or member.index in runtime.started:
+        return WorkerState.RUNNING
+    return WorkerState.PREPARED if job.launched or member.index in runtime.prepared else WorkerState.ASSIGNED
+
+
+def exit_to_proto(exit_: Exit, late: Exit | None = None) -> job_pb2.Exit:
+    """How a rank ended, with a later truth if there is one."""
+    message = job_pb2.Exit(
+        attempt=exit_.attempt,
+        generation=exit_.generation,
+        rank=exit_.rank,
+        exit_code=exit_.exit_code,
+        signal=exit_.signal,
+        core_dumped=exit_.core_dumped,
+        reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{exit_.reason.name}"),
+        message=exit_.message,
+    )
+    if exit_.end_time:
+        message.end_time.CopyFrom(timestamp(exit_.end_time))
+    if late is not None:
+        message.late_exit.CopyFrom(exit_to_proto(late))
+    return message
+
+
+def _recovery(recovery: Recovery) -> job_pb2.Recovery:
+    message = job_pb2.Recovery(
+        attempt=recovery.attempt,
+        generation=recovery.generation,
+        started_at=timestamp(recovery.started_at),
+        start_type=recovery.start_type,
+        end_reason=recovery.end_reason,
+        end_related_task=recovery.related,
+        end_recover=recovery.recover,
+    )
+    failed = min(recovery.failed_at, recovery.started_at)
+    phases = message.phases
+    phases.detect.FromNanoseconds(_ns(recovery.started_at - failed))
+    phases.diagnose.FromNanoseconds(0)
+    if recovery.stopped_at is not None:
+        phases.stop.FromNanoseconds(_ns(recovery.stopped_at - recovery.started_at))
+    if recovery.ended_at is not None:
+        message.ended_at.CopyFrom(timestamp(recovery.ended_at))
+        phases.start.FromNanoseconds(_ns(recovery.ended_at - (recovery.stopped_at or recovery.started_at)))
+        message.lost.FromNanoseconds(_ns(recovery.ended_at - failed))
+    return message
+
+
+def _ns(seconds: float) -> int:
+    return max(int(seconds * 1e9), 0)

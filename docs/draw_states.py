@@ -1,0 +1,50 @@
+"""Draw ``docs/states.md`` from the transition tables in the code: ``python docs/draw_states.py [--check]``."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from holdfast_agent.core import place
+from holdfast_controller.core import job
+
+PAGE = Path(__file__).with_name("states.md")
+HEAD = """# States
+Drawn from the transition tables by `python docs/draw_states.py`; a test keeps this page current. A pair that isn't
+drawn here is an error in the code.
+"""
+
+
+def diagram(table: Mapping[enum.Enum, Iterable[enum.Enum]], start: enum.Enum) -> str:
+    """One table as a Mermaid state diagram."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {start.name}"]
+    for state, following in table.items():
+        targets = sorted(following, key=lambda s: list(type(s)).index(s))
+        lines += [f"    {state.name} --> {target.name}" for target in targets]
+        if not targets:
+            lines.append(f"    {state.name} --> [*]")
+    return "\n".join([*lines, "```"])
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            HEAD,
+            "## Job (`controller/holdfast_controller/core/job.py`)",
+            diagram(job.TRANSITIONS, job.JobState.QUEUED),
+            "",
+            "## A worker's place on its host (`agent/holdfast_agent/core/place.py`)",
+            diagram(place.TRANSITIONS, place.State.EMPTY),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv and PAGE.read_text() != page():
+        sys.exit("docs/states.md is out of date: run python docs/draw_states.py")
+    if "--check" not in sys.argv:
+        PAGE.write_text(page())

@@ -1,0 +1,102 @@
+"""``make demo``: a cluster of two hosts on this machine, a real training, a fault, the recovery, the story told.
+
+Everything below is typed at the same command line that users have; this script only types it, and times it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TRAIN = HERE / "digits" / "train.py"
+HOSTS, GPUS, RANKS = 2, 2, 4
+CRASHING_RANK, CRASH_STEP = 3, 2500
+
+BOLD, DIM, GREEN, RESET = ("\033[1m", "\033[2m", "\033[32m", "\033[0m") if sys.stdout.isatty() else ("",) * 4
+
+
+class Demo:
+    """One run of the story in a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.env = {**os.environ, "HOLDFAST_CONFIG": str(directory / "client.toml")}
+        self.began = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """A line of the story."""
+        print(f"\n{BOLD}# {text}{RESET}", flush=True)
+
+    def type(self, *words: str, shown: str | None = None, expect: int = 0) -> str:
+        """Type ``holdfast WORDS``, let it print, and give back what it printed on stdout when it is captured."""
+        print(f"{DIM}$ {shown or 'holdfast ' + shlex.join(words)}{RESET}", flush=True)
+        done = subprocess.run([sys.executable, "-m", "holdfast", *words], env=self.env, check=False)
+        if done.returncode != expect:
+            raise SystemExit(f"demo: that ended with {done.returncode}, not {expect}")
+        return ""
+
+    def ask(self, *words: str) -> str:
+        """The output of a command that isn't part of the story."""
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *words], env=self.env, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    def play(self) -> None:
+        """The story from start to end."""
+        self.tell(f"A cluster: one controller, {HOSTS} hosts with {GPUS} (simulated) GPUs each, mutual TLS everywhere.")
+        self.type(
+            *("dev", "start", "--hosts", str(HOSTS), "--gpus", str(GPUS), "--dir", str(self.directory)),
+            shown=f"holdfast dev start --hosts {HOSTS} --gpus {GPUS}",
+        )
+        self.type("host", "list")
+
+        self.tell(f"Train a network on real handwritten digits, data-parallel over {RANKS} ranks on both hosts.")
+        print(f"  Rank {CRASHING_RANK} will raise an exception in the middle of step {CRASH_STEP}, once.")
+        faults = ["--crash-rank", str(CRASHING_RANK), "--crash-step", str(CRASH_STEP)]
+        checkpoints = ["--checkpoint-dir", str(self.directory / "checkpoints")]
+        training = ["python", str(TRAIN), "--report-every", "20", *faults]
+        self.type(
+            *("run", "--name", "digits", "--replicas", "2", "--gpus", str(GPUS), "--", *training, *checkpoints),
+            shown="holdfast run --name digits --replicas 2 --gpus 2 -- "
+            f"python train.py --report-every 20 {shlex.join(faults)}",
+        )
+
+        self.tell("What happened, with every exit accounted for.")
+        job = self.ask("job", "list", "-o", "name").splitlines()[-1].removeprefix("jobs/")
+        self.type("job", "show", job)
+        self.type("job", "events", job)
+
+    def clear_up(self) -> None:
+        """End the cluster and everything in it."""
+        self.tell("Take the cluster down again.")
+        self.type("dev", "stop", "--dir", str(self.directory), shown="holdfast dev stop")
+        print(f"\n{GREEN}The whole story took {time.monotonic() - self.began:.0f} s.{RESET}")
+
+
+def main() -> int:
+    """Play the story; the cluster is taken down whatever happens."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", type=Path, help="Keep the cluster's files here. [default: a temporary folder]")
+    options = parser.parse_args()
+    directory = options.dir or Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    demo = Demo(directory)
+    try:
+        demo.play()
+    finally:
+        demo.clear_up()
+        if options.dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""What all tests share: the event loop, the ``require`` marker, the scripted NVML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import machine_parts
+from tests.fake_nvml.library import FakeNvml, build
+
+pytest_plugins = ["pytester"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        machine_parts.demanded()
+    except machine_parts.UnknownPart as error:
+        raise pytest.UsageError(f"HOLDFAST_REQUIRE: {error}") from error
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    parts = [part for marker in item.iter_markers("require") for part in marker.args]
+    try:
+        missing = machine_parts.missing(parts)
+    except machine_parts.UnknownPart as error:
+        pytest.fail(str(error), pytrace=False)
+    if not missing:
+        return
+    lacks = f"needs {', '.join(missing)}, which this machine lacks"
+    if machine_parts.demanded() & set(missing):
+        pytest.fail(f"{lacks}, though HOLDFAST_REQUIRE names it", pytrace=False)
+    pytest.skip(lacks)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def _fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("fake-nvml"))
+
+
+@pytest.fixture
+def fake_nvml(_fake_nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """A driver without GPUs, for this process's children. Mark the test ``require("cc")``."""
+    fake = FakeNvml(_fake_nvml_library, tmp_path / "nvml.script")
+    for name, value in fake.env.items():
+        monkeypatch.setenv(name, value)
+    return fake

@@ -1,0 +1,148 @@
+/* A libnvidia-ml.so.1 that says what a script tells it to; built by the tests, read by the real binding.
+ *
+ * FAKE_NVML_SCRIPT names a text file, read again at every call. One statement a line:
+ *   gpu UUID BUS_ID TOTAL USED NAME...          one device, in the driver's order
+ *   mig GPU_INDEX UUID TOTAL USED NAME...       an instance of that GPU, which is then in MIG mode
+ *   pid DEVICE PID                              a compute process; DEVICE counts gpu and mig lines from 0
+ *   mps DEVICE PID                              a client of an MPS server
+ *   fail FUNCTION DEVICE CODE                   that function returns CODE for DEVICE (-1: for all)
+ *   hang FUNCTION DEVICE                        that function never returns for DEVICE (-1: for all)
+ *   print FUNCTION TEXT...                      that function writes TEXT to stdout
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, MOST = 64 };
+
+typedef struct { char uuid[96], bus[32], name[96]; unsigned long long total, used; int parent; } Device;
+typedef struct { char legacy[16]; unsigned domain, bus, device, device_id, subsystem_id; char bus_id[32]; } Pci;
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
+typedef struct { int device, mps; unsigned pid; } Client;
+
+static Device devices[MOST];
+static Client clients[MOST];
+static int device_count, client_count;
+
+/* Reads the script; the scripted result of FUNCTION for DEVICE. */
+static int play(const char *function, int device) {
+    char line[512], name[96], text[256];
+    int result = OK, about, code;
+    FILE *file = fopen(getenv("FAKE_NVML_SCRIPT") ? getenv("FAKE_NVML_SCRIPT") : "", "r");
+    device_count = client_count = 0;
+    if (!file) return 999;
+    while (fgets(line, sizeof line, file)) {
+        Device *d = &devices[device_count];
+        Client *c = &clients[client_count];
+        if (sscanf(line, "gpu %95s %31s %llu %llu %95[^\n]", d->uuid, d->bus, &d->total, &d->used, d->name) == 5)
+            d->parent = -1, device_count++;
+        else if (sscanf(line, "mig %d %95s %llu %llu %95[^\n]", &d->parent, d->uuid, &d->total, &d->used, d->name) == 5)
+            device_count++;
+        else if (sscanf(line, "pid %d %u", &c->device, &c->pid) == 2) c->mps = 0, client_count++;
+        else if (sscanf(line, "mps %d %u", &c->device, &c->pid) == 2) c->mps = 1, client_count++;
+        else if (sscanf(line, "print %95s %255[^\n]", name, text) == 2 && !strcmp(name, function)) puts(text), fflush(stdout);
+        else if (sscanf(line, "fail %95s %d %d", name, &about, &code) == 3) {
+            if (!strcmp(name, function) && (about == device || about < 0)) result = code;
+        } else if (sscanf(line, "hang %95s %d", name, &about) == 2) {
+            if (!strcmp(name, function) && (about == device || about < 0)) for (;;) pause();
+        }
+    }
+    fclose(file);
+    return result;
+}
+
+static int number(void *handle) { return (int)(long)handle - 1; }
+static void *handle_of(int device) { return (void *)(long)(device + 1); }
+
+/* The device that is the INDEXth child of PARENT (-1: the INDEXth GPU), or -1. */
+static int find(int parent, unsigned index) {
+    for (int i = 0; i < device_count; i++)
+        if (devices[i].parent == parent && index-- == 0) return i;
+    return -1;
+}
+
+static int gpu_position(int device) {
+    int position = 0;
+    for (int i = 0; i < device; i++) position += devices[i].parent < 0;
+    return position;
+}
+
+static int has_mig(int device) { return devices[device].parent < 0 && find(gpu_position(device), 0) >= 0; }
+
+#define PLAY(device) { int result = play(__func__, device); if (result != OK) return result; }
+
+int nvmlInitWithFlags(unsigned flags) { (void)flags; PLAY(-2) return OK; }
+int nvmlShutdown(void) { return OK; }
+const char *nvmlErrorString(int code) { (void)code; return "scripted"; }
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    PLAY(-2)
+    for (*count = 0; find(-1, *count) >= 0; ++*count) {}
+    return OK;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+    play("", -2);
+    int device = find(-1, index);
+    PLAY(device)
+    *handle = handle_of(device);
+    return device < 0 ? INVALID_ARGUMENT : OK;
+}
+int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned size) {
+    PLAY(number(handle))
+    snprintf(uuid, size, "%s", devices[number(handle)].uuid);
+    return OK;
+}
+int nvmlDeviceGetName(void *handle, char *name, unsigned size) {
+    PLAY(number(handle))
+    snprintf(name, size, "%s", devices[number(handle)].name);
+    return OK;
+}
+int nvmlDeviceGetPciInfo_v3(void *handle, Pci *pci) {
+    PLAY(number(handle))
+    memset(pci, 0, sizeof *pci);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "%s", devices[number(handle)].bus);
+    sscanf(pci->bus_id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
+    return OK;
+}
+int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
+    PLAY(number(handle))
+    Device *device = &devices[number(handle)];
+    *memory = (Memory){device->total, device->total - device->used, device->used};
+    return OK;
+}
+int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
+    PLAY(number(handle))
+    *current = *pending = has_mig(number(handle));
+    return OK;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) {
+    PLAY(number(handle))
+    *count = has_mig(number(handle)) ? 7 : 0;
+    return OK;
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **mig) {
+    PLAY(number(handle))
+    int device = find(gpu_position(number(handle)), index);
+    *mig = handle_of(device);
+    return device < 0 ? NOT_FOUND : OK;
+}
+
+static int list_clients(int device, int mps, unsigned *count, Process *processes) {
+    unsigned room = *count;
+    *count = 0;
+    for (int i = 0; i < client_count; i++)
+        if (clients[i].device == device && clients[i].mps == mps) {
+            if (*count < room) processes[*count] = (Process){clients[i].pid, 1 << 20, 0, 0};
+            ++*count;
+        }
+    return *count > room ? INSUFFICIENT_SIZE : OK;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Process *processes) {
+    PLAY(number(handle))
+    return list_clients(number(handle), 0, count, processes);
+}
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned *count, Process *processes) {
+    PLAY(number(handle))
+    return list_clients(number(handle), 1, count, processes);
+}

@@ -1,0 +1,191 @@
+"""A controller for the agent's tests: it records what it hears and says what the test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from holdfast.tls import TlsFiles, caller, server_credentials
+from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2, spec_pb2
+
+WITHIN_S = 20.0
+
+
+@dataclass
+class Controller(agent_pb2_grpc.AgentServiceServicer):
+    """Speaks ``AgentService`` on a port of its own."""
+
+    tls: TlsFiles
+    port: int = 0
+    epoch: int = 1
+    acknowledge: bool = True
+    hellos: list[agent_pb2.Hello] = field(default_factory=list)
+    heard: list[agent_pb2.SessionRequest] = field(default_factory=list)
+    callers: list[str] = field(default_factory=list)
+    session: Any = None
+    transfer: Any = None
+    chunks: dict[int, list[agent_pb2.TransferChunk]] = field(default_factory=dict)
+    ends: dict[int, str] = field(default_factory=dict)
+    assigned: dict[tuple[str, str], agent_pb2.Assignment] = field(default_factory=dict)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _server: Any = None
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
+        self.port = self._server.add_secure_port(f"127.0.0.1:{self.port}", server_credentials(self.tls))
+        assert self.port
+        await self._server.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
+
+    async def Session(self, requests: AsyncIterator[agent_pb2.SessionRequest], context: Any) -> None:
+        self.callers.append(str(caller(context)))
+        first = await context.read()
+        self.hellos.append(first.hello)
+        self.session = context
+        welcome = agent_pb2.Welcome(epoch=self.epoch)
+        welcome.heartbeat_interval.FromMilliseconds(500)
+        welcome.assignments = len(self.assigned)
+        await self.say(agent_pb2.SessionResponse(welcome=welcome))
+        for assignment in self.assigned.values():
+            await self.say(agent_pb2.SessionResponse(assignment=assignment))
+        await self._note()
+        while True:
+            message = await context.read()
+            if message is grpc.aio.EOF:
+                return
+            self.heard.append(message)
+            if message.WhichOneof("message") == "exit_report" and self.acknowledge:
+                ack = agent_pb2.ExitAck(sequence=message.exit_report.sequence)
+                await self.say(agent_pb2.SessionResponse(exit_ack=ack))
+            await self._note()
+
+    async def Transfer(self, requests: AsyncIterator[agent_pb2.TransferRequest], context: Any) -> None:
+        assert (await context.read()).WhichOneof("message") == "hello"
+        self.transfer = context
+        await self._note()
+        while True:
+            message = await context.read()
+            if message is grpc.aio.EOF:
+                return
+            if message.WhichOneof("message") == "chunk":
+                self.chunks.setdefault(message.chunk.id, []).append(message.chunk)
+            else:
+                self.ends[message.end.id] = message.end.problem
+            await self._note()
+
+    async def say(self, message: agent_pb2.SessionResponse) -> None:
+        """To the agent, in its newest session."""
+        async with self._writing:
+            await self.session.write(message)
+
+    async def _note(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def until(self, found: Callable[[], Any], what: str = "") -> Any:
+        """Wait until ``found()`` is true, and return what it returned."""
+        async with self._changed:
+            try:
+                async with asyncio.timeout(WITHIN_S):
+                    await self._changed.wait_for(found)
+            except TimeoutError:
+                raise AssertionError(f"never heard {what or found}; heard: {self.heard}") from None
+        return found()
+
+    async def connected(self, times: int = 1) -> agent_pb2.Hello:
+        """The agent's hello of its n-th session."""
+        await self.until(lambda: len(self.hellos) >= times, "a hello")
+        return self.hellos[times - 1]
+
+    async def assign(self, assignment: agent_pb2.Assignment) -> None:
+        """Tell the agent; said again in every later session."""
+        self.assigned[assignment.job_id, assignment.worker] = assignment
+        await self.say(agent_pb2.SessionResponse(assignment=assignment))
+
+    def reports(self, worker: str = "workerpool0-0") -> list[agent_pb2.WorkerReport]:
+        """Of one worker, in the order heard."""
+        kinds = [m.worker_report for m in self.heard if m.WhichOneof("message") == "worker_report"]
+        return [report for report in kinds if report.worker == worker]
+
+    def exits(self, generation: int = 0) -> list[agent_pb2.ExitReport]:
+        """In the order heard."""
+        kinds = [m.exit_report for m in self.heard if m.WhichOneof("message") == "exit_report"]
+        return [report for report in kinds if generation in (0, report.exit.generation)]
+
+    async def state(self, state: str, generation: int = 1, worker: str = "workerpool0-0") -> agent_pb2.WorkerReport:
+        """Wait for a report of that state, such as RUNNING."""
+        number = agent_pb2.PlaceState.Value(f"PLACE_STATE_{state}")
+
+        def found() -> Any:
+            said = [r for r in self.reports(worker) if r.state == number and r.generation == generation]
+            return said[-1] if said else None
+
+        return await self.until(found, f"{state} of generation {generation} of {worker}")
+
+    async def exit(self, rank: int = 0, generation: int = 1) -> agent_pb2.ExitReport:
+        """Wait for a rank's exit."""
+
+        def found() -> Any:
+            said = [r for r in self.exits(generation) if r.exit.rank == rank]
+            return said[0] if said else None
+
+        return await self.until(found, f"the exit of rank {rank} of generation {generation}")
+
+
+def assignment(
+    phase: str,
+    command: list[str] | None = None,
+    *,
+    job: str = "job-1",
+    worker: str = "workerpool0-0",
+    generation: int = 1,
+    attempt: int = 1,
+    epoch: int = 1,
+    grace_s: float = 5.0,
+    stop_reason: str = "STOPPED",
+    processes: int = 1,
+    first_rank: int = 0,
+    prepared: agent_pb2.WorkerReport | None = None,
+    cwd: str = "",
+    env: dict[str, str] | None = None,
+    gpus: tuple[str, ...] = (),
+) -> agent_pb2.Assignment:
+    """What a controller would send."""
+    pool, replica = worker.removeprefix("workerpool").split("-")
+    message = agent_pb2.Assignment(
+        epoch=epoch,
+        job_id=job,
+        attempt=attempt,
+        generation=generation,
+        worker=worker,
+        phase=agent_pb2.AssignmentPhase.Value(f"ASSIGNMENT_PHASE_{phase}"),
+        stop_reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{stop_reason}"),
+    )
+    message.grace_period.FromMilliseconds(int(grace_s * 1000))
+    if command is None:
+        return message
+    launch = message.launch
+    launch.process.CopyFrom(spec_pb2.ProcessSpec(command=command, working_directory=cwd))
+    for name, value in (env or {}).items():
+        launch.process.env.add(name=name, value=value)
+    launch.first_rank, launch.processes, launch.world_size = first_rank, processes, processes
+    launch.pool, launch.replica, launch.worker_count, launch.worker_index = int(pool), int(replica), 1, 0
+    launch.gpus.extend(gpus)
+    launch.job_spec_json = "{}"
+    if prepared is not None:
+        launch.rendezvous.master_address = "127.0.0.1"
+        launch.rendezvous.master_port = prepared.master_port
+        launch.rendezvous.secret = "s3cret"
+        launch.rendezvous.pools.add(addresses=[f"127.0.0.1:{prepared.port}"])
+    return message

@@ -1,0 +1,162 @@
+"""Every end of a rank comes out as what it was."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from holdfast_agent.shell.shim_files import Empty, Exited, Intent, Started
+
+Shim = Any
+
+
+def test_exit_0_is_completed_and_the_journal_holds_the_whole_story(shim: Shim) -> None:
+    began = time.time()
+    shim.launch(1, shim.sh("exit 0"))
+    started, exited, empty = shim.until("empty")
+    assert exited == {
+        "ev": "exited",
+        "generation": 1,
+        "rank": 0,
+        "status": 0,
+        "end_time": exited["end_time"],
+        "reason": "COMPLETED",
+        "message": "exited with code 0",
+        "stderr_tail": [],
+    }
+    assert began <= exited["end_time"] <= time.time()
+    assert empty == {"ev": "empty", "generation": 1}
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert shim.journal() == [
+        Intent(1, (0,), boot_id),
+        Started(0, started["pid"], started["start_ticks"]),
+        Exited(0, 0, exited["end_time"], "COMPLETED", "exited with code 0", ()),
+        Empty(),
+    ]
+
+
+def test_exit_7_is_a_nonzero_exit_with_its_last_lines(shim: Shim) -> None:
+    exited = shim.run("/bin/sh", "-c", "echo one >&2; echo two >&2; exit 7")
+    assert exited["status"] == 7 << 8
+    assert exited["reason"] == "NONZERO_EXIT"
+    assert exited["message"] == "exited with code 7"
+    assert exited["stderr_tail"] == ["one", "two"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGSEGV])
+def test_signal_is_named(shim: Shim, number: signal.Signals) -> None:
+    exited = shim.run("/bin/sh", "-c", f"ulimit -c 0; kill -{int(number)} $$")
+    assert os.WTERMSIG(exited["status"]) == number and not os.WCOREDUMP(exited["status"])
+    assert exited["reason"] == "SIGNALED"
+    assert exited["message"] == f"killed by signal {int(number)} ({number.name})"
+
+
+def test_core_dump_is_flagged_where_the_job_asked_for_cores(shim: Shim) -> None:
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text()
+    if pattern.startswith(("|", "/")) or resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+        pytest.skip(f"cores go elsewhere on this machine: {pattern.strip()}")
+    exited = shim.run("/bin/sh", "-c", "kill -SEGV $$", core_bytes=-1)
+    assert os.WCOREDUMP(exited["status"])
+    assert exited["message"] == "killed by signal 11 (SIGSEGV), core dumped"
+
+
+def test_no_core_is_dumped_unless_asked(shim: Shim) -> None:
+    assert shim.run("/bin/sh", "-c", "kill -SEGV $$")["message"] == "killed by signal 11 (SIGSEGV)"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files that can't be run, each in its own way."""
+    for name, mode, text in [
+        ("closed", 0o644, "#!/bin/sh\n"),
+        ("orphan", 0o755, "#!/no/such/python -u\n"),
+        ("garbage", 0o755, "what is this\n"),
+    ]:
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("python3.99", "python3.99: no such file on PATH"),
+        ("/no/such/program", "/no/such/program: no such file"),
+        ("{folder}/closed", "{folder}/closed: permission denied"),
+        ("{folder}/orphan", "{folder}/orphan: its interpreter /no/such/python does not exist"),
+        ("{folder}/garbage", "{folder}/garbage: exec format error"),
+        ("{folder}", "{folder}: permission denied"),
+    ],
+)
+def test_program_that_cannot_start_is_told_in_words(shim: Shim, folder: Path, command: str, message: str) -> None:
+    shim.launch(1, shim.rank(command.format(folder=folder)))
+    _, exited, _ = shim.until("empty")
+    assert exited["status"] is None
+    assert exited["reason"] == "CANNOT_START"
+    assert exited["message"] == message.format(folder=folder)
+    assert exited["stderr_tail"] == []
+
+
+def test_path_of_the_ranks_own_environment_decides(shim: Shim, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "train"
+    program.write_text("#!/bin/sh\nexit 5\n")
+    program.chmod(0o755)
+    shim.launch(1, shim.rank("train", env={"PATH": f"/nope::{tmp_path}/bin"}))
+    assert shim.until("exited")[-1]["message"] == "exited with code 5"
+
+
+def test_missing_directory_is_told_in_words(shim: Shim) -> None:
+    shim.launch(1, shim.rank("true") | {"cwd": "/nope"})
+    exited = shim.until("exited")[-1]
+    assert exited["message"] == "cannot change to /nope: No such file or directory"
+    assert exited["status"] is None
+
+
+def test_arguments_beyond_the_kernels_limit_cannot_start(shim: Shim) -> None:
+    exited = shim.run("/bin/true", "x" * (1 << 20))
+    assert exited["message"] == "/bin/true: argument list too long"
+
+
+def test_each_rank_of_eight_ends_in_its_own_way(shim: Shim) -> None:
+    shim.launch(3, *[shim.sh(f"exit {rank}", rank=rank, generation=3) for rank in range(8)])
+    messages = shim.until("empty")
+    assert sorted(m["rank"] for m in messages if m["ev"] == "started") == list(range(8))
+    assert sorted((m["rank"], m["status"] >> 8) for m in messages if m["ev"] == "exited") == [
+        (n, n) for n in range(8)
+    ]
+    assert all(m["generation"] == 3 for m in messages)
+
+
+def test_one_rank_that_cannot_start_leaves_the_others_alone(shim: Shim) -> None:
+    shim.launch(1, shim.rank("nonesuch"), shim.sh("exit 3", rank=1))
+    exits = {m["rank"]: m["reason"] for m in shim.until("empty") if m["ev"] == "exited"}
+    assert exits == {0: "CANNOT_START", 1: "NONZERO_EXIT"}
+
+
+def test_unprintable_output_becomes_printable_lines(shim: Shim) -> None:
+    script = r"printf 'caf\351 \001\033[31mred\033[0m\n 10%%\r 99%%\r\n\342\202\254 tab\there\n\n' >&2; exit 1"
+    assert shim.run("/bin/sh", "-c", script)["stderr_tail"] == ["caf\ufffd [31mred[0m", " 99%", "€ tab here"]
+
+
+def test_stderr_tail_is_bounded_in_lines_and_bytes(shim: Shim) -> None:
+    many = shim.run("/bin/sh", "-c", "seq 1000 >&2")
+    assert many["stderr_tail"] == [str(n) for n in range(981, 1001)]
+
+
+def test_endless_line_is_cut_to_its_end(shim: Shim) -> None:
+    script = "import sys; sys.stderr.buffer.write(b'\\xff' * 100_000 + b'end\\n')"
+    (line,) = shim.run(sys.executable, "-c", script)["stderr_tail"]
+    assert line.endswith("\ufffdend") and 4000 < len(line.encode()) <= 4096
+
+
+def test_status_of_helpers_is_nobodys_exit(shim: Shim) -> None:
+    shim.launch(1, shim.sh("(sleep 0.2; exit 9) & exit 0"))
+    kinds = [(m["ev"], m.get("status")) for m in shim.until("empty")]
+    assert kinds == [("started", None), ("exited", 0), ("empty", None)]

@@ -1,0 +1,85 @@
+"""Parts of a machine that tests may need: ``@pytest.mark.require("netns")``. Each is tried for real, once."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+
+def _works(*command: str) -> bool:
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _cc() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text('#include <stdio.h>\nint probe(void) { return puts(""); }\n')
+        return _works("cc", "-shared", "-fPIC", "-o", f"{folder}/probe.so", str(source))
+
+
+def _torch() -> bool:
+    return importlib.util.find_spec("torch") is not None and _works(
+        sys.executable, "-c", "import torch.distributed"
+    )
+
+
+def _netns() -> bool:
+    return _works("unshare", "-n", "ip", "link", "set", "lo", "up")
+
+
+def _mount() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        return _works("unshare", "-m", "mount", "-t", "tmpfs", "none", folder)
+
+
+def _systemd() -> bool:
+    return Path("/run/systemd/system").is_dir() and _works("systemctl", "show", "--property=Version")
+
+
+PROBES: dict[str, Callable[[], bool]] = {
+    "cc": _cc,
+    "mount": _mount,
+    "netns": _netns,
+    "podman": lambda: _works("podman", "info"),
+    "root": lambda: os.geteuid() == 0,
+    "systemd": _systemd,
+    "torch": _torch,
+}
+
+
+class UnknownPart(ValueError):
+    """A name that no probe stands for."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(f"no part of a machine is called {part!r}; known: {', '.join(PROBES)}")
+
+
+@functools.cache
+def has(part: str) -> bool:
+    """Whether this machine has ``part``. Raises ``UnknownPart``."""
+    if part not in PROBES:
+        raise UnknownPart(part)
+    return PROBES[part]()
+
+
+def demanded(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
+    """The parts that ``HOLDFAST_REQUIRE`` (a comma list) says must be there. Raises ``UnknownPart``."""
+    parts = frozenset(part.strip() for part in environ.get("HOLDFAST_REQUIRE", "").split(",")) - {""}
+    for part in sorted(parts - PROBES.keys()):
+        raise UnknownPart(part)
+    return parts
+
+
+def missing(parts: Iterable[str]) -> list[str]:
+    """Those of ``parts`` that this machine lacks. Raises ``UnknownPart``."""
+    return [part for part in parts if not has(part)]

@@ -1,0 +1,159 @@
+"""Whatever is valid survives every way round; whatever is not ends in ``InvalidSpec`` and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from holdfast import spec
+from holdfast.errors import InvalidSpec, Violation
+from holdfast.spec import spelling
+from holdfast.spec.models import JobFile, JobSpec, ProcessSpec, WorkerPoolSpec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+RELAXED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+printable = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Zl", "Zp")), max_size=12)
+solid = printable.filter(lambda value: value.strip())
+integers = st.one_of(st.integers(1, 20), st.integers(1, 20).map(str))
+durations = st.one_of(
+    st.floats(1e-9, 3600, allow_nan=False),
+    st.integers(1, 3600),
+    st.integers(1, 3600).map("{}s".format),
+    st.integers(1, 60).map("{}m".format),
+)
+env = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True)}, optional={"value": text}
+    ),
+    max_size=4,
+    unique_by=lambda variable: variable["name"],
+)
+command = st.lists(text, max_size=3).map(lambda rest: ["python", *rest])
+process = st.fixed_dictionaries(
+    {"command": command},
+    optional={
+        "args": st.lists(text, max_size=3),
+        "env": env,
+        "workingDirectory": st.sampled_from(["/", "/a b", ""]),
+    },
+)
+container = st.fixed_dictionaries(
+    {"imageUri": solid}, optional={"command": command, "args": st.lists(text), "env": env}
+)
+package = st.fixed_dictionaries(
+    {"executorImageUri": solid, "packageUris": st.lists(solid, min_size=1, max_size=3), "pythonModule": solid},
+    optional={"args": st.lists(text, max_size=3), "env": env},
+)
+machine = st.fixed_dictionaries(
+    {"acceleratorCount": integers},
+    optional={"machineType": printable, "acceleratorType": printable, "cpuCount": integers, "memoryMb": integers},
+)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> list[dict[str, Any]]:
+    drawn = []
+    for index in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["processSpec", "containerSpec", "pythonPackageSpec"]))
+        pool: dict[str, Any] = {
+            "replicaCount": 1 if index == 0 else draw(integers),
+            kind: draw({"processSpec": process, "containerSpec": container, "pythonPackageSpec": package}[kind]),
+        }
+        if draw(st.booleans()):
+            pool["machineSpec"] = draw(machine)
+        drawn.append(pool)
+    return drawn
+
+
+jobs = st.fixed_dictionaries(
+    {
+        "displayName": solid,
+        "jobSpec": st.fixed_dictionaries(
+            {"workerPoolSpecs": pools()},
+            optional={
+                "scheduling": st.fixed_dictionaries(
+                    {}, optional={"timeout": durations, "gracePeriod": durations, "endGrace": durations}
+                ),
+                "faultTolerance": st.fixed_dictionaries({}, optional={"maxWorkerRestarts": st.integers(0, 1000)}),
+                "successPolicy": st.sampled_from(["ALL", "SUCCESS_POLICY_PRIMARY"]),
+            },
+        ),
+    },
+    optional={"labels": st.dictionaries(solid, printable, max_size=3)},
+)
+
+
+@RELAXED
+@given(jobs)
+def test_valid_jobs_survive_printing_yaml_json_and_protobuf(data: dict[str, Any]) -> None:
+    job = spec.parse(data)
+    printed = spec.to_dict(job)
+
+    assert spec.parse(printed) == job
+    assert spec.to_dict(spec.parse(printed)) == printed
+    assert spec.parse_text(json.dumps(printed), source="job.json") == job
+    assert spec.parse_text(yaml.safe_dump(printed), source="job.yaml") == job
+    assert spec.parse(spec.to_dict(job.job_spec)).job_spec == job.job_spec
+    assert spec.from_proto(spec.to_proto(job.job_spec)) == job.job_spec
+    assert spec.job_from_proto(spec.job_to_proto(job)) == job
+    assert JobFile.model_validate(job.model_dump()) == job
+
+
+FIELDS = [name for model in (JobFile, JobSpec, WorkerPoolSpec, ProcessSpec) for name in spelling.names(model)]
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=3) | st.integers(), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+def refusals(parse: Callable[[], object]) -> tuple[Violation, ...]:
+    """What is wrong, if anything; any other error passes through."""
+    try:
+        parse()
+    except InvalidSpec as error:
+        return error.violations
+    return ()
+
+
+@RELAXED
+@given(anything)
+def test_no_data_ends_in_another_error(data: object) -> None:
+    task = {"processSpec": data}
+    for whole in (data, {"jobSpec": data}, {"workerPoolSpecs": [data]}, {"workerPoolSpecs": [task]}):
+        found = refusals(lambda whole=whole: spec.parse(whole))  # type: ignore[misc]
+        assert found
+        assert all(len(str(violation)) < 600 for violation in found)
+
+
+@RELAXED
+@given(jobs, anything, st.data())
+def test_a_valid_job_with_one_thing_replaced_ends_in_no_other_error(
+    data: dict[str, Any], wrong: object, choose: st.DataObject
+) -> None:
+    place: Any = data
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if not keys:
+            return
+        key = choose.draw(st.sampled_from(keys))
+        if not isinstance(place[key], (dict, list)) or choose.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = wrong
+    refusals(lambda: spec.parse(data))
+
+
+@RELAXED
+@given(st.text(st.sampled_from("a1: -?[]{},&*!<|>'\"\n\t#%~\0\ud800é"), max_size=60) | st.text(max_size=60))
+def test_no_text_ends_in_another_error(written: str) -> None:
+    for source in ("job.yaml", "job.json"):
+        assert refusals(lambda source=source: spec.parse_text(written, source=source))  # type: ignore[misc]

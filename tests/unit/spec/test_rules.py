@@ -1,0 +1,207 @@
+"""Rules that join several fields, at their boundaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from holdfast import spec
+from holdfast.errors import InvalidSpec, Violation
+
+POOL = "jobSpec.workerPoolSpecs[0]"
+RUN = {"command": ["python", "train.py"]}
+CONTAINER = {"imageUri": "i"}
+PACKAGE = {"executorImageUri": "i", "packageUris": ["u"], "pythonModule": "m"}
+
+
+def pool(**fields: Any) -> dict[str, Any]:
+    return {"replicaCount": 1, "processSpec": RUN, **fields}
+
+
+def job(*pools: dict[str, Any]) -> dict[str, Any]:
+    return {"jobSpec": {"workerPoolSpecs": list(pools)}}
+
+
+def violations(*pools: dict[str, Any]) -> list[Violation]:
+    try:
+        spec.parse(job(*pools))
+    except InvalidSpec as error:
+        return list(error.violations)
+    return []
+
+
+def test_the_primary_is_one_worker_alone() -> None:
+    assert violations(pool()) == []
+    assert violations(pool(replicaCount=2)) == [
+        Violation(
+            f"{POOL}.replicaCount",
+            "must be 1, not 2: pool 0 is the primary",
+            "put the other one into a second pool",
+        )
+    ]
+    assert violations(pool(), pool(replicaCount=31)) == []
+    [found] = violations(pool(replicaCount=32), pool(replicaCount=2))
+    assert found.fix == "put the other 31 into a second pool"
+
+
+def test_a_job_has_at_most_four_pools() -> None:
+    assert violations(*[pool()] * 4) == []
+    assert violations(*[pool()] * 5) == [
+        Violation(
+            "jobSpec.workerPoolSpecs",
+            "has 5 entries; at most 4 are allowed",
+            "pool 0 is the primary, 1 the workers, 2 parameter servers, 3 evaluators",
+        )
+    ]
+
+
+def test_a_pool_has_exactly_one_kind_of_task() -> None:
+    assert violations({"replicaCount": 1, "containerSpec": CONTAINER}) == []
+    assert violations({"replicaCount": 1, "pythonPackageSpec": PACKAGE}) == []
+    assert violations({"replicaCount": 1}) == [
+        Violation(POOL, "has no task", 'say what to run, such as processSpec: {"command": ["python", "train.py"]}')
+    ]
+    assert violations(pool(containerSpec=CONTAINER, pythonPackageSpec=PACKAGE)) == [
+        Violation(f"{POOL}.{kind}", "is a second task; a pool has exactly one", "remove it, or the processSpec")
+        for kind in ("containerSpec", "pythonPackageSpec")
+    ]
+
+
+def test_a_gpu_model_needs_a_count() -> None:
+    named = {"acceleratorType": "NVIDIA_H100_80GB"}
+    assert violations(pool(machineSpec={**named, "acceleratorCount": 1})) == []
+    assert violations(pool(machineSpec={"acceleratorCount": 1})) == []
+    [found] = violations(pool(machineSpec=named))
+    assert found.path == f"{POOL}.machineSpec.acceleratorCount"
+    assert found.problem == "is 0, though acceleratorType names a GPU"
+
+
+@pytest.mark.parametrize("program", ["", " ", "\t"])
+def test_the_program_has_a_name(program: str) -> None:
+    assert violations(pool(processSpec={"command": [program, "x"]})) == [
+        Violation(f"{POOL}.processSpec.command[0]", "must name a program; it is empty")
+    ]
+
+
+def test_arguments_may_be_empty_texts() -> None:
+    assert violations(pool(processSpec={"command": ["x", ""], "args": ["", " "]})) == []
+
+
+def test_each_variable_is_set_once() -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "a"}, {"name": "A", "value": "2"}]
+    assert violations(pool(processSpec={**RUN, "env": env})) == [
+        Violation(f"{POOL}.processSpec.env[2].name", "A is set already by env[0]", "set it once")
+    ]
+
+
+def test_a_hundred_variables_are_allowed() -> None:
+    assert violations(pool(processSpec={**RUN, "env": [{"name": f"V{i}"} for i in range(100)]})) == []
+
+
+@pytest.mark.parametrize("kind", ["processSpec", "containerSpec", "pythonPackageSpec"])
+def test_all_arguments_together_have_a_limit(kind: str) -> None:
+    task = {"processSpec": RUN, "containerSpec": CONTAINER, "pythonPackageSpec": PACKAGE}[kind]
+    exactly = ["é" * 50_000, "x" * 50_000]
+    assert violations({"replicaCount": 1, kind: {**task, "args": exactly}}) == []
+    assert violations({"replicaCount": 1, kind: {**task, "args": [*exactly, "x"]}}) == [
+        Violation(
+            f"{POOL}.{kind}.args",
+            "have 100,001 characters together; at most 100,000 are allowed",
+            "pass long input in a file",
+        )
+    ]
+
+
+def test_variables_that_grow_without_bound_are_refused() -> None:
+    env = [{"name": "V0", "value": "xx"}]
+    env += [{"name": f"V{i}", "value": f"$(V{i - 1})$(V{i - 1})"} for i in range(1, 100)]
+    [found] = violations(pool(processSpec={**RUN, "env": env}))
+    assert found.path == f"{POOL}.processSpec.env"
+    assert "V16 grows beyond" in found.problem
+
+
+def test_arguments_that_grow_without_bound_are_refused() -> None:
+    task = {**RUN, "env": [{"name": "V", "value": "x" * 100_000}], "args": ["$(V)"] * 20_000}
+    [found] = violations(pool(processSpec=task))
+    assert found.path == f"{POOL}.processSpec.args"
+    assert "argument 9 takes the arguments beyond 1,000,000 bytes" in found.problem
+
+
+def test_all_ranks_together_have_a_limit() -> None:
+    assert violations(pool(), pool(replicaCount=99_999)) == []
+    assert violations(pool(), pool(replicaCount=50_000, processesPerWorker=2)) == [
+        Violation(
+            "jobSpec.workerPoolSpecs",
+            "ask for 100,001 ranks; at most 100,000 are allowed",
+            "lower replicaCount or processesPerWorker",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"command": ["torchrun", "train.py"]},
+        {"command": ["python"], "args": ["-m", "torch.distributed.run", "train.py"]},
+    ],
+)
+def test_a_launcher_runs_once_per_worker(task: dict[str, Any]) -> None:
+    assert violations(pool(processSpec=task)) == []
+    [found] = violations(pool(processSpec=task, processesPerWorker=8))
+    assert found == Violation(
+        f"{POOL}.processesPerWorker",
+        "must be 1, not 8: the command is a launcher, which starts the processes itself",
+        "remove processesPerWorker, or run the training program without the launcher",
+    )
+
+
+def test_a_launcher_in_a_container_is_held_to_the_same() -> None:
+    container = {**CONTAINER, "command": ["mpirun", "x"]}
+    [found] = violations({"replicaCount": 1, "containerSpec": container, "processesPerWorker": 2})
+    assert found.path == f"{POOL}.processesPerWorker"
+
+
+def test_rules_keep_silent_about_fields_that_were_refused_already() -> None:
+    paths = [
+        found.path
+        for found in violations(
+            pool(
+                replicaCount="x",
+                processesPerWorker=0,
+                processSpec={"command": 5, "args": [1], "env": [7, {"name": "-"}, {"name": "A", "value": 1}]},
+                machineSpec={"acceleratorType": "T", "acceleratorCount": "x"},
+            ),
+            pool(processSpec="x"),
+        )
+    ]
+    task = f"{POOL}.processSpec"
+    assert paths == [
+        f"{POOL}.replicaCount",
+        f"{task}.command",
+        f"{task}.args[0]",
+        f"{task}.env[0]",
+        f"{task}.env[1].name",
+        f"{task}.env[2].value",
+        f"{POOL}.processesPerWorker",
+        f"{POOL}.machineSpec.acceleratorCount",
+        "jobSpec.workerPoolSpecs[1].processSpec",
+    ]
+
+
+def test_tasks_that_no_cluster_runs_yet_are_valid_and_named() -> None:
+    read = spec.parse(
+        job(
+            pool(),
+            {"replicaCount": 1, "containerSpec": CONTAINER},
+            {"replicaCount": 1, "pythonPackageSpec": PACKAGE},
+        )
+    )
+    assert spec.unavailable_tasks(read.job_spec) == [
+        Violation(
+            "jobSpec.workerPoolSpecs[1].containerSpec", "this kind of task does not run yet", "use processSpec"
+        ),
+        Violation(
+            "jobSpec.workerPoolSpecs[2].pythonPackageSpec", "this kind of task does not run yet", "use processSpec"
+        ),
+    ]
+    assert spec.unavailable_tasks(spec.parse(job(pool())).job_spec) == []
