@@ -14,6 +14,7 @@ import anyio
 import grpc
 import trustme
 from google.protobuf import struct_pb2
+
 from holdfast import rpc_status, tls
 from holdfast.errors import CursorExpired, HoldfastError, NotFound
 from holdfast.settings import ClientSettings

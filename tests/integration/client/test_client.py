@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 from fake_controller import FakeController, Pki
+
 from holdfast.client import Client
 from holdfast.errors import (
     ConfigError,

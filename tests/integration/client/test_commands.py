@@ -14,6 +14,7 @@ import anyio
 import pytest
 import yaml
 from fake_controller import FakeController
+
 from holdfast.v1 import host_pb2, job_pb2
 
 pytestmark = pytest.mark.anyio

@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 from fake_controller import FakeController
+
 from holdfast.errors import InvalidSpec, Violation
 from holdfast.v1 import job_pb2
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from holdfast.cli.app import root
 from holdfast.cli.reference import markdown
 from holdfast.version import __version__

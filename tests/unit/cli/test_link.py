@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from holdfast import settings
 from holdfast.errors import ConfigError, HoldfastError, NotFound, Unavailable
 from holdfast.link import LONGEST_WAIT_S, Outage, is_away

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from google.protobuf import json_format
+
 from holdfast import view
 from holdfast.v1 import host_pb2, job_pb2, spec_pb2
 

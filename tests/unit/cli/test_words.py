@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast.cli import exit_table
 from holdfast.cli.gang import chosen, gpus_of, ranks_of
 from holdfast.cli.lifecycle import FailedRank, exit_in_words, failed_rank, farewell, sentence, signal_name
