@@ -98,7 +98,8 @@ class Shim:
         try:
             fd, _ = listener._accept()  # type: ignore[attr-defined]
         except OSError:
-            return  # it has gone again
+            self.drop()  # it has gone again, or the old connection's descriptor is needed for it
+            return
         self.connect(fd)
         self.greet()
 

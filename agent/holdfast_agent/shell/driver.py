@@ -1,8 +1,8 @@
 """Carries events to the reactor and does what it decides. Decides nothing.
 
-Events come from callbacks of the event loop (shims, the control stream) and from tasks (preparations, strays). Each is
-stepped and its actions are performed at once, in the callback that brought it: on the way of a rank's exit to the
-controller, or of a launch to the shim, nothing is queued and nothing is awaited.
+Events come from callbacks of the event loop (shims, the control stream) and from tasks (preparations, strays).
+Each is stepped and its actions are performed at once, in the callback that brought it: on the way of a rank's exit
+to the controller, or of a launch to the shim, nothing is awaited.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, assert_never
 import anyio
 import anyio.abc
 import anyio.to_thread
+
 from holdfast import __version__
 from holdfast.v1 import agent_pb2
-
 from holdfast_agent.core import events as ev
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.core.model import PlaceKey

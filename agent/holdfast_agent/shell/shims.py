@@ -37,7 +37,7 @@ class Held:
 
 
 class Shims:
-    """Keeps a connection to each place's shim. Callbacks come from the event loop, never from within a call here."""
+    """Keeps a connection to each place's shim. Callbacks come from the event loop, not from within a call."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Shims:
         return held is not None and held.link is not None and held.greeted.is_set() and not held.refusal
 
     async def ready(self, key: PlaceKey) -> str:
-        """Wait until the place has a shim that has its directory. Returns why that failed, empty when all is well."""
+        """Wait until the place's shim has its directory. Returns why that failed, empty when all is well."""
         held = self._held.get(key)
         if held is None:
             return "its shim ended at once"

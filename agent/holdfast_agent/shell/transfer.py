@@ -1,20 +1,21 @@
-"""The bulk stream: carries the ranks' output to the controller, on a connection of its own, as fast as it has credit."""
+"""The bulk stream: carries the ranks' output to the controller, on a connection of its own, by credits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import grpc
 import grpc.aio
+
 from holdfast.errors import ConfigError
 from holdfast.tls import TlsFiles, channel_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
-
 from holdfast_agent.core.environment import HostFacts, log_paths
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell import log, wire
@@ -53,6 +54,7 @@ class Transfer:
         self._readings: dict[int, Reading] = {}
         self._watch = FileWatch()
         self._threads = anyio.CapacityLimiter(2)
+        self._writing = anyio.Lock()
 
     def poke(self) -> None:
         """A rank has ended: followers may have reached their end."""
@@ -76,13 +78,16 @@ class Transfer:
     async def _session(self) -> bool:
         credentials = channel_credentials(self._tls)
         served = False
-        async with grpc.aio.secure_channel(self._target, credentials, options=channel_options("transfer")) as channel:
-            call = agent_pb2_grpc.AgentServiceStub(channel).Transfer()
+        async with grpc.aio.secure_channel(
+            self._target, credentials, options=channel_options("transfer")
+        ) as channel:
+            stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
+            call = stub.Transfer()
             try:
                 await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
                 async with anyio.create_task_group() as tasks:
                     try:
-                        while (message := await call.read()) is not grpc.aio.EOF:
+                        while isinstance(message := await call.read(), agent_pb2.TransferResponse):
                             served = True
                             self._obey(message, call, tasks)
                     except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
@@ -103,12 +108,12 @@ class Transfer:
                     self._readings[message.open.id] = reading
                     tasks.start_soon(self._serve, reading, call)
             case "credit":
-                if reading := self._readings.get(message.credit.id):
-                    reading.credit += message.credit.bytes
-                    reading.more.set()
+                if credited := self._readings.get(message.credit.id):
+                    credited.credit += message.credit.bytes
+                    credited.more.set()
             case "close":
-                if reading := self._readings.get(message.close.id):
-                    reading.scope.cancel()
+                if closed := self._readings.get(message.close.id):
+                    closed.scope.cancel()
 
     async def _serve(self, reading: Reading, call: _Call) -> None:
         problem = ""
@@ -117,7 +122,7 @@ class Transfer:
                 problem = await self._read(reading, call)
             if not reading.scope.cancelled_caught:
                 end = agent_pb2.TransferEnd(id=reading.open.id, problem=problem)
-                await call.write(agent_pb2.TransferRequest(end=end))
+                await self._write(call, agent_pb2.TransferRequest(end=end))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", problem=str(error))
         finally:
@@ -176,12 +181,16 @@ class Transfer:
             if data:
                 reading.credit -= len(data)
                 chunk = agent_pb2.TransferChunk(id=asked.id, offset=offset, data=data)
-                await call.write(agent_pb2.TransferRequest(chunk=chunk))
+                await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
             elif over or not asked.follow:
                 return
             else:
                 await self._wait(reading, LOOK_AGAIN_S)
                 await anyio.sleep(COALESCE_S)
+
+    async def _write(self, call: _Call, message: agent_pb2.TransferRequest) -> None:
+        async with self._writing:  # gRPC takes one write at a time
+            await call.write(message)
 
     async def _wait(self, reading: Reading, at_most_s: float) -> None:
         with anyio.move_on_after(at_most_s):

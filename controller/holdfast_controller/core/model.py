@@ -112,6 +112,8 @@ class Recovery:
     recover: str = "PROC_RESTART"
     start_type: str = "RESTARTED"
     failed_at: float = 0.0
+    charged: int | None = None
+    """The worker whose budget paid."""
     stopped_at: float | None = None
     ended_at: float | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import NotFound, WrongState
 from holdfast_controller.core import events as ev
+from holdfast_controller.core import restart
 from holdfast_controller.core.actions import Refuse, Reply
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Exit, ExitReason, Job, JobError
@@ -36,8 +37,20 @@ def settle(step: Step, job: Job) -> None:
         return
     for index in lost:
         _record_lost(step, job, index)
-    step.emit(ev.JobEnded(job.id, step.now.wall, job.outcome))
+    step.emit(ev.JobEnded(job.id, step.now.wall, job.outcome, _first_cause(job)))
     step.touch(job)
+
+
+def _first_cause(job: Job) -> JobError | None:
+    """The error of the rank that failed first, where that is another one than was reported first."""
+    if job.outcome is not JobState.FAILED or job.error is None or job.error.code not in restart.OF_RANKS:
+        return None
+    found = restart.first_failure(job, job.generation)
+    if found is None:
+        return None
+    member, exit_ = found
+    error = restart.error_of(member, exit_, restarts=job.worker_restarts.get(member.index, 0))
+    return error if error != job.error else None
 
 
 def _record_lost(step: Step, job: Job, index: int) -> None:

@@ -6,6 +6,7 @@ import functools
 import re
 import secrets
 from collections.abc import AsyncIterator
+from pathlib import PurePosixPath
 
 from google.protobuf import json_format, struct_pb2
 
@@ -158,9 +159,17 @@ def _spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
 
 
 def _new_id(display_name: str) -> str:
-    """A name that a person can type, and six characters that make it the job's own."""
-    slug = re.sub(r"[^a-z0-9]+", "-", display_name.lower()).strip("-")[:30].strip("-") or "job"
-    return f"{slug}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+    """A name that a person can type: what the job is about, and six characters that make it its own."""
+    return f"{_slug(display_name)}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+
+
+def _slug(display_name: str) -> str:
+    """``train`` of "python jobs/train.py --lr 3", ``my-run`` of "My run"."""
+    words = display_name.split()
+    script = next((PurePosixPath(word).stem for word in words if word.endswith((".py", ".sh"))), "")
+    looks_like_command = len(words) > 1 and any(word.startswith("-") for word in words)
+    name = script or (words[0] if looks_like_command else display_name)
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:30].strip("-") or "job"
 
 
 def _page_size(request: job_pb2.ListJobsRequest) -> int:

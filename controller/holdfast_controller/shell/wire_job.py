@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from google.protobuf import timestamp_pb2
-from holdfast.spec import JobSpec, from_proto
 
+from holdfast.spec import JobSpec, from_proto
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.explain import wait_reason
 from holdfast_controller.core.gang import Gang, Member, Pool, Success, Task

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast import pki
 from holdfast.identity import Identity, Kind
 
@@ -73,9 +76,18 @@ class Agent:
 
     def shim_pids(self) -> list[int]:
         """Of all places, dead ones included."""
-        import json
-
         return [json.loads(path.read_bytes())["pid"] for path in self.workers.glob("*/*/shim.json")]
+
+    def processes(self) -> Iterator[int]:
+        """Shims and whatever carries this agent's directories in its environment; zombies are gone."""
+        needle, shims = os.fsencode(self.root), self.shim_pids()
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if not entry.name.isdigit() or int(entry.name) in (os.getpid(), getattr(self.process, "pid", 0)):
+                    continue
+                ours = int(entry.name) in shims or needle in (entry / "environ").read_bytes()
+                if ours and (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+                    yield int(entry.name)
 
 
 @pytest.fixture
@@ -102,26 +114,14 @@ async def agent(tmp_path: Path, controller: Controller) -> AsyncIterator[Agent]:
 
 
 async def _end_workers(agent: Agent) -> None:
-    """Whatever the test left: every process that carries this agent's directories in its environment or arguments."""
-    needle = os.fsencode(agent.root)
+    """Whatever the test left: shims, and every process that names this agent's directories in its environment."""
     for _ in range(100):
-        left = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            try:
-                if needle in (entry / "environ").read_bytes() or int(entry.name) in agent.shim_pids():
-                    if (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
-                        left.append(int(entry.name))
-            except OSError:
-                continue
+        left = list(agent.processes())
         if not left:
             return
         for pid in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         await asyncio.sleep(0.05)
     raise AssertionError(f"processes outlived the test: {left}")
 

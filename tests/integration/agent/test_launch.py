@@ -33,7 +33,11 @@ async def test_ranks_find_the_contract_in_their_environment(agent: Agent, contro
     await controller.connected()
     code = "import os, json; print(json.dumps(dict(os.environ)))"
     command = [PYTHON, "-c", code]
-    extra = {"env": {"GREETING": "rank $(RANK)", "RANK": "99"}, "processes": 2, "gpus": ("GPU-sim-1", "GPU-sim-2")}
+    extra = {
+        "env": {"GREETING": "rank $(RANK)", "RANK": "99"},
+        "processes": 2,
+        "gpus": ("GPU-sim-host-0-1", "GPU-sim-host-0-2"),
+    }
     await controller.assign(assignment("PREPARE", command, **extra))
     prepared = await controller.state("PREPARED")
     await controller.assign(assignment("RUN", command, prepared=prepared, **extra))
