@@ -12,6 +12,7 @@ from holdfast_agent.core.environment import HostFacts, WorkerUser, error_dir
 from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.shell.logs import INDEX_MAX_BYTES, note, written_by
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
+from holdfast_agent.shell.shim_files import Exited
 
 KEY = PlaceKey("job-1", "workerpool0-0")
 LOST = RankEnd(0, None, ExitReason.LOST_SHIM_DIED, "its shim died", 5.0)
@@ -86,8 +87,6 @@ def test_error_file_of_a_hostile_worker_is_no_way_to_other_files(
         case _:
             path.write_text("[1]")
     files.record_ends(KEY, 1, (replace(LOST, status=None),), launched=(0,))
-    from holdfast_agent.shell.shim_files import Exited
-
     end = files.end(KEY, 1, Exited(0, 256, 5.0, "NONZERO_EXIT", "exited with code 1", ()))
     assert end.message == "exited with code 1"
 
