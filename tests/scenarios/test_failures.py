@@ -1,4 +1,4 @@
-"""Ranks that fail, programs that can't start, ports that are taken: the gang restarts in place, or the job fails."""
+"""Ranks that fail, programs that can't start, ports that are taken: the gang restarts in place, or fails."""
 
 from __future__ import annotations
 
