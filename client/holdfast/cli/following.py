@@ -46,6 +46,7 @@ class _Follower:
         self._output = RankOutput(console, many=show_all and len(world) > 1)
         self._on_link = console.on_link()
         self._explained: set[int] = set()
+        self._problems: list[job_pb2.StreamLogsResponse] = []
         self._reading = 0
         self._all_read = anyio.Event()
 
@@ -64,13 +65,21 @@ class _Follower:
                 tasks.cancel_scope.cancel()
         if last is None:
             return exit_status.OK
-        with contextlib.suppress(OutputClosed):
-            self._output.finish()
+        self._finish(last)
         if not complete:
             self._console.note(f"some output has not arrived yet; see it with: holdfast logs {last.id}")
         for line in lifecycle.farewell(last, time.monotonic() - started):
             self._console.note(line)
         return exit_status.of_job(last)
+
+    def _finish(self, job: job_pb2.CustomJob) -> None:
+        """Show what is left: lines that never ended, and output that is missing though its rank did run."""
+        with contextlib.suppress(OutputClosed):
+            self._output.finish()
+        silent = lifecycle.never_started(job)
+        for problem in self._problems:
+            if (problem.generation, problem.rank) not in silent:
+                self._output.show(problem)
 
     async def _watch(self, tasks: anyio.abc.TaskGroup) -> None:
         """Until the job has ended."""
@@ -122,7 +131,10 @@ class _Follower:
             try:
                 async with contextlib.aclosing(chunks):
                     async for chunk in chunks:
-                        self._output.show(chunk)
+                        if chunk.problem:
+                            self._problems.append(chunk)
+                        else:
+                            self._output.show(chunk)
             except OutputClosed:
                 pass  # the exit status may still be wanted
             except HoldfastError as error:
