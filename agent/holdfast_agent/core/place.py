@@ -336,6 +336,7 @@ def _from_prepared(
         return Settled.DONE
     place.move(Launching(standing.generation, standing.port, standing.master_port))
     place.pids = {}
+    place.ended = {end for end in place.ended if end[0] >= standing.generation - 1}
     place.launched = wish.launch
     place.launched_at = now
     place.stop_asked = None
