@@ -157,8 +157,10 @@ def _detaching(job_id: str, console: Console, scope: anyio.CancelScope) -> Itera
 
     def leave(signum: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        console.end_line()
         console.note(f"detached; job {job_id} goes on.")
-        console.note(f"  come back:  holdfast logs -f {job_id}   or   holdfast job watch {job_id}")
+        console.note(f"  come back:  holdfast logs -f {job_id}")
+        console.note(f"              holdfast job watch {job_id}")
         console.note(f"  cancel it:  holdfast cancel {job_id}")
         loop.call_soon_threadsafe(scope.cancel)  # type: ignore[attr-defined]
 
