@@ -53,22 +53,24 @@ class _Follower:
     async def run(self) -> int:
         started = time.monotonic()
         last: job_pb2.CustomJob | None = None
-        complete = False
+        complete, waited_s = False, 0.0
         async with anyio.create_task_group() as tasks:
             with _detaching(self._job.id, self._console, tasks.cancel_scope):
                 self._read(tasks, self._ranks, follow=True)
                 await self._watch(tasks)
                 last = await self._ended()
-                with anyio.move_on_after(DRAIN_S):
+                waited_s = time.monotonic() - started
+                # Where nothing ever ran, hosts would look for output in vain first.
+                with anyio.move_on_after(0 if lifecycle.nothing_ran(last) else DRAIN_S):
                     await self._all_read.wait()
                     complete = True
                 tasks.cancel_scope.cancel()
         if last is None:
             return exit_status.OK
         self._finish(last)
-        if not complete:
+        if not complete and not lifecycle.nothing_ran(last):
             self._console.note(f"some output has not arrived yet; see it with: holdfast logs {last.id}")
-        for line in lifecycle.farewell(last, time.monotonic() - started):
+        for line in lifecycle.farewell(last, waited_s):
             self._console.note(line)
         return exit_status.of_job(last)
 

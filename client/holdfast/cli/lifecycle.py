@@ -51,6 +51,12 @@ def never_started(job: job_pb2.CustomJob) -> set[tuple[int, int]]:
     }
 
 
+def nothing_ran(job: job_pb2.CustomJob) -> bool:
+    """Whether it is on record that no rank of any generation ever ran."""
+    ended = {(each.generation, each.rank) for worker in job.workers for each in worker.exits}
+    return bool(ended) and ended == never_started(job)
+
+
 def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
     """How the job ended, and where to read more when it did not end well."""
     took = span(ran_for(job, waited_s))
