@@ -51,6 +51,7 @@ class Driver:
         self._performed = 0
         self._broken: BaseException | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         # What the log's tail changed is not in the snapshots either.
         self._dirty = {f"job/{job.id}" for job in cluster.jobs.values() if job.cursor > store.snapshot_sequence}
         self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
@@ -183,11 +184,13 @@ class Driver:
     def _arm(self) -> None:
         due = self.reactor.next_due()
         if self._timer is not None:
-            if due is not None and self._timer.when() == due and not self._timer.cancelled():
+            if due == self._timer_due:
                 return
             self._timer.cancel()
             self._timer = None
         if due is not None:
+            # Remembered here: for a time that has passed uvloop gives a handle that doesn't know it.
+            self._timer_due = due
             self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
