@@ -50,6 +50,7 @@ class Driver:
         self._watchers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._settled = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._dirty: set[str] = set()
         self._snapshot_at = cluster.sequence + SNAPSHOT_EVERY
         self._loop = asyncio.get_running_loop()
@@ -166,12 +167,13 @@ class Driver:
     def _arm(self) -> None:
         due = self.reactor.next_due()
         if self._timer is not None:
-            if due is not None and self._timer.when() == due and not self._timer.cancelled():
+            # Our own note of the time: uvloop's handle for a moment that has come already doesn't know it.
+            if due == self._timer_due:
                 return
             self._timer.cancel()
             self._timer = None
         if due is not None:
-            self._timer = self._loop.call_at(due, self._on_timer)
+            self._timer, self._timer_due = self._loop.call_at(due, self._on_timer), due
 
     def _on_timer(self) -> None:
         self._timer = None
