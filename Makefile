@@ -26,5 +26,8 @@ proto-lint:
 test: setup
 	$(PY) -m pytest
 
+demo: setup
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
+
 clean:
 	rm -rf .venv dist build client/holdfast/v1

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from holdfast.expand import expand_args, expand_env
 from holdfast.launcher import is_launcher
-
 from holdfast_agent.core.model import Assignment, Launch, PlaceKey, RankLaunch, Rendezvous
 
 TF_TASKS = ("chief", "worker", "ps", "evaluator")

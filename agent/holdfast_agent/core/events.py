@@ -24,18 +24,20 @@ class Journal:
     """A rank has left output, so it ran, whatever the records say."""
 
 
-# --- events -----------------------------------------------------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceFound:
-    """At the agent's start: the files of an earlier life. ``journals`` by generation; ``acked`` (generation, rank)."""
+    """At the agent's start: the files of an earlier life."""
 
     key: PlaceKey
     attempts: tuple[tuple[int, int], ...]
     """(first generation, attempt)."""
     journals: tuple[Journal, ...]
+    """By generation, the oldest first."""
     acked: frozenset[tuple[int, int]]
+    """(generation, rank)."""
     shim_pid: int
     """0 where the shim is gone."""
 
@@ -193,7 +195,7 @@ Event = (
 )
 
 
-# --- actions ----------------------------------------------------------------------------------------------------------
+# --- actions ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the agent's decisions are about: assignments, launches, ends. Frozen values, free of wire and disk formats."""
+"""What the agent's decisions are about: assignments, launches, ends. Frozen, free of wire and disk formats."""
 
 from __future__ import annotations
 

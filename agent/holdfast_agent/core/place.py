@@ -3,7 +3,7 @@
 Theory of operation. A place has a *standing* (one of the variants below, each with its own data) and, once the
 controller has spoken, a *wish*: the newest assignment. ``advance`` compares the two and takes the next step; it is
 called after everything that changes either, so the order in which wishes and events arrive doesn't matter, and a
-wish that is said twice changes nothing. A generation is launched only from ``Prepared``, and ``Prepared`` of a newer
+wish that is said twice changes nothing. A generation is launched only from ``Prepared``, and that of a newer
 generation is reached only through ``Empty`` of the older: so two generations never run at once.
 """
 
@@ -214,7 +214,7 @@ class Place:
     ended: set[tuple[int, int]] = field(default_factory=set)
 
     def move(self, standing: Standing) -> None:
-        """The only way from one standing to another. Raises ``IllegalTransition`` for what the table doesn't have."""
+        """The only way from one standing to another. Raises ``IllegalTransition`` for any not in the table."""
         if standing.state not in TRANSITIONS[self.standing.state]:
             raise IllegalTransition(f"{self.key}: {self.standing} to {standing}")
         self.standing = standing
@@ -336,6 +336,7 @@ def _from_prepared(
         return Settled.DONE
     place.move(Launching(standing.generation, standing.port, standing.master_port))
     place.pids = {}
+    place.ended = {end for end in place.ended if end[0] >= standing.generation - 1}
     place.launched = wish.launch
     place.launched_at = now
     place.stop_asked = None

@@ -365,4 +365,3 @@ class Reactor:
             return []
         self.epoch = epoch
         return [ev.PersistEpoch(epoch)]
-

@@ -1,4 +1,4 @@
-"""Whether a worker can run here, found out before anything is promised. Each refusal is a sentence with the host."""
+"""Whether a worker can run here, found out before anything is promised. A refusal is a sentence with the host."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from holdfast import config
 from holdfast.errors import ConfigError
-
 from holdfast_agent.core.environment import WorkerUser
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")

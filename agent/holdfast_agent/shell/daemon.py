@@ -8,11 +8,11 @@ import signal
 from typing import Any
 
 import anyio
+
 from holdfast import __version__
 from holdfast.errors import ConfigError
 from holdfast.tls import TlsFiles
 from holdfast.v1 import host_pb2
-
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
 from holdfast_agent.shell import config, inventory, log

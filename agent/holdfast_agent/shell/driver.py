@@ -1,12 +1,13 @@
 """Carries events to the reactor and does what it decides. Decides nothing.
 
-Events come from callbacks of the event loop (shims, the control stream) and from tasks (preparations, strays). Each is
-stepped and its actions are performed at once, in the callback that brought it: on the way of a rank's exit to the
-controller, or of a launch to the shim, nothing is queued and nothing is awaited.
+Events come from callbacks of the event loop (shims, the control stream) and from tasks (preparations, strays).
+Each is stepped and its actions are performed at once, in the callback that brought it: on the way of a rank's exit
+to the controller, or of a launch to the shim, nothing is awaited.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections import deque
@@ -16,9 +17,9 @@ from typing import Any, assert_never
 import anyio
 import anyio.abc
 import anyio.to_thread
+
 from holdfast import __version__
 from holdfast.v1 import agent_pb2
-
 from holdfast_agent.core import events as ev
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.core.model import PlaceKey
@@ -38,6 +39,8 @@ ADOPTION_S = 5.0
 """How long living shims may take to say where they stand, before the controller is told without it."""
 STRAYS_AGAIN_S = 5.0
 UMASK = 0o022
+PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
+"""Old journals go now and then, and not while the ranks start."""
 
 
 @dataclasses.dataclass
@@ -271,7 +274,13 @@ class Driver:
             "umask": UMASK,
             "core_bytes": 0,
         }
-        parts.shims.send(action.key, launch)
+        if not parts.shims.send(action.key, launch):
+            problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
+            self.feed(ev.LaunchRefused(action.key, action.generation, problem))
+            return
+        if action.generation % PRUNE_EVERY == 0:
+            loop = asyncio.get_running_loop()
+            loop.call_later(PRUNE_AFTER_S, self._prune, action.key, action.generation)
         parts.sampler.watch(action.key, action.generation, [rank.rank for rank in action.ranks])
 
     def _remember(self, action: ev.RememberAttempt | ev.RememberAck) -> None:
@@ -280,11 +289,16 @@ class Driver:
         try:
             if isinstance(action, ev.RememberAttempt):
                 files.note_attempt(action.key, action.generation, action.attempt)
-                files.prune(action.key, below=action.generation)
             elif files.directory(action.key).exists():
                 files.note_ack(action.key, action.generation, action.rank)
         except OSError as error:
             log.warning("note.lost", place=str(action.key), problem=str(error))
+
+    def _prune(self, key: PlaceKey, below: int) -> None:
+        try:
+            self.parts.files.prune(key, below)
+        except (OSError, ValueError) as error:
+            log.warning("journals.kept", place=str(key), problem=str(error))
 
     async def _clear_strays(self, action: ev.ClearStrays) -> None:
         files = self.parts.files

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
-from holdfast.v1 import agent_pb2, host_pb2
 
+from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.core.gpus import Blind, Gpu, merge
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell import log

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
 from holdfast.errors import ConfigError
 
 _CGROUPS = Path("/sys/fs/cgroup")

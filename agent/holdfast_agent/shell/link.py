@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from typing import Protocol
+from typing import Protocol, cast
 
 import anyio
 import grpc
 import grpc.aio
+
 from holdfast.errors import ConfigError
 from holdfast.tls import SERVER_NAME, TlsFiles, channel_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
-
 from holdfast_agent.shell import log, wire
 
 FIRST_MESSAGE_S = 10.0
@@ -122,13 +122,14 @@ class Link:
         async with grpc.aio.secure_channel(
             self._target, credentials, options=channel_options("session")
         ) as channel:
-            call = agent_pb2_grpc.AgentServiceStub(channel).Session()
+            stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
+            call = stub.Session()
             try:
                 hello = self._listener.on_dialled()
                 await call.write(agent_pb2.SessionRequest(hello=hello))
                 async with asyncio.timeout(FIRST_MESSAGE_S):
                     first = await call.read()
-                if first is grpc.aio.EOF or first.WhichOneof("message") != "welcome":
+                if not isinstance(first, agent_pb2.SessionResponse) or first.WhichOneof("message") != "welcome":
                     log.warning("session.no_welcome", controller=self._target)
                     return False
                 self._unsent.clear()
@@ -155,8 +156,8 @@ class Link:
             try:
                 while self._open:
                     message = await call.read()
-                    if message is grpc.aio.EOF:
-                        break
+                    if not isinstance(message, agent_pb2.SessionResponse):
+                        break  # the controller closed the stream
                     self._listener.on_message(message)
             except grpc.aio.AioRpcError as error:
                 log.info("session.failed", controller=self._target, problem=_describe(error))

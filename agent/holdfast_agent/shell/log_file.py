@@ -1,4 +1,4 @@
-"""Reads one stream of one rank: from an offset, the last lines, or a time; holes are skipped, never sent as zeros."""
+"""Reads one stream of one rank: from an offset, the last lines, or a time; holes are skipped, not sent as zeros."""
 
 from __future__ import annotations
 

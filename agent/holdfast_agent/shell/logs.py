@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+
 from holdfast_agent.core.environment import HostFacts, error_dir, log_paths
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell import log

@@ -1,7 +1,7 @@
 """What is on disk about each place: the shim's journals, and the little that the agent notes beside them.
 
-``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK". Losing the
-end of either is harmless: an exit is sent once more, or carries the attempt that the controller has anyway.
+``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK". Losing
+the end of either is harmless: an exit is sent once more, or carries the attempt before.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PlaceFiles:
         _append_line(self.directory(key) / "acked", f"{generation} {rank}\n")
 
     def prune(self, key: PlaceKey, below: int) -> None:
-        """Remove the journals of generations below ``below`` whose exits are all acknowledged. Raises ``OSError``."""
+        """Remove journals of generations under ``below`` whose exits are all acknowledged. Raises ``OSError``."""
         acked = self.acked(key)
         for path in self.directory(key).iterdir():
             if (found := _JOURNAL.fullmatch(path.name)) and int(found[1]) < below:

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from holdfast_agent.core.environment import HostFacts
-from holdfast_agent.core.events import PlacePrepared, Prepare, PreparationFailed
+from holdfast_agent.core.events import PlacePrepared, PreparationFailed, Prepare
 from holdfast_agent.core.model import Launch
 from holdfast_agent.shell import checks
 from holdfast_agent.shell.logs import make_directories, own_directory

@@ -37,7 +37,7 @@ class Held:
 
 
 class Shims:
-    """Keeps a connection to each place's shim. Callbacks come from the event loop, never from within a call here."""
+    """Keeps a connection to each place's shim. Callbacks come from the event loop, not from within a call."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Shims:
         return held is not None and held.link is not None and held.greeted.is_set() and not held.refusal
 
     async def ready(self, key: PlaceKey) -> str:
-        """Wait until the place has a shim that has its directory. Returns why that failed, empty when all is well."""
+        """Wait until the place's shim has its directory. Returns why that failed, empty when all is well."""
         held = self._held.get(key)
         if held is None:
             return "its shim ended at once"
@@ -96,11 +96,13 @@ class Shims:
         held.link = self._link(key, held, sock)
         return True
 
-    def send(self, key: PlaceKey, message: dict[str, Any]) -> None:
-        """Tell the place's shim. Lost while it can't be reached: what counts is said again when it greets."""
+    def send(self, key: PlaceKey, message: dict[str, Any]) -> bool:
+        """Tell the place's shim. Lost while it can't be reached: what counts is said again when it greets.
+
+        False for a message that is too long for any shim.
+        """
         held = self._held.get(key)
-        if held is not None and held.link is not None:
-            held.link.send(message)
+        return held is None or held.link is None or held.link.send(message)
 
     def dismiss(self, key: PlaceKey) -> None:
         """Let the place's shim end; it is no longer watched."""

@@ -1,9 +1,9 @@
 """Finds and ends what a dead shim has left, and proves that nothing is left.
 
-A process belongs to a place when its environment carries the place's marks, or when it is in the dead shim's session
-and started after it. It is signalled through a pidfd that was opened before its start time was compared again, so
-that a reused pid never gets a signal. Zombies count as gone. May block (``/proc/PID/environ`` of a process in
-trouble), so it runs in a thread.
+A process belongs to a place when its environment carries the place's marks, or when it is in the dead shim's
+session and started after it. It is signalled through a pidfd that was opened before its start time was compared
+again, so that a reused pid never gets a signal. Zombies count as gone. May block (``/proc/PID/environ`` of a
+process in trouble), so it runs in a thread.
 """
 
 from __future__ import annotations

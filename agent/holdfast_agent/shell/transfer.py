@@ -1,20 +1,21 @@
-"""The bulk stream: carries the ranks' output to the controller, on a connection of its own, as fast as it has credit."""
+"""The bulk stream: carries the ranks' output to the controller, on a connection of its own, by credits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import grpc
 import grpc.aio
+
 from holdfast.errors import ConfigError
 from holdfast.tls import TlsFiles, channel_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
-
 from holdfast_agent.core.environment import HostFacts, log_paths
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell import log, wire
@@ -28,6 +29,9 @@ COALESCE_S = 0.02
 """A rank that prints often costs one message for this time, not one per line."""
 LOOK_AGAIN_S = 1.0
 """Followed files are looked at this often even where the kernel reports no change (network file systems)."""
+
+EARLY_S = 3.0
+"""A wish to follow may overtake the assignment that it is about: they come on different connections."""
 
 IsOver = Callable[[PlaceKey, int, int], bool]
 
@@ -53,6 +57,7 @@ class Transfer:
         self._readings: dict[int, Reading] = {}
         self._watch = FileWatch()
         self._threads = anyio.CapacityLimiter(2)
+        self._writing = anyio.Lock()
 
     def poke(self) -> None:
         """A rank has ended: followers may have reached their end."""
@@ -76,13 +81,16 @@ class Transfer:
     async def _session(self) -> bool:
         credentials = channel_credentials(self._tls)
         served = False
-        async with grpc.aio.secure_channel(self._target, credentials, options=channel_options("transfer")) as channel:
-            call = agent_pb2_grpc.AgentServiceStub(channel).Transfer()
+        async with grpc.aio.secure_channel(
+            self._target, credentials, options=channel_options("transfer")
+        ) as channel:
+            stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
+            call = stub.Transfer()
             try:
                 await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
                 async with anyio.create_task_group() as tasks:
                     try:
-                        while (message := await call.read()) is not grpc.aio.EOF:
+                        while isinstance(message := await call.read(), agent_pb2.TransferResponse):
                             served = True
                             self._obey(message, call, tasks)
                     except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
@@ -103,12 +111,12 @@ class Transfer:
                     self._readings[message.open.id] = reading
                     tasks.start_soon(self._serve, reading, call)
             case "credit":
-                if reading := self._readings.get(message.credit.id):
-                    reading.credit += message.credit.bytes
-                    reading.more.set()
+                if credited := self._readings.get(message.credit.id):
+                    credited.credit += message.credit.bytes
+                    credited.more.set()
             case "close":
-                if reading := self._readings.get(message.close.id):
-                    reading.scope.cancel()
+                if closed := self._readings.get(message.close.id):
+                    closed.scope.cancel()
 
     async def _serve(self, reading: Reading, call: _Call) -> None:
         problem = ""
@@ -117,7 +125,7 @@ class Transfer:
                 problem = await self._read(reading, call)
             if not reading.scope.cancelled_caught:
                 end = agent_pb2.TransferEnd(id=reading.open.id, problem=problem)
-                await call.write(agent_pb2.TransferRequest(end=end))
+                await self._write(call, agent_pb2.TransferRequest(end=end))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", problem=str(error))
         finally:
@@ -154,8 +162,9 @@ class Transfer:
             tail_lines=asked.tail_lines if asked.HasField("tail_lines") else None,
             since_ms=asked.since.ToMilliseconds() if asked.HasField("since") else None,
         )
+        patience = anyio.current_time() + (EARLY_S if asked.follow else 0.0)
         while True:
-            over = self._is_over(key, asked.generation, asked.rank)
+            over = anyio.current_time() >= patience and self._is_over(key, asked.generation, asked.rank)
             try:
                 return await anyio.to_thread.run_sync(LogFile, path, wanted, limiter=self._threads)
             except FileNotFoundError:
@@ -176,12 +185,16 @@ class Transfer:
             if data:
                 reading.credit -= len(data)
                 chunk = agent_pb2.TransferChunk(id=asked.id, offset=offset, data=data)
-                await call.write(agent_pb2.TransferRequest(chunk=chunk))
+                await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
             elif over or not asked.follow:
                 return
             else:
                 await self._wait(reading, LOOK_AGAIN_S)
                 await anyio.sleep(COALESCE_S)
+
+    async def _write(self, call: _Call, message: agent_pb2.TransferRequest) -> None:
+        async with self._writing:  # gRPC takes one write at a time
+            await call.write(message)
 
     async def _wait(self, reading: Reading, at_most_s: float) -> None:
         with anyio.move_on_after(at_most_s):

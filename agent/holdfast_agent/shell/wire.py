@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from google.protobuf import duration_pb2
-from holdfast.v1 import agent_pb2, job_pb2, spec_pb2
 
+from holdfast.v1 import agent_pb2, job_pb2, spec_pb2
 from holdfast_agent.core.events import Report, SendExit
 from holdfast_agent.core.model import (
     Assignment,

@@ -79,6 +79,14 @@ def tail(path: bytes) -> list[str]:
     return kept
 
 
+def seen() -> list[Process]:
+    """Our descendants as far as they can be seen at present; whether any is left is for waitpid to say."""
+    try:
+        return descendants()
+    except OSError:
+        return []
+
+
 class Stop:
     """A stop in progress: TERM has been sent, KILL comes at the deadline and again until nothing is left."""
 
@@ -188,7 +196,7 @@ class Generation:
             except ProcessLookupError:
                 os.kill(pid, signal.SIGTERM)  # it has joined another group
         if any(group_exists(pid) for pid in self._groups - self.live.keys()):
-            for process in descendants():
+            for process in seen():
                 if process.group in self._groups and process.group not in self.live:
                     process.send(signal.SIGTERM)
 
@@ -197,14 +205,14 @@ class Generation:
         if self._swept or self.stop is None:
             return
         self._swept = True
-        for process in descendants():
+        for process in seen():
             if self.stop.reason is None or process.group not in self._groups:
                 process.send(signal.SIGTERM)
 
     def kill(self, stop: Stop) -> list[Process]:
         """KILL to every descendant; returns them. The pause after it is never shorter than what this took."""
         began = now_s()
-        found = descendants()
+        found = seen()
         for process in found:
             if process.state not in "ZX":
                 process.send(signal.SIGKILL)

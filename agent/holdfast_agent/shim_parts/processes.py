@@ -6,6 +6,7 @@ it is written down), and a signal goes through a pidfd that was checked against 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -81,23 +82,20 @@ class Process:
 
 
 def table() -> list[Process]:
-    """All processes at the time of reading, zombies included; empty when there is no descriptor left to read with."""
+    """All processes that we may see, zombies included. Raises OSError rather than miss one for want of memory."""
     found = []
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    for name in names:
+    for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 found.append(Process(int(name)))
-            except OSError:
-                continue
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                    raise
     return found
 
 
 def descendants() -> list[Process]:
-    """All below this process at the time of reading; what forks meanwhile may be missing, so ask again."""
+    """All below this process; what forks meanwhile may be missing, so ask again. Raises OSError."""
     by_parent: dict[int, list[Process]] = {}
     for process in table():
         by_parent.setdefault(process.parent, []).append(process)

@@ -20,7 +20,7 @@ from holdfast.cli import exit_status, lifecycle
 from holdfast.cli.console import Console, OutputClosed
 from holdfast.cli.gang import ranks_of
 from holdfast.cli.rank_output import RankOutput
-from holdfast.client import TERMINAL, Client
+from holdfast.client import Client
 from holdfast.errors import HoldfastError
 from holdfast.link import Outage, is_away
 from holdfast.v1 import job_pb2
@@ -32,7 +32,7 @@ FAILED_TAIL_LINES = 200
 
 
 async def follow(client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool) -> int:
-    """The exit status of the job once it has ended, or 0 when the user has left it."""
+    """Tell a job's story from its beginning on; the exit status once it has ended, or 0 when the user has left."""
     return await _Follower(client, job, console, show_all=show_all).run()
 
 
@@ -74,9 +74,7 @@ class _Follower:
 
     async def _watch(self, tasks: anyio.abc.TaskGroup) -> None:
         """Until the job has ended."""
-        if self._job.state in TERMINAL:
-            return
-        events = self._client.watch_job(self._job.id, self._job.cursor, on_link=self._on_link)
+        events = self._client.watch_job(self._job.id, on_link=self._on_link)
         async with contextlib.aclosing(events):
             async for event in events:
                 if sentence := lifecycle.sentence(event):

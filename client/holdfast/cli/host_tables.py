@@ -18,9 +18,9 @@ _GIB = 1 << 30
 _COLUMNS = (
     Column("NAME", give=True),
     Column("STATE"),
-    Column("GPUS", right=True),
-    Column("CPUS", right=True),
-    Column("MEMORY", right=True),
+    Column("GPUS FREE", right=True),
+    Column("CPUS FREE", right=True),
+    Column("MEM FREE", right=True),
     Column("WORKERS", right=True),
     Column("SEEN", right=True),
 )
@@ -96,7 +96,7 @@ def host_line(host: host_pb2.Host, now: float) -> str:
     state = state_cell(host)
     gpus = f"  {_gpus(host)} GPUs free" if host.inventory.gpus else ""
     parts = (
-        styled(clock(now), "2", colour=colour),
+        styled(clock(now, now), "2", colour=colour),
         f"{host.name:<16}",
         styled(f"{state.text:<14}", state.style, colour=colour),
         f"{host.workers} workers{gpus}",
@@ -136,4 +136,4 @@ def _remark(host: host_pb2.Host) -> str:
 
 
 def _gib(size: int) -> str:
-    return f"{size / _GIB:.0f}G" if size >= 10 * _GIB else f"{size / _GIB:.1f}G"
+    return f"{size / _GIB:.0f}G" if size >= 10 * _GIB or not size else f"{size / _GIB:.1f}G"

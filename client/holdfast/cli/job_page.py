@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
+from google.protobuf.duration_pb2 import Duration
 
-from holdfast.cli import lifecycle
+from holdfast.cli import exit_table
 from holdfast.cli.console import OUT, coloured, styled
 from holdfast.cli.gang import gpus_of, ranks_of
 from holdfast.cli.job_tables import ran, reason, state_cell
@@ -18,7 +20,6 @@ from holdfast.view import state_name
 
 _MOST_EXITS = 20
 _MOST_RECOVERIES = 10
-_BAD = "31"
 
 
 def write_page(job: job_pb2.CustomJob, now: float, *, wide: bool) -> None:
@@ -32,26 +33,20 @@ def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, c
     for title, text in (
         ("Workers", _workers(job, wide=wide, width=width, colour=colour)),
         ("Exits", _exits(job, now, wide=wide, width=width, colour=colour)),
-        ("Recoveries", _recoveries(job, wide=wide, width=width, colour=colour)),
+        ("Recoveries", _recoveries(job, now, wide=wide, width=width, colour=colour)),
     ):
         if text:
             yield ""
             yield styled(title, "1", colour=colour)
             yield text.rstrip("\n")
-    yield from _error(job, colour=colour)
+    yield from _error(job, width=width, colour=colour)
 
 
 def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool) -> Iterator[str]:
     state = state_cell(job.state)
     seconds = ran(job, now)
-    title = printable(job.display_name)
     ran_text = f" · ran {span(seconds)}" if seconds is not None else ""
-    yield (
-        styled(job.id, "1", colour=colour)
-        + f"  {cut(title, 60) if width else title}  "
-        + styled(state.text, state.style, colour=colour)
-        + ran_text
-    )
+    yield (f"{styled(job.id, '1', colour=colour)}  {styled(state.text, state.style, colour=colour)}{ran_text}")
     for name, value in _facts(job, now):
         room = None if width is None else max(20, width - 14)
         shown = value if room is None else cut(value, room)
@@ -59,6 +54,7 @@ def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool
 
 
 def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
+    yield "name", printable(job.display_name)
     if job.wait_reason:
         yield "waits", printable(job.wait_reason)
     if job.owner:
@@ -109,92 +105,56 @@ def _ranks(ranks: Iterable[job_pb2.Rank]) -> str:
 
 
 def _exits(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> str:
-    found = [(worker.name, exit_) for worker in job.workers for exit_ in worker.exits]
-    found.sort(
-        key=lambda pair: (pair[1].generation, pair[1].end_time.seconds, pair[1].end_time.nanos, pair[1].rank)
-    )
-    hidden = 0 if wide else max(0, len(found) - _MOST_EXITS)
-    columns = [
-        Column("GEN", right=True),
-        Column("RANK", right=True),
-        Column("WORKER"),
-        Column("ENDED"),
-        Column("REASON"),
-        Column("HOW"),
-        Column("MESSAGE", give=True),
-    ]
-    lines: list[Row] = []
-    for name, exit_ in found[hidden:]:
-        lines.append(_exit_row(name, exit_))
-        if exit_.HasField("late_exit"):
-            late = _exit_row(name, exit_.late_exit)
-            lines.append(["", "", "  known later:", *late[3:]])
+    lines = exit_table.rows(job.workers, now, wide=wide)
     if not lines:
         return ""
-    table = _table(columns, lines, width=width, colour=colour)
-    return f"  {hidden} earlier ones are left out; see them with -o wide\n{table}" if hidden else table
+    hidden = 0 if wide else max(0, len(lines) - _MOST_EXITS)
+    return _left_out(hidden) + _table(exit_table.columns(wide=wide), lines[hidden:], width=width, colour=colour)
 
 
-def _when(exit_: job_pb2.Exit) -> tuple[int, int, int, int]:
-    return exit_.generation, exit_.end_time.seconds, exit_.end_time.nanos, exit_.rank
-
-
-def _exit_row(worker: str, exit_: job_pb2.Exit) -> Row:
-    reason_name = job_pb2.ExitReason.Name(exit_.reason).removeprefix("EXIT_REASON_")
-    style = {"COMPLETED": "32", "STOPPED": ""}.get(reason_name, _BAD)
-    ended = clock(exit_.end_time.seconds) if exit_.HasField("end_time") else "-"
-    how = lifecycle.exit_in_words(exit_)
-    return [
-        str(exit_.generation),
-        str(exit_.rank),
-        worker,
-        ended,
-        Cell(reason_name, style),
-        how,
-        "" if exit_.message == how else exit_.message,
-    ]
-
-
-def _recoveries(job: job_pb2.CustomJob, *, wide: bool, width: int | None, colour: bool) -> str:
+def _recoveries(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> str:
     if not job.recoveries:
         return ""
     hidden = 0 if wide else max(0, len(job.recoveries) - _MOST_RECOVERIES)
-    columns = [
-        Column("GEN", right=True),
-        Column("STARTED"),
-        Column("LOST", right=True),
-        Column("REASON"),
-        Column("FIRST"),
-        Column("ANSWER"),
-        Column("DETECT", right=True),
-        Column("DIAGNOSE", right=True),
-        Column("STOP", right=True),
-        Column("START", right=True),
+    columns = [Column("GEN", right=True), Column("STARTED"), Column("LOST", right=True), Column("REASON")]
+    columns += [Column("CAUSED BY"), *([Column("ANSWER")] if wide else []), Column("TIME SPENT", give=True)]
+    lines: list[Row] = [
+        [
+            str(each.generation),
+            clock(each.started_at.seconds, now),
+            _short(each.lost) if each.HasField("lost") else "going on",
+            each.end_reason,
+            each.end_related_task,
+            *([each.end_recover] if wide else []),
+            _phases(each.phases),
+        ]
+        for each in job.recoveries[hidden:]
     ]
-    lines: list[Row] = []
-    for each in job.recoveries[hidden:]:
-        phases = each.phases
-        lines.append(
-            [
-                str(each.generation),
-                clock(each.started_at.seconds),
-                _short(each.lost) if each.HasField("lost") else "going on",
-                each.end_reason,
-                each.end_related_task,
-                each.end_recover,
-                *(_short(p) for p in (phases.detect, phases.diagnose, phases.stop, phases.start)),
-            ]
-        )
-    table = _table(columns, lines, width=width, colour=colour)
-    return f"  {hidden} earlier ones are left out; see them with -o wide\n{table}" if hidden else table
+    return _left_out(hidden) + _table(columns, lines, width=width, colour=colour)
 
 
-def _error(job: job_pb2.CustomJob, *, colour: bool) -> Iterator[str]:
+def _phases(phases: job_pb2.RecoveryPhases) -> str:
+    """What took time: ``stop 2.9s, start 110ms``."""
+    each = (
+        ("detect", phases.detect),
+        ("diagnose", phases.diagnose),
+        ("stop", phases.stop),
+        ("start", phases.start),
+    )
+    return ", ".join(f"{name} {_short(spent)}" for name, spent in each if spent.ToNanoseconds() >= 500_000)
+
+
+def _left_out(count: int) -> str:
+    return f"  {count} earlier ones are left out; see them with -o wide\n" if count else ""
+
+
+def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterator[str]:
     if not job.HasField("error"):
         return
     yield ""
     yield styled("Error", "1;31", colour=colour)
-    yield f"  {printable(job.error.message) or reason(job)}"
+    message = printable(job.error.message) or reason(job)
+    yield from textwrap.wrap(message, width or 1_000_000, initial_indent="  ", subsequent_indent="  ")
     if job.error.details:
         yield ""
         for line in job.error.details:
@@ -206,13 +166,13 @@ def _shown(line: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in line.expandtabs().rstrip("\r\n"))
 
 
-def _table(columns: list[Column], lines: list[Row], *, width: int | None, colour: bool) -> str:
+def _table(columns: Sequence[Column], lines: list[Row], *, width: int | None, colour: bool) -> str:
     room = None if width is None else width - 2
     return "".join("  " + line + "\n" for line in render(columns, lines, width=room, colour=colour).splitlines())
 
 
-def _short(duration: object) -> str:
-    seconds = getattr(duration, "seconds", 0) + getattr(duration, "nanos", 0) / 1e9
+def _short(duration: Duration) -> str:
+    seconds = duration.ToNanoseconds() / 1e9
     return f"{seconds * 1000:.0f}ms" if seconds < 1 else span(seconds)
 
 

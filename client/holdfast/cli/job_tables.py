@@ -36,8 +36,8 @@ _COLUMNS = (
 _WIDE = (
     *_COLUMNS[:-1],
     Column("OWNER", give=True),
-    Column("ATTEMPT", right=True),
-    Column("GENERATION", right=True),
+    Column("ATT", right=True),
+    Column("GEN", right=True),
     Column("RAN", right=True),
     _COLUMNS[-1],
 )

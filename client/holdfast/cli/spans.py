@@ -34,6 +34,8 @@ def local(seconds_since_epoch: float) -> str:
     return datetime.datetime.fromtimestamp(seconds_since_epoch).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def clock(seconds_since_epoch: float) -> str:
-    """The time of day in the reader's own time zone."""
-    return datetime.datetime.fromtimestamp(seconds_since_epoch).astimezone().strftime("%H:%M:%S")
+def clock(seconds_since_epoch: float, now: float) -> str:
+    """The time of day in the reader's own time zone, or day and minute when that was not today."""
+    moment = datetime.datetime.fromtimestamp(seconds_since_epoch).astimezone()
+    today = datetime.datetime.fromtimestamp(now).astimezone().date()
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%m-%d %H:%M")

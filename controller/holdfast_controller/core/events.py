@@ -102,6 +102,20 @@ class RestartDecided:
 
 
 @dataclass(frozen=True)
+class CauseFound:
+    """Once all of the old generation is accounted for, another rank turns out to have failed first."""
+
+    job_id: str
+    at: float
+    generation: int
+    """The generation that the recovery launches."""
+    end_reason: str
+    related: str
+    failed_at: float
+    charged: int
+
+
+@dataclass(frozen=True)
 class PrimaryCompleted:
     """The primary is done; the others get their end grace."""
 
@@ -139,11 +153,12 @@ class WorkerEmptied:
 
 @dataclass(frozen=True)
 class JobEnded:
-    """The job has reached its final state."""
+    """The job has reached its final state. ``error`` replaces the one of ``JobEnding``, if there is one."""
 
     job_id: str
     at: float
     state: JobState
+    error: JobError | None = None
 
 
 @dataclass(frozen=True)
@@ -203,6 +218,7 @@ JobEvent = (
     | RankExited
     | LateExitFound
     | RestartDecided
+    | CauseFound
     | PrimaryCompleted
     | CancelRequested
     | JobEnding

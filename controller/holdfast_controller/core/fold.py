@@ -73,6 +73,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.late_exits.append(event.exit)
         case ev.RestartDecided():
             _restart(cluster, job, event)
+        case ev.CauseFound():
+            _cause_found(job, event)
         case ev.PrimaryCompleted():
             job.primary_done_at = event.at
         case ev.CancelRequested():
@@ -89,6 +91,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.JobEnded():
             job.state = checked(job.state, event.state)
             job.ended_at = event.at
+            job.error = event.error or job.error
             cluster.runtime.pop(job.id, None)
         case _:
             assert_never(event)
@@ -130,10 +133,28 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     job.port_retries = job.port_retries + 1 if event.port_retry else 0
     job.recoveries.append(
         Recovery(
-            job.attempt, event.generation, event.at, event.end_reason, event.related, failed_at=event.failed_at
+            job.attempt,
+            event.generation,
+            event.at,
+            event.end_reason,
+            event.related,
+            failed_at=event.failed_at,
+            charged=event.charged,
         )
     )
     cluster.runtime[job.id] = Runtime()
+
+
+def _cause_found(job: Job, event: ev.CauseFound) -> None:
+    """The recovery names the true cause, and the budget of that worker pays instead."""
+    recovery = job.recoveries[-1]
+    if recovery.charged is not None:
+        job.worker_restarts[recovery.charged] -= 1
+        job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
+    recovery.charged = event.charged
+    recovery.related, recovery.end_reason = event.related, event.end_reason
+    recovery.failed_at = event.failed_at
+    job.last_end = event.end_reason
 
 
 def _fold_host(cluster: Cluster, event: ev.HostEvent) -> None:

@@ -49,6 +49,8 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"late news of {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
         case ev.RestartDecided():
             return f"restarting in place as generation {event.generation}: {_cause(event, job)}"
+        case ev.CauseFound():
+            return f"first to fail was {event.related} ({event.end_reason})"
         case ev.PrimaryCompleted():
             return f"primary completed; the others have {job.gang.end_grace_s:g} s to finish"
         case ev.CancelRequested():

@@ -15,6 +15,8 @@ from holdfast_controller.core.model import Exit, ExitReason, Job, JobError
 
 INVALID_ARGUMENT = 3
 INTERNAL = 13
+OF_RANKS = frozenset({INVALID_ARGUMENT, INTERNAL})
+"""Codes of errors that are about the end of a rank."""
 PORT_RETRIES = 5
 """Times in a row that a launch is tried anew because its port was taken at the last moment."""
 
@@ -46,12 +48,34 @@ def decide(job: Job, member: Member, exit_: Exit, *, port_taken: bool) -> Restar
     return Restart(charged=member.index)
 
 
+def first_failure(job: Job, generation: int) -> tuple[Member, Exit] | None:
+    """Which rank of a generation failed first, of those that were not stopped by us.
+
+    What is reported first need not have happened first: a peer that lost its connection to the guilty rank
+    may be heard sooner. Ends are ordered by their hosts' wall clocks, which agree to milliseconds where time
+    is kept by NTP; between ranks of one host the order is exact.
+    """
+    failed = [
+        (exit_.end_time, rank)
+        for rank, exit_ in job.exits.get(generation, {}).items()
+        if not exit_.ok and exit_.reason not in _OURS
+    ]
+    if not failed:
+        return None
+    rank = min(failed)[1]
+    member = next(member for member in job.gang.members if rank in member.ranks)
+    return member, job.exits[generation][rank]
+
+
+_OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STARTED})
+
+
 def error_of(member: Member, exit_: Exit, *, restarts: int = 0) -> JobError:
     """The report of a job that ends because of ``exit_``, in the words that managed services use."""
     details = []
     if restarts:
         times = "once" if restarts == 1 else f"{restarts} times"
-        details.append(f"{member.name} had been restarted in place {times}; no restart is left.")
+        details.append(f"{member.name} had been restarted in place {times}.")
     details.extend(exit_.stderr_tail)
     return JobError(
         code=INTERNAL if exit_.reason.name.startswith("LOST") else INVALID_ARGUMENT,

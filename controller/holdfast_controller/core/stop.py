@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from holdfast.errors import NotFound, WrongState
 from holdfast_controller.core import events as ev
+from holdfast_controller.core import restart
 from holdfast_controller.core.actions import Refuse, Reply
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Exit, ExitReason, Job, JobError
+from holdfast_controller.core.model import ExitReason, Job, JobError
+from holdfast_controller.core.records import close_records
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import CancelAsked, RestartAsked
 
@@ -35,25 +37,22 @@ def settle(step: Step, job: Job) -> None:
     if len(lost) < len(awaited):
         return
     for index in lost:
-        _record_lost(step, job, index)
-    step.emit(ev.JobEnded(job.id, step.now.wall, job.outcome))
+        message = f"{job.places[index].host} was lost before it reported the end"
+        close_records(step, job, job.gang.members[index], ExitReason.LOST_HOST, message)
+    step.emit(ev.JobEnded(job.id, step.now.wall, job.outcome, _first_cause(job)))
     step.touch(job)
 
 
-def _record_lost(step: Step, job: Job, index: int) -> None:
-    member, host = job.gang.members[index], job.places[index].host
-    for rank in member.ranks:
-        if job.launched and job.exit_of(job.generation, rank) is None:
-            message = f"{host} was lost before it reported the end"
-            lost = Exit(
-                job.attempt,
-                job.generation,
-                rank,
-                ExitReason.LOST_HOST,
-                message=message,
-                end_time=step.now.wall,
-            )
-            step.emit(ev.RankExited(job.id, step.now.wall, member.name, lost))
+def _first_cause(job: Job) -> JobError | None:
+    """The error of the rank that failed first, where that is another one than was reported first."""
+    if job.outcome is not JobState.FAILED or job.error is None or job.error.code not in restart.OF_RANKS:
+        return None
+    found = restart.first_failure(job, job.generation)
+    if found is None:
+        return None
+    member, exit_ = found
+    error = restart.error_of(member, exit_, restarts=job.worker_restarts.get(member.index, 0))
+    return error if error != job.error else None
 
 
 def on_empty(step: Step, job: Job, index: int) -> None:
@@ -61,7 +60,12 @@ def on_empty(step: Step, job: Job, index: int) -> None:
     if job.outcome is None:
         return
     if index not in job.emptied:
-        step.emit(ev.WorkerEmptied(job.id, step.now.wall, job.gang.members[index].name))
+        member = job.gang.members[index]
+        ran = index in job.started or index in step.cluster.runtime_of(job.id).started
+        reason = ExitReason.LOST_SHIM_DIED if ran else ExitReason.NOT_STARTED
+        message = "its end was not recorded" if ran else "stopped before it was started"
+        close_records(step, job, member, reason, message)
+        step.emit(ev.WorkerEmptied(job.id, step.now.wall, member.name))
         step.capacity_freed = True
     settle(step, job)
     if job.terminal:

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+
 from holdfast.tls import TlsFiles, caller, server_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2, spec_pb2
 
@@ -32,6 +33,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
     ends: dict[int, str] = field(default_factory=dict)
     assigned: dict[tuple[str, str], agent_pb2.Assignment] = field(default_factory=dict)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _server: Any = None
 
     async def start(self) -> None:
@@ -54,9 +56,9 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
         welcome = agent_pb2.Welcome(epoch=self.epoch)
         welcome.heartbeat_interval.FromMilliseconds(500)
         welcome.assignments = len(self.assigned)
-        await context.write(agent_pb2.SessionResponse(welcome=welcome))
+        await self.say(agent_pb2.SessionResponse(welcome=welcome))
         for assignment in self.assigned.values():
-            await context.write(agent_pb2.SessionResponse(assignment=assignment))
+            await self.say(agent_pb2.SessionResponse(assignment=assignment))
         await self._note()
         while True:
             message = await context.read()
@@ -65,7 +67,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
             self.heard.append(message)
             if message.WhichOneof("message") == "exit_report" and self.acknowledge:
                 ack = agent_pb2.ExitAck(sequence=message.exit_report.sequence)
-                await context.write(agent_pb2.SessionResponse(exit_ack=ack))
+                await self.say(agent_pb2.SessionResponse(exit_ack=ack))
             await self._note()
 
     async def Transfer(self, requests: AsyncIterator[agent_pb2.TransferRequest], context: Any) -> None:
@@ -81,6 +83,42 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
             else:
                 self.ends[message.end.id] = message.end.problem
             await self._note()
+
+    async def say(self, message: agent_pb2.SessionResponse) -> None:
+        """To the agent, in its newest session."""
+        async with self._writing:
+            await self.session.write(message)
+
+    async def transfer_say(self, **message: Any) -> None:
+        """To the agent, on its bulk stream."""
+        async with self._writing:
+            await self.transfer.write(agent_pb2.TransferResponse(**message))
+
+    async def open(self, number: int, *, since: float | None = None, **fields: Any) -> None:
+        """Start a reading of rank 0's stdout in generation 1, unless asked otherwise."""
+        wanted: dict[str, Any] = {
+            "id": number,
+            "job_id": "job-1",
+            "generation": 1,
+            "worker": "workerpool0-0",
+            "stream": job_pb2.LOG_STREAM_STDOUT,
+            "credit_bytes": 1 << 30,
+            **fields,
+        }
+        message = agent_pb2.OpenLog(**wanted)
+        if since is not None:
+            message.since.FromMilliseconds(int(since * 1000))
+        await self.transfer_say(open=message)
+
+    async def read(self, number: int, **fields: Any) -> tuple[str, str]:
+        """(text, problem) of a whole reading."""
+        await self.open(number, **fields)
+        await self.until(lambda: number in self.ends, f"the end of reading {number}")
+        return self.text(number), self.ends[number]
+
+    def text(self, number: int) -> str:
+        """What a reading has brought so far."""
+        return b"".join(chunk.data for chunk in self.chunks.get(number, ())).decode()
 
     async def _note(self) -> None:
         async with self._changed:
@@ -104,7 +142,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
     async def assign(self, assignment: agent_pb2.Assignment) -> None:
         """Tell the agent; said again in every later session."""
         self.assigned[assignment.job_id, assignment.worker] = assignment
-        await self.session.write(agent_pb2.SessionResponse(assignment=assignment))
+        await self.say(agent_pb2.SessionResponse(assignment=assignment))
 
     def reports(self, worker: str = "workerpool0-0") -> list[agent_pb2.WorkerReport]:
         """Of one worker, in the order heard."""
@@ -125,6 +163,15 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
             return said[-1] if said else None
 
         return await self.until(found, f"{state} of generation {generation} of {worker}")
+
+    async def heartbeats(self, count: int) -> None:
+        """Wait for so many further ones: whatever the agent does at once, it has done by then."""
+
+        def beats() -> int:
+            return sum(m.WhichOneof("message") == "heartbeat" for m in self.heard)
+
+        before = beats()
+        await self.until(lambda: beats() >= before + count, f"{count} heartbeats")
 
     async def exit(self, rank: int = 0, generation: int = 1) -> agent_pb2.ExitReport:
         """Wait for a rank's exit."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_agent import shim as shim_program
 from holdfast_agent.shell.shim_files import Record, read_journal
 
@@ -25,11 +26,11 @@ Message = dict[str, Any]
 class Shim:
     """One shim and at most one connection to it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, program: str = shim_program.__file__) -> None:
         self.directory = directory
         self.out = directory.parent
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-I", "-S", shim_program.__file__, str(theirs.fileno())]
+        command = [sys.executable, "-I", "-S", program, str(theirs.fileno())]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
         theirs.close()
         self._take(ours)
@@ -140,13 +141,15 @@ class Shim:
 
     def clean_up(self) -> None:
         """Everything below the shim is killed by the shim itself, then the shim."""
-        if self.process.poll() is None and (self.directory / "shim.json").exists():
-            self.connect()
-            self.stop(generation=1 << 30, grace_s=0.0)
-            self.until("empty")
-        self.connection.close()
-        self.process.kill()
-        self.process.wait()
+        try:
+            if self.process.poll() is None and (self.directory / "shim.json").exists():
+                self.connect()
+                self.stop(generation=1 << 30, grace_s=0.0)
+                self.until("empty")
+        finally:
+            self.connection.close()
+            self.process.kill()
+            self.process.wait()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -170,14 +173,31 @@ def start_shim(tmp_path: Path) -> Iterator[Callable[..., Shim]]:
     """Starts shims; each is one of its own directory unless told otherwise."""
     shims: list[Shim] = []
 
-    def start(directory: Path | None = None) -> Shim:
-        shim = Shim(directory or tmp_path / "worker")
+    def start(directory: Path | None = None, **options: str) -> Shim:
+        shim = Shim(directory or tmp_path / "worker", **options)
         shims.append(shim)
         return shim
 
     yield start
     for shim in shims:
         shim.clean_up()
+
+
+@pytest.fixture
+def altered(tmp_path: Path) -> Callable[[str, str], str]:
+    """Makes a shim program with a fault in it: one piece of its text put in place of another."""
+
+    def alter(text: str, replacement: str) -> str:
+        program = Path(shim_program.__file__)
+        source = program.read_text()
+        assert source.count(text) == 1
+        package = tmp_path / "holdfast_agent"
+        package.mkdir()
+        (package / "shim_parts").symlink_to(program.parent / "shim_parts")
+        (package / "shim.py").write_text(source.replace(text, replacement))
+        return str(package / "shim.py")
+
+    return alter
 
 
 @pytest.fixture

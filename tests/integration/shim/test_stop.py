@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_agent.shell.shim_files import Exited, Stopping
 
 Shim = Any
@@ -78,6 +80,14 @@ while time.monotonic() < until:
             os._exit(0)
     except OSError:
         pass
+"""
+
+TRACER = """
+import ctypes, sys, time
+PTRACE_SEIZE = 0x4206
+assert ctypes.CDLL(None).ptrace(PTRACE_SEIZE, int(sys.argv[1]), None, None) == 0
+print("attached", flush=True)
+time.sleep(600)
 """
 
 
@@ -277,3 +287,26 @@ def test_bomb_is_put_out(shim: Shim, bomb: str) -> None:
     shim.stop(grace_s=0.3)
     shim.until("empty")
     assert time.monotonic() - began < 8
+
+
+@pytest.mark.require("root")
+def test_what_outlives_kill_is_reported_until_it_is_gone(shim: Shim) -> None:
+    shim.launch(1, shim.sh("echo up; exec sleep 600"))
+    pid = shim.expect("started")["pid"]
+    shim.await_output()
+    # A debugger keeps what it traces from its parent until it has looked at it, and this one never looks.
+    tracer = subprocess.Popen([sys.executable, "-c", TRACER, str(pid)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert tracer.stdout is not None and tracer.stdout.readline() == "attached\n"
+        shim.stop(grace_s=0.1)
+        shim.expect("stopping")
+        first = shim.expect("stuck")
+        assert first["generation"] == 1 and first["pids"] == [pid]
+        assert first["message"].startswith(f"outlive KILL: {pid} (")
+        began = time.monotonic()
+        shim.expect("stuck")
+        assert 4 < time.monotonic() - began < 7
+    finally:
+        tracer.kill()
+        tracer.wait()
+    shim.until("empty", timeout_s=2)

@@ -1,0 +1,298 @@
+"""A dev cluster of real daemons as its users and its enemies see it: the command line, the SDK, pids, SIGKILL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+
+from holdfast import dev, settings, view
+from holdfast.client import Client
+from holdfast.dev import processes
+from holdfast.v1 import job_pb2
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+def until(condition: Callable[[], object], timeout: float = 30, what: str = "") -> None:
+    """Wait until ``condition`` holds; fails the test after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain {what}"
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class DevCluster:
+    """A running dev cluster in ``dir``; ``env`` is the environment of its users."""
+
+    dir: Path
+    env: dict[str, str]
+
+    # The command line
+
+    def holdfast(
+        self,
+        *args: str,
+        timeout: float = 60,
+        check: bool = True,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+        input: str | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command line; with ``check``, any status but 0 fails the test and shows what it said."""
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *args],
+            env=self.env | (env or {}),
+            cwd=cwd or self.dir.parent,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            **({"stdin": subprocess.DEVNULL} if input is None else {"input": input}),
+        )
+        assert not check or done.returncode == 0, f"holdfast {args} → {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    @contextlib.contextmanager
+    def typing(self, *args: str) -> Iterator[Typed]:
+        """The command line in the background; killed when the test leaves."""
+        out, err = (self.dir.parent / f"typed-{time.monotonic_ns()}.{stream}" for stream in ("out", "err"))
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", *args],
+                env=self.env,
+                cwd=self.dir.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+            )
+        with process:
+            try:
+                yield Typed(process, out, err)
+            finally:
+                process.kill()
+
+    def detach(self, *args: str, cwd: Path | None = None) -> str:
+        """``holdfast run --detach``; returns the job's id."""
+        return self.holdfast("run", "--detach", *args, cwd=cwd).stdout.strip()
+
+    # The SDK
+
+    def client(self) -> Client:
+        """A client of this cluster, to be entered."""
+        return Client(settings.load(self.dir / "client.toml"))
+
+    def ask(self, call: Callable[[Client], Awaitable[T]]) -> T:
+        """The answer to one call of the SDK."""
+
+        async def work() -> T:
+            async with self.client() as client:
+                return await call(client)
+
+        return anyio.run(work)
+
+    def job(self, job_id: str) -> Json:
+        """As ``holdfast job show -o json`` prints it."""
+        return view.job(self.ask(lambda client: client.get_job(job_id)))
+
+    def reach(self, job_id: str, *states: str, timeout: float = 30) -> Json:
+        """Wait until the job is in one of ``states`` (such as RUNNING) and return it."""
+        found: list[Json] = []
+
+        def there() -> bool:
+            found.append(self.job(job_id))
+            return found[-1]["state"].removeprefix("JOB_STATE_") in states
+
+        until(there, timeout, f"for {job_id} to be {states}")
+        return found[-1]
+
+    def end(self, *jobs: str) -> None:
+        """Cancel jobs and wait until they are gone."""
+        for job_id in jobs:
+            self.ask(lambda client, job_id=job_id: client.cancel_job(job_id))  # type: ignore[misc]
+        for job_id in jobs:
+            self.reach(job_id, "CANCELLED", "FAILED", "SUCCEEDED")
+
+    def events(self, job_id: str) -> list[Json]:
+        """The whole history of a job that has ended."""
+
+        async def read(client: Client) -> list[Json]:
+            return [view.event(event) async for event in client.watch_job(job_id)]
+
+        return self.ask(read)
+
+    # Daemons and processes
+
+    def pid(self, name: str) -> int:
+        """Of ``"controller"``, or of a host's agent."""
+        where = "controller.pid" if name == "controller" else f"hosts/{name}/agent.pid"
+        return int((self.dir / where).read_text())
+
+    def agent_pid(self, host: str) -> int:
+        return self.pid(host)
+
+    def pids(self) -> dict[str, int]:
+        """Of every daemon, by name."""
+        hosts = (path.parent.name for path in self.dir.glob("hosts/*/agent.pid"))
+        return {name: self.pid(name) for name in ("controller", *sorted(hosts))}
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL daemons; returns once they are dead."""
+        victims = []
+        for name in names:
+            victim = processes.stat(self.pid(name))
+            assert victim is not None, f"{name} is dead already"
+            victims.append(victim.process)
+            processes.send(victim.process, signal.SIGKILL)
+        assert not processes.wait_all(set(victims), 20)
+        for process in victims:
+            processes.exit_status(process)
+
+    def kill_controller(self) -> None:
+        """SIGKILL; returns once it is dead."""
+        self.kill("controller")
+
+    def kill_agent(self, host: str) -> None:
+        """SIGKILL; returns once it is dead."""
+        self.kill(host)
+
+    def restart(self) -> None:
+        """Start whatever is dead; returns when all is ready."""
+        dev.start(self.dir)
+
+    def ranks(self, job_id: str) -> dict[int, str]:
+        """Live processes of the job on this machine, descendants of ranks included, and the host of each."""
+        environments = {pid: processes.environment(pid) for pid in processes.snapshot()}
+        return {
+            pid: env.get("HOLDFAST_HOST", "")
+            for pid, env in environments.items()
+            if env.get("HOLDFAST_JOB") == job_id
+        }
+
+    def until(self, condition: Callable[[], object], timeout: float = 30) -> None:
+        """Wait until ``condition`` holds; fails the test after ``timeout`` seconds."""
+        until(condition, timeout)
+
+    def left(self) -> list[str]:
+        """Live processes whose arguments or environment name the cluster's folder."""
+        marked = []
+        for pid in processes.snapshot().keys() - {os.getpid()}:
+            words = (*processes.arguments(pid), *processes.environment(pid).values())
+            if any(str(self.dir) in word for word in words):
+                marked.append(f"{pid}: {' '.join(processes.arguments(pid))}")
+        return marked
+
+    def show_logs(self) -> None:
+        """Print the end of every daemon's log; pytest shows it where a test fails."""
+        for log in (self.dir / "controller.log", *sorted(self.dir.glob("hosts/*/agent.log"))):
+            if log.exists():
+                print(f"--- {log}", *log.read_text(errors="replace").splitlines()[-40:], sep="\n")
+
+
+@contextlib.contextmanager
+def started(directory: Path, *, hosts: int, gpus: int) -> Iterator[DevCluster]:
+    """A cluster with ``gpus`` simulated GPUs on each host; stopped at the end, and proven gone."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+    cluster = DevCluster(directory, env | {"HOLDFAST_CONFIG": str(directory / "client.toml"), "NO_COLOR": "1"})
+    try:
+        dev.start(directory, hosts=hosts, gpus=gpus)
+        yield cluster
+    finally:
+        cluster.show_logs()
+        if (directory / "dev.toml").exists():
+            dev.stop(directory)
+    assert cluster.left() == []
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command of ours that runs in the background."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    def says(self, text: str, timeout: float = 30) -> None:
+        """Wait until ``text`` stands on stderr."""
+        until(lambda: text in self.err.read_text(), timeout, f"for {text!r}")
+
+    def ends(self, timeout: float = 60) -> int:
+        """Its exit status."""
+        return self.process.wait(timeout)
+
+
+@dataclass
+class Watcher:
+    """One ``watch_job`` of the SDK, held open in a thread of its own; keeps what came, and when."""
+
+    cluster: DevCluster
+    job_id: str
+    cursor: int = 0
+    events: list[tuple[float, Json]] = field(default_factory=list)
+    outages: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Watcher:
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=anyio.run, args=(self._run,), daemon=True)
+        self._thread.start()
+        assert self._ready.wait(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._thread.join(30)
+
+    @property
+    def cursors(self) -> list[int]:
+        return [event["cursor"] for _, event in list(self.events)]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream has ended by itself."""
+        return not self._thread.is_alive()
+
+    def of(self, *types: str) -> list[Json]:
+        """The events of these types so far."""
+        return [event for _, event in list(self.events) if event["type"] in types]
+
+    async def _run(self) -> None:
+        loop, scope = anyio.lowlevel.current_token().native_token, anyio.CancelScope()
+        self._stop = lambda: None if loop.is_closed() else loop.call_soon_threadsafe(scope.cancel)
+        self._ready.set()
+        with scope:
+            async with self.cluster.client() as client:
+                history: AsyncGenerator[job_pb2.WatchJobResponse] = client.watch_job(
+                    self.job_id, self.cursor, on_link=lambda error: self.outages.append(str(error or "back"))
+                )
+                async with contextlib.aclosing(history):
+                    async for event in history:
+                        self.events.append((time.time(), view.event(event)))
+
+
+def exits(job: Json, *, generation: int | None = None) -> dict[int, Json]:
+    """The exits of one generation (the newest unless given) by rank; fails on a rank with two."""
+    wanted = generation or job["generation"]
+    found = [e for worker in job["workers"] for e in worker["exits"] if e["generation"] == wanted]
+    assert len({e["rank"] for e in found}) == len(found), found
+    return {e["rank"]: e for e in found}
+
+
+def rank_pids(job: Json) -> dict[int, int]:
+    """The pid of each rank of the newest generation."""
+    return {rank["rank"]: rank["pid"] for worker in job["workers"] for rank in worker["ranks"]}
+
+
+def gone(pids: Collection[int]) -> bool:
+    """Whether none of ``pids`` lives."""
+    return not processes.snapshot().keys() & set(pids)
