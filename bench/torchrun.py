@@ -35,14 +35,19 @@ def torchrun(
     python: bool = False,
     env: dict[str, str] | None = None,
 ) -> Iterator[list[int]]:
-    """Launchers of one job, monitoring at their default interval; gives their pids. Killed with all they started."""
+    """Launchers of one job, monitoring at their default interval; their pids. Killed with all they started."""
     port = _free_port()
     launchers = []
     for _ in range(nodes):
         arguments = [
             *(sys.executable, "-m", "torch.distributed.run", *(() if python else ("--no-python",))),
             *(f"--nnodes={nodes}", f"--nproc-per-node={processes}", f"--max-restarts={RESTARTS}"),
-            *("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench", "--local-addr=127.0.0.1"),
+            *(
+                "--rdzv-backend=c10d",
+                f"--rdzv-endpoint=127.0.0.1:{port}",
+                "--rdzv-id=bench",
+                "--local-addr=127.0.0.1",
+            ),
         ]
         with output.open("ab") as log:
             launchers.append(
