@@ -77,7 +77,9 @@ class Agent:
             cpu_count=16,
             memory_bytes=64 << 30,
             max_workers=8,
-            gpus=[host_pb2.Gpu(uuid=f"{self.host}-{i}", index=i, model="NVIDIA H100") for i in range(gpus)],
+            gpus=[
+                host_pb2.Gpu(uuid=f"{self.host}-{i}", index=i, model="NVIDIA H100 80GB HBM3") for i in range(gpus)
+            ],
         )
         hello = agent_pb2.Hello(
             agent_version="1", boot_id="boot-1", inventory=inventory, address="127.0.0.1", workers=workers
@@ -163,9 +165,7 @@ def job(name: str = "train", *, replicas: int = 1, gpus: int = 1, **fields: Any)
     """A job of one pool of processes."""
     pool = spec_pb2.WorkerPoolSpec(
         replica_count=replicas,
-        machine_spec=spec_pb2.MachineSpec(
-            accelerator_type="NVIDIA_H100_80GB" if False else "H100", accelerator_count=gpus
-        ),
+        machine_spec=spec_pb2.MachineSpec(accelerator_type="NVIDIA_H100_80GB", accelerator_count=gpus),
         process_spec=spec_pb2.ProcessSpec(command=["train"]),
     )
     spec = spec_pb2.CustomJobSpec(worker_pool_specs=[pool])
