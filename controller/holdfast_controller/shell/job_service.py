@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import secrets
@@ -135,8 +136,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         authorise(context, Kind.USER, self._name)
         self._job(request.id)
         reading = LogReading(self._driver, self._transfers, request)
-        async for chunk in reading.chunks():
-            yield chunk
+        async with contextlib.aclosing(reading.chunks()) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def _history(self, entity: str, after: int) -> list[Record]:
         return await self._driver.history(entity, after, _HISTORY_BATCH)
