@@ -52,7 +52,9 @@ class Demo:
 
     def play(self) -> None:
         """The story from start to end."""
-        self.tell(f"A cluster: one controller, {HOSTS} hosts with {GPUS} (simulated) GPUs each, mutual TLS everywhere.")
+        self.tell(
+            f"A cluster: one controller, {HOSTS} hosts with {GPUS} (simulated) GPUs each, mutual TLS everywhere."
+        )
         self.type(
             *("dev", "start", "--hosts", str(HOSTS), "--gpus", str(GPUS), "--dir", str(self.directory)),
             shown=f"holdfast dev start --hosts {HOSTS} --gpus {GPUS}",

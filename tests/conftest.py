@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests import machine_parts
 from tests.fake_nvml.library import FakeNvml, build
 

@@ -58,7 +58,6 @@ class Shim:
     def __init__(self, fd: int) -> None:
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         self.epoll = select.epoll()
         self.epoll.register(self.wake, select.EPOLLIN)
@@ -235,7 +234,7 @@ class Shim:
                 raise ValueError("no rank, or one of them twice")
             for plan in plans:
                 plan.open_files(identity.uid, identity.gid)
-            identity.limit_core()
+            identity.prepare()
             journal.reserve(max(RESERVE_BYTES, RESERVE_PER_RANK_BYTES * len(plans)), self.directory)
             failures = os.pipe2(os.O_CLOEXEC)
             try:
@@ -261,16 +260,16 @@ class Shim:
         self.reap()
 
     def fork(self, generation: Generation, plans: list[Plan], identity: Identity, failures: int) -> None:
-        ignored = [n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN]
-        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+        signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM,))
+        pids: list[tuple[Plan, int]] = []
         for plan in plans:
             try:
-                pid = spawn(plan, identity, self.null, failures, ignored)
+                pids.append((plan, spawn(plan, identity, self.null, failures)))
             except OSError as error:
                 generation.not_started(plan.rank, f"cannot fork: {error.strerror}")
-            else:
-                generation.started(Rank(plan.rank, pid, plan.stderr))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for plan, pid in pids:
+            generation.started(Rank(plan.rank, pid, plan.stderr))
         self.tell(generation.number, generation.told)
         if generation.untold:
             self.commit(generation)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import json
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -31,6 +30,8 @@ from holdfast.v1 import host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
+
+    from holdfast.spec import JobFile
 
 Q = TypeVar("Q")
 T = TypeVar("T")
@@ -88,17 +89,6 @@ _OPTIONS = (
 )
 
 
-class SubmittableJob(Protocol):
-    """A job file as ``holdfast.spec.parse_file`` returns it."""
-
-    @property
-    def display_name(self) -> str: ...
-    @property
-    def labels(self) -> dict[str, str]: ...
-    @property
-    def job_spec(self) -> object: ...
-
-
 class Client:
     """A connection to a cluster's controller, for use as an async context manager."""
 
@@ -124,7 +114,7 @@ class Client:
     # Jobs
 
     async def create_job(
-        self, job: SubmittableJob | job_pb2.CustomJob, *, request_id: str | None = None
+        self, job: JobFile | job_pb2.CustomJob, *, request_id: str | None = None
     ) -> job_pb2.CustomJob:
         """Submit a job; it survives power loss once this returns. The same ``request_id`` creates one job only."""
         request = job_pb2.CreateJobRequest(request_id=request_id or uuid.uuid4().hex, job=as_proto(job))
@@ -204,8 +194,8 @@ class Client:
     ) -> AsyncGenerator[job_pb2.StreamLogsResponse]:
         """Output of the job's ranks, byte for byte; with ``follow`` until the job has ended.
 
-        ``generation`` 0 is the newest; no ``workers`` or ``ranks`` means all. Chunks with ``problem`` say that
-        a stream can't be read to its end.
+        ``generation`` 0 is the newest, and ``follow`` goes on through those after it. No ``workers`` or ``ranks``
+        means all. Chunks with ``problem`` say that a stream can't be read to its end.
         """
         first = job_pb2.StreamLogsRequest(
             id=job_id,
@@ -307,13 +297,14 @@ class Client:
         await anyio.sleep(outage.failed(error))
 
 
-def as_proto(job: SubmittableJob | job_pb2.CustomJob) -> job_pb2.CustomJob:
+def as_proto(job: JobFile | job_pb2.CustomJob) -> job_pb2.CustomJob:
     """The message for a parsed job file; a message is returned as it is."""
     if isinstance(job, job_pb2.CustomJob):
         return job
-    # By name: the spec brings pydantic along, which is slow to import.
-    spec = importlib.import_module("holdfast.spec")
-    return job_pb2.CustomJob(display_name=job.display_name, job_spec=spec.to_proto(job.job_spec), labels=job.labels)
+    # Not at the top: the spec brings pydantic along, which most callers don't need.
+    from holdfast import spec
+
+    return spec.job_to_proto(job)
 
 
 def _ended_early() -> HoldfastError:

@@ -96,6 +96,17 @@ def _unreachable(message: str, where: str) -> HoldfastError:
             f"The TLS handshake with the controller{where} failed.",
             fix="Check that the certificate is of this cluster and has not expired (client.toml: ca, cert, key).",
         )
+    if "dns resolution failed" in lowered or "name resolution" in lowered:
+        return errors.Unavailable(
+            f"The name of the controller{where} can't be resolved.",
+            fix="Check the address (client.toml: controller).",
+        )
+    if "failed to connect" in lowered and ("socket closed" in lowered or "connection reset" in lowered):
+        # With TLS 1.3 a server that refuses the caller's certificate shows itself only in this way.
+        return errors.Unavailable(
+            f"What listens{where} closed the connection before a call could be made.",
+            fix="Check that it is a controller, and that it accepts this certificate (client.toml: cert, key).",
+        )
     return errors.Unavailable(
         f"No controller answers{where}.", fix="Check the address, and that holdfast-controller runs there."
     )

@@ -20,15 +20,17 @@ def main() -> int:
     parser.add_argument("--config", type=Path, default=Path("/etc/holdfast/controller.toml"))
     parser.add_argument("--version", action="version", version=f"holdfast-controller {__version__}")
     options = parser.parse_args()
+    status = 0
     try:
         settings = config.load(ControllerConfig, options.config)
         logs.configure(settings.log_level)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(serve(settings))
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+    except* HoldfastError as group:
+        for error in group.exceptions:
+            print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
+        status = 1
+    return status
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.rank_gang import Ended, run_gang
 
 TRAIN = Path(__file__).parents[2] / "examples" / "ddp_torch" / "train.py"

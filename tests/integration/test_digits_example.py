@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.digits_modules import DIGITS, allreduce
 from tests.rank_gang import Ended, free_port, run_gang
 

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
+from tests.fake_nvml import library as nvml
+from tests.fake_nvml.library import GIB, FakeNvml
+
 from holdfast_agent.core.gpus import Blind, ChangeKind, GpuUsage, Reading, Unidentified, merge
 from holdfast_agent.gpu import reader
 from holdfast_agent.gpu.child import COMMAND
-
-from tests.fake_nvml import library as nvml
-from tests.fake_nvml.library import GIB, FakeNvml
 
 pytestmark = pytest.mark.require("cc")
 # A failure must not delay the next try of these tests.

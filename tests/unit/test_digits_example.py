@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import yaml
 from google.protobuf import json_format
-from holdfast.v1 import job_pb2
-
 from tests.digits_modules import DIGITS, allreduce, checkpoint, faults, network
+
+from holdfast.v1 import job_pb2
 
 
 def star(world_size: int) -> list[Any]:

@@ -9,6 +9,7 @@ from collections import namedtuple
 
 import psutil
 import pytest
+
 from holdfast.errors import ConfigError
 from holdfast_agent.shell import inventory
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests import machine_parts
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"

@@ -7,6 +7,7 @@ to the controller, or of a launch to the shim, nothing is awaited.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections import deque
@@ -38,6 +39,8 @@ ADOPTION_S = 5.0
 """How long living shims may take to say where they stand, before the controller is told without it."""
 STRAYS_AGAIN_S = 5.0
 UMASK = 0o022
+PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
+"""Old journals go now and then, and not while the ranks start."""
 
 
 @dataclasses.dataclass
@@ -271,7 +274,13 @@ class Driver:
             "umask": UMASK,
             "core_bytes": 0,
         }
-        parts.shims.send(action.key, launch)
+        if not parts.shims.send(action.key, launch):
+            problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
+            self.feed(ev.LaunchRefused(action.key, action.generation, problem))
+            return
+        if action.generation % PRUNE_EVERY == 0:
+            loop = asyncio.get_running_loop()
+            loop.call_later(PRUNE_AFTER_S, self._prune, action.key, action.generation)
         parts.sampler.watch(action.key, action.generation, [rank.rank for rank in action.ranks])
 
     def _remember(self, action: ev.RememberAttempt | ev.RememberAck) -> None:
@@ -280,15 +289,24 @@ class Driver:
         try:
             if isinstance(action, ev.RememberAttempt):
                 files.note_attempt(action.key, action.generation, action.attempt)
-                files.prune(action.key, below=action.generation)
             elif files.directory(action.key).exists():
                 files.note_ack(action.key, action.generation, action.rank)
         except OSError as error:
             log.warning("note.lost", place=str(action.key), problem=str(error))
 
+    def _prune(self, key: PlaceKey, below: int) -> None:
+        try:
+            self.parts.files.prune(key, below)
+        except (OSError, ValueError) as error:
+            log.warning("journals.kept", place=str(key), problem=str(error))
+
     async def _clear_strays(self, action: ev.ClearStrays) -> None:
         files = self.parts.files
-        known = shim_files.read_shim_id(files.directory(action.key) / "shim.json")
+        try:
+            known = shim_files.read_shim_id(files.directory(action.key) / "shim.json")
+        except (OSError, ValueError) as error:
+            log.warning("shim.unknown", place=str(action.key), problem=str(error))
+            known = None  # the marks in the environment remain
         mark = strays.Mark(action.key, self.facts.name, action.generation)
         if known is not None and known.boot_id == shim_files.boot_id():
             mark = dataclasses.replace(mark, shim_pid=known.pid, shim_start_ticks=known.start_ticks)
@@ -301,7 +319,12 @@ class Driver:
             self.feed(ev.PlaceStuck(action.key, action.generation, left))
             await anyio.sleep(STRAYS_AGAIN_S)
         log.info("strays.cleared", place=str(action.key), found=found)
-        journal = files.journal(action.key, action.generation)
+        try:
+            journal = files.journal(action.key, action.generation)
+        except (OSError, ValueError) as error:
+            # Nothing is left, but how the ranks ended can't be told: an admin must look.
+            self.feed(ev.PlaceStuck(action.key, action.generation, f"its journal can't be read: {error}"))
+            return
         self.feed(ev.StraysCleared(action.key, action.generation, journal, found))
 
     def _record_ends(self, action: ev.RecordEnds) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 READ_BYTES = 1 << 18
+MESSAGE_MAX_BYTES = 8 << 20
+"""A shim drops the connection over a longer line."""
 LINE_MAX_BYTES = 16 << 20
 """A shim sends far less; more means that the other side is no shim."""
 
@@ -39,18 +41,24 @@ class ShimLink:
         self._open = True
         self._loop.add_reader(sock, self._read)
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Write one message; what the socket can't take now follows as it drains. Nothing once it is closed."""
-        if not self._open:
-            return
+    def send(self, message: dict[str, Any]) -> bool:
+        """Write one message; what the socket can't take now follows as it drains. Nothing once it is closed.
+
+        False for a message that no shim would take, since it is too long; then nothing was sent.
+        """
         data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        if len(data) > MESSAGE_MAX_BYTES:
+            return False
+        if not self._open:
+            return True
         if self._unsent:
             self._unsent += data
-            return
+            return True
         sent = self._write(data)
         if sent < len(data) and self._open:
             self._unsent += data[sent:]
             self._loop.add_writer(self._sock, self._drain)
+        return True
 
     def close(self) -> None:
         """Close without a call of ``on_closed``. The shim and its ranks don't mind."""

@@ -96,11 +96,13 @@ class Shims:
         held.link = self._link(key, held, sock)
         return True
 
-    def send(self, key: PlaceKey, message: dict[str, Any]) -> None:
-        """Tell the place's shim. Lost while it can't be reached: what counts is said again when it greets."""
+    def send(self, key: PlaceKey, message: dict[str, Any]) -> bool:
+        """Tell the place's shim. Lost while it can't be reached: what counts is said again when it greets.
+
+        False for a message that is too long for any shim.
+        """
         held = self._held.get(key)
-        if held is not None and held.link is not None:
-            held.link.send(message)
+        return held is None or held.link is None or held.link.send(message)
 
     def dismiss(self, key: PlaceKey) -> None:
         """Let the place's shim end; it is no longer watched."""

@@ -30,6 +30,9 @@ COALESCE_S = 0.02
 LOOK_AGAIN_S = 1.0
 """Followed files are looked at this often even where the kernel reports no change (network file systems)."""
 
+EARLY_S = 3.0
+"""A wish to follow may overtake the assignment that it is about: they come on different connections."""
+
 IsOver = Callable[[PlaceKey, int, int], bool]
 
 
@@ -159,8 +162,9 @@ class Transfer:
             tail_lines=asked.tail_lines if asked.HasField("tail_lines") else None,
             since_ms=asked.since.ToMilliseconds() if asked.HasField("since") else None,
         )
+        patience = anyio.current_time() + (EARLY_S if asked.follow else 0.0)
         while True:
-            over = self._is_over(key, asked.generation, asked.rank)
+            over = anyio.current_time() >= patience and self._is_over(key, asked.generation, asked.rank)
             try:
                 return await anyio.to_thread.run_sync(LogFile, path, wanted, limiter=self._threads)
             except FileNotFoundError:

@@ -7,14 +7,14 @@ import os
 import signal
 
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 15, 36, 38
-IGNORED = (
+UNWELCOME = (
+    signal.SIGCHLD,  # wakes the loop
     signal.SIGTERM,
     signal.SIGINT,
     signal.SIGHUP,
     signal.SIGQUIT,
     signal.SIGUSR1,
     signal.SIGUSR2,
-    signal.SIGPIPE,
 )
 
 
@@ -37,6 +37,12 @@ def settle(fd: int) -> None:
     while (low := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass  # 0, 1 and 2 are taken from now on, so that no file of ours gets there
     os.close(low)
+    take_signals()
+
+
+def take_signals() -> None:
+    """Survives what can be survived. By handlers: exec undoes these, while it would hand on what is ignored."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in IGNORED:
-        signal.signal(number, signal.SIG_IGN)
+    for number in signal.valid_signals():
+        if number in UNWELCOME or signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)

@@ -12,11 +12,11 @@ import os
 import resource
 import signal
 
-from holdfast_agent.shim_parts.processes import printable
+from holdfast_agent.shim_parts.processes import printable, read_small
 
+OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, NoReturn
 
 
@@ -69,11 +69,13 @@ class Identity:
         self.groups: list[int] | None = order["groups"]
         self.umask = int(order["umask"])
         self.core_bytes = int(order["core_bytes"])  # negative: no limit
+        self.oom_adjusted = True
         if self.uid is not None and self.gid is None:
             raise ValueError("a uid needs a gid")
 
-    def limit_core(self) -> None:
-        """Sets our own limit, which ranks inherit; the highest possible where that is lower. Raises OSError."""
+    def prepare(self) -> None:
+        """Sets our own core limit for ranks to inherit, or the highest possible below it. Raises OSError."""
+        self.oom_adjusted = read_small(OOM_SCORE_ADJ) != b"0\n"
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         wanted = self.core_bytes if self.core_bytes >= 0 else resource.RLIM_INFINITY
         if hard == resource.RLIM_INFINITY or 0 <= wanted <= hard:
@@ -95,14 +97,14 @@ class Identity:
             os.setuid(self.uid)
 
 
-def spawn(plan: Plan, identity: Identity, null: int, failures: int, ignored: Sequence[int]) -> int:
+def spawn(plan: Plan, identity: Identity, null: int, failures: int) -> int:
     """Forks one rank, leader of its own group, and returns its pid. Raises OSError when there can be no process.
 
-    All signals are to be blocked: one that comes before the child has dropped our handlers waits for it there.
+    SIGTERM is to be blocked: one that comes before the child can die of it waits for it there.
     """
     pid = os.fork()
     if pid == 0:
-        become(plan, identity, null, failures, ignored)
+        become(plan, identity, null, failures)
     try:
         os.setpgid(pid, pid)  # in the child, too; whoever is first: killpg must find the group from now on
     except OSError:
@@ -110,17 +112,17 @@ def spawn(plan: Plan, identity: Identity, null: int, failures: int, ignored: Seq
     return pid
 
 
-def become(plan: Plan, identity: Identity, null: int, failures: int, ignored: Sequence[int]) -> NoReturn:
+def become(plan: Plan, identity: Identity, null: int, failures: int) -> NoReturn:
     """The child's way to its program; says through `failures` what stopped it."""
     problem = "its start failed"
     try:
         os.setpgid(0, 0)
-        for number in ignored:
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the others go back to it by themselves, in exec
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for target, fd in enumerate((null, *plan.files)):
             os.dup2(fd, target)
-        offer_to_oom_killer()
+        if identity.oom_adjusted:
+            offer_to_oom_killer()
         problem = "cannot take the user's identity"
         identity.take()
         problem = f"cannot change to {printable(plan.cwd)}"
@@ -136,7 +138,7 @@ def become(plan: Plan, identity: Identity, null: int, failures: int, ignored: Se
 def offer_to_oom_killer() -> None:
     """Takes back the protection that a rank would inherit from the daemons."""
     try:
-        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(OOM_SCORE_ADJ, os.O_WRONLY | os.O_CLOEXEC)
         os.write(fd, b"0")
         os.close(fd)
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +16,8 @@ T = TypeVar("T")
 
 def with_client(work: Callable[[Client], Awaitable[T]]) -> T:
     """Run ``work`` with a client of the configured cluster. Raises ``HoldfastError``, never a group of one."""
+    # Its own words about a failed handshake would stand beside ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import anyio
 
     from holdfast import settings

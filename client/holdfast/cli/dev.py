@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import click
 
 from holdfast.cli.commands import Commands
-from holdfast.cli.console import Console
 
 _directory = click.option(
     "--dir",
@@ -26,19 +24,24 @@ def dev() -> None:
 
 
 @dev.command()
-@click.option("--hosts", type=click.IntRange(1), default=1, show_default=True, help="Agents to start.")
-@click.option("--gpus", type=click.IntRange(0), default=0, show_default=True, help="Simulated GPUs of each host.")
+@click.option("--hosts", type=click.IntRange(1), help="Agents to start.  [default: 1, or those of the last time]")
+@click.option("--gpus", type=click.IntRange(0), help="Simulated GPUs of each host; 0 for the machine's own.")
 @_directory
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the controller; a free one unless given.")
-def start(hosts: int, gpus: int, directory: Path, port: int | None) -> None:
-    """Start a controller and agents, or those of them that are dead."""
-    # By name, so that nothing of it is loaded for other commands.
-    importlib.import_module("holdfast.dev").start(directory, hosts, gpus, port)
-    Console().note(f"use it with: export HOLDFAST_CONFIG={(directory / 'client.toml').resolve()}")
+def start(hosts: int | None, gpus: int | None, directory: Path, port: int | None) -> None:
+    """Start a controller and agents, or those of them that are dead.
+
+    Returns when all of them are ready. Ports and identities stay those of the first time.
+    """
+    from holdfast import dev
+
+    dev.start(directory, hosts, gpus, port)
 
 
 @dev.command()
 @_directory
 def stop(directory: Path) -> None:
     """Stop the cluster and every worker in it."""
-    importlib.import_module("holdfast.dev").stop(directory)
+    from holdfast import dev
+
+    dev.stop(directory)

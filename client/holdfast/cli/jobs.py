@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import time
 from collections.abc import Sequence
@@ -226,4 +225,6 @@ job.add_command(cancel)
 @job.command()
 def schema() -> None:
     """Print the JSON Schema of job files."""
-    dump(importlib.import_module("holdfast.spec").json_schema(), "json")
+    from holdfast import spec
+
+    dump(spec.json_schema(), "json")

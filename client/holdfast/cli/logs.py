@@ -28,7 +28,11 @@ SIGPIPE = 141
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--worker", multiple=True, metavar="NAME", help="Only this worker, such as workerpool0-0.")
 @click.option("--rank", multiple=True, type=click.IntRange(0), metavar="RANK", help="Only this rank.")
-@click.option("--generation", type=click.IntRange(1), help="Only this launch of the gang; the newest unless given.")
+@click.option(
+    "--generation",
+    type=click.IntRange(1),
+    help="This launch of the gang, with -f those after it too; the newest unless given.",
+)
 @click.option("--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines of each stream.")
 @click.option("--since", type=moment, metavar="TIME", help="Only what is newer: 10m, or 2026-11-21T04:00:00Z.")
 def logs(

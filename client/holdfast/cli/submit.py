@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -48,13 +47,9 @@ def submit(file: str, wait: bool, show_all: bool, name: str | None) -> None:
 
 
 def _read(file: str) -> job_pb2.CustomJob:
-    from holdfast.client import as_proto
+    from holdfast import spec
 
-    # By name: the spec brings pydantic along, which only this command needs.
-    spec = importlib.import_module("holdfast.spec")
-    if file == "-":
-        return as_proto(spec.parse_text(_stdin(), source="stdin"))
-    return as_proto(spec.parse_file(file))
+    return spec.job_to_proto(spec.parse_text(_stdin(), source="stdin") if file == "-" else spec.parse_file(file))
 
 
 def _stdin() -> str:

@@ -7,8 +7,9 @@ from holdfast_controller.core import restart
 from holdfast_controller.core.actions import AckExit, Note
 from holdfast_controller.core.gang import Member, Success
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.launch import not_started
+from holdfast_controller.core.launch import check_started
 from holdfast_controller.core.model import Exit, ExitReason, Job
+from holdfast_controller.core.records import unknown_ends
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import ExitReported
 from holdfast_controller.core.stop import end
@@ -26,33 +27,38 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         fields = (("host", reported.host), ("job", reported.job_id), ("worker", reported.worker))
         step.do(Note("exit_of_unknown_worker", fields))
         return
-    record_exit(step, job, job.gang.members[index], reported.exit, port_taken=reported.port_taken)
+    record_exits(step, job, job.gang.members[index], [reported.exit], port_taken=reported.port_taken)
     step.do(AckExit(reported.host, reported.session, reported.sequence))
 
 
 def _is_there(job: Job, index: int, reported: ExitReported) -> bool:
+    newest = job.generation if job.launched else job.generation - 1
     return (
         index < len(job.places)
         and job.places[index].host == reported.host
-        and reported.exit.generation <= job.generation
+        and 1 <= reported.exit.generation <= newest
         and reported.exit.rank in job.gang.members[index].ranks
     )
 
 
-def record_exit(step: Step, job: Job, member: Member, exit_: Exit, *, port_taken: bool = False) -> None:
-    """Write the terminal record of a rank, unless there is one, and act on it if it is of this generation."""
-    known = job.exit_of(exit_.generation, exit_.rank)
-    if known is not None:
-        if _differs(known, exit_) and exit_ not in job.late_exits:
+def record_exits(step: Step, job: Job, member: Member, exits: list[Exit], *, port_taken: bool = False) -> None:
+    """Write terminal records of a worker's ranks where there are none, then act on those of this generation."""
+    fresh = []
+    for exit_ in exits:
+        known = job.exit_of(exit_.generation, exit_.rank)
+        if known is None:
+            step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))
+            fresh.append(exit_)
+        elif _differs(known, exit_) and exit_ not in job.late_exits:
             step.emit(ev.LateExitFound(job.id, step.now.wall, member.name, exit_))
+    current = [exit_ for exit_ in fresh if exit_.generation == job.generation]
+    if not current or job.outcome is not None:
         return
-    step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))
-    if exit_.generation != job.generation or job.outcome is not None:
-        return
-    if exit_.ok or job.primary_done_at is not None:
+    bad = next((exit_ for exit_ in current if not exit_.ok), None)
+    if bad is None or job.primary_done_at is not None:
         _check_done(step, job)
-        return
-    answer(step, job, member, exit_, port_taken=port_taken)
+    else:
+        answer(step, job, member, bad, port_taken=port_taken)
 
 
 def _differs(known: Exit, late: Exit) -> bool:
@@ -69,6 +75,8 @@ def _check_done(step: Step, job: Job) -> None:
         if all(rank in ended for rank in primary.ranks):
             step.emit(ev.PrimaryCompleted(job.id, step.now.wall))
             step.timers.set(("end_grace", job.id), step.now.mono + job.gang.end_grace_s)
+    if job.outcome is None:
+        check_started(step, job)
 
 
 def answer(step: Step, job: Job, member: Member, exit_: Exit, *, port_taken: bool) -> None:
@@ -118,28 +126,25 @@ def restart_gang(
 
 
 def on_cannot_prepare(step: Step, job: Job, index: int, message: str) -> None:
-    """A place can't be made ready: its ranks will never start, and the failure policy decides."""
-    if job.outcome is not None or job.launched:
+    """A place can't be made ready: its ranks will never start, and the failure policy decides.
+
+    Once the gang is launched that means that what was ready (its ports, most likely) is so no longer; the next
+    generation prepares afresh, and finds out if it is more than that.
+    """
+    if job.outcome is not None:
         return
     member = job.gang.members[index]
-    records = not_started(job, index, message, step.now.wall)
-    for exit_ in records:
-        step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))
-    answer(step, job, member, records[0], port_taken=False)
+    reason = ExitReason.NOT_STARTED if job.launched else ExitReason.CANNOT_START
+    records = [
+        Exit(job.attempt, job.generation, rank, reason, message=message, end_time=step.now.wall)
+        for rank in member.ranks
+    ]
+    record_exits(step, job, member, records, port_taken=job.launched)
 
 
 def on_place_vanished(step: Step, job: Job, index: int, *, rebooted: bool) -> None:
     """The host knows nothing of a worker that was launched there: its ranks are lost, never launched twice."""
-    member = job.gang.members[index]
     reason = ExitReason.LOST_REBOOT if rebooted else ExitReason.LOST_SHIM_DIED
-    for rank in member.ranks:
-        if job.exit_of(job.generation, rank) is None and job.outcome is None and job.launched:
-            lost = Exit(
-                job.attempt,
-                job.generation,
-                rank,
-                reason,
-                message=f"{job.places[index].host} has no record of it",
-                end_time=step.now.wall,
-            )
-            record_exit(step, job, member, lost)
+    member = job.gang.members[index]
+    message = f"{job.places[index].host} has no record of it"
+    record_exits(step, job, member, unknown_ends(job, member, reason, message, step.now.wall))

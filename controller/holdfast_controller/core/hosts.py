@@ -30,6 +30,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     if presence.session is not None and presence.session != hello.session:
         step.do(CloseSession(hello.host, presence.session, "a newer session of this host replaces it"))
     presence.session = hello.session
+    presence.forgetting.clear()
     known = step.cluster.hosts.get(hello.host)
     rebooted = known is not None and known.boot_id != hello.boot_id
     if known is None or _news(known, hello):
@@ -91,27 +92,43 @@ def _watch(step: Step, name: str, presence: Presence) -> None:
         step.timers.set(("host", name), due)
 
 
-def on_silence(step: Step, name: str) -> None:
-    """A host's deadline passed; most often it was heard since."""
+def on_silence(step: Step, names: list[str]) -> None:
+    """Deadlines of hosts passed; most often they were heard since."""
     policy, now = step.policies.leases, step.now.mono
-    presence = step.cluster.presence_of(name)
-    verdict = leases.liveness(policy, presence, now)
-    if verdict is Liveness.LOST and leases.brake(policy, step.cluster.presence.values(), now):
-        presence.liveness = Liveness.SUSPECT
-        step.timers.set(("host", name), now + policy.suspect_s)
-        step.do(Note("mass_silence", (("host", name), ("kept", "true"))))
-        return
-    if verdict is not presence.liveness:
-        presence.liveness = verdict
-        step.do(Note("host_silent", (("host", name), ("state", verdict.name))))
-        if verdict is Liveness.LOST:
-            _lose(step, name, now - presence.last_seen)
-    _watch(step, name, presence)
+    kept: list[str] = []
+    lost: list[tuple[str, float]] = []
+    for name in names:
+        presence = step.cluster.presence_of(name)
+        verdict = leases.liveness(policy, presence, now)
+        if verdict is Liveness.LOST and presence.liveness is not Liveness.LOST:
+            if kept or (not lost and _mass_silence(step)):
+                presence.liveness = Liveness.SUSPECT
+                step.timers.set(("host", name), now + policy.suspect_s)
+                kept.append(name)
+                continue
+            lost.append((name, now - presence.last_seen))
+        if verdict is not presence.liveness:
+            presence.liveness = verdict
+            step.do(Note("host_silent", (("host", name), ("state", verdict.name))))
+        _watch(step, name, presence)
+    if kept:
+        shown = ", ".join(kept[:8])
+        step.do(Note("mass_silence", (("hosts", shown), ("kept", str(len(kept))))))
+    for name, silent_s in lost:
+        _lose(step, name, silent_s)
+
+
+def _mass_silence(step: Step) -> bool:
+    """Asked once per step, since it looks at every host. Hosts that were given up before are no part of it."""
+    cluster = step.cluster
+    watched = [cluster.presence_of(name) for name, host in cluster.hosts.items() if not host.lost]
+    return leases.brake(step.policies.leases, watched, step.now.mono)
 
 
 def _lose(step: Step, name: str, silent_s: float) -> None:
     """Give a host up: ending jobs wait for it no longer, running ones are left to run on."""
-    if name not in step.cluster.hosts:
+    host = step.cluster.hosts.get(name)
+    if host is None or host.lost:
         return
     step.emit(ev.HostLost(name, step.now.wall, silent_s))
     jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, name)}

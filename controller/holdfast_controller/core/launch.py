@@ -6,7 +6,8 @@ import hashlib
 import hmac
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model import Cluster, Exit, ExitReason, Job, Prepared, Rendezvous, Started
+from holdfast_controller.core.model import Cluster, ExitReason, Job, Prepared, Rendezvous, Started
+from holdfast_controller.core.records import close_records
 from holdfast_controller.core.restart import first_failure
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import PlaceReport
@@ -17,6 +18,7 @@ def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
     if job.outcome is not None or job.launched:
         step.touch(job, index)
         return
+    close_records(step, job, job.gang.members[index], ExitReason.NOT_STARTED, "stopped before it was started")
     prepared = step.cluster.runtime_of(job.id).prepared
     prepared[index] = Prepared(report.port, report.master_port)
     if len(prepared) == len(job.places):
@@ -60,20 +62,24 @@ def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: 
 
 def on_running(step: Step, job: Job, index: int, report: PlaceReport) -> None:
     """A worker's ranks were started; with the last of them the job is running."""
+    if job.launched and not job.started and job.outcome is None:
+        step.cluster.runtime_of(job.id).started[index] = Started(report.shim_pid, report.pids)
+        check_started(step, job)
+
+
+def check_started(step: Step, job: Job) -> None:
+    """Note the gang's start once every worker was seen running, or has ended before it was seen."""
     if not job.launched or job.started:
         return
-    started = step.cluster.runtime_of(job.id).started
-    started[index] = Started(report.shim_pid, report.pids)
-    if len(started) == len(job.places):
-        if job.started_at is None:
-            step.timers.set(("timeout", job.id), step.now.mono + job.gang.timeout_s)
-        step.emit(ev.GangStarted(job.id, step.now.wall, job.generation, dict(sorted(started.items()))))
-
-
-def not_started(job: Job, index: int, message: str, at: float) -> list[Exit]:
-    """Records for the ranks of a worker whose place could not be made ready."""
-    member = job.gang.members[index]
-    return [
-        Exit(job.attempt, job.generation, rank, ExitReason.CANNOT_START, message=message, end_time=at)
-        for rank in member.ranks
-    ]
+    seen, ended = step.cluster.runtime_of(job.id).started, job.exits_now()
+    started = {}
+    for member in job.gang.members:
+        if member.index in seen:
+            started[member.index] = seen[member.index]
+        elif all(rank in ended for rank in member.ranks):
+            started[member.index] = Started(0, ())
+        else:
+            return
+    if job.started_at is None:
+        step.timers.set(("timeout", job.id), step.now.mono + job.gang.timeout_s)
+    step.emit(ev.GangStarted(job.id, step.now.wall, job.generation, started))

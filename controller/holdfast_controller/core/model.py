@@ -251,6 +251,8 @@ class Presence:
     last_seen: float = 0.0
     last_seen_wall: float = 0.0
     liveness: Liveness = Liveness.SUSPECT
+    forgetting: set[str] = field(default_factory=set)
+    """Places that this session was told to forget and hasn't answered for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +293,9 @@ class Cluster:
     runtime: dict[str, Runtime] = field(default_factory=dict)
 
     def runtime_of(self, job_id: str) -> Runtime:
-        """The job's runtime, made when first asked for."""
+        """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""
+        if self.jobs[job_id].terminal:
+            return Runtime()
         return self.runtime.setdefault(job_id, Runtime())
 
     def presence_of(self, host: str) -> Presence:

@@ -7,7 +7,9 @@ it names each GPU. When there is none, the reason says what lacks, in words for 
 
 from __future__ import annotations
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -66,6 +68,7 @@ class Room:
         return Place(self.host, tuple(uuid for uuid, _ in chosen))
 
 
+@functools.lru_cache(maxsize=4096)
 def model_matches(wanted: str, model: str) -> bool:
     """Whether a GPU model answers to a name such as ``NVIDIA_H100_80GB``; an empty name takes any."""
     return _words(wanted) - _VENDOR <= _words(model)
@@ -80,7 +83,9 @@ def room(host: Host, *, empty: bool = False) -> Room:
     inventory = host.inventory
     held = () if empty else tuple(host.allocations.values())
     taken = {uuid for allocation in held for uuid in allocation.gpus}
-    gpus = sorted((g for g in inventory.gpus if not g.problem and g.uuid not in taken), key=lambda g: g.index)
+    gpus = sorted(
+        (g for g in inventory.gpus if (empty or not g.problem) and g.uuid not in taken), key=lambda g: g.index
+    )
     if inventory.gpu_problem and not empty:
         gpus = []
     return Room(
@@ -98,24 +103,31 @@ def plan(gang: Gang, hosts: Iterable[Host]) -> Plan | Wait:
 
 
 def plan_in(gang: Gang, rooms: list[Room]) -> Plan | Wait:
-    """As ``plan``, over rooms, which it uses up. The largest workers choose first."""
+    """As ``plan``, over rooms, which it uses up. The choosiest and largest workers choose first."""
     if not rooms:
         return Wait("no host takes work at present")
-    order = sorted(gang.members, key=lambda m: (-gang.pool_of(m).gpus, -gang.pool_of(m).cpus, m.index))
+    order = sorted(gang.members, key=lambda m: (*_need(gang.pool_of(m)), m.index))
     places: dict[int, Place] = {}
+    used: Counter[str] = Counter()
     for member in order:
         pool = gang.pool_of(member)
         fitting = [r for r in rooms if r.fits(pool)]
         if not fitting:
             return Wait(_lack(pool, rooms, len(places), len(order)))
-        places[member.index] = _choose(pool, fitting, [p.host for p in places.values()]).take(pool)
+        place = places[member.index] = _choose(pool, fitting, used).take(pool)
+        used[place.host] += 1
     return Plan(tuple(places[m.index] for m in gang.members))
 
 
-def _choose(pool: Pool, fitting: list[Room], used: list[str]) -> Room:
+def _need(pool: Pool) -> tuple[bool, int, int, int]:
+    """Sorts the choosiest first: those that name a GPU model, then the largest."""
+    return not (pool.gpus and pool.gpu_type), -pool.gpus, -pool.cpus, -pool.memory_mb
+
+
+def _choose(pool: Pool, fitting: list[Room], used: Counter[str]) -> Room:
     if pool.gpus:
         return min(fitting, key=lambda r: (len(r.gpus), r.host))
-    return min(fitting, key=lambda r: (used.count(r.host), -r.slots, -r.cpus, r.host))
+    return min(fitting, key=lambda r: (used[r.host], -r.slots, -r.cpus, r.host))
 
 
 def _lack(pool: Pool, rooms: list[Room], placed: int, total: int) -> str:

@@ -10,16 +10,18 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import hosts, stimuli
-from holdfast_controller.core.actions import Assign, Note, Reply
-from holdfast_controller.core.assignments import desired, holds
+from holdfast_controller.core.actions import Note, Reply
+from holdfast_controller.core.assignments import holds
 from holdfast_controller.core.exits import on_cannot_prepare, on_exit, restart_gang
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import on_prepared, on_running
-from holdfast_controller.core.model import Cluster, Job, Now
+from holdfast_controller.core.model import Cluster, Job, Now, place_key
 from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
 from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.submit import on_submission, place_queue
+
+_ALIVE = frozenset({PlaceState.PREPARING, PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK})
 
 
 class Reactor:
@@ -73,7 +75,7 @@ class Reactor:
             case stimuli.HostConnected():
                 hosts.on_connected(step, stimulus)
                 for report in stimulus.places:
-                    self._on_place(step, stimulus.host, report)
+                    self._on_place_found(step, stimulus.host, report)
             case stimuli.HostDisconnected():
                 hosts.on_disconnected(step, stimulus)
             case stimuli.TimePassed():
@@ -98,6 +100,18 @@ class Reactor:
             case _:
                 assert_never(message)
 
+    def _on_place_found(self, step: Step, host: str, report: PlaceReport) -> None:
+        """Take a place of a hello in, as far as that can be believed before the ends that the agent still holds.
+
+        Those come right after the welcome, and the answer to the assignment after them: only then does EMPTY,
+        PREPARED or CANNOT_PREPARE count.
+        """
+        job = self.cluster.jobs.get(report.job_id)
+        index = job.gang.index_by_name.get(report.worker) if job is not None else None
+        held = job is not None and index is not None and holds(self.cluster, job, index, host)
+        if not held or report.state in _ALIVE:
+            self._on_place(step, host, report)
+
     def _on_place(self, step: Step, host: str, report: PlaceReport) -> None:
         """Match what a host says of a place with what is wanted there."""
         job = self.cluster.jobs.get(report.job_id)
@@ -111,10 +125,15 @@ class Reactor:
             self._on_current_place(step, job, index, report)
 
     def _on_released_place(self, step: Step, job: Job, index: int, host: str) -> None:
-        """The worker holds nothing there any more: the host may forget it, if it was there last."""
-        session = self.cluster.presence_of(host).session
-        if job.terminal and job.places and job.places[index].host == host and session is not None:
-            step.do(Assign(host, session, desired(self.cluster, job, index)))
+        """The worker holds nothing there any more: the host may forget it, if it was there last.
+
+        It is told so once; its answer is no reason to tell it again.
+        """
+        forgetting, key = self.cluster.presence_of(host).forgetting, place_key(job.id, index)
+        if key in forgetting:
+            forgetting.discard(key)
+        elif job.terminal and job.places and job.places[index].host == host:
+            step.touch(job, index)
 
     def _on_current_place(self, step: Step, job: Job, index: int, report: PlaceReport) -> None:
         runtime = self.cluster.runtime_of(job.id)
@@ -149,9 +168,10 @@ class Reactor:
             step.do(Reply(asked.token, job.id))
 
     def _on_time(self, step: Step) -> None:
-        for kind, name in self.timers.pop_due(step.now.mono):
+        due = self.timers.pop_due(step.now.mono)
+        hosts.on_silence(step, [name for kind, name in due if kind == "host"])
+        for kind, name in due:
             if kind == "host":
-                hosts.on_silence(step, name)
                 continue
             job = self.cluster.jobs[name]
             if kind == "timeout":

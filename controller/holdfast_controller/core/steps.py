@@ -6,11 +6,11 @@ import heapq
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.actions import Action, Assign
-from holdfast_controller.core.assignments import desired
+from holdfast_controller.core.assignments import Phase, desired
 from holdfast_controller.core.events import Event
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.leases import LeasePolicy
-from holdfast_controller.core.model import Cluster, Job, Now
+from holdfast_controller.core.model import Cluster, Job, Now, place_key
 from holdfast_controller.core.narrate import narrate
 
 TimerKey = tuple[str, str]
@@ -111,7 +111,10 @@ class Step:
         for job_id, index in self.touched:
             job = self.cluster.jobs[job_id]
             host = job.places[index].host
-            session = self.cluster.presence_of(host).session
-            if session is not None:
-                self.actions.append(Assign(host, session, desired(self.cluster, job, index)))
+            presence = self.cluster.presence_of(host)
+            if presence.session is not None:
+                order = desired(self.cluster, job, index)
+                if order.phase is Phase.FORGET:
+                    presence.forgetting.add(place_key(job_id, index))
+                self.actions.append(Assign(host, presence.session, order))
         return Decision(tuple(self.entries), tuple(self.actions))

@@ -7,7 +7,8 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core import restart
 from holdfast_controller.core.actions import Refuse, Reply
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Exit, ExitReason, Job, JobError
+from holdfast_controller.core.model import ExitReason, Job, JobError
+from holdfast_controller.core.records import close_records
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import CancelAsked, RestartAsked
 
@@ -36,7 +37,8 @@ def settle(step: Step, job: Job) -> None:
     if len(lost) < len(awaited):
         return
     for index in lost:
-        _record_lost(step, job, index)
+        message = f"{job.places[index].host} was lost before it reported the end"
+        close_records(step, job, job.gang.members[index], ExitReason.LOST_HOST, message)
     step.emit(ev.JobEnded(job.id, step.now.wall, job.outcome, _first_cause(job)))
     step.touch(job)
 
@@ -53,28 +55,17 @@ def _first_cause(job: Job) -> JobError | None:
     return error if error != job.error else None
 
 
-def _record_lost(step: Step, job: Job, index: int) -> None:
-    member, host = job.gang.members[index], job.places[index].host
-    for rank in member.ranks:
-        if job.launched and job.exit_of(job.generation, rank) is None:
-            message = f"{host} was lost before it reported the end"
-            lost = Exit(
-                job.attempt,
-                job.generation,
-                rank,
-                ExitReason.LOST_HOST,
-                message=message,
-                end_time=step.now.wall,
-            )
-            step.emit(ev.RankExited(job.id, step.now.wall, member.name, lost))
-
-
 def on_empty(step: Step, job: Job, index: int) -> None:
     """A place is proven empty; that matters once the job is ending, since then nothing more starts there."""
     if job.outcome is None:
         return
     if index not in job.emptied:
-        step.emit(ev.WorkerEmptied(job.id, step.now.wall, job.gang.members[index].name))
+        member = job.gang.members[index]
+        ran = index in job.started or index in step.cluster.runtime_of(job.id).started
+        reason = ExitReason.LOST_SHIM_DIED if ran else ExitReason.NOT_STARTED
+        message = "its end was not recorded" if ran else "stopped before it was started"
+        close_records(step, job, member, reason, message)
+        step.emit(ev.WorkerEmptied(job.id, step.now.wall, member.name))
         step.capacity_freed = True
     settle(step, job)
     if job.terminal:

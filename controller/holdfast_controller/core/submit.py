@@ -68,12 +68,13 @@ def _never_fits(gang: Gang, hosts: list[Host]) -> str:
 
 
 def takers(cluster: Cluster) -> list[Host]:
-    """Hosts that may be given new work now."""
-    return [
-        host
-        for name, host in cluster.hosts.items()
-        if not host.cordoned and cluster.presence_of(name).liveness is Liveness.READY
-    ]
+    """Hosts that may be given new work now: heard from, connected and not cordoned."""
+    found = []
+    for name, host in cluster.hosts.items():
+        presence = cluster.presence_of(name)
+        if not host.cordoned and presence.session is not None and presence.liveness is Liveness.READY:
+            found.append(host)
+    return found
 
 
 def place_queue(step: Step) -> None:

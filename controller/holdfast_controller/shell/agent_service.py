@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import grpc
 
@@ -14,7 +14,7 @@ from holdfast.identity import Kind
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core import actions as act
 from holdfast_controller.core.leases import LeasePolicy
-from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported
+from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported, Stimulus
 from holdfast_controller.shell import wire_agent
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.rpc import Context, authorise, streaming
@@ -41,7 +41,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     @streaming
     async def Session(
         self, request_iterator: AsyncIterator[agent_pb2.SessionRequest], context: Context
-    ) -> AsyncIterator[agent_pb2.SessionResponse]:
+    ) -> AsyncGenerator[agent_pb2.SessionResponse, None]:
         host = authorise(context, Kind.HOST, self._name).name
         hello = await _first(request_iterator)
         session = next(self._sessions)
@@ -72,17 +72,13 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         """Feed what the agent says, until it hangs up."""
         try:
             async for message in messages:
-                match message.WhichOneof("message"):
-                    case "worker_report":
-                        self._driver.feed(PlaceReported(host, session, wire_agent.report(message.worker_report)))
-                    case "exit_report":
-                        self._driver.feed(wire_agent.exit_reported(host, session, message.exit_report))
-                    case "heartbeat":
-                        beat = message.heartbeat
-                        news = wire_agent.inventory(beat.inventory) if beat.HasField("inventory") else None
-                        self._driver.feed(HostBeat(host, session, news))
-                    case other:
-                        log.warning("unexpected_message", extra={"fields": {"host": host, "message": str(other)}})
+                try:
+                    stimulus = _stimulus(host, session, message)
+                except InvalidInput as error:
+                    # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
+                    log.warning("message_not_understood", extra={"fields": {"host": host, "error": str(error)}})
+                    continue
+                self._driver.feed(stimulus)
         except grpc.RpcError as error:
             log.info("session_broken", extra={"fields": {"host": host, "error": str(error)}})
         finally:
@@ -107,10 +103,26 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     @streaming
     async def Transfer(
         self, request_iterator: AsyncIterator[agent_pb2.TransferRequest], context: Context
-    ) -> AsyncIterator[agent_pb2.TransferResponse]:
+    ) -> AsyncGenerator[agent_pb2.TransferResponse, None]:
         host = authorise(context, Kind.HOST, self._name).name
         async for order in self._transfers.serve(host, request_iterator):
             yield order
+
+
+def _stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stimulus:
+    """What a message of an agent means. Raises ``InvalidInput`` for what we don't know."""
+    match message.WhichOneof("message"):
+        case "worker_report":
+            return PlaceReported(host, session, wire_agent.report(message.worker_report))
+        case "exit_report":
+            return wire_agent.exit_reported(host, session, message.exit_report)
+        case "heartbeat":
+            beat = message.heartbeat
+            return HostBeat(
+                host, session, wire_agent.inventory(beat.inventory) if beat.HasField("inventory") else None
+            )
+        case other:
+            raise InvalidInput([Violation("message", f"{other} is not expected now")])
 
 
 async def _first(messages: AsyncIterator[agent_pb2.SessionRequest]) -> agent_pb2.Hello:

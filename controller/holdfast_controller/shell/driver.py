@@ -41,17 +41,20 @@ class Driver:
         self.store = store
         self.reactor = Reactor(cluster, policies)
         self._pending: list[Decision] = []
-        self._fed = 0
-        self._performed = 0
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
         self._callers: dict[int, asyncio.Future[str]] = {}
         self._outboxes: dict[tuple[str, int], Outbox] = {}
         self._watchers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._settled = asyncio.Event()
+        self._fed = 0
+        self._performed = 0
+        self._broken: BaseException | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._dirty: set[str] = set()
-        self._snapshot_at = cluster.sequence + SNAPSHOT_EVERY
+        self._timer_due = 0.0
+        # What the log's tail changed is not in the snapshots either.
+        self._dirty = {f"job/{job.id}" for job in cluster.jobs.values() if job.cursor > store.snapshot_sequence}
+        self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
@@ -60,8 +63,18 @@ class Driver:
         self._arm()
 
     def feed(self, stimulus: Stimulus) -> None:
-        """Take a stimulus in. Its effects follow once they are durable."""
-        decision = self.reactor.step(stimulus, _now())
+        """Take a stimulus in. Its effects follow once they are durable.
+
+        A step that fails leaves a state that is neither the old nor the new one, so it ends the process.
+        """
+        if self._broken is not None:
+            raise Unavailable("The controller is about to end.", fix="Try again once it has been started anew.")
+        try:
+            decision = self.reactor.step(stimulus, _now())
+        except BaseException as error:
+            self._broken = error
+            self._wake.set()
+            raise
         if decision.entries or decision.actions:
             self._pending.append(decision)
             self._fed += 1
@@ -85,9 +98,11 @@ class Driver:
             self._callers.pop(token, None)
 
     async def settled(self) -> None:
-        """Wait until all that the state shows now is durable, so that no reader sees what may yet be lost."""
-        wanted = self._fed
-        while self._performed < wanted:
+        """Wait until all that the state shows now is durable. Look first, then wait, then tell: so no reader is
+        told what may yet be lost, and none waits for more than one or two commits.
+        """
+        seen = self._fed
+        while self._performed < seen:
             await self._settled.wait()
 
     async def history(self, entity: str, after: int, limit: int) -> list[Record]:
@@ -120,21 +135,24 @@ class Driver:
         as a power cut would have it."""
         while True:
             await self._wake.wait()
+            if self._broken is not None:
+                raise RuntimeError("a step failed; what is in memory can't be trusted") from self._broken
+            self._wake.clear()
             batch, self._pending = self._pending, []
             records = [_record(entry) for decision in batch for entry in decision.entries]
+            self._dirty.update(record.entity for record in records)
+            snapshot = self._due_snapshot()
             if records:
                 await asyncio.wrap_future(self.store.call(self.store.commit, records))
             self._publish(records)
-            self._dirty.update(record.entity for record in records)
             for decision in batch:
                 for action in decision.actions:
                     self._perform(action)
-            if not self._pending:
-                self._wake.clear()
             self._performed += len(batch)
             settled, self._settled = self._settled, asyncio.Event()
             settled.set()
-            await self._maybe_snapshot()
+            if snapshot is not None:
+                await asyncio.wrap_future(self.store.call(self.store.snapshot, *snapshot))
 
     def _publish(self, records: list[Record]) -> None:
         for record in records:
@@ -166,25 +184,28 @@ class Driver:
     def _arm(self) -> None:
         due = self.reactor.next_due()
         if self._timer is not None:
-            if due is not None and self._timer.when() == due and not self._timer.cancelled():
+            if due == self._timer_due:
                 return
             self._timer.cancel()
             self._timer = None
         if due is not None:
+            # Remembered here: for a time that has passed uvloop gives a handle that doesn't know it.
+            self._timer_due = due
             self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         self.feed(TimePassed())
 
-    async def _maybe_snapshot(self) -> None:
-        """Write every entity that has changed since the last snapshot, once enough has happened.
+    def _due_snapshot(self) -> tuple[int, list[tuple[str, str]]] | None:
+        """Every entity that has changed since the last snapshot, once enough has happened.
 
-        Taken only while nothing is pending, so that a snapshot never holds what the log doesn't.
+        Asked for just after all that is pending was taken into a batch: the state is then exactly what the log
+        holds when that batch is committed, however busy the controller is.
         """
         sequence = self.cluster.sequence
-        if sequence < self._snapshot_at or self._pending:
-            return
+        if sequence < self._snapshot_at:
+            return None
         self._snapshot_at = sequence + SNAPSHOT_EVERY
         jobs = self.cluster.jobs
         changed = (jobs[name] for kind, _, name in (e.partition("/") for e in self._dirty) if kind == "job")
@@ -192,7 +213,7 @@ class Driver:
         # A job's events change its hosts too.
         entities += [(f"host/{host.name}", codec.dump_entity(host)) for host in self.cluster.hosts.values()]
         self._dirty = set()
-        await asyncio.wrap_future(self.store.call(self.store.snapshot, sequence, entities))
+        return sequence, entities
 
 
 def _record(entry: Entry) -> Record:

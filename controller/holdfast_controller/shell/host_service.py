@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from holdfast.errors import NotFound
 from holdfast.identity import Kind
@@ -23,11 +23,10 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     @unary
     async def ListHosts(self, request: host_pb2.ListHostsRequest, context: Context) -> host_pb2.ListHostsResponse:
         authorise(context, Kind.USER, self._name)
-        await self._driver.settled()
         cluster = self._driver.cluster
-        return host_pb2.ListHostsResponse(
-            hosts=[host_to_proto(cluster, cluster.hosts[name]) for name in sorted(cluster.hosts)]
-        )
+        hosts = [host_to_proto(cluster, cluster.hosts[name]) for name in sorted(cluster.hosts)]
+        await self._driver.settled()
+        return host_pb2.ListHostsResponse(hosts=hosts)
 
     @unary
     async def GetHost(self, request: host_pb2.GetHostRequest, context: Context) -> host_pb2.GetHostResponse:
@@ -37,17 +36,18 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     @streaming
     async def WatchHosts(
         self, request: host_pb2.WatchHostsRequest, context: Context
-    ) -> AsyncIterator[host_pb2.WatchHostsResponse]:
+    ) -> AsyncGenerator[host_pb2.WatchHostsResponse, None]:
         authorise(context, Kind.USER, self._name)
         bell = self._driver.watch("host")
         shown: dict[str, bytes] = {}
         try:
             while True:
                 bell.clear()
-                await self._driver.settled()
                 cluster = self._driver.cluster
-                for name in sorted(cluster.hosts):
-                    host = host_to_proto(cluster, cluster.hosts[name])
+                hosts = [host_to_proto(cluster, cluster.hosts[name]) for name in sorted(cluster.hosts)]
+                await self._driver.settled()
+                for host in hosts:
+                    name = host.name
                     picture = host_pb2.Host()
                     picture.CopyFrom(host)
                     picture.ClearField("last_seen")
@@ -71,8 +71,9 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         return host_pb2.UncordonResponse(host=await self._host(name))
 
     async def _host(self, name: str) -> host_pb2.Host:
-        await self._driver.settled()
         host = self._driver.cluster.hosts.get(name)
         if host is None:
             raise NotFound(f"There is no host {name!r}.", fix="See: holdfast host list")
-        return host_to_proto(self._driver.cluster, host)
+        picture = host_to_proto(self._driver.cluster, host)
+        await self._driver.settled()
+        return picture

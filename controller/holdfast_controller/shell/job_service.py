@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import PurePosixPath
 
 from google.protobuf import json_format, struct_pb2
@@ -62,20 +62,18 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 spec_json=spec_json,
             )
         )
-        return job_pb2.CreateJobResponse(job=self._picture(self._job(job_id)))
+        return job_pb2.CreateJobResponse(job=await self._durable_picture(job_id))
 
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
         authorise(context, Kind.USER, self._name)
-        await self._driver.settled()
-        return job_pb2.GetJobResponse(job=self._picture(self._job(request.id)))
+        return job_pb2.GetJobResponse(job=await self._durable_picture(request.id))
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
         authorise(context, Kind.USER, self._name)
         matches = parse_filter(request.filter)
         size = _page_size(request)
-        await self._driver.settled()
         cluster = self._driver.cluster
         found = [job for job in cluster.jobs.values() if matches(job)]
         if request.newest:
@@ -89,24 +87,25 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             job_to_proto(cluster, job, _spec_message(job.spec_json), hosts, positions, workers=False)
             for job in page
         ]
+        await self._driver.settled()
         return job_pb2.ListJobsResponse(jobs=jobs, next_page_token=str(page[-1].number) if rest else "")
 
     @unary
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
         by = authorise(context, Kind.USER, self._name).name
         job_id = await self._driver.ask(lambda token: CancelAsked(token, by, request.id))
-        return job_pb2.CancelJobResponse(job=self._picture(self._job(job_id)))
+        return job_pb2.CancelJobResponse(job=await self._durable_picture(job_id))
 
     @unary
     async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
         by = authorise(context, Kind.USER, self._name).name
         job_id = await self._driver.ask(lambda token: RestartAsked(token, by, request.id))
-        return job_pb2.RestartJobResponse(job=self._picture(self._job(job_id)))
+        return job_pb2.RestartJobResponse(job=await self._durable_picture(job_id))
 
     @streaming
     async def WatchJob(
         self, request: job_pb2.WatchJobRequest, context: Context
-    ) -> AsyncIterator[job_pb2.WatchJobResponse]:
+    ) -> AsyncGenerator[job_pb2.WatchJobResponse, None]:
         authorise(context, Kind.USER, self._name)
         self._job(request.id)
         if request.cursor < 0:
@@ -132,7 +131,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @streaming
     async def StreamLogs(
         self, request: job_pb2.StreamLogsRequest, context: Context
-    ) -> AsyncIterator[job_pb2.StreamLogsResponse]:
+    ) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
         authorise(context, Kind.USER, self._name)
         self._job(request.id)
         reading = LogReading(self._driver, self._transfers, request)
@@ -148,9 +147,11 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             raise unknown_job(job_id)
         return job
 
-    def _picture(self, job: Job) -> job_pb2.CustomJob:
-        cluster = self._driver.cluster
-        return job_to_proto(cluster, job, _spec_message(job.spec_json), takers(cluster))
+    async def _durable_picture(self, job_id: str) -> job_pb2.CustomJob:
+        cluster, job = self._driver.cluster, self._job(job_id)
+        picture = job_to_proto(cluster, job, _spec_message(job.spec_json), takers(cluster))
+        await self._driver.settled()
+        return picture
 
 
 @functools.lru_cache(maxsize=4096)

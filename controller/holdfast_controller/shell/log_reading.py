@@ -71,23 +71,31 @@ class LogReading:
         """Open every source of a generation, and of the next ones while following."""
         entity = f"job/{self._job.id}"
         bell = self._driver.watch(entity)
-        opened = 0
+        opened: int | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     bell.clear()
-                    wanted = self._request.generation or self._job.generation
-                    started = wanted < self._job.generation or self._job.launched or bool(self._job.exits_now())
-                    if wanted > opened and (started or not self._request.follow):
-                        for source in self._sources(wanted):
-                            tasks.create_task(self._read(source, first=opened == 0))
-                        opened = wanted
-                    if not self._request.follow or self._request.generation or self._job.terminal:
+                    for generation in self._openable(opened):
+                        for source in self._sources(generation):
+                            tasks.create_task(self._read(source, first=opened is None))
+                        opened = generation
+                    if not self._request.follow or self._job.terminal:
                         break
                     await bell.wait()
         finally:
             self._driver.unwatch(entity, bell)
         await self._queue.put(None)
+
+    def _openable(self, opened: int | None) -> range:
+        """The generations to open now, when ``opened`` was the last; a follower gets every one that came since."""
+        newest = self._job.generation
+        if not self._request.follow:
+            wanted = self._request.generation or newest
+            return range(wanted, wanted + 1)
+        launched = self._job.launched or bool(self._job.exits_now())
+        first = opened + 1 if opened is not None else max(1, self._request.generation or newest)
+        return range(first, newest + 1 if launched else newest)
 
     def _sources(self, generation: int) -> list[Source]:
         chosen = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -46,15 +47,16 @@ def unary(
 
 
 def streaming(
-    handler: Callable[[Any, Req, Context], AsyncIterator[Res]],
-) -> Callable[[Any, Req, Context], AsyncIterator[Res]]:
+    handler: Callable[[Any, Req, Context], AsyncGenerator[Res, None]],
+) -> Callable[[Any, Req, Context], AsyncGenerator[Res, None]]:
     """As ``unary``, for a handler that yields many answers."""
 
     @functools.wraps(handler)
-    async def guarded(self: Any, request: Req, context: Context) -> AsyncIterator[Res]:
+    async def guarded(self: Any, request: Req, context: Context) -> AsyncGenerator[Res, None]:
         try:
-            async for answer in handler(self, request, context):
-                yield answer
+            async with contextlib.aclosing(handler(self, request, context)) as answers:
+                async for answer in answers:
+                    yield answer
         except HoldfastError as error:
             await context.abort_with_status(rpc_status.to_status(error))
 

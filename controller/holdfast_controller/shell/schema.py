@@ -25,14 +25,16 @@ events = Table(
     Column("state", Text, nullable=False),
     Column("message", Text, nullable=False),
     Column("payload", Text, nullable=False),
+    Column("checksum", Integer, nullable=False),
     Index("events_of_entity", "entity", "sequence"),
 )
-"""The one log of the cluster."""
+"""The one log of the cluster. ``checksum`` is over all other columns."""
 
 snapshots = Table(
     "snapshots",
     metadata,
     Column("entity", Text, primary_key=True),
     Column("payload", Text, nullable=False),
+    Column("checksum", Integer, nullable=False),
 )
 """Entities as of ``meta.snapshot_sequence``: a cache that makes starts fast."""

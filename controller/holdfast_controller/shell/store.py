@@ -8,9 +8,11 @@ may then be ahead of the disk.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from holdfast.errors import StoreError
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Cluster
@@ -56,6 +59,9 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.epoch = 0
+        self.sequence = 0
+        """Of the newest durable event."""
+        self.snapshot_sequence = 0
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._engine = _engine(path)
         self._connection: sa.Connection | None = None
@@ -65,7 +71,7 @@ class Store:
 
         Raises ``StoreError`` when the file is damaged, held by somebody else, or of a newer version.
         """
-        try:
+        with self._failing("cannot be used"):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._connection = self._engine.connect()
             self._migrate()
@@ -74,13 +80,9 @@ class Store:
                 self._set_meta("epoch", str(self.epoch))
                 if self._meta("secret_key") is None:
                     self._set_meta("secret_key", secrets.token_hex(32))
-            return self._load()
-        except (sa.exc.DBAPIError, sqlite3.Error, OSError) as error:
-            cause = getattr(error, "orig", None) or error
-            raise StoreError(
-                f"The store {self.path} cannot be used: {cause}.",
-                fix="Check that no other controller runs on it and that the disk is sound; else restore a backup.",
-            ) from error
+            cluster = self._load()
+            self.sequence = cluster.sequence
+            return cluster
 
     def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Run ``work`` on the store's thread; a ``concurrent.futures.Future``."""
@@ -99,19 +101,28 @@ class Store:
             return bytes.fromhex(self._meta("secret_key") or "")
 
     def commit(self, records: Sequence[Record]) -> None:
-        """Append ``records``. Raises ``Deposed`` when another controller has begun a newer epoch."""
-        with self._db.begin():
+        """Append ``records``, which go on where the log ends. On disk when this returns.
+
+        Raises ``Deposed`` when another controller has begun a newer epoch, ``StoreError`` when it can't be done.
+        """
+        expected = range(self.sequence + 1, self.sequence + 1 + len(records))
+        if [record.sequence for record in records] != list(expected):
+            raise StoreError(f"The events to commit don't follow event {self.sequence} of {self.path}.")
+        with self._failing("cannot be written"), self._db.begin():
             if self._meta("epoch") != str(self.epoch):
                 raise Deposed(f"Another controller has taken over {self.path}.")
             self._db.execute(_INSERT, [_row(record) for record in records])
+        self.sequence = expected.stop - 1
 
     def snapshot(self, sequence: int, entities: Iterable[tuple[str, str]]) -> None:
         """Replace the snapshots of ``entities`` (name, payload), which are as of ``sequence``."""
-        with self._db.begin():
+        with self._failing("cannot be written"), self._db.begin():
             for entity, payload in entities:
                 self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == entity))
-                self._db.execute(sa.insert(snapshots), {"entity": entity, "payload": payload})
+                row = {"entity": entity, "payload": payload, "checksum": _checksum(entity, payload)}
+                self._db.execute(sa.insert(snapshots), row)
             self._set_meta("snapshot_sequence", str(sequence))
+        self.snapshot_sequence = sequence
 
     def read(self, entity: str, after: int, limit: int) -> list[Record]:
         """The entity's history after a sequence, oldest first."""
@@ -121,8 +132,33 @@ class Store:
             .order_by(events.c.sequence)
             .limit(limit)
         )
-        with self._db.begin():
-            return [Record(*row) for row in self._db.execute(query)]
+        with self._failing("cannot be read"), self._db.begin():
+            return [self._record(row) for row in self._db.execute(query)]
+
+    @contextlib.contextmanager
+    def _failing(self, how: str) -> Iterator[None]:
+        """Whatever the database or the disk complains of, as a ``StoreError`` that says what to do."""
+        try:
+            yield
+        except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
+            cause = getattr(error, "orig", None) or error
+            raise StoreError(
+                f"The store {self.path} {how}: {cause}.",
+                fix="Check that no other controller runs on it and that the disk is sound; else restore a backup.",
+            ) from error
+
+    def _record(self, row: Any) -> Record:
+        """A row of the log. Raises ``StoreError`` when it isn't what was written."""
+        *values, checksum = row
+        record = Record(*values)
+        if checksum != _checksum(*values):
+            raise self._damaged(f"event {record.sequence}")
+        return record
+
+    def _damaged(self, what: str) -> StoreError:
+        return StoreError(
+            f"The store {self.path} is damaged: {what} is not what was written.", fix="Restore a backup."
+        )
 
     @property
     def _db(self) -> sa.Connection:
@@ -161,31 +197,51 @@ class Store:
         """Snapshots first, then the rest of the log."""
         cluster = Cluster(epoch=self.epoch)
         with self._db.begin():
-            entities = [
-                (row.entity.partition("/")[0], codec.load_entity(row.entity.partition("/")[0], row.payload))
-                for row in self._db.execute(sa.select(snapshots))
-            ]
+            entities = [self._entity(row) for row in self._db.execute(sa.select(snapshots))]
             cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
             jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
             cluster.jobs = {job.id: job for job in jobs}
             cluster.queue = {job.id: None for job in jobs if job.state is JobState.QUEUED}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
-            cluster.sequence = int(self._meta("snapshot_sequence") or 0)
+            cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
             for row in self._db.execute(query):
-                if row.sequence != cluster.sequence + 1:
+                record = self._record(row)
+                if record.sequence != cluster.sequence + 1:
                     raise StoreError(
                         f"The store {self.path} lacks event {cluster.sequence + 1}.", fix="Restore a backup."
                     )
-                fold(cluster, codec.load_event(row.type, row.version, row.payload))
+                fold(cluster, self._event(record))
         return cluster
+
+    def _entity(self, row: Any) -> tuple[str, Any]:
+        if row.checksum != _checksum(row.entity, row.payload):
+            raise self._damaged(f"the snapshot of {row.entity}")
+        kind = row.entity.partition("/")[0]
+        return kind, codec.load_entity(kind, row.payload)
+
+    def _event(self, record: Record) -> ev.Event:
+        try:
+            return codec.load_event(record.type, record.version, record.payload)
+        except KeyError as error:
+            raise StoreError(
+                f"The store {self.path} was written by a newer version: it holds {record.type} version"
+                f" {record.version}.",
+                fix="Start the newer controller, or restore a backup that this version made.",
+            ) from error
 
 
 _INSERT = sa.insert(events)
 
 
 def _row(record: Record) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in Record.__slots__}
+    row = {name: getattr(record, name) for name in Record.__slots__}
+    return {**row, "checksum": _checksum(*row.values())}
+
+
+def _checksum(*values: object) -> int:
+    """Finds the flipped bits that SQLite itself doesn't."""
+    return zlib.crc32(repr(values).encode())
 
 
 def _engine(path: Path) -> sa.Engine:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any
+
 from google.protobuf import duration_pb2
 
+from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2, spec_pb2
 from holdfast_controller.core import stimuli
 from holdfast_controller.core.assignments import Assignment, Phase
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.model import Exit, ExitReason, Gpu, Inventory, Rendezvous
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState
+
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""A host whose clock is further off than any calendar must not make its jobs unprintable."""
+
+
+def _known(enum: Any, number: int, prefix: str, names: Collection[str]) -> str:
+    """The name of a value of a wire enum. Raises ``InvalidInput`` for one that we don't know."""
+    name = str(enum.Name(number)).removeprefix(prefix) if number in enum.values() else ""
+    if name not in names:
+        problem = f"{number} is no value that this controller knows"
+        raise InvalidInput([Violation(prefix.lower().rstrip("_"), problem, "upgrade the controller first")])
+    return name
 
 
 def hello(host: str, session: int, message: agent_pb2.Hello) -> stimuli.HostConnected:
@@ -33,14 +50,14 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
 
 def report(message: agent_pb2.WorkerReport) -> PlaceReport:
     """State of one place."""
-    name = agent_pb2.PlaceState.Name(message.state).removeprefix("PLACE_STATE_")
+    name = _known(agent_pb2.PlaceState, message.state, "PLACE_STATE_", PlaceState.__members__)
     ranks = sorted(message.ranks, key=lambda rank: rank.rank)
     return PlaceReport(
         job_id=message.job_id,
         attempt=message.attempt,
         generation=message.generation,
         worker=message.worker,
-        state=PlaceState[name] if name in PlaceState.__members__ else PlaceState.PREPARING,
+        state=PlaceState[name],
         port=message.port,
         master_port=message.master_port,
         shim_pid=message.shim_pid,
@@ -67,12 +84,12 @@ def _exit(message: job_pb2.Exit, stderr_tail: tuple[str, ...]) -> Exit:
         attempt=message.attempt,
         generation=message.generation,
         rank=message.rank,
-        reason=ExitReason[job_pb2.ExitReason.Name(message.reason).removeprefix("EXIT_REASON_")],
+        reason=ExitReason[_known(job_pb2.ExitReason, message.reason, "EXIT_REASON_", ExitReason.__members__)],
         exit_code=message.exit_code if message.HasField("exit_code") else None,
         signal=message.signal if message.HasField("signal") else None,
         core_dumped=message.core_dumped,
         message=message.message,
-        end_time=message.end_time.ToNanoseconds() / 1e9,
+        end_time=min(max(message.end_time.ToNanoseconds() / 1e9, 0.0), _LATEST),
         stderr_tail=stderr_tail,
     )
 

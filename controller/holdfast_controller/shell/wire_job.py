@@ -100,6 +100,7 @@ def _error(error: JobError) -> job_pb2.JobError:
 def _worker(cluster: Cluster, job: Job, member: Member) -> job_pb2.Worker:
     started = job.started.get(member.index) or cluster.runtime_of(job.id).started.get(member.index)
     place = job.places[member.index]
+    pids = started.pids if started else ()
     late = {(e.generation, e.rank): e for e in job.late_exits}
     exits = [
         exit_to_proto(records[rank], late.get((generation, rank)))
@@ -114,7 +115,7 @@ def _worker(cluster: Cluster, job: Job, member: Member) -> job_pb2.Worker:
         shim_pid=started.shim_pid if started else 0,
         gpus=place.gpus,
         ranks=[
-            job_pb2.Rank(rank=rank, local_rank=local, pid=started.pids[local] if started else 0)
+            job_pb2.Rank(rank=rank, local_rank=local, pid=pids[local] if local < len(pids) else 0)
             for local, rank in enumerate(member.ranks)
         ],
         exits=exits,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import binascii
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from holdfast import pki
@@ -78,7 +80,40 @@ class Agent:
         """Of all places, dead ones included."""
         return [json.loads(path.read_bytes())["pid"] for path in self.workers.glob("*/*/shim.json")]
 
-    def processes(self) -> Iterator[int]:
+    async def journalled(self, kind: str, generation: int) -> None:
+        """Wait until a generation's journal holds a record of that kind."""
+        for _ in range(400):
+            for path in self.workers.glob(f"*/*/g{generation}.journal"):
+                if f'"ev":"{kind}"' in path.read_text():
+                    return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"generation {generation} has no {kind}")
+
+    def rewrite_boot(self, boot_id: str) -> None:
+        """Make every journal and shim one of another boot."""
+        for path in self.workers.glob("*/*/*.journal"):
+            lines = [line.partition(" ")[2] for line in path.read_text().splitlines()]
+            current = json.loads(lines[0])["boot_id"]
+            path.write_text("".join(_record(line.replace(current, boot_id)) for line in lines))
+        for path in self.workers.glob("*/*/shim.json"):
+            path.write_text(path.read_text().replace(current, boot_id))
+
+    def write_intent(self, job: str, worker: str, generation: int, ranks: list[int]) -> None:
+        """What a shim leaves that dies right after it has made its intent durable."""
+        directory = self.workers / job / worker
+        directory.mkdir(parents=True)
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        intent = {"ev": "intent", "generation": generation, "ranks": ranks, "boot_id": boot}
+        (directory / f"g{generation}.journal").write_text(_record(json.dumps(intent)))
+
+    def spares(self) -> set[int]:
+        """Children of the agent: warm shims that have no worker, and its helpers."""
+        if self.process is None:
+            return set()
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return set(map(int, children.read_text().split()))
+
+    def processes(self, but: Collection[int] = ()) -> Iterator[int]:
         """Shims and whatever carries this agent's directories in its environment; zombies are gone."""
         needle, shims = os.fsencode(self.root), self.shim_pids()
         for entry in Path("/proc").iterdir():
@@ -86,8 +121,57 @@ class Agent:
                 if not entry.name.isdigit() or int(entry.name) in (os.getpid(), getattr(self.process, "pid", 0)):
                     continue
                 ours = int(entry.name) in shims or needle in (entry / "environ").read_bytes()
-                if ours and (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+                if (
+                    ours
+                    and int(entry.name) not in but
+                    and (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+                ):
                     yield int(entry.name)
+
+    async def gone(self, path: Path) -> None:
+        """Wait until there is no such path."""
+        for _ in range(400):
+            if not await anyio.Path(path).exists():
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{path} is still there")
+
+    async def appeared(self, path: Path) -> None:
+        """Wait until there is such a file."""
+        await self.until(path.exists, str(path))
+
+    async def size(self, path: Path, at_least: int) -> None:
+        """Wait until a file has grown so far."""
+        await self.until(lambda: path.exists() and path.stat().st_size >= at_least, f"{at_least} bytes in {path}")
+
+    async def until(self, found: Callable[[], bool], what: str) -> None:
+        """Wait until ``found()``."""
+        for _ in range(400):
+            if found():
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"never saw {what}")
+
+    async def output(self, name: str, text: str) -> None:
+        """Wait until a rank has printed ``text``."""
+        for _ in range(400):
+            with contextlib.suppress(FileNotFoundError):
+                if text in (self.logs / name).read_text():
+                    return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{name} never had {text!r}")
+
+    def open_to_others(self) -> None:
+        """Let other users pass through pytest's private directories to this agent's."""
+        for parent in (self.root, *self.root.parents):
+            if parent.name.startswith("pytest-") or parent == self.root:
+                parent.chmod(parent.stat().st_mode | 0o011)
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    """What a test wants to differ in agent.toml; override by parametrization."""
+    return {}
 
 
 @pytest.fixture
@@ -102,8 +186,8 @@ async def controller(tmp_path: Path) -> AsyncIterator[Controller]:
 
 
 @pytest.fixture
-async def agent(tmp_path: Path, controller: Controller) -> AsyncIterator[Agent]:
-    started = Agent(tmp_path, controller.port)
+async def agent(tmp_path: Path, controller: Controller, settings: dict[str, Any]) -> AsyncIterator[Agent]:
+    started = Agent(tmp_path, controller.port, settings)
     started.start()
     yield started
     if started.process is not None:
@@ -111,6 +195,10 @@ async def agent(tmp_path: Path, controller: Controller) -> AsyncIterator[Agent]:
     await _end_workers(started)
     if os.environ.get("HOLDFAST_SHOW_LOG"):
         print((tmp_path / "agent.log").read_text())
+
+
+def _record(text: str) -> str:
+    return f"{binascii.crc32(text.encode()):08x} {text}\n"
 
 
 async def _end_workers(agent: Agent) -> None:

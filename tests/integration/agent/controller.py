@@ -89,6 +89,37 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
         async with self._writing:
             await self.session.write(message)
 
+    async def transfer_say(self, **message: Any) -> None:
+        """To the agent, on its bulk stream."""
+        async with self._writing:
+            await self.transfer.write(agent_pb2.TransferResponse(**message))
+
+    async def open(self, number: int, *, since: float | None = None, **fields: Any) -> None:
+        """Start a reading of rank 0's stdout in generation 1, unless asked otherwise."""
+        wanted: dict[str, Any] = {
+            "id": number,
+            "job_id": "job-1",
+            "generation": 1,
+            "worker": "workerpool0-0",
+            "stream": job_pb2.LOG_STREAM_STDOUT,
+            "credit_bytes": 1 << 30,
+            **fields,
+        }
+        message = agent_pb2.OpenLog(**wanted)
+        if since is not None:
+            message.since.FromMilliseconds(int(since * 1000))
+        await self.transfer_say(open=message)
+
+    async def read(self, number: int, **fields: Any) -> tuple[str, str]:
+        """(text, problem) of a whole reading."""
+        await self.open(number, **fields)
+        await self.until(lambda: number in self.ends, f"the end of reading {number}")
+        return self.text(number), self.ends[number]
+
+    def text(self, number: int) -> str:
+        """What a reading has brought so far."""
+        return b"".join(chunk.data for chunk in self.chunks.get(number, ())).decode()
+
     async def _note(self) -> None:
         async with self._changed:
             self._changed.notify_all()
@@ -132,6 +163,15 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
             return said[-1] if said else None
 
         return await self.until(found, f"{state} of generation {generation} of {worker}")
+
+    async def heartbeats(self, count: int) -> None:
+        """Wait for so many further ones: whatever the agent does at once, it has done by then."""
+
+        def beats() -> int:
+            return sum(m.WhichOneof("message") == "heartbeat" for m in self.heard)
+
+        before = beats()
+        await self.until(lambda: beats() >= before + count, f"{count} heartbeats")
 
     async def exit(self, rank: int = 0, generation: int = 1) -> agent_pb2.ExitReport:
         """Wait for a rank's exit."""

@@ -14,6 +14,7 @@ import anyio
 import grpc
 import trustme
 from google.protobuf import struct_pb2
+
 from holdfast import rpc_status, tls
 from holdfast.errors import CursorExpired, HoldfastError, NotFound
 from holdfast.settings import ClientSettings
@@ -157,7 +158,7 @@ class FakeController(job_pb2_grpc.JobServiceServicer, host_pb2_grpc.HostServiceS
             job.create_time.FromDatetime(datetime.datetime(2026, 11, 21, 4, 0, len(self.jobs), tzinfo=datetime.UTC))
         job.owner = "user"
         self.jobs[job.id] = job
-        self.event(job.id, "JobCreated", "created")
+        self.event(job.id, "JobSubmitted", "submitted")
         return job
 
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Any) -> job_pb2.GetJobResponse:

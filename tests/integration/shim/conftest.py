@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_agent import shim as shim_program
 from holdfast_agent.shell.shim_files import Record, read_journal
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_agent.shell.shim_files import ShimId, is_alive, read_shim_id
 
 Shim = Any

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_agent.shell.shim_files import Empty, Exited, Intent, Started, is_alive, read_shim_id
 
 Shim = Any
@@ -70,7 +71,7 @@ def test_rank_that_cannot_be_forked_cannot_start(
     fault = (
         "if plan.rank == 1:\n                    raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
     )
-    call = "pid = spawn("
+    call = "pids.append("
     shim = start_shim(program=altered(call, f"{fault}                {call}"))
     shim.assign()
     shim.launch(1, *[shim.sh(f"exit {n}", rank=n) for n in range(3)])

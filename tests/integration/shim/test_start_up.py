@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_agent import shim as shim_program
 
 Shim = Any

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from holdfast_agent.shell.shim_files import Exited, Stopping
 
 Shim = Any

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from holdfast_agent.shell.shim_files import (
     Empty,
     Exited,

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from pydantic.alias_generators import to_camel
+
 from holdfast import spec
 from holdfast.errors import InvalidSpec
 from holdfast.spec import models, schema
 from holdfast.spec.models import Model, model_in
 from holdfast.spec.scalars import Choice, Seconds, Text, Whole, scalar_in
 from holdfast.v1 import job_pb2, spec_pb2
-from pydantic.alias_generators import to_camel
 
 ROOT = Path(__file__).parents[3]
 MESSAGES = spec_pb2.DESCRIPTOR.message_types_by_name

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+
 from holdfast import spec
 from holdfast.errors import InvalidSpec
 from holdfast.spec import JobSpec, SuccessPolicy
-from pydantic import ValidationError
 
 
 def job(**spec_fields: Any) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from holdfast import spec
 from holdfast.errors import InvalidSpec, Violation
 from holdfast.spec import spelling
 from holdfast.spec.models import JobFile, JobSpec, ProcessSpec, WorkerPoolSpec
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 RELAXED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 

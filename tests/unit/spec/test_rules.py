@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from holdfast import spec
 from holdfast.errors import InvalidSpec, Violation
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from holdfast import spec
 from holdfast.errors import InvalidSpec
 from holdfast.spec import text as text_module

@@ -21,8 +21,12 @@ def upgrade() -> None:
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("message", sa.Text, nullable=False),
         sa.Column("payload", sa.Text, nullable=False),
+        sa.Column("checksum", sa.Integer, nullable=False),
     )
     op.create_index("events_of_entity", "events", ["entity", "sequence"])
     op.create_table(
-        "snapshots", sa.Column("entity", sa.Text, primary_key=True), sa.Column("payload", sa.Text, nullable=False)
+        "snapshots",
+        sa.Column("entity", sa.Text, primary_key=True),
+        sa.Column("payload", sa.Text, nullable=False),
+        sa.Column("checksum", sa.Integer, nullable=False),
     )

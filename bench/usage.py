@@ -1,0 +1,45 @@
+"""What processes take of the machine: proportional memory, and CPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def pss_mb(pid: int) -> float:
+    """Memory in MB (10^6 bytes), pages that are shared counted in proportion."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU of a process so far, and of the children that it has waited for."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def own_cpu_s(pid: int) -> float:
+    """Seconds of CPU of a process so far, to the nanosecond, without its children."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def command(pid: int) -> str:
+    """Its arguments in one line."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started and that still live."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            continue  # the thread has ended meanwhile
+    return found

@@ -1,0 +1,75 @@
+"""The command reference as Markdown, drawn from the commands themselves: ``python -m holdfast.cli.reference``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from holdfast.cli.app import root
+
+_HEAD = """# The `holdfast` command
+
+Written by `python -m holdfast.cli.reference > docs/cli.md`; a test keeps it current.
+
+Data goes to stdout, everything for people along the way to stderr. Colour only on a terminal, and not with
+`NO_COLOR`. Which cluster: `HOLDFAST_CONFIG` (path of a `client.toml`), else
+`$XDG_CONFIG_HOME/holdfast/client.toml`, else `/etc/holdfast/client.toml`.
+
+| exit status | of `run` and `submit --wait` |
+|---|---|
+| 0 | the job SUCCEEDED, or you left it with Ctrl-C (it goes on) |
+| 1–255 | the job FAILED: the code of the rank that failed first in its last generation, 128+n for signal n |
+| 124 | the job ran into its timeout, or EXPIRED |
+| 125 | the job FAILED without any rank's code, or the command itself failed |
+| 130 | the job was CANCELLED |
+| 2 | the command line or the job file is wrong |
+
+The other commands exit with 0, 2 (usage), 125 (failed) or 130 (interrupted)."""
+
+
+def markdown() -> str:
+    """The whole reference."""
+    return "\n\n".join([_HEAD, *_sections(root, ("holdfast",))]) + "\n"
+
+
+def _sections(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from _sections(child, (*path, name))
+        return
+    arguments = [p for p in command.params if isinstance(p, click.Argument)]
+    options = [p for p in command.params if isinstance(p, click.Option)]
+    usage = " ".join([*path, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)])
+    yield f"## `{usage}`"
+    yield inspect.cleandoc(command.help or "")
+    if options:
+        yield "\n".join(["| option | |", "|---|---|", *map(_option, options)])
+
+
+def _argument(argument: click.Argument) -> str:
+    name = argument.metavar or (argument.name or "").upper()
+    return f"{name}..." if argument.nargs == -1 and not name.endswith("...") else name
+
+
+def _option(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    value = "" if option.is_flag else f" {option.metavar or _values(option)}"
+    text = option.help or ""
+    if option.show_default and option.default is not None:
+        text += f"  [default: {option.default}]"
+    more = " May be given more than once." if option.multiple else ""
+    return f"| {names}{value} | {text}{more} |".replace("  [", " [")
+
+
+def _values(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice):
+        return " \\| ".join(option.type.choices)
+    return {"integer range": "N", "text": "TEXT", "directory": "DIR"}.get(
+        option.type.name, option.type.name.upper()
+    )
+
+
+if __name__ == "__main__":
+    click.echo(markdown(), nl=False)

@@ -1,0 +1,41 @@
+"""Terminal records that nobody will report: each launched rank gets exactly one, even where nothing is known of it.
+
+An agent sends every end that it knows of before it says that a place is empty or ready for the next generation,
+and says neither in its hello. So whatever is unaccounted for at that point will stay so.
+"""
+
+from __future__ import annotations
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.gang import Member
+from holdfast_controller.core.model import Exit, ExitReason, Job
+from holdfast_controller.core.steps import Step
+
+
+def unaccounted(job: Job, member: Member) -> list[tuple[int, int]]:
+    """(generation, rank) of every rank that was ordered to start and has no record.
+
+    Only a launched generation can be followed by another one, so all before the current one were launched.
+    """
+    newest = job.generation if job.launched else job.generation - 1
+    return [
+        (generation, rank)
+        for generation in range(1, newest + 1)
+        for rank in member.ranks
+        if job.exit_of(generation, rank) is None
+    ]
+
+
+def unknown_ends(job: Job, member: Member, reason: ExitReason, message: str, at: float) -> list[Exit]:
+    """A record without a code for each rank that is unaccounted for, oldest generation first."""
+    return [
+        Exit(job.attempt, generation, rank, reason, message=message, end_time=at)
+        for generation, rank in unaccounted(job, member)
+    ]
+
+
+def close_records(step: Step, job: Job, member: Member, reason: ExitReason, message: str) -> None:
+    """Write them, where nothing is to be decided from them: of older generations, or of a job that is ending."""
+    for exit_ in unknown_ends(job, member, reason, message, step.now.wall):
+        if exit_.generation < job.generation or job.outcome is not None:
+            step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))

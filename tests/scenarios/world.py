@@ -1,0 +1,333 @@
+"""A cluster in virtual time: the controller's core, and hosts that say what they are told to.
+
+Each move returns, as short lines, everything that followed: the events in order, then the actions (marked with
+``>``). Invariants are checked after every step, against what the hosts of this world have said and not against the
+core's own opinion, and the log is folded anew and compared with the living state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast_controller.core import actions as act
+from holdfast_controller.core import events as ev
+from holdfast_controller.core import stimuli as st
+from holdfast_controller.core.fold import fold
+from holdfast_controller.core.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.job import TERMINAL
+from holdfast_controller.core.model import Cluster, Exit, ExitReason, Gpu, Inventory, Job, Now
+from holdfast_controller.core.reactor import Reactor
+from holdfast_controller.core.steps import Policies
+from holdfast_controller.core.stimuli import PlaceReport, PlaceState
+
+WALL = 1_000_000.0
+GIB = 1 << 30
+
+
+def gang(workers: int = 2, *, gpus: int = 4, processes: int = 1, **rules: Any) -> Gang:
+    """Pool 0 of one worker and pool 1 of the others; each fills a host of four GPUs."""
+    pool = Pool(1, Task(("train",)), processes=processes, gpus=gpus)
+    pools = (pool,) if workers == 1 else (pool, dataclasses.replace(pool, replicas=workers - 1))
+    return Gang(pools, **{"success": Success.ALL, **rules})
+
+
+def inventory(
+    gpus: int = 4, *, model: str = "NVIDIA H100", cpus: int = 16, memory: int = 64, name: str = ""
+) -> Inventory:
+    return Inventory(cpus, memory * GIB, tuple(Gpu(f"GPU-{name}-{i}", i, model, 80 * GIB) for i in range(gpus)))
+
+
+class World:
+    """Moves are methods; each returns what followed."""
+
+    def __init__(self, hosts: int = 0, policies: Policies | None = None) -> None:
+        self.policies = policies or Policies(secret_key=b"k")
+        self.mono = 100.0
+        self.cluster = Cluster(epoch=1)
+        self.reactor = Reactor(self.cluster, self.policies)
+        self.log: list[ev.Event] = []
+        self.sessions: dict[str, int] = {}
+        self.boots: dict[str, str] = {}
+        self.ready: set[tuple[str, str, int]] = set()
+        """(job, worker, generation) that its host has said is prepared."""
+        self._session = 0
+        self._token = 0
+        self._sequence = 0
+        for number in range(hosts):
+            self.join(f"host-{number}")
+
+    # --- users ---------------------------------------------------------------------------------------------------
+
+    def submit(self, job: str, what: Gang | None = None, *, request: str = "", owner: str = "ann") -> list[str]:
+        self._token += 1
+        return self.step(st.JobSubmission(self._token, owner, request, job, job, {}, what or gang(), '{"spec":1}'))
+
+    def cancel(self, job: str, by: str = "ann") -> list[str]:
+        self._token += 1
+        return self.step(st.CancelAsked(self._token, by, job))
+
+    def restart(self, job: str, by: str = "ann") -> list[str]:
+        self._token += 1
+        return self.step(st.RestartAsked(self._token, by, job))
+
+    def cordon(self, host: str, reason: str = "disk") -> list[str]:
+        self._token += 1
+        return self.step(st.CordonAsked(self._token, "ann", host, reason))
+
+    def uncordon(self, host: str) -> list[str]:
+        self._token += 1
+        return self.step(st.UncordonAsked(self._token, "ann", host))
+
+    # --- hosts ---------------------------------------------------------------------------------------------------
+
+    def join(
+        self, host: str, has: Inventory | None = None, places: Iterable[PlaceReport] = (), *, boot: str = ""
+    ) -> list[str]:
+        """A hello, first or again. ``places`` are what the agent knows."""
+        self._session += 1
+        self.sessions[host] = self._session
+        self.boots[host] = boot or self.boots.get(host, "boot-1")
+        known = self.cluster.hosts.get(host)
+        found = has or (known.inventory if known else inventory(name=host))
+        return self.step(
+            st.HostConnected(host, self._session, f"10.0.0.{host[-1]}", self.boots[host], "1", found, tuple(places))
+        )
+
+    def hang_up(self, host: str) -> list[str]:
+        return self.step(st.HostDisconnected(host, self.sessions.pop(host)))
+
+    def beat(self, host: str, has: Inventory | None = None) -> list[str]:
+        return self.step(st.HostBeat(host, self.sessions[host], has))
+
+    def place(
+        self, job: str, worker: int, state: str, generation: int | None = None, message: str = ""
+    ) -> PlaceReport:
+        """What an agent would say of a place."""
+        known = self.cluster.jobs.get(job)
+        number = generation if generation is not None else known.generation if known else 1
+        member = known.gang.members[worker] if known else None
+        name = member.name if member else "workerpool0-0"
+        pids = tuple(1000 + rank for rank in member.ranks) if member and state == "RUNNING" else ()
+        return PlaceReport(
+            job_id=job,
+            attempt=1,
+            generation=number,
+            worker=name,
+            state=PlaceState[state],
+            port=20000 + worker,
+            master_port=21000 + number,
+            shim_pid=900 + worker,
+            pids=pids,
+            message=message,
+        )
+
+    def report(
+        self, job: str, worker: int, state: str, generation: int | None = None, *, message: str = "", host: str = ""
+    ) -> list[str]:
+        at = host or self.cluster.jobs[job].places[worker].host
+        told = self.place(job, worker, state, generation, message)
+        if state == "PREPARED":
+            self.ready.add((job, told.worker, told.generation))
+        return self.step(st.PlaceReported(at, self.sessions[at], told))
+
+    def exit(
+        self,
+        job: str,
+        rank: int,
+        how: str | int = 0,
+        generation: int | None = None,
+        *,
+        host: str = "",
+        port_taken: bool = False,
+        end_time: float | None = None,
+        session: int | None = None,
+    ) -> list[str]:
+        """An exit report: ``how`` is a code, or a reason without one, or ``SIGNALED:11``."""
+        known = self.cluster.jobs[job]
+        member = next(m for m in known.gang.members if rank in m.ranks)
+        at = host or known.places[member.index].host
+        number = generation if generation is not None else known.generation
+        self._sequence += 1
+        ended = Exit(1, number, rank, *_how(how), end_time=self.wall if end_time is None else end_time)
+        return self.step(
+            st.ExitReported(
+                at, session or self.sessions[at], self._sequence, job, member.name, ended, port_taken=port_taken
+            )
+        )
+
+    # --- shorthand for what a story isn't about ------------------------------------------------------------------
+
+    def launch(self, job: str) -> None:
+        """All places are ready: the gang is launched."""
+        for worker in range(len(self.cluster.jobs[job].places)):
+            self.report(job, worker, "PREPARED")
+
+    def run(self, job: str) -> None:
+        """The gang is launched and runs."""
+        self.launch(job)
+        for worker in range(len(self.cluster.jobs[job].places)):
+            self.report(job, worker, "RUNNING")
+
+    def empty(self, job: str) -> None:
+        """All places are empty."""
+        for worker in range(len(self.cluster.jobs[job].places)):
+            self.report(job, worker, "EMPTY")
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    @property
+    def wall(self) -> float:
+        return WALL + self.mono
+
+    def wait(self, seconds: float, *, beating: Iterable[str] = ()) -> list[str]:
+        """Time passes; the hosts named beat every five seconds."""
+        end = self.mono + seconds
+        beats = dict.fromkeys(beating, self.mono + 5)
+        told: list[str] = []
+        while True:
+            due = self.reactor.next_due()
+            moments = [*beats.values(), *([due] if due is not None else [])]
+            if not moments or min(moments) > end:
+                break
+            self.mono = max(min(moments), self.mono)
+            for host in [host for host, at in beats.items() if at <= self.mono]:
+                told += self.beat(host)
+                beats[host] += 5
+            if due is not None and due <= self.mono:
+                told += self.step(st.TimePassed())
+        self.mono = end
+        return told
+
+    def restart_controller(self, *, down_s: float = 1.0) -> None:
+        """The controller dies and starts again: only the log is left, and no session."""
+        self.mono += down_s
+        cluster = Cluster(epoch=self.cluster.epoch + 1)
+        for event in self.log:
+            fold(cluster, event)
+        assert durable(cluster) == durable(self.cluster)
+        self.cluster = cluster
+        self.reactor = Reactor(cluster, self.policies)
+        self.reactor.resume(Now(self.mono, self.wall))
+        self.sessions.clear()
+
+    # --- the step ------------------------------------------------------------------------------------------------
+
+    def step(self, stimulus: st.Stimulus) -> list[str]:
+        before = {job.id: job.state for job in self.cluster.jobs.values()}
+        decision = self.reactor.step(stimulus, Now(self.mono, self.wall))
+        for entry in decision.entries:
+            self.log.append(entry.event)
+            assert entry.sequence == len(self.log)
+            assert entry.message
+        self._check(before, decision.actions)
+        shadow = Cluster(epoch=self.cluster.epoch)
+        for event in self.log:
+            fold(shadow, event)
+        assert durable(shadow) == durable(self.cluster)
+        return [line(entry.event, self.cluster) for entry in decision.entries] + [
+            action_line(a) for a in decision.actions
+        ]
+
+    def _check(self, before: dict[str, Any], actions: tuple[act.Action, ...]) -> None:
+        for host in self.cluster.hosts.values():
+            granted = [gpu for held in host.allocations.values() for gpu in held.gpus]
+            assert len(granted) == len(set(granted)), f"a GPU of {host.name} is granted twice"
+        for job in self.cluster.jobs.values():
+            if before.get(job.id) in TERMINAL:
+                assert job.state is before[job.id], "terminal absorbs"
+            _check_history(job, [e for e in self.log if getattr(e, "job_id", "") == job.id], self.ready)
+        for action in actions:
+            if isinstance(action, act.Assign | act.AckExit | act.Welcome):
+                assert self.sessions.get(action.host) == action.session, "a message to a session that is over"
+
+
+def _check_history(job: Job, history: list[ev.Event], ready: set[tuple[str, str, int]]) -> None:
+    exits = [(e.exit.generation, e.exit.rank) for e in history if isinstance(e, ev.RankExited)]
+    assert len(exits) == len(set(exits)), "two terminal records for one rank"
+    generations = [e.generation for e in history if isinstance(e, ev.JobPlaced | ev.RestartDecided)]
+    assert generations == list(range(1, len(generations) + 1)), "generations don't increase by one"
+    launches = [e.generation for e in history if isinstance(e, ev.GangLaunched)]
+    assert sorted(set(launches)) == launches, "a generation launched twice"
+    for generation in launches:
+        for member in job.gang.members:
+            assert (job.id, member.name, generation) in ready, "launched before its place was ready"
+    assert sum(isinstance(e, ev.JobEnding) for e in history) <= 1, "the outcome changed"
+    ended = [e for e in history if isinstance(e, ev.JobEnded)]
+    assert len(ended) <= 1
+    if ended:
+        assert ended[0].state is job.outcome
+        owed = {(g, rank) for g in launches for rank in range(job.gang.world_size)}
+        assert owed <= set(exits), f"ranks without a record: {sorted(owed - set(exits))}"
+
+
+def durable(cluster: Cluster) -> tuple[Any, ...]:
+    """What the log must give back."""
+    return cluster.sequence, cluster.jobs, cluster.hosts, cluster.queue, cluster.requests
+
+
+def _how(how: str | int) -> tuple[ExitReason, int | None, int | None]:
+    if isinstance(how, int):
+        return (ExitReason.NONZERO_EXIT if how else ExitReason.COMPLETED), how, None
+    reason, _, signal = how.partition(":")
+    return ExitReason[reason], None, int(signal) if signal else None
+
+
+def line(event: ev.Event, cluster: Cluster) -> str:
+    """One event in short. Workers are shown as w0, w1, … in gang order."""
+    match event:
+        case ev.HostJoined() | ev.HostLost() | ev.HostReturned() | ev.HostCordoned() | ev.HostUncordoned():
+            return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
+        case ev.JobSubmitted():
+            return f"{event.job_id} submitted"
+        case ev.JobQueued():
+            return f"{event.job_id} queued: {event.reason}"
+        case ev.JobPlaced():
+            return f"{event.job_id} placed g{event.generation} on {' '.join(p.host for p in event.places)}"
+        case ev.GangLaunched():
+            return f"{event.job_id} launched g{event.generation}"
+        case ev.GangStarted():
+            return f"{event.job_id} started g{event.generation}"
+        case ev.RankExited() | ev.LateExitFound():
+            late = "late " if isinstance(event, ev.LateExitFound) else ""
+            what = f"signal {event.exit.signal}" if event.exit.signal else event.exit.exit_code
+            known = "" if what is None else f" {what}"
+            which = f"g{event.exit.generation} r{event.exit.rank}"
+            return f"{event.job_id} {late}exit {which} {event.exit.reason.name}{known}"
+        case ev.RestartDecided():
+            paid = "port" if event.port_retry else "free" if event.charged is None else f"w{event.charged} pays"
+            return f"{event.job_id} restarts as g{event.generation}: {event.end_reason} of {event.related}, {paid}"
+        case ev.CauseFound():
+            cause = f"{event.end_reason} of {event.related}"
+            return f"{event.job_id} cause g{event.generation}: {cause}, w{event.charged} pays"
+        case ev.PrimaryCompleted():
+            return f"{event.job_id} primary completed"
+        case ev.CancelRequested():
+            return f"{event.job_id} cancelled by {event.by}"
+        case ev.JobEnding():
+            return f"{event.job_id} ending {event.outcome.name}"
+        case ev.WorkerEmptied():
+            return f"{event.job_id} emptied w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
+        case ev.JobEnded():
+            return f"{event.job_id} ended {event.state.name}"
+
+
+def action_line(action: act.Action) -> str:
+    """One action in short."""
+    match action:
+        case act.Reply():
+            return f"> reply {action.subject}"
+        case act.Refuse():
+            return f"> refuse {action.error.reason}"
+        case act.Welcome():
+            return f"> {action.host} welcome {action.assignments}"
+        case act.Assign():
+            order = action.assignment
+            return f"> {action.host} {order.phase.name} {order.job_id} w{order.member.index} g{order.generation}"
+        case act.AckExit():
+            return f"> {action.host} ack"
+        case act.CloseSession():
+            return f"> {action.host} close"
+        case act.Note():
+            return f"> note {action.event} {' '.join(value for _, value in action.fields)}"

@@ -1,0 +1,30 @@
+"""Assignments and hosts for the agent's unit tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast_agent.core.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model import Assignment, Launch, Phase, PlaceKey, Process, Rendezvous
+
+KEY = PlaceKey("job-1", "workerpool0-0")
+FACTS = HostFacts(
+    name="host-0",
+    log_dir="/logs",
+    scratch_dir="/scratch",
+    user=WorkerUser("ada", "/home/ada", "/bin/bash"),
+    cpu_count=16,
+)
+LAUNCH = Launch(process=Process(("python",), ("train.py",)), first_rank=0, processes=2, world_size=2)
+RENDEZVOUS = Rendezvous("10.0.0.1", 20001, "s3cret", (("10.0.0.1:20000",),))
+
+
+def wish(phase: Phase, generation: int = 1, *, key: PlaceKey = KEY, epoch: int = 1, **changes: Any) -> Assignment:
+    """What a controller would want."""
+    launch: Launch | None = None
+    if phase is Phase.PREPARE:
+        launch = LAUNCH
+    if phase is Phase.RUN:
+        launch = replace(LAUNCH, rendezvous=RENDEZVOUS)
+    return replace(Assignment(epoch, key, 1, generation, phase, launch=launch), **changes)

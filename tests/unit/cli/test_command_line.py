@@ -1,0 +1,95 @@
+"""The command line itself: what it loads, what it guesses, what its reference says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.app import root
+from holdfast.cli.reference import markdown
+from holdfast.version import __version__
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HEAVY = ("grpc", "google.protobuf", "pydantic", "rich", "yaml", "anyio", "asyncio", "cryptography")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = f"""
+import sys
+from holdfast.cli import main
+sys.argv = ["holdfast", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_the_reference_is_current() -> None:
+    assert (REPOSITORY / "docs/cli.md").read_text() == markdown(), (
+        "run: python -m holdfast.cli.reference > docs/cli.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "guess"), [(["rum"], "run"), (["job", "shwo"], "show"), (["host", "cordn", "x"], "cordon")]
+)
+def test_a_misspelt_command_is_guessed(words: list[str], guess: str) -> None:
+    result = CliRunner().invoke(root, words)
+    assert result.exit_code == 2
+    assert f"Did you mean '{guess}'?" in result.output
+
+
+def test_a_command_like_no_other_is_not_guessed() -> None:
+    assert "Did you mean" not in CliRunner().invoke(root, ["xyzzy"]).output
+
+
+def test_every_command_says_what_it_does() -> None:
+    assert markdown().count("## `holdfast") == 20
+    assert "\n\n\n" not in markdown()
+
+
+def test_the_version() -> None:
+    assert CliRunner().invoke(root, ["--version"]).output == f"holdfast, version {__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    result = CliRunner().invoke(root, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_HOLDFAST_COMPLETE" in result.output
+
+
+@pytest.mark.parametrize("value", ["", "a b", "jobs/", "a/b"])
+def test_what_is_no_job_id_is_refused(value: str) -> None:
+    result = CliRunner().invoke(root, ["job", "show", value])
+    assert result.exit_code == 2
+    assert "is no job id" in result.output
+
+
+@pytest.mark.parametrize("value", ["yesterday", "2026-13-01", "5 parsecs"])
+def test_a_time_that_cannot_be_read_is_refused(value: str) -> None:
+    result = CliRunner().invoke(root, ["logs", "j1", "--since", value])
+    assert result.exit_code == 2
+    assert "neither a span" in result.output
+
+
+def test_a_fault_of_ours_is_no_exit_code_of_a_job() -> None:
+    code = """
+from holdfast.cli import app, jobs
+def boom(work): raise ZeroDivisionError("boom")
+jobs.with_client = boom
+import sys
+sys.argv = ["holdfast", "ps"]
+app.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert "ZeroDivisionError: boom" in done.stderr

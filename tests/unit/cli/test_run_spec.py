@@ -1,0 +1,117 @@
+"""From the words of ``holdfast run`` to a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli.run_spec import RunRequest, environment, job_of, literal, name_of
+from holdfast.errors import InvalidInput
+from holdfast.v1 import spec_pb2
+
+ENVIRON = {"PATH": "/usr/bin", "HOME": "/root", "CONDA_PREFIX": "/opt/conda", "SECRET": "x", "VIRTUAL_ENV": "/v"}
+
+
+def pools(request: RunRequest) -> list[spec_pb2.WorkerPoolSpec]:
+    return list(job_of(request, ENVIRON, "/work").job_spec.worker_pool_specs)
+
+
+def test_one_worker_makes_one_pool() -> None:
+    (pool,) = pools(RunRequest(("a",)))
+    assert (pool.replica_count, pool.processes_per_worker) == (1, 1)
+
+
+def test_replicas_make_a_primary_and_the_rest() -> None:
+    assert [pool.replica_count for pool in pools(RunRequest(("a",), replicas=4))] == [1, 3]
+
+
+def test_each_gpu_gets_a_rank() -> None:
+    (pool,) = pools(RunRequest(("a",), gpus=8))
+    assert (pool.machine_spec.accelerator_count, pool.processes_per_worker) == (8, 8)
+
+
+def test_processes_can_be_chosen() -> None:
+    (pool,) = pools(RunRequest(("a",), gpus=8, processes_per_worker=2))
+    assert pool.processes_per_worker == 2
+
+
+def test_a_launcher_starts_once_a_worker() -> None:
+    (pool,) = pools(RunRequest(("torchrun", "--nproc-per-node", "8", "t.py"), gpus=8))
+    assert pool.processes_per_worker == 1
+
+
+def test_a_launcher_with_several_processes_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="torchrun starts its processes itself"):
+        pools(RunRequest(("torchrun", "t.py"), processes_per_worker=2))
+
+
+def test_success_takes_every_rank() -> None:
+    assert job_of(RunRequest(("a",)), {}, "/").job_spec.success_policy == spec_pb2.SUCCESS_POLICY_ALL
+
+
+def test_dollars_arrive_as_typed() -> None:
+    (pool,) = pools(RunRequest(("sh", "-c", "echo $(date) $$ $HOME")))
+    assert list(pool.process_spec.command) == ["sh", "-c", "echo $$(date) $$$$ $$HOME"]
+
+
+@pytest.mark.parametrize("text", ["", "a", "$", "$$", "$(A)", "$$(A)", "a$b$$c$"])
+def test_what_is_doubled_is_halved_by_the_spec(text: str) -> None:
+    assert literal(text).replace("$$", "$") == text
+
+
+def test_only_the_allowlist_is_carried() -> None:
+    names = [(each.name, each.value) for each in environment((), ENVIRON)]
+    assert names == [("CONDA_PREFIX", "/opt/conda"), ("PATH", "/usr/bin"), ("VIRTUAL_ENV", "/v")]
+
+
+def test_asked_variables_win() -> None:
+    found = {each.name: each.value for each in environment(("PATH=/x", "SECRET", "EMPTY="), ENVIRON)}
+    assert (found["PATH"], found["SECRET"], found["EMPTY"]) == ("/x", "x", "")
+
+
+def test_dollars_in_variables_are_literal_too() -> None:
+    (found,) = environment(("A=$(B)",), {})
+    assert found.value == "$$(B)"
+
+
+@pytest.mark.parametrize(("item", "problem"), [("NOPE", "is not set here"), ("=x", "has no name")])
+def test_a_variable_that_cannot_be_meant_is_refused(item: str, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        environment((item,), {})
+
+
+@pytest.mark.parametrize(
+    ("workdir", "expected"), [("", "/work"), ("sub", "/work/sub"), ("../x", "/x"), ("/abs", "/abs")]
+)
+def test_the_working_directory_is_absolute(workdir: str, expected: str) -> None:
+    (pool,) = pools(RunRequest(("a",), workdir=workdir))
+    assert pool.process_spec.working_directory == expected
+
+
+def test_limits_and_times_are_set_only_when_asked() -> None:
+    spec = job_of(RunRequest(("a",)), {}, "/").job_spec
+    assert not spec.HasField("scheduling")
+    assert not spec.HasField("fault_tolerance")
+    asked = RunRequest(("a",), timeout_s=90.5, grace_s=0, max_restarts=0, cpus=2, memory_mb=512)
+    spec = job_of(asked, {}, "/").job_spec
+    assert spec.scheduling.timeout.ToMilliseconds() == 90_500
+    assert spec.scheduling.HasField("grace_period")
+    assert spec.fault_tolerance.HasField("max_worker_restarts")
+    machine = spec.worker_pool_specs[0].machine_spec
+    assert (machine.cpu_count, machine.memory_mb) == (2, 512)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("/usr/bin/python", "train.py"), "python train.py"),
+        (("python", "-c", "import os\nprint(1)"), "python -c import os print(1)"),
+        (("x", "y" * 100), "x " + "y" * 57 + "…"),
+        (("x", "\x1b[31m"), "x ?[31m"),
+    ],
+)
+def test_a_job_is_named_after_its_command(command: tuple[str, ...], name: str) -> None:
+    assert name_of(command) == name
+
+
+def test_a_given_name_wins() -> None:
+    assert job_of(RunRequest(("a",), name="mine"), {}, "/").display_name == "mine"

@@ -1,0 +1,221 @@
+"""The JSON that scripts read, key by key."""
+
+from __future__ import annotations
+
+import json
+
+from google.protobuf import json_format
+
+from holdfast import view
+from holdfast.v1 import host_pb2, job_pb2, spec_pb2
+
+
+def full_job() -> job_pb2.CustomJob:
+    spec = spec_pb2.CustomJobSpec(
+        worker_pool_specs=[
+            spec_pb2.WorkerPoolSpec(
+                replica_count=1,
+                processes_per_worker=2,
+                machine_spec=spec_pb2.MachineSpec(accelerator_count=2, memory_mb=4096),
+                process_spec=spec_pb2.ProcessSpec(command=["python", "t.py"], env=[spec_pb2.EnvVar(name="A")]),
+            )
+        ],
+        success_policy=spec_pb2.SUCCESS_POLICY_ALL,
+    )
+    spec.scheduling.timeout.FromSeconds(3600)
+    spec.fault_tolerance.max_worker_restarts = 0
+    late = job_pb2.Exit(attempt=1, generation=1, rank=0, exit_code=0, reason=job_pb2.EXIT_REASON_COMPLETED)
+    lost = job_pb2.Exit(attempt=1, generation=1, reason=job_pb2.EXIT_REASON_LOST_SHIM_DIED, late_exit=late)
+    killed = job_pb2.Exit(attempt=1, generation=2, signal=11, core_dumped=True, reason=job_pb2.EXIT_REASON_SIGNALED)
+    killed.end_time.FromJsonString("2026-11-21T04:00:01.5Z")
+    worker = job_pb2.Worker(
+        name="workerpool0-0", host="host-0", state=job_pb2.WORKER_STATE_RUNNING, shim_pid=12, gpus=["GPU-1"]
+    )
+    worker.ranks.add(rank=0, local_rank=0, pid=34)
+    worker.ranks.add(rank=1, local_rank=1)
+    worker.exits.extend([lost, killed])
+    job = job_pb2.CustomJob(
+        id="j1",
+        display_name="train",
+        job_spec=spec,
+        labels={"team": "x"},
+        state=job_pb2.JOB_STATE_RUNNING,
+        attempt=1,
+        generation=2,
+        wait_reason="starting",
+        workers=[worker],
+        owner="ada",
+    )
+    job.create_time.FromJsonString("2026-11-21T04:00:00Z")
+    recovery = job.recoveries.add(
+        attempt=1,
+        generation=2,
+        start_type="RESTARTED",
+        end_reason="SIGNALED",
+        end_related_task="workerpool0-0 rank 0",
+        end_recover="PROC_RESTART",
+    )
+    recovery.started_at.FromJsonString("2026-11-21T04:00:02Z")
+    recovery.lost.FromMilliseconds(1250)
+    recovery.phases.detect.FromMilliseconds(2)
+    return job
+
+
+def test_a_job_in_full() -> None:
+    assert view.job(full_job()) == {
+        "id": "j1",
+        "name": "jobs/j1",
+        "displayName": "train",
+        "jobSpec": {
+            "workerPoolSpecs": [
+                {
+                    "machineSpec": {"acceleratorCount": 2, "memoryMb": 4096},
+                    "replicaCount": 1,
+                    "processSpec": {"command": ["python", "t.py"], "env": [{"name": "A"}]},
+                    "processesPerWorker": 2,
+                }
+            ],
+            "scheduling": {"timeout": "3600s"},
+            "faultTolerance": {"maxWorkerRestarts": 0},
+            "successPolicy": "SUCCESS_POLICY_ALL",
+        },
+        "labels": {"team": "x"},
+        "owner": "ada",
+        "state": "JOB_STATE_RUNNING",
+        "createTime": "2026-11-21T04:00:00Z",
+        "startTime": None,
+        "endTime": None,
+        "updateTime": None,
+        "error": None,
+        "attempt": 1,
+        "generation": 2,
+        "waitReason": "starting",
+        "workers": [
+            {
+                "name": "workerpool0-0",
+                "host": "host-0",
+                "state": "RUNNING",
+                "shimPid": 12,
+                "gpus": ["GPU-1"],
+                "ranks": [
+                    {"rank": 0, "localRank": 0, "pid": 34},
+                    {"rank": 1, "localRank": 1, "pid": None},
+                ],
+                "exits": [
+                    {
+                        "attempt": 1,
+                        "generation": 1,
+                        "rank": 0,
+                        "exitCode": None,
+                        "signal": None,
+                        "coreDumped": False,
+                        "reason": "LOST_SHIM_DIED",
+                        "message": "",
+                        "endTime": None,
+                        "lateExit": {
+                            "attempt": 1,
+                            "generation": 1,
+                            "rank": 0,
+                            "exitCode": 0,
+                            "signal": None,
+                            "coreDumped": False,
+                            "reason": "COMPLETED",
+                            "message": "",
+                            "endTime": None,
+                            "lateExit": None,
+                        },
+                    },
+                    {
+                        "attempt": 1,
+                        "generation": 2,
+                        "rank": 0,
+                        "exitCode": None,
+                        "signal": 11,
+                        "coreDumped": True,
+                        "reason": "SIGNALED",
+                        "message": "",
+                        "endTime": "2026-11-21T04:00:01.500Z",
+                        "lateExit": None,
+                    },
+                ],
+            }
+        ],
+        "recoveries": [
+            {
+                "attempt": 1,
+                "generation": 2,
+                "startedAt": "2026-11-21T04:00:02Z",
+                "endedAt": None,
+                "startType": "RESTARTED",
+                "endReason": "SIGNALED",
+                "endRelatedTask": "workerpool0-0 rank 0",
+                "endRecover": "PROC_RESTART",
+                "lostSeconds": 1.25,
+                "phases": {"detect": 0.002, "diagnose": None, "stop": None, "start": None},
+            }
+        ],
+    }
+
+
+def test_lists_leave_the_workers_out() -> None:
+    job = full_job()
+    whole = view.job(job)
+    del whole["workers"]
+    assert view.job(job, workers=False) == whole
+
+
+def test_an_error_keeps_an_absent_code_apart_from_zero() -> None:
+    job = job_pb2.CustomJob(error=job_pb2.JobError(code=3, message="m", details=["d"]))
+    assert view.job(job)["error"] == {"code": 3, "message": "m", "details": ["d"], "exitCode": None}
+    job.error.exit_code = 7
+    assert view.job(job)["error"]["exitCode"] == 7
+
+
+def test_the_printed_spec_can_be_read_back() -> None:
+    spec = full_job().job_spec
+    assert json_format.ParseDict(view.spec(spec), spec_pb2.CustomJobSpec()) == spec
+
+
+def test_an_empty_job_has_every_key_and_is_json() -> None:
+    empty = view.job(job_pb2.CustomJob())
+    assert empty.keys() == view.job(full_job()).keys()
+    json.dumps(empty)
+
+
+def test_an_event_keeps_whole_numbers_whole() -> None:
+    event = job_pb2.WatchJobResponse(cursor=7, type="RankExited", message="m", state=job_pb2.JOB_STATE_RUNNING)
+    event.data.update({"exit": {"rank": 3, "ok": False, "load": 0.5}, "list": [1, None]})
+    assert view.event(event) == {
+        "cursor": 7,
+        "type": "RankExited",
+        "time": None,
+        "message": "m",
+        "state": "JOB_STATE_RUNNING",
+        "data": {"exit": {"rank": 3, "ok": False, "load": 0.5}, "list": [1, None]},
+    }
+    assert isinstance(view.event(event)["data"]["exit"]["rank"], int)
+
+
+def test_a_host_in_full() -> None:
+    host = host_pb2.Host(name="h", state=host_pb2.HOST_STATE_READY, cordoned=True, cordon_reason="fan", workers=1)
+    host.inventory.cpu_count = 8
+    host.inventory.gpus.add(uuid="GPU-1", index=0, model="H100", memory_bytes=80, job_id="j1")
+    assert view.host(host) == {
+        "name": "h",
+        "state": "READY",
+        "cordoned": True,
+        "cordonReason": "fan",
+        "address": "",
+        "agentVersion": "",
+        "bootId": "",
+        "lastSeen": None,
+        "cpuCount": 8,
+        "cpuReserved": 0,
+        "memoryBytes": 0,
+        "memoryReservedBytes": 0,
+        "workers": 1,
+        "maxWorkers": 0,
+        "gpuProblem": "",
+        "gpus": [{"uuid": "GPU-1", "index": 0, "model": "H100", "memoryBytes": 80, "problem": "", "jobId": "j1"}],
+        "jobIds": [],
+    }
