@@ -96,4 +96,6 @@ def _busy() -> tuple[float, float, float]:
 
 def _others(before: tuple[float, float, float], after: tuple[float, float, float]) -> str:
     spent, ours, stolen = (b - a for a, b in zip(before, after, strict=True))
-    return f"the machine spent {spent:.0f} s of CPU meanwhile ({ours:.0f} s this script's own, {stolen:.1f} s stolen)"
+    return (
+        f"the machine spent {spent:.0f} s of CPU meanwhile ({ours:.0f} s this script's own, {stolen:.1f} s stolen)"
+    )

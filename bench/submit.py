@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster import DevCluster, await_end, dev_cluster, job, work_directory
-from holdfast.client import Client
 from report import Table, framed, progress
 from stamps import Stamps, build
 from torchrun import is_there, torchrun
+
+from holdfast.client import Client
 
 START_S = 60.0
 PAUSE_S = 0.7

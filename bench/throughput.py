@@ -14,11 +14,12 @@ import time
 from pathlib import Path
 
 from cluster import DevCluster, dev_cluster, job, work_directory
-from holdfast.client import TERMINAL, Client
-from holdfast.v1 import job_pb2
 from report import Table, framed, progress
 from stamps import Stamps, build
 from usage import cpu_s, own_cpu_s
+
+from holdfast.client import TERMINAL, Client
+from holdfast.v1 import job_pb2
 
 AT_ONCE = 32
 """Calls of CreateJob that are under way at the same time."""
@@ -95,7 +96,9 @@ async def main() -> None:
                         floor.append(await asyncio.to_thread(bare, program, stamps, options.jobs))
                         progress(f"round {turn + 1}: {rounds[-1]['rate']:.1f} jobs/s")
         rate = Table(f"Rounds of {options.jobs} durable one-worker jobs on one agent", "jobs/s")
-        rate.add("Holdfast, until the queue is empty", [r["rate"] for r in rounds], "Slurm, cited: 43 tuned, 17 default")
+        rate.add(
+            "Holdfast, until the queue is empty", [r["rate"] for r in rounds], "Slurm, cited: 43 tuned, 17 default"
+        )
         rate.add("Holdfast, submission alone", [r["submit_rate"] for r in rounds])
         rate.add("spawn, wait, sync a line", floor, "one after the other, nothing else")
         rate.print()

@@ -42,7 +42,12 @@ def torchrun(
         arguments = [
             *(sys.executable, "-m", "torch.distributed.run", *(() if python else ("--no-python",))),
             *(f"--nnodes={nodes}", f"--nproc-per-node={processes}", f"--max-restarts={RESTARTS}"),
-            *("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench", "--local-addr=127.0.0.1"),
+            *(
+                "--rdzv-backend=c10d",
+                f"--rdzv-endpoint=127.0.0.1:{port}",
+                "--rdzv-id=bench",
+                "--local-addr=127.0.0.1",
+            ),
         ]
         with output.open("ab") as log:
             launchers.append(
