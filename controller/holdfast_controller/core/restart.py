@@ -90,7 +90,7 @@ def _sentence(member: Member, exit_: Exit) -> str:
     rank = f" (rank {exit_.rank})" if member.processes > 1 else ""
     match exit_.reason:
         case ExitReason.CANNOT_START:
-            return f"{who}{rank} could not be started: {exit_.message}."
+            return f"{who}{rank} could not be started: {exit_.message.rstrip('.')}."
         case ExitReason.OUT_OF_MEMORY:
             return f"{who}{rank} ran out of memory and exited with a non-zero status of {exit_.shell_code}."
         case ExitReason.NONZERO_EXIT:

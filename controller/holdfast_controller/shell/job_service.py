@@ -195,6 +195,8 @@ def _entry(record: Record) -> job_pb2.WatchJobResponse:
     for bulky in ("spec_json", "gang"):
         if bulky in data:
             del data[bulky]
+    if "rendezvous" in data:
+        del data["rendezvous"]["secret"]
     return job_pb2.WatchJobResponse(
         cursor=record.sequence,
         type=record.type,
