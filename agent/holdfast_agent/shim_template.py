@@ -10,6 +10,7 @@ It never runs anything of a worker's and holds no state, so one that is lost is 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -54,6 +55,7 @@ def main() -> None:
     """Serves the descriptor that the command line names; a fork goes on as a shim."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+    gc.freeze()  # what is there now is never collected: a collection in a shim would copy every page it looks at
     link = Socket(AF_UNIX, SOCK_STREAM, 0, int(sys.argv[1]))
     try:
         fd = serve(link)
@@ -63,6 +65,7 @@ def main() -> None:
         os.setsid()
         link.close()
         shim.run(fd)
+        os._exit(0)  # taking the interpreter down would copy every page of it first
 
 
 if __name__ == "__main__":
