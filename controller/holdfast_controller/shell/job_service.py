@@ -195,8 +195,9 @@ def _entry(record: Record) -> job_pb2.WatchJobResponse:
     for bulky in ("spec_json", "gang"):
         if bulky in data:
             del data[bulky]
-    if "rendezvous" in data:
-        del data["rendezvous"]["secret"]
+    rendezvous = data["rendezvous"] if "rendezvous" in data else None
+    if isinstance(rendezvous, struct_pb2.Struct):
+        del rendezvous["secret"]
     return job_pb2.WatchJobResponse(
         cursor=record.sequence,
         type=record.type,
