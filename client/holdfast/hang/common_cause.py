@@ -1,4 +1,6 @@
-"""Looks across jobs: when several turn suspect together, their hosts share a fault, and killing them helps nobody."""
+"""Looks across jobs: when several turn suspect together, their hosts share a fault, and killing them helps
+nobody.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from holdfast.hang.tuning import Tuning
 
 @dataclass(frozen=True, slots=True)
 class CommonCause:
-    """Why nothing is killed now: the jobs, what they share as far as known, and the words for the cluster's event."""
+    """Why nothing is killed now: the jobs, what they share as far as known, and the words for the cluster's
+    event.
+    """
 
     jobs: tuple[str, ...]
     mount: str
@@ -29,7 +33,9 @@ class SuspectJob:
 
 
 def common_cause(suspects: Sequence[SuspectJob], tuning: Tuning | None = None) -> CommonCause | None:
-    """The cause that suspect jobs share, or None: ranks in state D on one mount from two hosts, or two jobs in 3 min."""
+    """The cause that suspect jobs share, or None: ranks in state D on one mount from two hosts, or two jobs in
+    3 min.
+    """
     limits = tuning or Tuning()
     mount, hosts = _shared_mount(suspects)
     if mount:

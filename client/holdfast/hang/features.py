@@ -1,8 +1,8 @@
 """What an agent tells of its ranks: small frozen vectors, made to be sent when they change.
 
-The fold from raw samples to these is ``holdfast.hang.observing``. A vector holds no counters, only what can be judged
-without its past: how a rank moves, since when it has not, and the numbers that say so. Times are on the sender's
-monotonic clock until ``shifted`` moves them onto the reader's.
+The fold from raw samples to these is ``holdfast.hang.observing``. A vector holds no counters, only what can be
+judged without its past: how a rank moves, since when it has not, and the numbers that say so. Times are on the
+sender's monotonic clock until ``shifted`` moves them onto the reader's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from holdfast.hang.samples import Family, State
 class Motion(enum.Enum):
     """How a rank moves."""
 
-    # Evidence of work in the last half minute: storage bytes, major faults, new children, GPU energy, changing frames.
+    # Evidence of work in the last half minute: storage bytes, major faults, new children, GPU energy, changing
+    # frames.
     WORKING = "working"
     # At least half a core, and nothing that tells work from a livelock.
     BURNING = "burning CPU"

@@ -16,7 +16,8 @@ class Rung(enum.Enum):
     NOTICED = "noticed"
     # The evidence is in, or its time is over, and nothing has moved.
     CONFIRMED = "confirmed"
-    # It would be acted on, but for a reason that is named: the setting, a hold, a checkpoint writer, a common cause.
+    # It would be acted on, but for a reason that is named: the setting, a hold, a checkpoint writer, a common
+    # cause.
     WITHHELD = "withheld"
     # The order to kill and relaunch has been given.
     ACTED = "acted"

@@ -1,9 +1,9 @@
 """Which log lines are progress.
 
-A line is progress when it has a shape not seen before in this generation, or when a number in it, other than a clock,
-grows: exceeds the greatest this shape has shown at that place, or, as a step count that starts over with each epoch
-does, keeps growing line after line. A heartbeat that goes on while the job hangs has an old shape and no such number.
-With a step pattern of the job's own, only the number it finds is looked at.
+A line is progress when it has a shape not seen before in this generation, or when a number in it, other than a
+clock, grows: exceeds the greatest this shape has shown at that place, or, as a step count that starts over with
+each epoch does, keeps growing line after line. A heartbeat that goes on while the job hangs has an old shape
+and no such number. With a step pattern of the job's own, only the number it finds is looked at.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class LineReader:
         if places is None:
             return self._is_new(shape, numbers)
         # Every place is brought up to date, so no short cut at the first that grows.
-        return any([place.grows(value) for place, value in zip(places, numbers, strict=True)])
+        growing = [place for place, value in zip(places, numbers, strict=True) if place.grows(value)]
+        return bool(growing)
 
     def _is_new(self, shape: str, numbers: tuple[float, ...]) -> bool:
         if len(self._shapes) >= MAX_SHAPES:

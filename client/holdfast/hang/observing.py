@@ -1,9 +1,9 @@
 """From raw samples to features: one rank's baseline, folded sample by sample.
 
-Theory of operation. What a rank's counters did between two samples is compared with this rank's own steady level, since
-no absolute number separates work from waiting on every machine. Steady levels are medians tracked in one float each,
-and they learn only from samples that moved: a hang must never become the new normal. A single stray wake-up doesn't end
-a stillness; evidence of work does, and so do two moving samples in a row.
+Theory of operation. What a rank's counters did between two samples is compared with this rank's own steady
+level, since no absolute number separates work from waiting on every machine. Steady levels are medians tracked
+in one float each, and they learn only from samples that moved: a hang must never become the new normal. A
+single stray wake-up doesn't end a stillness; evidence of work does, and so do two moving samples in a row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from holdfast.hang.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.samples import GpuSample, ProcessSample, RankSample, State
 from holdfast.hang.tuning import Tuning
 
-# A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off outliers.
+# A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off
+# outliers.
 _STEP = 0.05
 
 
@@ -44,7 +45,9 @@ def begin(sample: RankSample) -> tuple[Baseline, RankFeatures]:
 
 
 def observe(base: Baseline, sample: RankSample, tuning: Tuning) -> tuple[Baseline, RankFeatures]:
-    """The rank after one more sample. Time nobody sampled (a restarted agent, a leap of the clock) is no stillness."""
+    """The rank after one more sample. Time nobody sampled (a restarted agent, a leap of the clock) is no
+    stillness.
+    """
     elapsed_s = sample.at_s - base.sample.at_s
     if elapsed_s <= 0:
         return base, _features(base, sample, _life(sample) or Motion.STIRRING, 0.0, None)
@@ -167,7 +170,7 @@ def _note_helpers(base: Baseline, sample: RankSample, elapsed_s: float, tuning: 
     return base
 
 
-# -- GPU ------------------------------------------------------------------------------------------------------------
+# -- GPU ---------------------------------------------------------------------------------------------------------
 
 
 def _learn_gpu(base: Baseline, sample: RankSample, tuning: Tuning) -> Baseline:
@@ -257,8 +260,8 @@ def _judge(
         return GpuLook.UNCLEAR
     if power_share is not None or (memory_flat and memory_contrast):
         return GpuLook.SPIN
-    # Busy, and no signal with a contrast yet. Where power rises with memory traffic the steady level is first learned;
-    # without the traffic it may be the spin of ranks that wait for each other at the start.
+    # Busy, and no signal with a contrast yet. Where power rises with memory traffic the steady level is first
+    # learned; without the traffic it may be the spin of ranks that wait for each other at the start.
     return GpuLook.WORK if not memory_flat and _first_light(base, power, tuning) else GpuLook.UNCLEAR
 
 

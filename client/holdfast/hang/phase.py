@@ -1,7 +1,8 @@
 """What a worker is doing, as far as it changes what its silence means.
 
-One phase at a time, one table. ``facts`` are looked at in a fixed order: what a person said or does (declared idle, a
-debugger) goes before what the job does (a checkpoint, lone work, a compile), and start-up ends once per generation.
+One phase at a time, one table. ``facts`` are looked at in a fixed order: what a person said or does (declared
+idle, a debugger) goes before what the job does (a checkpoint, lone work, a compile), and start-up ends once per
+generation.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """What a job's progress has looked like, and how long a silence it has thereby earned.
 
-Theory of operation. Progress events (a line that tells something new, a checkpoint or event file that grew) leave gaps
-between them. Until the gaps show a rhythm the job is starting up, and only the start-up limit counts: programs print a
-screenful at once and then say nothing until their first block of work is done, and most false alarms of gap-based rules
-lie exactly there. The rhythm is known once the three longest gaps are of one size, or after some minutes of progress.
-From then on a silence is noticed at ``silence_factor`` × the longest gap survived, so regular long gaps (an epoch, an
-evaluation) are learned at their first sight, and no threshold ever sits below what this job has done and survived.
+Theory of operation. Progress events (a line that tells something new, a checkpoint or event file that grew)
+leave gaps between them. Until the gaps show a rhythm the job is starting up, and only the start-up limit
+counts: programs print a screenful at once and then say nothing until their first block of work is done, and
+most false alarms of gap-based rules lie exactly there. The rhythm is known once the three longest gaps are of
+one size, or after some minutes of progress. From then on a silence is noticed at ``silence_factor`` × the
+longest gap survived, so regular long gaps (an epoch, an evaluation) are learned at their first sight, and no
+threshold ever sits below what this job has done and survived.
 
 The start-up gap counts as survived: leaving it out makes every second long gap a false alarm.
 """
@@ -83,7 +84,9 @@ class Rhythm(NamedTuple):
         return max(tuning.still_floor_s, tuning.silence_factor * self.longest_s)
 
     def act_after_s(self, tuning: Tuning) -> float:
-        """The silence after which this stream, taken alone, is acted on: the ceiling, or what the job has earned."""
+        """The silence after which this stream, taken alone, is acted on: the ceiling, or what the job has
+        earned.
+        """
         if not self.settled(tuning):
             return max(tuning.startup_ceiling_s, tuning.silence_factor * self.longest_s)
         if tuning.timeout_s is not None:

@@ -1,7 +1,7 @@
 """Raw samples as an agent takes them: counters and states, nothing decided. Recorded vectors are these, replayed.
 
-Counters only grow within one generation (a smaller value means another process, and the sample starts anew); None means
-that the signal is absent on this machine. Times are seconds on the host's monotonic clock.
+Counters only grow within one generation (a smaller value means another process, and the sample starts anew);
+None means that the signal is absent on this machine. Times are seconds on the host's monotonic clock.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True)
 class RankSample:
-    """All that was read of one rank at one time. ``process`` None with no ``exit_code``: it couldn't be read (blind)."""
+    """All that was read of one rank at one time. ``process`` None with no ``exit_code``: it couldn't be read
+    (blind).
+    """
 
     at_s: float
     rank: int

@@ -1,8 +1,8 @@
 """Groups stack dumps by what their ranks are doing, and says so in one sentence.
 
-Two stacks are equal when their frames are, once the loops that merely wait are taken off their inner end: a rank that
-polls a queue wakes every few seconds and is found in another line of the same wait each time. Line numbers inside the
-standard library don't count either.
+Two stacks are equal when their frames are, once the loops that merely wait are taken off their inner end: a
+rank that polls a queue wakes every few seconds and is found in another line of the same wait each time. Line
+numbers inside the standard library don't count either.
 """
 
 from __future__ import annotations
@@ -30,12 +30,38 @@ _WAITING = frozenset(
         ("socket.py", "accept"),
     }
 )
-# What ranks wait for each other in, innermost name first found. `backward` hides the collective that autograd waits in.
+# What ranks wait for each other in, innermost name first found. `backward` hides the collective that autograd
+# waits in.
 _MEETINGS = frozenset(
-    "all_reduce allreduce all_gather all_gather_into_tensor all_gather_object reduce_scatter reduce_scatter_tensor "
-    "broadcast broadcast_object_list barrier monitored_barrier all_to_all all_to_all_single reduce gather scatter "
-    "send recv isend irecv batch_isend_irecv synchronize backward _run_engine_backward run_backward "
-    "_engine_run_backward block_until_ready sync_global_devices".split()
+    {
+        "all_reduce",
+        "allreduce",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "broadcast",
+        "broadcast_object_list",
+        "barrier",
+        "monitored_barrier",
+        "all_to_all",
+        "all_to_all_single",
+        "reduce",
+        "gather",
+        "scatter",
+        "send",
+        "recv",
+        "isend",
+        "irecv",
+        "batch_isend_irecv",
+        "synchronize",
+        "backward",
+        "run_backward",
+        "_engine_run_backward",
+        "block_until_ready",
+        "sync_global_devices",
+    }
 )
 
 
@@ -84,7 +110,9 @@ class Group:
 
 
 def essence(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
-    """The frames that count when stacks are compared: without the waiting at the inner end, lines only in user code."""
+    """The frames that count when stacks are compared: without the waiting at the inner end, lines only in user
+    code.
+    """
     outer = _without_waiting(frames)
     return tuple((frame.file, frame.function, 0 if frame.library else frame.line) for frame in outer)
 
@@ -129,8 +157,9 @@ def odd_ones(groups: Sequence[Group]) -> tuple[RankStack, ...]:
 
 
 def sentence(groups: Sequence[Group]) -> str:
-    """What the dumps say, the odd ones first: "workerpool0-1 rank 5 is in data_loader.py:212 `queue.get`; 7 ranks wait
-    in all_reduce". Empty without dumps.
+    """What the dumps say, the odd ones first; empty without dumps.
+
+    "workerpool0-1 rank 5 is in data_loader.py:212 `queue.get`; 7 ranks wait in all_reduce".
     """
     return "; ".join(_phrase(group) for group in reversed(groups))
 
@@ -150,8 +179,8 @@ def _phrase(group: Group) -> str:
 class Diagnosis:
     """Two rounds of dumps, some seconds apart, of one suspicion; times on the controller's clock.
 
-    ``same`` is None when nothing could be compared. It must be True of a rank that burns CPU only where native frames
-    were compared too: Python frames stand still in a long call of C++.
+    ``same`` is None when nothing could be compared. It must be True of a rank that burns CPU only where native
+    frames were compared too: Python frames stand still in a long call of C++.
     """
 
     at_s: float

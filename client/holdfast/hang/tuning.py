@@ -1,7 +1,7 @@
 """Every constant of the detector, each with its source, and how a job's own settings override them.
 
-"Law" below is the project's rule set for hangs, written from public sources and measurements; "corpus" is the set of
-2,208 public benchmark runs that ``bench/hang_corpus.py`` scores, which also prints the effect of leaving each out.
+"Law" below is the project's rule set for hangs, written from public sources and measurements. "Corpus" is the set
+of 2,208 public benchmark runs that ``bench/hang_corpus.py`` scores; it prints the effect of leaving each out, too.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ class Tuning:
     # Law: a later generation starts within 3 × what the earlier one took, at least 3 min.
     restart_factor: float = 3.0
     restart_min_s: float = 180.0
-    # Start-up ends when three gaps of one size have been seen: law, "first progress and three gaps".
-    # Of one size: the third longest is at least this share of the longest; no cliff between 1/2 and 1/5 on the corpus.
+    # Start-up ends when three gaps of one size have been seen: law, "first progress and three gaps". Of one
+    # size: the third longest is at least this share of the longest; no cliff between 1/2 and 1/5 on the corpus.
     settle_share: float = 1 / 3
     # Lines of one burst are no rhythm: the corpus' initialisation prints within 5 s at a time.
     settle_gap_min_s: float = 5.0
-    # A job that has progressed for so long has a rhythm too fast to show such gaps; flat from 150 to 600 s on the corpus.
+    # A job that has progressed for so long has a rhythm too fast to show such gaps; flat from 150 to 600 s on
+    # the corpus.
     settle_age_s: float = 300.0
     # Acting on silence alone: the default of managed services, 30 min (range 10-720).
     ceiling_s: float = 1800.0
