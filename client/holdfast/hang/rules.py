@@ -77,7 +77,7 @@ def lone_work(view: View) -> Finding | None:
     tuning = view.tuning
     earned_s = tuning.lone_factor * view.lone_longest_s
     alone_s = view.now_s - since_s
-    if alone_s < max(tuning.lone_notice_s, earned_s):
+    if alone_s < max(tuning.lone_notice_s, earned_s, tuning.checkpoint_pause_s if view.writing else 0.0):
         return None
     waiting = len(view.live) - len(view.working)
     return Finding(
@@ -209,7 +209,12 @@ def _patience_s(view: View, factor: float) -> float:
 
 
 def silent(view: View) -> Finding | None:
-    """R4: silence of the output without a signature of R2 or R3; told in time, acted on at the ceiling only."""
+    """R4: silence of the output without a signature of R2 or R3; told in time, acted on at the ceiling only.
+
+    While ranks burn CPU or stir, stack dumps are looked at before anybody is told.
+    """
+    if view.unseen:
+        return None
     quiet_s = view.output.silent_s(view.now_s)
     limit_s = view.output.notice_after_s(view.tuning)
     if not view.started:
@@ -219,7 +224,8 @@ def silent(view: View) -> Finding | None:
     if quiet_s < limit_s:
         return None
     families = {Family.OUTPUT} | ({Family.PROCESS} if view.all_still else set())
-    return _silence(view, Grade.NOTICE, frozenset(families), "")
+    grade = Grade.SUSPECT if view.moving and view.dumps_awaited else Grade.NOTICE
+    return _silence(view, grade, frozenset(families), "")
 
 
 def quiet(view: View) -> Finding | None:

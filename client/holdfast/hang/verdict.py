@@ -109,6 +109,9 @@ def step(
     unseen = tuple(worker.worker for worker in workers if now_s - worker.at_s > limits.stale_s)
     if why := pause_reason(fresh):
         return _paused(watch, fresh, now_s, why, limits)
+    if unseen:
+        # What they print meanwhile can't be seen, and is no silence.
+        watch = replace(watch, output=watch.output.forgive(now_s - watch.seen_s))
     watch = observe(watch, fresh, diagnosis, now_s, limits)
     view = look(watch, fresh, unseen, counts, now_s, limits)
     watch = note_stillness(watch, view)
@@ -175,7 +178,9 @@ def _take_up(watch: JobWatch, finding: Finding, view: View) -> tuple[JobWatch, t
         return (replace(watch, rung=climb(watch.rung, Rung.SUSPECT)) if below else watch), orders
     if watch.rung in (Rung.HEALTHY, Rung.SUSPECT):
         watch = replace(watch, rung=climb(watch.rung, Rung.NOTICED))
-        orders = (*orders, Notify(finding))
+        if watch.told_of_s != watch.output.last_s:
+            watch = replace(watch, told_of_s=watch.output.last_s)
+            orders = (*orders, Notify(finding))
     return watch, orders
 
 
