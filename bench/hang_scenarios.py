@@ -195,15 +195,14 @@ def _straggler(slowness: float) -> Scenario:
         WAITING, cpu=0.9 * share, switches=9.2 * share, memory_util=45 * share, power_w=SPIN_W + 448 * share
     )
     start_s, end_s = 700.0, 1900.0
-    before, after = (
-        steady_lines(10.0, until_s=start_s),
-        steady_lines(10.0 * slowness, until_s=end_s, from_s=start_s),
-    )
-    later = steady_lines(10.0, from_s=end_s)
 
-    def lines(a: float, b: float) -> list[str]:
-        slowly = [line.replace("step ", "step 9") for line in after(a, b)]
-        return before(a, b) + slowly + [line.replace("step ", "step 99") for line in later(a, b)]
+    def printed(at_s: float) -> int:
+        """Lines by then: one every 10 s, fewer while it straggles."""
+        slow_s = max(0.0, min(at_s, end_s) - start_s)
+        return max(0, int((at_s - 60.0 - slow_s * (1 - share)) // 10))
+
+    def lines(after_s: float, before_s: float) -> list[str]:
+        return [f"step {n} loss {2.5 / (1 + n):.4f}" for n in range(printed(after_s), printed(before_s))]
 
     return Scenario(
         f"straggler at {slowness:g}×",
@@ -228,7 +227,6 @@ def _away(name: str, *, agents: bool, seconds: float) -> Scenario:
     def gone(at_s: float) -> bool:
         return 700.0 < at_s <= 700.0 + seconds
 
-    # The program pauses over the same time: what nobody saw must not be held against it.
     return Scenario(
         name,
         usual,
