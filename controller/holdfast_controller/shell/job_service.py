@@ -195,9 +195,9 @@ def _entry(record: Record) -> job_pb2.WatchJobResponse:
     for bulky in ("spec_json", "gang"):
         if bulky in data:
             del data[bulky]
-    rendezvous = data["rendezvous"] if "rendezvous" in data else None
-    if isinstance(rendezvous, struct_pb2.Struct):
-        del rendezvous["secret"]
+    if "rendezvous" in data:
+        # Whoever has it can join the gang.
+        data.fields["rendezvous"].struct_value.fields.pop("secret", None)
     return job_pb2.WatchJobResponse(
         cursor=record.sequence,
         type=record.type,

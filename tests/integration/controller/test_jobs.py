@@ -153,6 +153,9 @@ async def test_watch_resumes_from_any_cursor_without_loss_or_duplicate(controlle
         assert [e.cursor for e in again] == [e.cursor for e in whole if e.cursor > event.cursor]
     assert whole[0].data["owner"] == "ann"
     assert "gang" not in whole[0].data
+    launched = next(event for event in whole if event.type == "GangLaunched")
+    assert launched.data["rendezvous"]["master_port"] == 20002
+    assert "secret" not in launched.data["rendezvous"]
     assert whole[-1].state == job_pb2.JOB_STATE_SUCCEEDED
     assert all(event.message for event in whole)
 
