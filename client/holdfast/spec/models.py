@@ -152,11 +152,46 @@ class Scheduling(Model):
     """Time the other workers get to finish after the primary exited 0."""
 
 
+class HangAction(enum.Enum):
+    """What a confirmed hang leads to. Values are the names in the contract."""
+
+    NOTIFY = "HANG_ACTION_NOTIFY"
+    RESTART = "HANG_ACTION_RESTART"
+    OFF = "HANG_ACTION_OFF"
+
+
+Learned = Annotated[float | None, Seconds(30 * DAY_S, zero=False)]
+
+
+class HangDetection(Model):
+    """What is done about a hang, and how long is too long. What is unset is learned from the job."""
+
+    action: Annotated[HangAction | None, Choice(HangAction, "HANG_ACTION_", None)] = None
+    """NOTIFY: explained and told. RESTART: killed and relaunched in place. OFF: nobody looks. The cluster's
+    default unless set."""
+    timeout: Learned = None
+    """Silence of the output after which a hang is noticed and, unless ceiling says otherwise, acted on."""
+    floor: Learned = None
+    """The least silence that counts, whatever the job's rhythm."""
+    ceiling: Learned = None
+    """Silence after which a hang is acted on though only one family of signals shows it."""
+    startup_timeout: Learned = None
+    """How long the start may take while every rank is blocked."""
+    lone_work_timeout: Learned = None
+    """How long one rank may work while all others wait."""
+    step_pattern: Annotated[str, Text(max_chars=1024)] = ""
+    """Regular expression whose first group is the step in a line of output."""
+
+
 class FaultTolerance(Model):
     """How failures of workers are answered."""
 
     max_worker_restarts: Annotated[int, Whole(0, 1000)] = 5
     """In-place restarts for each worker's failures; 0 for none."""
+    hang_detection: HangDetection = Field(default_factory=HangDetection)
+    """What is done about a hang."""
+    max_hang_restarts: Annotated[int, Whole(0, 1000)] = 3
+    """Hang restarts in a row without progress; 0 for none."""
 
 
 class SuccessPolicy(enum.Enum):

@@ -238,10 +238,10 @@ class Choice(Scalar):
 
     of: type[enum.Enum]
     prefix: str
-    default: enum.Enum
+    default: enum.Enum | None
     """What ``…_UNSPECIFIED`` stands for."""
 
-    def read(self, value: object) -> enum.Enum:
+    def read(self, value: object) -> enum.Enum | None:
         if isinstance(value, self.of):
             return value
         name = value.removeprefix(self.prefix) if isinstance(value, str) else ""
@@ -252,8 +252,8 @@ class Choice(Scalar):
             raise Refused(f"must be {' or '.join(self.of.__members__)}, not {shown(value)}")
         return found
 
-    def print(self, value: enum.Enum) -> Any:
-        return value.value
+    def print(self, value: enum.Enum | None) -> Any:
+        return value.value if value is not None else None
 
     def describe(self) -> dict[str, Any]:
         return {"enum": [*(member.value for member in self.of), *self.of.__members__]}

@@ -71,9 +71,10 @@ def test_each_model_mirrors_its_message(name: str) -> None:
 
 
 def test_each_enum_mirrors_the_contract() -> None:
-    [(name, enum)] = spec_pb2.DESCRIPTOR.enum_types_by_name.items()
-    assert name == "SuccessPolicy"
-    assert [value.name for value in enum.values][1:] == [member.value for member in models.SuccessPolicy]
+    enums = spec_pb2.DESCRIPTOR.enum_types_by_name
+    assert sorted(enums) == ["HangAction", "SuccessPolicy"]
+    for name, enum in enums.items():
+        assert [value.name for value in enum.values][1:] == [member.value for member in getattr(models, name)]
 
 
 def test_the_one_task_is_a_oneof() -> None:
