@@ -199,9 +199,7 @@ class Driver:
         parts = self.parts
         match action:
             case ev.SendReport(report):
-                # The exits of the generation before are many, and nobody waits for them to start the next.
-                ready = report.state == "PREPARED"
-                parts.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)), ahead=ready)
+                parts.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)))
                 log.debug("reported", place=str(report.key), state=report.state, generation=report.generation)
             case ev.SendExit():
                 parts.link.send(wire.exit_report(action))
