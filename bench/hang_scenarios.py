@@ -64,15 +64,23 @@ CULPRITS: dict[str, Doing] = {
 }
 
 
-def fault(name: str, *, fault_s: float = 700.0, guilty: int = 5, gpu: bool = True, busy: bool = False) -> Scenario:
+def fault(
+    name: str,
+    *,
+    fault_s: float = 700.0,
+    guilty: int = 5,
+    gpu: bool = True,
+    busy: bool = False,
+    line_every_s: float = 10.0,
+) -> Scenario:
     """One row of the fault matrix. ``busy``: the victims' main threads spin the CPU in a synchronise call."""
     victim = (WAITING_BUSILY if busy else WAITING) if gpu else WAITING_IDLY
-    lines = steady_lines(10.0, until_s=fault_s)
+    lines = steady_lines(line_every_s, until_s=fault_s)
     if name == "spin-wait of all":
         doing, blame = _from(fault_s, guilty, victim, victim), None
     elif name == "log heartbeat while hung":
         doing, blame = _from(fault_s, guilty, CULPRITS["endless sleep"], victim), guilty
-        lines = _heartbeat(fault_s)
+        lines = _heartbeat(fault_s, line_every_s)
     else:
         doing, blame = _from(fault_s, guilty, CULPRITS[name], victim), guilty
     return Scenario(
@@ -82,13 +90,13 @@ def fault(name: str, *, fault_s: float = 700.0, guilty: int = 5, gpu: bool = Tru
         fault_s=fault_s,
         guilty=blame,
         lines=lines,
-        at_ceiling=name == "CPU livelock",
+        at_ceiling=name in ("CPU livelock", "loop of short sleeps"),
         unkillable=name == "unkillable (D)",
     )
 
 
-def _heartbeat(fault_s: float) -> Callable[[float, float], list[str]]:
-    train = steady_lines(10.0, until_s=fault_s)
+def _heartbeat(fault_s: float, line_every_s: float) -> Callable[[float, float], list[str]]:
+    train = steady_lines(line_every_s, until_s=fault_s)
 
     def lines(after_s: float, before_s: float) -> list[str]:
         beat = int(before_s // 20) > int(after_s // 20)
@@ -133,6 +141,7 @@ EVALUATES = replace(TRAINING, util=60, memory_util=20, power_w=350.0)
 EVALUATES_ON_CPU = Doing(1.0, 5.0, state=State.RUNNING, wchan="0")
 SAVES = Doing(0.3, 30.0, storage=8e7, wchan="folio_wait_bit")
 TOKENISES = Doing(1.0, 5.0, storage=2e6, state=State.RUNNING, wchan="0")
+DOWNLOADS = Doing(0.08, 400.0, wchan="wait_woken", frames=LOADER, changing=False)
 WAITS_FOR_CHILDREN = Doing(0.0, 0.1, wchan="do_wait", child_cpu=4.0, child_storage=1e5, spawns=0.5, changing=False)
 COMPILES = Doing(1.0, 0.5, state=State.RUNNING, wchan="0")
 
@@ -261,6 +270,7 @@ def negatives() -> list[Scenario]:
         _pause("rank-0 save, 4 min", SAVES, 4, alone=True),
         _pause("rank-0 save, 12 min", SAVES, 12, alone=True),
         _pause("rank-0 evaluation, peers on gloo", EVALUATES_ON_CPU, 4, alone=True, peer=idle_eval),
+        _pause("rank-0 download, 20 min", DOWNLOADS, 20, alone=True),
         _tokenising(),
         _compile_at_start(),
         _pause("compile in children only, 12 min", WAITS_FOR_CHILDREN, 12, alone=False),

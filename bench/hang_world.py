@@ -140,6 +140,7 @@ class Trace:
     """What a simpler rule would have to go by, at one time."""
 
     at_s: float
+    # Any line, progress or not.
     last_line_s: float
     utils: tuple[float, ...]
     memory_utils: tuple[float, ...]
@@ -183,6 +184,7 @@ class World:
         self.features: dict[int, RankFeatures] = {}
         self.reader = LineReader()
         self.progress_s: float | None = None
+        self.line_s = 0.0
         self.diagnosis_due_s: float | None = None
         self.first_dump: list[RankStack] = []
         self.result = Result()
@@ -252,22 +254,25 @@ class World:
         old = self.gpus[rank]
         energy = (old.energy_j or 0.0) + self._jitter(doing.power_w) * elapsed_s
         links = (old.link_bytes or 0.0) + self._jitter(doing.links) * elapsed_s
-        self.gpus[rank] = GpuSample(at_s, energy, doing.util, doing.memory_util, links, doing.xid, doing.gpu_lost)
+        # A working GPU's utilisation wanders by a point or two; a spinning or idle one's doesn't.
+        util = min(100.0, doing.util + self.random.uniform(-2, 2)) if 5 < doing.util < 99 else doing.util
+        self.gpus[rank] = GpuSample(at_s, energy, util, doing.memory_util, links, doing.xid, doing.gpu_lost)
         if self.signals.gpu == "none":
             return None
         if not read:
             return self.samples[rank].gpu
         if self.signals.gpu == "utilisation":
-            return GpuSample(at_s, util_pct=doing.util, fatal_xid=doing.xid, lost=doing.gpu_lost)
+            return GpuSample(at_s, util_pct=util, fatal_xid=doing.xid, lost=doing.gpu_lost)
         return self.gpus[rank]
 
     def _trace(self, at_s: float) -> Trace:
         gpus = self.gpus
         utils = tuple(gpu.util_pct or 0.0 for gpu in gpus)
-        return Trace(at_s, self.progress_s or 0.0, utils, tuple(gpu.memory_util_pct or 0.0 for gpu in gpus))
+        return Trace(at_s, self.line_s, utils, tuple(gpu.memory_util_pct or 0.0 for gpu in gpus))
 
     def _read_lines(self, before_s: float, at_s: float) -> None:
         for line in self.scenario.lines(before_s, at_s):
+            self.line_s = at_s
             if self.signals.output and self.reader.is_progress(line):
                 self.progress_s = at_s
 

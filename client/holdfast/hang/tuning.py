@@ -102,6 +102,9 @@ class Tuning:
     # -- The ladder -----------------------------------------------------------------------------------------------
     # A rank found stopped, dead or on a lost GPU, before it is told: longer than a stop-and-continue by hand.
     odd_s: float = 10.0
+    # Two families must agree "and persist" (law): so long from notice to act at least. Ours: as long again as
+    # the floor, which spares pauses of up to a minute and leaves acting under 90 s at the median.
+    persist_s: float = 30.0
     # Law: diagnosed within 30 s of the suspicion.
     diagnose_s: float = 30.0
     # Repeated diagnosis backs off from one minute to a quarter of an hour: dumps are cheap, not free.
