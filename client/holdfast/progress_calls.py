@@ -45,7 +45,7 @@ def idle(reason: str) -> Iterator[None]:
 
 def _open() -> ProgressFile | None:
     """The file of this process; a forked child opens none of its own, since its rank's is taken."""
-    global _file, _opened_by  # noqa: PLW0603
+    global _file, _opened_by
     with _lock:
         if _opened_by == os.getpid():
             return _file

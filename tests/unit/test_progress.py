@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from holdfast import progress_calls, progress_file
 
 
@@ -81,6 +82,8 @@ def test_a_file_that_is_not_written_yet_says_nothing(tmp_path: Path, content: by
 
 
 def test_importing_holdfast_brings_neither_grpc_nor_protobuf_nor_pydantic() -> None:
-    code = "import holdfast, sys; print(sorted({'grpc', 'google.protobuf', 'pydantic', 'click'} & set(sys.modules)))"
+    code = (
+        "import holdfast, sys; print(sorted({'grpc', 'google.protobuf', 'pydantic', 'click'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"

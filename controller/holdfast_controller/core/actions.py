@@ -61,6 +61,27 @@ class CloseSession:
 
 
 @dataclass(frozen=True)
+class TakeEvidence:
+    """Have a worker's ranks dumped; ``suspects`` are global ranks that are looked at more closely."""
+
+    host: str
+    job_id: str
+    generation: int
+    worker: str
+    suspects: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class KeepEvidence:
+    """Keep what was found of one worker with the job, in the same commit as the events of this step."""
+
+    job_id: str
+    hang: int
+    worker: str
+    content: bytes
+
+
+@dataclass(frozen=True)
 class Note:
     """Something an operator should find in the log; ``fields`` are name and value pairs."""
 
@@ -68,4 +89,4 @@ class Note:
     fields: tuple[tuple[str, str], ...] = ()
 
 
-Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | Note
+Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | KeepEvidence | Note

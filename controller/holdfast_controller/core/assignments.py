@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from holdfast_controller.core.gang import Gang, Member
 from holdfast_controller.core.model import Cluster, ExitReason, Job, Place, Rendezvous, place_key
 
+HANG_GRACE_S = 5.0
+"""Between TERM and KILL of a gang that hangs: it would use no more."""
+
 
 class Phase(enum.Enum):
     """What is wanted of a worker's place."""
@@ -36,12 +39,14 @@ class Assignment:
     restart_count: int
     last_end: str
     spec_json: str
+    grace_s: float
     rendezvous: Rendezvous | None = None
 
 
 def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
     """What worker ``index`` of a placed job should be doing now."""
     phase = _phase(job, index)
+    hung = job.stop_reason is ExitReason.HANG_KILLED
     return Assignment(
         epoch=cluster.epoch,
         job_id=job.id,
@@ -55,6 +60,7 @@ def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
         restart_count=len(job.recoveries),
         last_end=job.last_end,
         spec_json=job.spec_json,
+        grace_s=min(job.gang.grace_s, HANG_GRACE_S) if hung else job.gang.grace_s,
         rendezvous=job.rendezvous if phase is Phase.RUN else None,
     )
 

@@ -99,6 +99,11 @@ class RestartDecided:
     failed_at: float
     charged: int | None = None
     port_retry: bool = False
+    hang_restarts: int | None = None
+    """With a hang: restarts upon hangs in a row, this one included."""
+    hang_step: float | None = None
+    detect_s: float | None = None
+    diagnose_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,59 @@ class CauseFound:
     related: str
     failed_at: float
     charged: int
+
+
+@dataclass(frozen=True)
+class HangNoticed:
+    """Nothing moves, and the user is told. ``since`` is when the last movement was."""
+
+    job_id: str
+    at: float
+    generation: int
+    since: float
+    rule: str
+    sentence: str
+    suspects: tuple[str, ...]
+    hosts: tuple[str, ...]
+    step: float | None = None
+
+
+@dataclass(frozen=True)
+class HangDiagnosed:
+    """The stack dumps of a noticed hang are in."""
+
+    job_id: str
+    at: float
+    stacks: str
+
+
+@dataclass(frozen=True)
+class HangJudged:
+    """What is done about it: RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT."""
+
+    job_id: str
+    at: float
+    outcome: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class HangOver:
+    """It moves again."""
+
+    job_id: str
+    at: float
+    note: str
+
+
+@dataclass(frozen=True)
+class JobHeld:
+    """A user suspended action on hangs; ``until`` None ends that."""
+
+    job_id: str
+    at: float
+    by: str
+    until: float | None
 
 
 @dataclass(frozen=True)
@@ -140,6 +198,7 @@ class JobEnding:
     at: float
     outcome: JobState
     error: JobError | None = None
+    stop_reason: ExitReason = ExitReason.STOPPED
 
 
 @dataclass(frozen=True)
@@ -219,6 +278,11 @@ JobEvent = (
     | LateExitFound
     | RestartDecided
     | CauseFound
+    | HangNoticed
+    | HangDiagnosed
+    | HangJudged
+    | HangOver
+    | JobHeld
     | PrimaryCompleted
     | CancelRequested
     | JobEnding

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import restart
@@ -104,6 +104,16 @@ def answer(step: Step, job: Job, member: Member, exit_: Exit, *, port_taken: boo
             )
 
 
+@dataclass(frozen=True)
+class HangRestart:
+    """What a restart upon a hang adds: how many in a row, the step it hung at, and where the time went."""
+
+    restarts: int
+    step: float | None
+    detect_s: float
+    diagnose_s: float
+
+
 def restart_gang(
     step: Step,
     job: Job,
@@ -114,6 +124,7 @@ def restart_gang(
     charged: int | None = None,
     port_retry: bool = False,
     stop_reason: ExitReason = ExitReason.STOPPED,
+    hang: HangRestart | None = None,
 ) -> None:
     """Go on with the next generation in the same places: one message stops the old and prepares the new."""
     step.emit(
@@ -127,6 +138,10 @@ def restart_gang(
             failed_at,
             charged,
             port_retry,
+            hang.restarts if hang else None,
+            hang.step if hang else None,
+            hang.detect_s if hang else None,
+            hang.diagnose_s if hang else 0.0,
         )
     )
     step.timers.clear(("end_grace", job.id))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold_hang import fold_hang
 from holdfast_controller.core.job import JobState, checked
 from holdfast_controller.core.model import (
     Allocation,
@@ -75,6 +76,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             _restart(cluster, job, event)
         case ev.CauseFound():
             _cause_found(job, event)
+        case ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangOver() | ev.JobHeld():
+            fold_hang(job, event)
         case ev.PrimaryCompleted():
             job.primary_done_at = event.at
         case ev.CancelRequested():
@@ -83,6 +86,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.JobEnding():
             job.outcome = event.outcome
             job.error = event.error
+            job.stop_reason = event.stop_reason
             cluster.queue.pop(job.id, None)
         case ev.WorkerEmptied():
             index = job.gang.index_by_name[event.worker]
@@ -130,6 +134,8 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     job.primary_done_at = None
     if event.charged is not None:
         job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
+    if event.hang_restarts is not None:
+        job.hang_restarts, job.hang_step = event.hang_restarts, event.hang_step
     job.port_retries = job.port_retries + 1 if event.port_retry else 0
     job.recoveries.append(
         Recovery(
@@ -140,6 +146,8 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
             event.related,
             failed_at=event.failed_at,
             charged=event.charged,
+            detect_s=event.detect_s,
+            diagnose_s=event.diagnose_s,
         )
     )
     cluster.runtime[job.id] = Runtime()

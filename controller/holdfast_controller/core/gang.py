@@ -7,8 +7,10 @@ is the first process of the primary.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+
+from holdfast.hang.tuning import HangSettings
 
 
 class Success(enum.Enum):
@@ -68,6 +70,8 @@ class Gang:
     end_grace_s: float = 300.0
     max_worker_restarts: int = 5
     success: Success = Success.PRIMARY
+    hang: HangSettings = field(default_factory=HangSettings)
+    max_hang_restarts: int = 3
 
     @cached_property
     def members(self) -> tuple[Member, ...]:

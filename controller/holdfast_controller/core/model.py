@@ -9,6 +9,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from holdfast.hang.features import WorkerFeatures
+from holdfast.hang.stacks import Diagnosis, RankStack
+from holdfast.hang.watch import JobWatch
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.job import TERMINAL, JobState
 
@@ -114,8 +117,33 @@ class Recovery:
     failed_at: float = 0.0
     charged: int | None = None
     """The worker whose budget paid."""
+    detect_s: float | None = None
+    """From the cause to its notice; None where the exit itself was the notice."""
+    diagnose_s: float = 0.0
     stopped_at: float | None = None
     ended_at: float | None = None
+
+
+@dataclass
+class Hang:
+    """One suspicion that was told, from the first notice to its end. Wall-clock seconds."""
+
+    number: int
+    generation: int
+    since: float
+    noticed_at: float
+    rule: str
+    sentence: str
+    suspects: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
+    """Of the suspects."""
+    step: float | None = None
+    stacks: str = ""
+    diagnosed_at: float | None = None
+    outcome: str = ""
+    """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER; empty while it is open."""
+    note: str = ""
+    judged_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +186,13 @@ class Job:
     recoveries: list[Recovery] = field(default_factory=list)
     worker_restarts: dict[int, int] = field(default_factory=dict)
     port_retries: int = 0
+    hangs: list[Hang] = field(default_factory=list)
+    hang_restarts: int = 0
+    """Restarts upon hangs in a row, without progress in between."""
+    hang_step: float | None = None
+    """Highest step known at the last of them."""
+    held_until: float | None = None
+    """Until then no hang is acted on."""
     stop_reason: ExitReason = ExitReason.STOPPED
     """Why whatever is older than the current generation, or all of an ending job, is stopped."""
     last_end: str = ""
@@ -264,12 +299,29 @@ class Prepared:
 
 
 @dataclass
+class Dump:
+    """Evidence that was asked for: what has come so far. Two rounds of stacks of every rank."""
+
+    suspects: tuple[str, ...]
+    awaited: set[int]
+    first: list[RankStack] = field(default_factory=list)
+    second: list[RankStack] = field(default_factory=list)
+    contents: dict[str, bytes] = field(default_factory=dict)
+    """What is to be kept, by worker."""
+    diagnosis: Diagnosis | None = None
+
+
+@dataclass
 class Runtime:
     """What agents said of a job's current generation; they say it again after a restart of ours."""
 
     prepared: dict[int, Prepared] = field(default_factory=dict)
     started: dict[int, Started] = field(default_factory=dict)
     stuck: dict[int, str] = field(default_factory=dict)
+    features: dict[int, WorkerFeatures] = field(default_factory=dict)
+    """Newest vector of each worker, on our monotonic clock."""
+    dump: Dump | None = None
+    health: str = ""
 
 
 def place_key(job_id: str, worker: int) -> str:
@@ -291,6 +343,8 @@ class Cluster:
     """Job by (owner, request id)."""
     presence: dict[str, Presence] = field(default_factory=dict)
     runtime: dict[str, Runtime] = field(default_factory=dict)
+    watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
+    """By job: the generation that is watched for hangs, and what is remembered of it."""
 
     def runtime_of(self, job_id: str) -> Runtime:
         """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""

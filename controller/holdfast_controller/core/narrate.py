@@ -51,6 +51,16 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"restarting in place as generation {event.generation}: {_cause(event, job)}"
         case ev.CauseFound():
             return f"first to fail was {event.related} ({event.end_reason})"
+        case ev.HangNoticed():
+            return f"hang noticed ({event.rule}): {event.sentence}"
+        case ev.HangDiagnosed():
+            return f"stacks: {event.stacks or 'none could be taken'}"
+        case ev.HangJudged():
+            return _JUDGED[event.outcome] + (f": {event.note}" if event.note else "")
+        case ev.HangOver():
+            return f"moves again: {event.note}"
+        case ev.JobHeld():
+            return f"held by {event.by}: no hang is acted on" if event.until else f"hold ended by {event.by}"
         case ev.PrimaryCompleted():
             return f"primary completed; the others have {job.gang.end_grace_s:g} s to finish"
         case ev.CancelRequested():
@@ -63,6 +73,14 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return event.state.name
         case _:
             assert_never(event)
+
+
+_JUDGED = {
+    "RESTARTED": "hang confirmed, relaunching in place",
+    "WOULD_RESTART": "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",
+    "WITHHELD": "hang confirmed, not acted on",
+    "BUDGET_SPENT": "hang confirmed, no hang restart is left",
+}
 
 
 def _cause(event: ev.RestartDecided, job: Job) -> str:

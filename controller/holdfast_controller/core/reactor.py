@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core import hosts, stimuli
+from holdfast_controller.core import hangs, hosts, stimuli
 from holdfast_controller.core.actions import Note, Reply
 from holdfast_controller.core.assignments import holds
 from holdfast_controller.core.exits import on_cannot_prepare, on_exit, restart_gang
@@ -80,7 +80,11 @@ class Reactor:
                 hosts.on_disconnected(step, stimulus)
             case stimuli.TimePassed():
                 self._on_time(step)
-            case stimuli.HostBeat() | stimuli.PlaceReported() | stimuli.ExitReported():
+            case stimuli.HoldAsked():
+                hangs.on_hold(step, stimulus)
+            case stimuli.EvidenceArrived():
+                hangs.on_evidence(step, stimulus)
+            case stimuli.HostBeat() | stimuli.PlaceReported() | stimuli.ExitReported() | stimuli.FeaturesReported():
                 if self.cluster.presence_of(stimulus.host).session == stimulus.session:
                     hosts.heard(step, stimulus.host)
                     self._on_message(step, stimulus)
@@ -88,7 +92,9 @@ class Reactor:
                 assert_never(stimulus)
 
     def _on_message(
-        self, step: Step, message: stimuli.HostBeat | stimuli.PlaceReported | stimuli.ExitReported
+        self,
+        step: Step,
+        message: stimuli.HostBeat | stimuli.PlaceReported | stimuli.ExitReported | stimuli.FeaturesReported,
     ) -> None:
         match message:
             case stimuli.HostBeat():
@@ -97,6 +103,8 @@ class Reactor:
                 self._on_place(step, message.host, message.report)
             case stimuli.ExitReported():
                 on_exit(step, message)
+            case stimuli.FeaturesReported():
+                hangs.on_features(step, message)
             case _:
                 assert_never(message)
 
@@ -176,5 +184,7 @@ class Reactor:
             job = self.cluster.jobs[name]
             if kind == "timeout":
                 on_timeout(step, job)
+            elif kind == "hang":
+                hangs.on_look(step, job)
             elif kind == "end_grace" and job.outcome is None and not job.terminal:
                 end(step, job, JobState.SUCCEEDED)

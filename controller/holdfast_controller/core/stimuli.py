@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from holdfast.hang.features import WorkerFeatures
+from holdfast.hang.stacks import RankStack
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.model import Exit, Inventory
 
@@ -144,6 +146,42 @@ class ExitReported:
 
 
 @dataclass(frozen=True)
+class FeaturesReported:
+    """How a worker's ranks move; ``sent_s`` is the agent's monotonic clock, on which the vector's times are."""
+
+    host: str
+    session: int
+    job_id: str
+    generation: int
+    sent_s: float
+    features: WorkerFeatures
+
+
+@dataclass(frozen=True)
+class EvidenceArrived:
+    """A worker's ranks were dumped, twice; or ``problem`` says why not. ``content`` is what is kept."""
+
+    host: str
+    job_id: str
+    generation: int
+    worker: str
+    first: tuple[RankStack, ...] = ()
+    second: tuple[RankStack, ...] = ()
+    content: bytes = b""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class HoldAsked:
+    """A user suspends action on hangs for so many seconds; 0 ends that."""
+
+    token: int
+    by: str
+    job_id: str
+    duration_s: float
+
+
+@dataclass(frozen=True)
 class TimePassed:
     """A timer that the reactor asked for is due."""
 
@@ -159,5 +197,8 @@ Stimulus = (
     | HostBeat
     | PlaceReported
     | ExitReported
+    | FeaturesReported
+    | EvidenceArrived
+    | HoldAsked
     | TimePassed
 )

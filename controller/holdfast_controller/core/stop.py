@@ -16,9 +16,16 @@ CANCELLED = 1
 DEADLINE_EXCEEDED = 4
 
 
-def end(step: Step, job: Job, outcome: JobState, error: JobError | None = None) -> None:
+def end(
+    step: Step,
+    job: Job,
+    outcome: JobState,
+    error: JobError | None = None,
+    *,
+    stop_reason: ExitReason = ExitReason.STOPPED,
+) -> None:
     """Decide the job's end. It has it once nothing of it is left anywhere."""
-    step.emit(ev.JobEnding(job.id, step.now.wall, outcome, error))
+    step.emit(ev.JobEnding(job.id, step.now.wall, outcome, error, stop_reason))
     step.timers.clear(("end_grace", job.id))
     step.timers.clear(("timeout", job.id))
     step.touch(job)
