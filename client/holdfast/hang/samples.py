@@ -1,0 +1,90 @@
+"""Raw samples as an agent takes them: counters and states, nothing decided. Recorded vectors are these, replayed.
+
+Counters only grow within one generation (a smaller value means another process, and the sample starts anew);
+None means that the signal is absent on this machine. Times are seconds on the host's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Family(enum.Enum):
+    """Signals that fail independently of each other; a verdict to act needs two of them."""
+
+    PROCESS = "process"
+    GPU = "GPU"
+    OUTPUT = "output"
+    HARDWARE = "hardware"
+    COUNTS = "collective counts"
+    STACKS = "stacks"
+
+
+class State(enum.Enum):
+    """The state letter of /proc/PID/stat."""
+
+    RUNNING = "R"
+    SLEEPING = "S"
+    DISK = "D"
+    STOPPED = "T"
+    TRACED = "t"
+    ZOMBIE = "Z"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """One rank's process. The switches are the main thread's own voluntary ones, never the process' total."""
+
+    state: State = State.SLEEPING
+    cpu_s: float = 0.0
+    main_switches: int | None = None
+    storage_bytes: int = 0
+    major_faults: int = 0
+    wchan: str = ""
+    traced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSample:
+    """Some descendants of a rank, added up; ``spawned`` counts all that ever started."""
+
+    cpu_s: float = 0.0
+    storage_bytes: int = 0
+    major_faults: int = 0
+    spawned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """One reading of a rank's GPU. ``link_bytes`` adds PCIe and NVLink, both ways."""
+
+    at_s: float
+    energy_j: float | None = None
+    util_pct: float | None = None
+    memory_util_pct: float | None = None
+    link_bytes: float | None = None
+    fatal_xid: int | None = None
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RankSample:
+    """All that was read of one rank at one time. ``process`` None with no ``exit_code``: it couldn't be read
+    (blind).
+    """
+
+    at_s: float
+    rank: int
+    process: ProcessSample | None = None
+    exit_code: int | None = None
+    # Descendants that do the rank's own work (a compiler it started), and helpers (loaders, uploaders).
+    children: TreeSample = TreeSample()
+    helpers: TreeSample = TreeSample()
+    # None: it has none. A GPU that exists and couldn't be read is ``gpu_blind``.
+    gpu: GpuSample | None = None
+    gpu_blind: bool = False
+    # Stopped by ourselves, on purpose.
+    paused_by_us: bool = False
+    # The mount that a read in state D waits for, where it is known.
+    mount: str = ""

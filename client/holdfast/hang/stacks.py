@@ -1,0 +1,205 @@
+"""Groups stack dumps by what their ranks are doing, and says so in one sentence.
+
+Two stacks are equal when their frames are, once the loops that merely wait are taken off their inner end: a
+rank that polls a queue wakes every few seconds and is found in another line of the same wait each time. Line
+numbers inside the standard library don't count either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+# Frames that only wait. They are taken off the inner end, so that "where" is the place that called them.
+_WAITING = frozenset(
+    {
+        ("threading.py", "wait"),
+        ("threading.py", "acquire"),
+        ("threading.py", "_wait_for_tstate_lock"),
+        ("threading.py", "join"),
+        ("selectors.py", "select"),
+        ("connection.py", "wait"),
+        ("connection.py", "poll"),
+        ("connection.py", "_poll"),
+        ("connection.py", "_recv"),
+        ("connection.py", "_recv_bytes"),
+        ("connection.py", "recv_bytes"),
+        ("popen_fork.py", "poll"),
+        ("subprocess.py", "_try_wait"),
+        ("socket.py", "accept"),
+    }
+)
+# What ranks wait for each other in, innermost name first found. `backward` hides the collective that autograd
+# waits in.
+_MEETINGS = frozenset(
+    {
+        "all_reduce",
+        "allreduce",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "broadcast",
+        "broadcast_object_list",
+        "barrier",
+        "monitored_barrier",
+        "all_to_all",
+        "all_to_all_single",
+        "reduce",
+        "gather",
+        "scatter",
+        "send",
+        "recv",
+        "isend",
+        "irecv",
+        "batch_isend_irecv",
+        "synchronize",
+        "backward",
+        "run_backward",
+        "_engine_run_backward",
+        "block_until_ready",
+        "sync_global_devices",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame, as py-spy or pystack names it."""
+
+    function: str
+    file: str
+    line: int
+
+    @property
+    def base(self) -> str:
+        return PurePosixPath(self.file).name
+
+    @property
+    def library(self) -> bool:
+        """Whether this is no code of the user's."""
+        return "site-packages" in self.file or "/lib/python" in self.file or self.file.startswith("<")
+
+
+@dataclass(frozen=True, slots=True)
+class RankStack:
+    """The main thread of one rank, innermost frame first; empty where the dump failed, with the reason."""
+
+    worker: str
+    rank: int
+    frames: tuple[Frame, ...]
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.worker} rank {self.rank}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ranks with equal stacks."""
+
+    stacks: tuple[RankStack, ...]
+    place: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(stack.name for stack in self.stacks)
+
+
+def essence(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
+    """The frames that count when stacks are compared: without the waiting at the inner end, lines only in user
+    code.
+    """
+    outer = _without_waiting(frames)
+    return tuple((frame.file, frame.function, 0 if frame.library else frame.line) for frame in outer)
+
+
+def _without_waiting(frames: Sequence[Frame]) -> Sequence[Frame]:
+    for depth, frame in enumerate(frames):
+        if (frame.base, frame.function) not in _WAITING:
+            return frames[depth:]
+    return frames
+
+
+def place(frames: Sequence[Frame]) -> str:
+    """Where a stack is, in few words: ``all_reduce``, or ``data_loader.py:212 `queue.get```."""
+    for frame in frames:
+        if frame.function in _MEETINGS:
+            return frame.function
+    inner = _without_waiting(frames)
+    for depth, frame in enumerate(inner):
+        if not frame.library:
+            called = inner[depth - 1] if depth else frame
+            name = called.function if called is frame else f"{PurePosixPath(called.file).stem}.{called.function}"
+            return f"{frame.base}:{frame.line} `{name}`"
+    return f"{inner[0].base}:{inner[0].line} `{inner[0].function}`" if inner else "no Python frame"
+
+
+def grouped(stacks: Iterable[RankStack]) -> tuple[Group, ...]:
+    """Equal stacks together, the largest group first; ranks whose dump failed are left out."""
+    found: dict[tuple[tuple[str, str, int], ...], list[RankStack]] = {}
+    for stack in stacks:
+        if stack.frames:
+            found.setdefault(essence(stack.frames), []).append(stack)
+    groups = [Group(tuple(alike), place(alike[0].frames)) for alike in found.values()]
+    return tuple(sorted(groups, key=lambda group: (-len(group.stacks), group.names)))
+
+
+def odd_ones(groups: Sequence[Group]) -> tuple[RankStack, ...]:
+    """The minority: all ranks outside a group that holds more than half; none where no group does."""
+    total = sum(len(group.stacks) for group in groups)
+    if len(groups) < 2 or 2 * len(groups[0].stacks) <= total:
+        return ()
+    return tuple(stack for group in groups[1:] for stack in group.stacks)
+
+
+def sentence(groups: Sequence[Group]) -> str:
+    """What the dumps say, the odd ones first; empty without dumps.
+
+    "workerpool0-1 rank 5 is in data_loader.py:212 `queue.get`; 7 ranks wait in all_reduce".
+    """
+    return "; ".join(_phrase(group) for group in reversed(groups))
+
+
+def _phrase(group: Group) -> str:
+    meets = ":" not in group.place
+    if len(group.stacks) > 2:
+        who, verb = f"{len(group.stacks)} ranks", "wait in" if meets else "are in"
+    else:
+        who, verb = " and ".join(group.names), "waits in" if meets else "is in"
+        if len(group.stacks) == 2:
+            verb = "wait in" if meets else "are in"
+    return f"{who} {verb} {group.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Two rounds of dumps, some seconds apart, of one suspicion; times on the controller's clock.
+
+    ``same`` is None when nothing could be compared. It must be True of a rank that burns CPU only where native
+    frames were compared too: Python frames stand still in a long call of C++.
+    """
+
+    at_s: float
+    groups: tuple[Group, ...] = ()
+    same: bool | None = None
+    # Ranks whose frames changed between the rounds: they work.
+    changed: frozenset[tuple[str, int]] = frozenset()
+
+    @property
+    def words(self) -> str:
+        return sentence(self.groups)
+
+
+def compared(first: Iterable[RankStack], second: Iterable[RankStack], at_s: float) -> Diagnosis:
+    """What two rounds of dumps say together. Ranks dumped only once are grouped and not compared."""
+    before: Mapping[tuple[str, int], RankStack] = {(s.worker, s.rank): s for s in first if s.frames}
+    rounds = tuple(second)
+    pairs = [(s, before[s.worker, s.rank]) for s in rounds if s.frames and (s.worker, s.rank) in before]
+    changed = frozenset((new.worker, new.rank) for new, old in pairs if essence(new.frames) != essence(old.frames))
+    again = {(s.worker, s.rank) for s in rounds if s.frames}
+    last = [s for s in rounds if s.frames] + [s for key, s in before.items() if key not in again]
+    return Diagnosis(at_s, grouped(last), None if not pairs else not changed, changed)

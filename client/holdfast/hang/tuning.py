@@ -1,0 +1,130 @@
+"""Every constant of the detector, each with its source, and how a job's own settings override them.
+
+"Law" below is the project's rule set for hangs, written from public sources and measurements. "Corpus" is the set
+of 2,208 public benchmark runs that ``bench/hang_corpus.py`` scores; it prints the effect of leaving each out, too.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+
+class Action(enum.Enum):
+    """What a confirmed hang leads to."""
+
+    NOTIFY = "NOTIFY"
+    RESTART = "RESTART"
+    OFF = "OFF"
+
+
+@dataclass(frozen=True, slots=True)
+class HangSettings:
+    """A job's own wishes; None means learned or the default. An explicit value always governs."""
+
+    action: Action = Action.NOTIFY
+    # Silence of the output after which a hang is noticed and, unless ``ceiling_s`` says otherwise, acted on.
+    timeout_s: float | None = None
+    # The least silence, whatever the job's rhythm.
+    floor_s: float | None = None
+    # Silence after which a hang is acted on even though only one family of signals shows it.
+    ceiling_s: float | None = None
+    startup_timeout_s: float | None = None
+    lone_work_timeout_s: float | None = None
+    step_pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Constants of the detector, in seconds, shares of one (``_share``), percent (``_pct``) or bytes."""
+
+    # -- How long is too long -------------------------------------------------------------------------------------
+    # Output alone: the knee of false notices against median notice time on the corpus; below it they rise at once.
+    silence_floor_s: float = 180.0
+    # Two families agree. Law: R2's 30 s. A floor any higher misses "noticed in 45 s".
+    still_floor_s: float = 30.0
+    # Law: 3 × the longest gap survived; 2 × for spin-wait, whose signature is the stronger one.
+    silence_factor: float = 3.0
+    still_factor: float = 3.0
+    spin_factor: float = 2.0
+    # Law: "all blocked: 30 min"; of measured starts p50 was 45 s, p99 814 s, the longest 1,635 s.
+    startup_s: float = 1800.0
+    # Law: a later generation starts within 3 × what the earlier one took, at least 3 min.
+    restart_factor: float = 3.0
+    restart_min_s: float = 180.0
+    # Start-up ends when three gaps of one size have been seen: law, "first progress and three gaps". Of one
+    # size: the third longest is at least this share of the longest; no cliff between 1/2 and 1/5 on the corpus.
+    settle_share: float = 1 / 3
+    # Lines of one burst are no rhythm: the corpus' initialisation prints within 5 s at a time.
+    settle_gap_min_s: float = 5.0
+    # A job that has progressed for so long has a rhythm too fast to show such gaps; flat from 150 to 600 s on
+    # the corpus.
+    settle_age_s: float = 300.0
+    # Acting on silence alone: the default of managed services, 30 min (range 10-720).
+    ceiling_s: float = 1800.0
+    # The same before the rhythm is known; as long as lone work may take. Halves the false kills on the corpus.
+    startup_ceiling_s: float = 3600.0
+    # Law: lone work is noticed at max(5 min, 3 × the longest survived), acted on at 60 min.
+    lone_notice_s: float = 300.0
+    lone_act_s: float = 3600.0
+    lone_factor: float = 3.0
+    # Law: a checkpoint may pause for 15 min since its last byte; its writer gets 2 min before a kill.
+    checkpoint_pause_s: float = 900.0
+    checkpoint_grace_s: float = 120.0
+    # An explicit timeout of the job.
+    timeout_s: float | None = None
+
+    # -- What counts as work, as blocked, as spinning -------------------------------------------------------------
+    # Law, R0: work in the last 30 s vetoes; half a core is busy; blocked is under 2 % CPU and 10 % of own switches.
+    work_window_s: float = 30.0
+    busy_cpu_share: float = 0.5
+    blocked_cpu_share: float = 0.02
+    blocked_switch_share: float = 0.10
+    # Switches a second below which a rank of unknown rhythm counts as blocked. Law: 46 per 5 s healthy, 0 hung.
+    blocked_switches_unknown: float = 1.0
+    # A log line or heartbeat dirties one 4 KiB page; sixteen of them in a sample are more than talk.
+    work_bytes: float = 65536.0
+    # A page fault that waits for storage; a handful comes from any wake-up after long sleep.
+    work_major_faults: float = 8.0
+    # Law, R2: utilisation at least 95, memory utilisation at most 5, power band at most 0.3, links at most 5 %.
+    spin_util_pct: float = 95.0
+    spin_memory_util_pct: float = 5.0
+    spin_power_share: float = 0.3
+    spin_links_share: float = 0.05
+    # Law, R3: utilisation at most 5. The idle slope: within a tenth of the job's own band above the floor.
+    idle_util_pct: float = 5.0
+    idle_power_share: float = 0.1
+    # Signals whose steady level is below these have no contrast to lose. 20 W: twice the idle wander of one card.
+    contrast_power_w: float = 20.0
+    contrast_memory_util_pct: float = 10.0
+    contrast_link_bytes_s: float = 1e6
+
+    # -- The ladder -----------------------------------------------------------------------------------------------
+    # A rank found stopped, dead or on a lost GPU, before it is told: longer than a stop-and-continue by hand.
+    odd_s: float = 10.0
+    # Law: diagnosed within 30 s of the suspicion.
+    diagnose_s: float = 30.0
+    # Repeated diagnosis backs off from one minute to a quarter of an hour: dumps are cheap, not free.
+    rediagnose_first_s: float = 60.0
+    rediagnose_last_s: float = 900.0
+    # Law: two jobs suspect within 3 min have a common cause.
+    common_cause_s: float = 180.0
+    # Three missed heartbeats of 5 s: a worker not heard of is blind, and time nobody watched is no silence.
+    stale_s: float = 15.0
+
+
+def tuned(settings: HangSettings, tuning: Tuning | None = None) -> Tuning:
+    """The constants with the job's explicit values in their places."""
+    base = tuning or Tuning()
+    chosen: dict[str, float] = {}
+    if settings.floor_s is not None:
+        chosen |= {"silence_floor_s": settings.floor_s, "still_floor_s": settings.floor_s}
+    if settings.timeout_s is not None:
+        chosen |= {"timeout_s": settings.timeout_s, "ceiling_s": settings.timeout_s}
+    if settings.ceiling_s is not None:
+        chosen |= {"ceiling_s": settings.ceiling_s, "startup_ceiling_s": settings.ceiling_s}
+    if settings.startup_timeout_s is not None:
+        chosen |= {"startup_s": settings.startup_timeout_s, "startup_ceiling_s": settings.startup_timeout_s}
+    if settings.lone_work_timeout_s is not None:
+        chosen["lone_act_s"] = settings.lone_work_timeout_s
+    return replace(base, **chosen)
