@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 DATA = Path(__file__).resolve().parents[1] / "digits" / "data" / "digits.csv.gz"
 
@@ -49,11 +49,22 @@ def parse() -> argparse.Namespace:
     faults.add_argument("--crash-rank", type=int, metavar="R", help="this rank ends in a backward pass")
     faults.add_argument("--crash-step", type=int, metavar="S", help="at this step, counted from 1")
     faults.add_argument("--crash-signal", type=int, metavar="N", help="by this signal instead of an exception")
+    faults.add_argument("--hang-rank", type=int, metavar="R", help="this rank hangs, and so all others wait for it")
+    faults.add_argument("--hang-step", type=int, metavar="S", help="at this step, counted from 1")
+    faults.add_argument(
+        "--hang-kind",
+        choices=("queue", "sleep", "spin", "stop", "mismatch"),
+        default="queue",
+        help="queue: its data loader's worker blocks; sleep, spin: without end; stop: SIGSTOP to itself;"
+        " mismatch: it calls barrier where the others reduce gradients (%(default)s)",
+    )
     options = parser.parse_args()
     if (options.crash_rank is None) != (options.crash_step is None):
         parser.error("a crash needs both --crash-rank and --crash-step")
+    if (options.hang_rank is None) != (options.hang_step is None):
+        parser.error("a hang needs both --hang-rank and --hang-step")
     if any(int(os.environ.get(name) or 0) for name in ("HOLDFAST_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")):
-        options.crash_rank = None
+        options.crash_rank = options.hang_rank = None
     return options
 
 
@@ -62,6 +73,55 @@ def crash(options: argparse.Namespace, step: int) -> None:
     if options.crash_signal is not None:
         signal.raise_signal(options.crash_signal)
     raise RuntimeError(f"rank {options.crash_rank} was told to crash at step {step}")
+
+
+def hang(kind: str) -> None:
+    """Keeps this process from going on, in the way that the options name."""
+    print(f"rank={dist.get_rank()} fault: hangs ({kind})", flush=True)
+    match kind:
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "mismatch":
+            dist.barrier()
+        case "sleep":
+            while True:
+                time.sleep(3600)
+        case "spin":
+            count = 0
+            while True:
+                count += 1
+
+
+class Blocking(Dataset[Any]):
+    """A dataset that, after so many samples, waits for one that never comes, as one on a dead file server does."""
+
+    def __init__(self, dataset: TensorDataset, samples: int) -> None:
+        self.dataset, self.left = dataset, samples
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        if self.left == 0:
+            source, _ = os.pipe()
+            os.read(source, 1)  # nobody writes
+        self.left -= 1
+        return self.dataset[index]
+
+
+def make_loader(options: argparse.Namespace, training: TensorDataset, sampler: DistributedSampler[Any]) -> Any:
+    """Batches of this rank's share; in a worker process where that is to block."""
+    if (options.hang_rank, options.hang_kind) != (dist.get_rank(), "queue"):
+        return DataLoader(training, batch_size=options.batch_size, sampler=sampler, drop_last=True)
+    blocking = Blocking(training, (options.hang_step - 1) * options.batch_size)
+    return DataLoader(
+        blocking,
+        batch_size=options.batch_size,
+        sampler=sampler,
+        drop_last=True,
+        num_workers=1,
+        persistent_workers=True,
+    )
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -93,7 +153,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
     torch.manual_seed(0)
     training, held_out = load_digits()
     sampler: DistributedSampler[Any] = DistributedSampler(training, drop_last=True)
-    loader = DataLoader(training, batch_size=options.batch_size, sampler=sampler, drop_last=True)
+    loader = make_loader(options, training, sampler)
     network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)).to(
         device
     )
@@ -115,6 +175,8 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
             step += 1
             if (rank, step) == (options.crash_rank, options.crash_step):
                 logits.register_hook(lambda _: crash(options, options.crash_step))
+            if (rank, step) == (options.hang_rank, options.hang_step):
+                hang(options.hang_kind)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -20,7 +20,8 @@ import checkpoint
 import faults
 import numpy as np
 from allreduce import Group, join
-from network import LAYERS, Digits, Floats, Labels, Network, load_digits
+from data_loader import Batch, DataLoader
+from network import LAYERS, Digits, Network, load_digits
 
 MOMENTUM = 0.9
 
@@ -82,9 +83,9 @@ class Training:
         self.group.broadcast(self.network.parameters)
         self.group.broadcast(self.velocity)
 
-    def share(self) -> tuple[Floats, Labels]:
-        """This rank's images and labels of the next step."""
-        epoch, index = divmod(self.step, self.steps_per_epoch)
+    def share(self, step: int) -> Batch:
+        """This rank's images and labels of one step, counted from 0."""
+        epoch, index = divmod(step, self.steps_per_epoch)
         size, seed = self.options.batch_size, self.options.seed
         order = np.random.default_rng([seed, epoch]).permutation(len(self.data.labels))
         samples = order[index * size : (index + 1) * size]
@@ -92,10 +93,10 @@ class Training:
         mine = slice(self.place.rank, None, self.place.world_size)
         return images[mine], self.data.labels[samples[mine]]
 
-    def advance(self) -> float:
+    def advance(self, loader: DataLoader) -> float:
         """Takes one step with all other ranks; returns the mean loss of the whole batch."""
         number = self.step + 1
-        images, labels = self.share()
+        images, labels = loader.next_batch()
         activations = self.network.forward(images)
         loss = self.network.backward(activations, labels, lambda: self.fault.strike(self.place.rank, number))
         summed = np.append(self.network.gradient, np.float32(loss)) / np.float32(self.options.batch_size)
@@ -110,8 +111,11 @@ class Training:
         """Trains to the last epoch; rank 0 reports and saves checkpoints on the way."""
         losses: list[float] = []
         since = time.monotonic()
-        while self.step < self.options.epochs * self.steps_per_epoch:
-            losses.append(self.advance())
+        steps = range(self.step, self.options.epochs * self.steps_per_epoch)
+        deadlock = self.fault.loader_deadlock(self.place.rank)
+        loader = DataLoader(steps, self.share, None if deadlock is None else deadlock - 1)
+        while self.step < steps.stop:
+            losses.append(self.advance(loader))
             time.sleep(self.options.step_time)
             if self.place.rank != 0:
                 continue

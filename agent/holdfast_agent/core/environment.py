@@ -8,6 +8,7 @@ the host's defaults and the admin's environment file, the user's variables, and 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,11 @@ from holdfast.launcher import is_launcher
 from holdfast_agent.core.model import Assignment, Launch, PlaceKey, RankLaunch, Rendezvous
 
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
+RECORDER_ENTRIES = 2000
+"""Collectives that torch's flight recorder remembers: its own default where it is on."""
+RECORDER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+RAS_PORT = 28028
 VALUE_MAX_BYTES = 128 * 1024 - 1024
 """Linux refuses to start a program with one variable of 128 KiB (MAX_ARG_STRLEN)."""
 
@@ -69,6 +75,7 @@ def plan_ranks(assignment: Assignment, facts: HostFacts) -> tuple[RankLaunch, ..
         raise ValueError(f"the assignment of {assignment.key} carries no rendezvous")
     shared = _of_worker(assignment, launch, launch.rendezvous, facts)
     cwd = working_directory(facts, assignment.key, launch)
+    diagnostics = _diagnostics(assignment, launch, facts)
     planned = []
     for local_rank, rank in enumerate(launch.ranks):
         ours = {
@@ -77,7 +84,7 @@ def plan_ranks(assignment: Assignment, facts: HostFacts) -> tuple[RankLaunch, ..
             "LOCAL_RANK": str(local_rank),
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
         }
-        env = compose(launch, facts, ours)
+        env = compose(launch, facts, ours, diagnostics)
         argv = tuple(expand_args((*launch.process.command, *launch.process.args), env))
         stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
         planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr))
@@ -89,9 +96,11 @@ def search_path(launch: Launch, facts: HostFacts) -> str:
     return compose(launch, facts, {}).get("PATH", "")
 
 
-def compose(launch: Launch, facts: HostFacts, ours: Mapping[str, str]) -> dict[str, str]:
-    """Defaults, the admin's file, the user's variables, and ``ours`` on top of them all."""
-    base = {**_defaults(facts), **facts.site_env, **_tuning(launch, ours)}
+def compose(
+    launch: Launch, facts: HostFacts, ours: Mapping[str, str], defaults: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """``defaults``, the host's, the admin's file, the user's variables, and ``ours`` on top of them all."""
+    base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **_tuning(launch, ours)}
     user = expand_env([(name, value) for name, value in launch.process.env if name not in ours], {**base, **ours})
     return {**base, **user, **ours}
 
@@ -124,6 +133,31 @@ def _tuning(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
     if launch.gpus:
         pet["PET_NPROC_PER_NODE"] = str(len(launch.gpus))
     return pet
+
+
+def _diagnostics(assignment: Assignment, launch: Launch, facts: HostFacts) -> dict[str, str]:
+    """What lets the frameworks tell more of a hang: torch's flight recorder, dumped on demand, and NCCL's RAS.
+
+    Variables with several names are left alone as soon as the user or the admin has set one of them. The files
+    lie with torch's error files, in a directory that is there: torch ends a rank whose pipe it can't make. NCCL
+    listens on a loopback address of the generation's own, since the port is the same for all.
+    """
+    if not launch.gpus:
+        return {}
+    set_by_others = {name for name, _ in launch.process.env} | set(facts.site_env)
+    stem = f"{error_dir(facts, assignment.key, assignment.generation)}/nccl_trace_rank_"
+    wanted = {name: str(RECORDER_ENTRIES) for name in RECORDER_NAMES}
+    if set_by_others.intersection(RECORDER_NAMES):
+        wanted = {}
+    if not set_by_others.intersection(DUMP_NAMES):
+        wanted.update(dict.fromkeys(DUMP_NAMES, stem))
+    return {**wanted, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": stem, "NCCL_RAS_ADDR": _ras_address(assignment)}
+
+
+def _ras_address(assignment: Assignment) -> str:
+    number = zlib.crc32(f"{assignment.key}/{assignment.generation}".encode())
+    # 127.0 is where everybody else listens.
+    return f"127.{1 + number % 254}.{(number >> 8) % 256}.{1 + (number >> 16) % 254}:{RAS_PORT}"
 
 
 def _starts_a_launcher(launch: Launch) -> bool:

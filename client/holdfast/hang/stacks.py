@@ -30,8 +30,7 @@ _WAITING = frozenset(
         ("socket.py", "accept"),
     }
 )
-# What ranks wait for each other in, innermost name first found. `backward` hides the collective that autograd
-# waits in.
+# What ranks wait for each other in. `backward` hides the collective that autograd waits in.
 _MEETINGS = frozenset(
     {
         "all_reduce",
@@ -63,6 +62,10 @@ _MEETINGS = frozenset(
         "sync_global_devices",
     }
 )
+
+
+# Of these, the names that mean nothing else in a program of the user's own either.
+_COLLECTIVES = frozenset({"all_reduce", "allreduce", "all_gather", "reduce_scatter", "broadcast", "barrier"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +129,9 @@ def _without_waiting(frames: Sequence[Frame]) -> Sequence[Frame]:
 
 def place(frames: Sequence[Frame]) -> str:
     """Where a stack is, in few words: ``all_reduce``, or ``data_loader.py:212 `queue.get```."""
-    for frame in frames:
-        if frame.function in _MEETINGS:
-            return frame.function
+    meeting = _meeting(frames)
+    if meeting is not None:
+        return frames[meeting].function
     inner = _without_waiting(frames)
     for depth, frame in enumerate(inner):
         if not frame.library:
@@ -138,12 +141,41 @@ def place(frames: Sequence[Frame]) -> str:
     return f"{inner[0].base}:{inner[0].line} `{inner[0].function}`" if inner else "no Python frame"
 
 
+def _meeting(frames: Sequence[Frame]) -> int | None:
+    """The frame in which a rank waits for its peers, None where it is in none.
+
+    The outermost frame of that kind before the user's code: a library's call in libraries, or a collective of the
+    user's own as long as all of it is in one file. What else the user calls from a `backward` is no meeting.
+    """
+    found, own = None, ""
+    for depth, frame in enumerate(frames):
+        if frame.library and not own:
+            found = depth if frame.function in _MEETINGS else found
+            continue
+        if found is not None and not own:
+            return found
+        own = own or frame.file
+        if frame.file != own:
+            return found
+        found = depth if frame.function in _COLLECTIVES else found
+    return found
+
+
+def _likeness(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
+    """What ranks of one group share: how they came to where they wait, not what is inside of it."""
+    meeting = _meeting(frames)
+    if meeting is None:
+        return essence(frames)
+    inside = frames[meeting]
+    return (inside.file, inside.function, 0), *essence(frames[meeting + 1 :])
+
+
 def grouped(stacks: Iterable[RankStack]) -> tuple[Group, ...]:
     """Equal stacks together, the largest group first; ranks whose dump failed are left out."""
     found: dict[tuple[tuple[str, str, int], ...], list[RankStack]] = {}
     for stack in stacks:
         if stack.frames:
-            found.setdefault(essence(stack.frames), []).append(stack)
+            found.setdefault(_likeness(stack.frames), []).append(stack)
     groups = [Group(tuple(alike), place(alike[0].frames)) for alike in found.values()]
     return tuple(sorted(groups, key=lambda group: (-len(group.stacks), group.names)))
 

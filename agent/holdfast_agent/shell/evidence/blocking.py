@@ -1,0 +1,31 @@
+"""Reads that may hang in the kernel, as those of /proc of a process in trouble do: few at a time, with a deadline.
+
+A read that hangs keeps its thread until the kernel lets go; with all threads gone every further read is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple, Unpack
+
+import anyio
+import anyio.to_thread
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Blocking:
+    """``late_s`` is how long one read may take, the wait for a free thread included."""
+
+    def __init__(self, threads: int = 4, late_s: float = 2.0) -> None:
+        self.late_s = late_s
+        self._limiter = anyio.CapacityLimiter(threads)
+
+    async def read(self, function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T | None:
+        """What ``function`` returns, None where it is late."""
+        with anyio.move_on_after(self.late_s):
+            return await anyio.to_thread.run_sync(
+                function, *arguments, limiter=self._limiter, abandon_on_cancel=True
+            )
+        return None

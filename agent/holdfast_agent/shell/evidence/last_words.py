@@ -1,0 +1,37 @@
+"""The last lines of a rank's output."""
+
+from __future__ import annotations
+
+from holdfast.hang.evidence import MAX_LINES, clipped
+from holdfast_agent.core.environment import HostFacts, log_paths
+from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.shell.log_file import LogFile, Wanted
+
+MAX_BYTES = 64 << 10
+
+
+def last_words(
+    facts: HostFacts, key: PlaceKey, generation: int, rank: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of (stdout, stderr); empty where there is nothing or it can't be read. May block on a busy disk."""
+    stdout, stderr = (_last_lines(path) for path in log_paths(facts, key, generation, rank))
+    return stdout, stderr
+
+
+def _last_lines(path: str) -> tuple[str, ...]:
+    try:
+        file = LogFile(path, Wanted(tail_lines=MAX_LINES))
+    except OSError:
+        return ()
+    try:
+        data = b""
+        # A line may be endless: of what is too long the end is kept.
+        while chunk := file.read(MAX_BYTES)[1]:
+            data = (data + chunk)[-MAX_BYTES:]
+    except OSError:
+        return ()
+    finally:
+        file.close()
+    lines = data.decode("utf-8", "replace").splitlines()[-MAX_LINES:]
+    # A progress bar rewrites its line; the last rewriting counts.
+    return tuple(clipped(line.rstrip("\r").rpartition("\r")[2]) for line in lines)

@@ -1,0 +1,117 @@
+"""What the frameworks keep of themselves: torch's flight recorder, and NCCL's RAS."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+
+from holdfast_agent.shell.evidence.blocking import Blocking
+from holdfast_agent.shim_parts.processes import Process
+
+RECORDER_S = 3.0
+"""torch looks at its pipe about once a second."""
+RECORDER_LOOK_S = 0.1
+RAS_S = 3.0
+RAS_MAX_BYTES = 64 << 10
+_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+# Newest name first; what torch takes where none is set has changed over time and can't be relied on.
+_FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_RAS = "NCCL_RAS_ADDR"
+
+
+async def recorder(process: Process, environ: Mapping[str, str], blocking: Blocking) -> tuple[str, str]:
+    """Have torch write its flight recorder. Returns (path of the dump, note); both empty where there is none."""
+    stem, rank = environ.get(_PIPE, ""), environ.get("RANK", "")
+    if not stem or not rank.isdigit():
+        return "", ""
+    root = f"/proc/{process.pid}/root"
+    target = next((environ[name] for name in _FILES if environ.get(name)), "")
+    path = f"{target}{rank}"
+    before = await blocking.read(_written, f"{root}{path}") or 0
+    problem = await blocking.read(_ask, f"{root}{stem}{rank}.pipe", process.pid)
+    if problem is None:
+        return "", ""
+    if problem:
+        return "", f"flight recorder: {problem}"
+    if not target:
+        return "", "flight recorder: asked for, written to where torch puts it"
+    with anyio.move_on_after(RECORDER_S):
+        while True:
+            await anyio.sleep(RECORDER_LOOK_S)
+            if (await blocking.read(_written, f"{root}{path}") or 0) > before:
+                return path, ""
+    return "", f"flight recorder: nothing was written within {RECORDER_S:g} s"
+
+
+def _ask(pipe: str, pid: int) -> str | None:
+    """Write to the pipe. Returns what is wrong, empty where nothing is, None where there is no such pipe.
+
+    The path is the program's word, and the agent may be root: only a FIFO that belongs to the program's own user
+    is written to.
+    """
+    try:
+        handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        return "nobody reads its pipe" if error.errno == errno.ENXIO else f"its pipe: {error.strerror}"
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISFIFO(status.st_mode) or status.st_uid != os.stat(f"/proc/{pid}").st_uid:
+            return "its pipe is no FIFO of the rank's own"
+        os.write(handle, b"1\n")
+    except OSError as error:
+        return f"its pipe: {error.strerror}"
+    finally:
+        os.close(handle)
+    return ""
+
+
+def _written(path: str) -> int:
+    """When a file was last written, in nanoseconds; 0 where there is none, or nothing in it."""
+    try:
+        status = Path(path).lstat()
+    except OSError:
+        return 0
+    return status.st_mtime_ns if stat.S_ISREG(status.st_mode) and status.st_size else 0
+
+
+async def ras(environ: Mapping[str, str]) -> tuple[str, str]:
+    """NCCL's status of the job, as text. Returns (text, note); both empty where no NCCL listens."""
+    host, _, port = environ.get(_RAS, "").rpartition(":")
+    if not port.isdigit() or not _is_loopback(host):
+        return "", ""
+    received = b""
+    try:
+        with anyio.move_on_after(RAS_S) as scope:
+            async with await anyio.connect_tcp(host, int(port)) as stream:
+                await stream.send(b"verbose status\n")
+                while len(received) < RAS_MAX_BYTES:
+                    try:
+                        received += await stream.receive(RAS_MAX_BYTES - len(received))
+                    except anyio.EndOfStream:
+                        break
+    except (OSError, anyio.BrokenResourceError) as error:
+        refused = isinstance(error, ConnectionRefusedError) or isinstance(error.__cause__, ConnectionRefusedError)
+        return _text(received), "" if refused or received else f"NCCL RAS: {error}"
+    late = scope.cancelled_caught and not received
+    return _text(received), f"NCCL RAS did not answer within {RAS_S:g} s" if late else ""
+
+
+def _is_loopback(host: str) -> bool:
+    # The variable may be the user's, and the agent connects to nothing else on anybody's word.
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _text(data: bytes) -> str:
+    text = data.decode("utf-8", "replace")
+    return "".join(c for c in text if c.isprintable() or c == "\n")

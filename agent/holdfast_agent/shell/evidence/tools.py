@@ -1,0 +1,152 @@
+"""Runs stack dump tools: bounded in time, in output and in number. A tool that can't be killed is left alone.
+
+``Popen`` in a thread and not the loop's own subprocesses: a child that stays in the kernel leaves no watcher
+behind and no task that can't be cancelled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+READ_BYTES = 64 << 10
+ERRORS_MAX_BYTES = 16 << 10
+KILLED_S = 0.5
+"""How long a killed tool may take to be gone before it is left to itself."""
+# Nothing of the daemon's own; no debug information is fetched from anywhere.
+ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "RUST_BACKTRACE": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a tool ended. ``problem`` is set where it was not by itself; ``output`` then is what came before."""
+
+    code: int | None
+    output: str = ""
+    errors: str = ""
+    problem: str = ""
+
+
+class Tools:
+    """All tools that the agent runs. ``search`` is where they are looked for, before ``PATH``."""
+
+    def __init__(
+        self,
+        parallel: int = 2,
+        deadline_s: float = 5.0,
+        output_max_bytes: int = 8 << 20,
+        search: str = str(Path(sys.executable).parent),
+    ) -> None:
+        self.deadline_s = deadline_s
+        self._output_max_bytes = output_max_bytes
+        self._search = search
+        self._limiter = anyio.CapacityLimiter(parallel)
+        self._running: dict[int, str] = {}
+        self._unkillable: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def running(self) -> frozenset[int]:
+        """Pids of tools at work: a rank that has one of these as its tracer is not being debugged by a user."""
+        return frozenset(self._running)
+
+    def find(self, name: str) -> str | None:
+        """Where a tool is, None where it is not installed."""
+        return shutil.which(name, path=self._search) or shutil.which(name)
+
+    async def run(self, argv: Sequence[str], after_kill: Callable[[], None] | None = None) -> Ran:
+        """Run one to its end or its deadline, when its turn comes. When cancelled, it still ends by its deadline.
+
+        ``after_kill`` is called, in a thread, once a tool had to be killed.
+        """
+        return await anyio.to_thread.run_sync(
+            self._run, argv, after_kill, limiter=self._limiter, abandon_on_cancel=True
+        )
+
+    def _run(self, argv: Sequence[str], after_kill: Callable[[], None] | None) -> Ran:
+        name = Path(argv[0]).name
+        self._unkillable = [process for process in self._unkillable if process.poll() is None]
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Ran(None, problem=f"{name} can't be started: {error.strerror}")
+        self._running[process.pid] = name
+        try:
+            ran = self._attend(process, name)
+            if ran.problem and after_kill is not None:
+                after_kill()
+            return ran
+        finally:
+            self._running.pop(process.pid, None)
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+    def _attend(self, process: subprocess.Popen[bytes], name: str) -> Ran:
+        deadline = time.monotonic() + self.deadline_s
+        output, errors, problem = self._read(process, deadline)
+        if not problem:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                problem = f"did not answer within {self.deadline_s:g} s"
+        if problem:
+            problem = f"{name} {problem}" + self._kill(process)
+        text, said = (data.decode("utf-8", "replace") for data in (output, errors))
+        return Ran(process.returncode, text, said, problem)
+
+    def _read(self, process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes, str]:
+        """(output, errors, problem) until both are closed, the time is up, or it is too much."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+        limits = dict(zip(kept, (self._output_max_bytes, ERRORS_MAX_BYTES), strict=True))
+        poll = select.poll()
+        for handle in kept:
+            poll.register(handle, select.POLLIN)
+        still_open, problem = set(kept), ""
+        while still_open and not problem:
+            ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not ready:
+                problem = f"did not answer within {self.deadline_s:g} s"
+            for handle, _ in ready:
+                data = os.read(handle, READ_BYTES)
+                if not data:
+                    poll.unregister(handle)
+                    still_open.discard(handle)
+                elif len(kept[handle]) < limits[handle]:
+                    kept[handle] += data
+                elif handle == process.stdout.fileno():
+                    problem = f"printed more than {self._output_max_bytes >> 20} MiB"
+        output, errors = kept.values()
+        return bytes(output), bytes(errors), problem
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> str:
+        """What became of it, in words."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            process.wait(KILLED_S)
+        except subprocess.TimeoutExpired:
+            self._unkillable.append(process)
+            return f", and outlives KILL (pid {process.pid})"
+        return " and was killed"
