@@ -1,8 +1,8 @@
 """``holdfast.progress(step=…)`` and ``holdfast.idle(reason)``: what a training loop may say, if it likes.
 
 Nothing has to be said: hangs are found from the outside. A loop that does say how far it is gives the detector its
-strongest signal, and lets a restart tell how many steps were lost. Outside Holdfast both do nothing. They never raise
-because of Holdfast: a training must not fail over a report of it.
+strongest signal, and lets a restart tell how many steps were lost. Outside Holdfast both do nothing. They never
+raise because of Holdfast: a training must not fail over a report of it.
 """
 
 from __future__ import annotations

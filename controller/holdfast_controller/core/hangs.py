@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from holdfast.hang import verdict
 from holdfast.hang.common_cause import SuspectJob, common_cause
+from holdfast.hang.evidence import diagnosis
 from holdfast.hang.ladder import Rung
 from holdfast.hang.rules import Finding
-from holdfast.hang.stacks import compared
 from holdfast.hang.tuning import Action
 from holdfast.hang.watch import JobWatch, begin, hold
 from holdfast_controller.core import events as ev
@@ -61,7 +61,7 @@ def on_look(step: Step, job: Job) -> None:
     _look_by(step, job, step.now.mono + LOOK_EVERY_S)
     if len(runtime.features) < len(job.places):
         return
-    diagnosis = runtime.dump.diagnosis if runtime.dump else None
+    found = runtime.dump.diagnosis if runtime.dump else None
     known = _watch(step, job)
     fresh = known.suspicion is not None and known.suspicion.diagnosis is None
     workers = [runtime.features[index] for index in sorted(runtime.features)]
@@ -70,7 +70,7 @@ def on_look(step: Step, job: Job) -> None:
         workers,
         job.gang.hang,
         step.now.mono,
-        diagnosis=diagnosis if fresh else None,
+        diagnosis=found if fresh else None,
         brake=_brake(step, job),
     )
     step.cluster.watches[job.id] = (job.generation, result.watch)
@@ -82,7 +82,7 @@ def on_look(step: Step, job: Job) -> None:
 
 
 def _watch(step: Step, job: Job) -> JobWatch:
-    """What is remembered of this generation; only the time of the last start-up is taken over from the one before."""
+    """What is remembered of this generation; of the one before only how long its start took."""
     generation, watch = step.cluster.watches.get(job.id, (0, None))
     if watch is None or generation != job.generation:
         watch = begin(step.now.mono, watch)
@@ -136,15 +136,15 @@ def on_evidence(step: Step, arrived: EvidenceArrived) -> None:
     if dump is None or index not in dump.awaited:
         return
     dump.awaited.discard(index)
-    dump.first.extend(arrived.first)
-    dump.second.extend(arrived.second)
+    if arrived.evidence is not None:
+        dump.parts.append(arrived.evidence)
     if arrived.content:
         dump.contents[arrived.worker] = arrived.content
     if _open(job) is not None:
         _keep(step, job, dump)
     if dump.awaited:
         return
-    dump.diagnosis = compared(dump.first, dump.second, step.now.mono)
+    dump.diagnosis = diagnosis(dump.parts, step.now.mono)
     if _open(job) is not None:
         step.emit(ev.HangDiagnosed(job.id, step.now.wall, dump.diagnosis.words))
     _look_by(step, job, step.now.mono)
@@ -167,7 +167,7 @@ def _notice(step: Step, job: Job, runtime: Runtime, watch: JobWatch, finding: Fi
             step.now.wall,
             job.generation,
             step.now.wall - max(step.now.mono - since, 0.0),
-            finding.rule.name,
+            finding.rule.value,
             finding.sentence,
             finding.suspects,
             tuple(hosts),
@@ -211,7 +211,7 @@ def _act(step: Step, job: Job, sentence: str) -> None:
 
 
 def _progressed(step: Step, job: Job, reached: float | None) -> bool:
-    """Whether the job got past where it hung last, by its highest step, or else by a checkpoint of this generation."""
+    """Whether the job got past where it hung last: by its highest step, or by a checkpoint since."""
     if not job.hang_restarts:
         return True
     if reached is not None or job.hang_step is not None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from holdfast.hang.evidence import Evidence
 from holdfast.hang.features import WorkerFeatures
-from holdfast.hang.stacks import Diagnosis, RankStack
+from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.watch import JobWatch
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.job import TERMINAL, JobState
@@ -300,12 +301,11 @@ class Prepared:
 
 @dataclass
 class Dump:
-    """Evidence that was asked for: what has come so far. Two rounds of stacks of every rank."""
+    """Evidence that was asked for: what has come so far."""
 
     suspects: tuple[str, ...]
     awaited: set[int]
-    first: list[RankStack] = field(default_factory=list)
-    second: list[RankStack] = field(default_factory=list)
+    parts: list[Evidence] = field(default_factory=list)
     contents: dict[str, bytes] = field(default_factory=dict)
     """What is to be kept, by worker."""
     diagnosis: Diagnosis | None = None

@@ -8,8 +8,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from holdfast.hang.evidence import Evidence
 from holdfast.hang.features import WorkerFeatures
-from holdfast.hang.stacks import RankStack
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.model import Exit, Inventory
 
@@ -165,8 +165,7 @@ class EvidenceArrived:
     job_id: str
     generation: int
     worker: str
-    first: tuple[RankStack, ...] = ()
-    second: tuple[RankStack, ...] = ()
+    evidence: Evidence | None = None
     content: bytes = b""
     problem: str = ""
 

@@ -24,6 +24,8 @@ class ControllerConfig:
     lease: float = 60.0
     lost_after: float = 75.0
     max_jobs: int = 100_000
+    hang_action: str = "NOTIFY"
+    """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
     log_level: str = "info"
 
     @property

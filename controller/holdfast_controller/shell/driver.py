@@ -40,6 +40,8 @@ class Driver:
         self.cluster = cluster
         self.store = store
         self.reactor = Reactor(cluster, policies)
+        self.take_evidence: Callable[[act.TakeEvidence], None] = lambda _: None
+        """Set by whoever can reach the hosts."""
         self._pending: list[Decision] = []
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
@@ -105,6 +107,13 @@ class Driver:
         while self._performed < seen:
             await self._settled.wait()
 
+    async def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:
+        """(worker, content) of what was kept of a job's hang."""
+        found: list[tuple[str, bytes]] = await asyncio.wrap_future(
+            self.store.call(self.store.evidence, job_id, hang)
+        )
+        return found
+
     async def history(self, entity: str, after: int, limit: int) -> list[Record]:
         """What happened to an entity after a sequence, oldest first; at most ``limit`` entries."""
         records: list[Record] = await asyncio.wrap_future(self.store.call(self.store.read, entity, after, limit))
@@ -142,8 +151,9 @@ class Driver:
             records = [_record(entry) for decision in batch for entry in decision.entries]
             self._dirty.update(record.entity for record in records)
             snapshot = self._due_snapshot()
-            if records:
-                await asyncio.wrap_future(self.store.call(self.store.commit, records))
+            kept = [a for decision in batch for a in decision.actions if isinstance(a, act.KeepEvidence)]
+            if records or kept:
+                await asyncio.wrap_future(self.store.call(self.store.commit, records, kept))
             self._publish(records)
             for decision in batch:
                 for action in decision.actions:
@@ -176,6 +186,10 @@ class Driver:
                     caller.set_exception(error)
             case act.Note(event, fields):
                 log.warning(event, extra={"fields": dict(fields)})
+            case act.KeepEvidence():
+                pass  # it is in the commit
+            case act.TakeEvidence():
+                self.take_evidence(action)
             case act.Welcome() | act.Assign() | act.AckExit() | act.CloseSession():
                 outbox = self._outboxes.get((action.host, action.session))
                 if outbox is not None:

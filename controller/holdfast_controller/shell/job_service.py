@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import secrets
 from collections.abc import AsyncGenerator
@@ -13,16 +12,16 @@ from google.protobuf import json_format, struct_pb2
 
 from holdfast import spec
 from holdfast.errors import CursorExpired, InvalidInput, TaskKindUnavailable, Violation
+from holdfast.hang.tuning import Action
 from holdfast.identity import Kind
-from holdfast.v1 import job_pb2, job_pb2_grpc, spec_pb2
+from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.explain import queue_positions
-from holdfast_controller.core.model import Job
 from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, RestartAsked
-from holdfast_controller.core.stop import unknown_job
 from holdfast_controller.core.submit import takers
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.job_filter import parse_filter
 from holdfast_controller.shell.log_reading import LogReading
+from holdfast_controller.shell.pictures import durable_picture, find_job, spec_message
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.store import Record
 from holdfast_controller.shell.transfers import Transfers
@@ -36,7 +35,10 @@ _HISTORY_BATCH = 500
 class JobService(job_pb2_grpc.JobServiceServicer):
     """Serves jobs; every picture it gives is durable."""
 
-    def __init__(self, driver: Driver, transfers: Transfers, cluster_name: str) -> None:
+    def __init__(
+        self, driver: Driver, transfers: Transfers, cluster_name: str, hang_action: Action = Action.NOTIFY
+    ) -> None:
+        self._hang_action = hang_action
         self._driver = driver
         self._transfers = transfers
         self._name = cluster_name
@@ -49,7 +51,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             raise TaskKindUnavailable(missing)
         if len(request.request_id) > 128:
             raise InvalidInput([Violation("requestId", "is longer than 128 characters", "use a UUID")])
-        gang = gang_of(job_file.job_spec)
+        gang = gang_of(job_file.job_spec, self._hang_action)
         spec_json = json_format.MessageToJson(spec.to_proto(job_file.job_spec), indent=None)
         job_id = await self._driver.ask(
             lambda token: JobSubmission(
@@ -63,12 +65,12 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 spec_json=spec_json,
             )
         )
-        return job_pb2.CreateJobResponse(job=await self._durable_picture(job_id))
+        return job_pb2.CreateJobResponse(job=await durable_picture(self._driver, job_id))
 
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
         authorise(context, Kind.USER, self._name)
-        return job_pb2.GetJobResponse(job=await self._durable_picture(request.id))
+        return job_pb2.GetJobResponse(job=await durable_picture(self._driver, request.id))
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
@@ -85,8 +87,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             page, rest = later[:size], len(later) > size
         positions, hosts = queue_positions(cluster), takers(cluster)
         jobs = [
-            job_to_proto(cluster, job, _spec_message(job.spec_json), hosts, positions, workers=False)
-            for job in page
+            job_to_proto(cluster, job, spec_message(job.spec_json), hosts, positions, workers=False) for job in page
         ]
         await self._driver.settled()
         return job_pb2.ListJobsResponse(jobs=jobs, next_page_token=str(page[-1].number) if rest else "")
@@ -95,20 +96,20 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
         by = authorise(context, Kind.USER, self._name).name
         job_id = await self._driver.ask(lambda token: CancelAsked(token, by, request.id))
-        return job_pb2.CancelJobResponse(job=await self._durable_picture(job_id))
+        return job_pb2.CancelJobResponse(job=await durable_picture(self._driver, job_id))
 
     @unary
     async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
         by = authorise(context, Kind.USER, self._name).name
         job_id = await self._driver.ask(lambda token: RestartAsked(token, by, request.id))
-        return job_pb2.RestartJobResponse(job=await self._durable_picture(job_id))
+        return job_pb2.RestartJobResponse(job=await durable_picture(self._driver, job_id))
 
     @streaming
     async def WatchJob(
         self, request: job_pb2.WatchJobRequest, context: Context
     ) -> AsyncGenerator[job_pb2.WatchJobResponse, None]:
         authorise(context, Kind.USER, self._name)
-        self._job(request.id)
+        find_job(self._driver, request.id)
         if request.cursor < 0:
             raise CursorExpired(f"There is no cursor {request.cursor}.", fix="Watch again from 0.")
         cursor = request.cursor
@@ -117,7 +118,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         try:
             while True:
                 bell.clear()
-                done = self._job(request.id).terminal
+                done = find_job(self._driver, request.id).terminal
                 await self._driver.settled()
                 while records := await self._history(entity, cursor):
                     for record in records:
@@ -134,7 +135,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self, request: job_pb2.StreamLogsRequest, context: Context
     ) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
         authorise(context, Kind.USER, self._name)
-        self._job(request.id)
+        find_job(self._driver, request.id)
         reading = LogReading(self._driver, self._transfers, request)
         async with contextlib.aclosing(reading.chunks()) as chunks:
             async for chunk in chunks:
@@ -142,23 +143,6 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     async def _history(self, entity: str, after: int) -> list[Record]:
         return await self._driver.history(entity, after, _HISTORY_BATCH)
-
-    def _job(self, job_id: str) -> Job:
-        job = self._driver.cluster.jobs.get(job_id)
-        if job is None:
-            raise unknown_job(job_id)
-        return job
-
-    async def _durable_picture(self, job_id: str) -> job_pb2.CustomJob:
-        cluster, job = self._driver.cluster, self._job(job_id)
-        picture = job_to_proto(cluster, job, _spec_message(job.spec_json), takers(cluster))
-        await self._driver.settled()
-        return picture
-
-
-@functools.lru_cache(maxsize=4096)
-def _spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
-    return json_format.Parse(spec_json, spec_pb2.CustomJobSpec())
 
 
 def _new_id(display_name: str) -> str:

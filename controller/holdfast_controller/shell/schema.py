@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, Index, Integer, MetaData, Table, Text
+from sqlalchemy import Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
 
 metadata = MetaData()
 
@@ -38,3 +38,13 @@ snapshots = Table(
     Column("checksum", Integer, nullable=False),
 )
 """Entities as of ``meta.snapshot_sequence``: a cache that makes starts fast."""
+
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("hang", Integer, primary_key=True),
+    Column("worker", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+"""What was found of a worker before a hang was acted on: compressed JSON of ``holdfast.hang.evidence``."""

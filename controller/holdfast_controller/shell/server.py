@@ -13,12 +13,24 @@ from grpc_reflection.v1alpha import reflection
 
 from holdfast import tls
 from holdfast.errors import ConfigError
-from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.hang.tuning import Action
+from holdfast.v1 import (
+    agent_pb2,
+    agent_pb2_grpc,
+    hang_pb2,
+    hang_pb2_grpc,
+    host_pb2,
+    host_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+)
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell.agent_service import AgentService
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.examiner import Examiner
+from holdfast_controller.shell.hang_service import HangService
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
 from holdfast_controller.shell.store import Store
@@ -30,6 +42,7 @@ MAX_MESSAGE_BYTES = 4 << 20
 STOP_GRACE_S = 1.0
 SERVICES = (
     job_pb2.DESCRIPTOR.services_by_name["JobService"].full_name,
+    hang_pb2.DESCRIPTOR.services_by_name["HangService"].full_name,
     host_pb2.DESCRIPTOR.services_by_name["HostService"].full_name,
     agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name,
 )
@@ -92,13 +105,26 @@ async def _run_until_told(driver: Driver, server: grpc.aio.Server) -> None:
 def _server(config: ControllerConfig, driver: Driver) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
     server = grpc.aio.server(options=OPTIONS)
     transfers = Transfers()
-    job_pb2_grpc.add_JobServiceServicer_to_server(JobService(driver, transfers, config.cluster), server)
+    driver.take_evidence = Examiner(driver, transfers).take
+    job_pb2_grpc.add_JobServiceServicer_to_server(
+        JobService(driver, transfers, config.cluster, _default_action(config)), server
+    )
+    hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
     host_pb2_grpc.add_HostServiceServicer_to_server(HostService(driver, config.cluster), server)
     agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return server, health_servicer
+
+
+def _default_action(config: ControllerConfig) -> Action:
+    try:
+        return Action[config.hang_action]
+    except KeyError:
+        raise ConfigError(
+            f"controller.toml: hang_action must be NOTIFY, RESTART or OFF, not {config.hang_action!r}."
+        ) from None
 
 
 def _listen(server: grpc.aio.Server, config: ControllerConfig) -> int:

@@ -25,11 +25,12 @@ from alembic.script import ScriptDirectory
 
 from holdfast.errors import StoreError
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.actions import KeepEvidence
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.shell import codec
-from holdfast_controller.shell.schema import events, meta, snapshots
+from holdfast_controller.shell.schema import events, evidence, meta, snapshots
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,8 +101,8 @@ class Store:
         with self._db.begin():
             return bytes.fromhex(self._meta("secret_key") or "")
 
-    def commit(self, records: Sequence[Record]) -> None:
-        """Append ``records``, which go on where the log ends. On disk when this returns.
+    def commit(self, records: Sequence[Record], kept: Sequence[KeepEvidence] = ()) -> None:
+        """Append ``records``, which go on where the log ends, and keep evidence. On disk when this returns.
 
         Raises ``Deposed`` when another controller has begun a newer epoch, ``StoreError`` when it can't be done.
         """
@@ -111,7 +112,11 @@ class Store:
         with self._failing("cannot be written"), self._db.begin():
             if self._meta("epoch") != str(self.epoch):
                 raise Deposed(f"Another controller has taken over {self.path}.")
-            self._db.execute(_INSERT, [_row(record) for record in records])
+            if records:
+                self._db.execute(_INSERT, [_row(record) for record in records])
+            for piece in kept:
+                row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker, "content": piece.content}
+                self._db.execute(sa.insert(evidence).prefix_with("OR REPLACE"), row)
         self.sequence = expected.stop - 1
 
     def snapshot(self, sequence: int, entities: Iterable[tuple[str, str]]) -> None:
@@ -134,6 +139,16 @@ class Store:
         )
         with self._failing("cannot be read"), self._db.begin():
             return [self._record(row) for row in self._db.execute(query)]
+
+    def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:
+        """(worker, content) of what was kept of a job's hang, by worker."""
+        query = (
+            sa.select(evidence.c.worker, evidence.c.content)
+            .where(evidence.c.job == job_id, evidence.c.hang == hang)
+            .order_by(evidence.c.worker)
+        )
+        with self._failing("cannot be read"), self._db.begin():
+            return [(row.worker, row.content) for row in self._db.execute(query)]
 
     @contextlib.contextmanager
     def _failing(self, how: str) -> Iterator[None]:

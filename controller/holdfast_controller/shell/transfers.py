@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 
 WINDOW_BYTES = 1 << 20
 """Bytes that one reading may have under way."""
+MAX_EXAMINATIONS = 64
+"""Workers of one host that are dumped at once."""
+EXAMINED_WITHIN_S = 40.0
+"""An agent gives itself 30 s for all dumps of a worker."""
 MAX_READINGS = 4_096
 """Readings at once on one host."""
 
@@ -48,6 +52,7 @@ class _Line:
 
     orders: asyncio.Queue[agent_pb2.TransferResponse | None] = field(default_factory=asyncio.Queue)
     readings: dict[int, Reading] = field(default_factory=dict)
+    examinations: dict[int, asyncio.Future[agent_pb2.EvidenceReport]] = field(default_factory=dict)
 
 
 class Transfers:
@@ -91,6 +96,20 @@ class Transfers:
         if line is not None and line.readings.pop(reading.id, None) is not None:
             line.orders.put_nowait(agent_pb2.TransferResponse(close=agent_pb2.CloseLog(id=reading.id)))
 
+    def examine(self, host: str, order: agent_pb2.TakeEvidence) -> asyncio.Future[agent_pb2.EvidenceReport]:
+        """Have a worker's ranks dumped. An answer always comes: a problem, when the host can't give one."""
+        answer: asyncio.Future[agent_pb2.EvidenceReport] = asyncio.get_running_loop().create_future()
+        line = self._lines.get(host)
+        if line is None or len(line.examinations) >= MAX_EXAMINATIONS:
+            problem = f"{host} is not connected" if line is None else f"{host} is busy with other dumps"
+            answer.set_result(agent_pb2.EvidenceReport(problem=problem))
+            return answer
+        order.id = next(self._ids)
+        line.examinations[order.id] = answer
+        line.orders.put_nowait(agent_pb2.TransferResponse(take_evidence=order))
+        asyncio.get_running_loop().call_later(EXAMINED_WITHIN_S, _give_up, line, order.id, host)
+        return answer
+
     async def serve(
         self, host: str, messages: AsyncIterator[agent_pb2.TransferRequest]
     ) -> AsyncGenerator[agent_pb2.TransferResponse, None]:
@@ -122,6 +141,8 @@ class Transfers:
                         reading = line.readings.pop(message.end.id, None)
                         if reading is not None:
                             reading.items.put_nowait(End(message.end.problem))
+                    case "evidence":
+                        _settle(line, message.evidence.id, message.evidence)
                     case _:
                         pass
         except grpc.RpcError as error:
@@ -131,4 +152,17 @@ class Transfers:
         for reading in line.readings.values():
             reading.items.put_nowait(End("the host went away", lost=True))
         line.readings.clear()
+        for number in list(line.examinations):
+            _settle(line, number, agent_pb2.EvidenceReport(problem="the host went away"))
         line.orders.put_nowait(None)
+
+
+def _settle(line: _Line, number: int, report: agent_pb2.EvidenceReport) -> None:
+    answer = line.examinations.pop(number, None)
+    if answer is not None and not answer.done():
+        answer.set_result(report)
+
+
+def _give_up(line: _Line, number: int, host: str) -> None:
+    problem = f"{host} gave no answer within {EXAMINED_WITHIN_S:g} s"
+    _settle(line, number, agent_pb2.EvidenceReport(problem=problem))

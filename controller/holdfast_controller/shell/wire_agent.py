@@ -103,7 +103,7 @@ def assignment(order: Assignment) -> agent_pb2.Assignment:
         generation=order.generation,
         worker=order.member.name,
         phase=agent_pb2.AssignmentPhase.Value(f"ASSIGNMENT_PHASE_{order.phase.name}"),
-        grace_period=duration(order.gang.grace_s),
+        grace_period=duration(order.grace_s),
         stop_reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{order.stop_reason.name}"),
     )
     if order.phase in (Phase.PREPARE, Phase.RUN):
@@ -133,6 +133,7 @@ def _launch(order: Assignment) -> agent_pb2.Launch:
         worker_index=order.member.index,
         cpu_count=pool.cpus,
         job_spec_json=order.spec_json,
+        step_pattern=order.gang.hang.step_pattern,
     )
     if order.rendezvous is not None:
         message.rendezvous.CopyFrom(_rendezvous(order.gang, order.rendezvous))

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 
 from google.protobuf import timestamp_pb2
 
-from holdfast.spec import JobSpec, from_proto
+from holdfast.hang.tuning import Action, HangSettings
+from holdfast.spec import HangDetection, JobSpec, from_proto
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.explain import wait_reason
 from holdfast_controller.core.gang import Gang, Member, Pool, Success, Task
-from holdfast_controller.core.model import Cluster, Exit, Host, Job, JobError, Recovery, WorkerState
+from holdfast_controller.core.model import Cluster, Exit, Hang, Host, Job, JobError, Recovery, WorkerState
 
 
 def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
@@ -21,7 +22,7 @@ def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
     return stamp
 
 
-def gang_of(spec: JobSpec) -> Gang:
+def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY) -> Gang:
     """What the core needs of a validated spec whose tasks are processes."""
     return Gang(
         pools=tuple(
@@ -47,6 +48,20 @@ def gang_of(spec: JobSpec) -> Gang:
         end_grace_s=spec.scheduling.end_grace,
         max_worker_restarts=spec.fault_tolerance.max_worker_restarts,
         success=Success[spec.success_policy.name],
+        hang=_hang_settings(spec.fault_tolerance.hang_detection, hang_action),
+        max_hang_restarts=spec.fault_tolerance.max_hang_restarts,
+    )
+
+
+def _hang_settings(wishes: HangDetection, default: Action) -> HangSettings:
+    return HangSettings(
+        action=Action[wishes.action.name] if wishes.action is not None else default,
+        timeout_s=wishes.timeout,
+        floor_s=wishes.floor,
+        ceiling_s=wishes.ceiling,
+        startup_timeout_s=wishes.startup_timeout,
+        lone_work_timeout_s=wishes.lone_work_timeout,
+        step_pattern=wishes.step_pattern,
     )
 
 
@@ -79,7 +94,11 @@ def job_to_proto(
         recoveries=[_recovery(recovery) for recovery in job.recoveries],
         owner=job.owner,
         cursor=job.cursor,
+        hangs=[hang_to_proto(hang) for hang in job.hangs],
+        health=health_of(cluster, job),
     )
+    if job.held_until is not None:
+        message.held_until.CopyFrom(timestamp(job.held_until))
     if job.started_at is not None:
         message.start_time.CopyFrom(timestamp(job.started_at))
     if job.ended_at is not None:
@@ -136,6 +155,34 @@ def _worker_state(cluster: Cluster, job: Job, member: Member) -> WorkerState:
     return WorkerState.PREPARED if job.launched or member.index in runtime.prepared else WorkerState.ASSIGNED
 
 
+def hang_to_proto(hang: Hang) -> job_pb2.Hang:
+    """A hang as users see it."""
+    message = job_pb2.Hang(
+        number=hang.number,
+        generation=hang.generation,
+        since=timestamp(hang.since),
+        noticed_at=timestamp(hang.noticed_at),
+        rule=hang.rule,
+        sentence=hang.sentence,
+        suspects=hang.suspects,
+        stacks=hang.stacks,
+        outcome=hang.outcome,
+        note=hang.note,
+        step=hang.step,
+    )
+    if hang.diagnosed_at is not None:
+        message.diagnosed_at.CopyFrom(timestamp(hang.diagnosed_at))
+    if hang.judged_at is not None:
+        message.judged_at.CopyFrom(timestamp(hang.judged_at))
+    return message
+
+
+def health_of(cluster: Cluster, job: Job) -> str:
+    """What the detector says at present; empty where nobody looks."""
+    runtime = cluster.runtime.get(job.id)
+    return runtime.health if runtime is not None and not job.terminal else ""
+
+
 def exit_to_proto(exit_: Exit, late: Exit | None = None) -> job_pb2.Exit:
     """How a rank ended, with a later truth if there is one."""
     message = job_pb2.Exit(
@@ -167,8 +214,9 @@ def _recovery(recovery: Recovery) -> job_pb2.Recovery:
     )
     failed = min(recovery.failed_at, recovery.started_at)
     phases = message.phases
-    phases.detect.FromNanoseconds(_ns(recovery.started_at - failed))
-    phases.diagnose.FromNanoseconds(0)
+    detect_s = recovery.detect_s if recovery.detect_s is not None else recovery.started_at - failed
+    phases.detect.FromNanoseconds(_ns(detect_s))
+    phases.diagnose.FromNanoseconds(_ns(recovery.diagnose_s))
     if recovery.stopped_at is not None:
         phases.stop.FromNanoseconds(_ns(recovery.stopped_at - recovery.started_at))
     if recovery.ended_at is not None:

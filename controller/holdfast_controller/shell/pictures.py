@@ -1,0 +1,36 @@
+"""Pictures of jobs for users: as the state shows them, told once that is durable."""
+
+from __future__ import annotations
+
+import functools
+
+from google.protobuf import json_format
+
+from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.model import Job
+from holdfast_controller.core.stop import unknown_job
+from holdfast_controller.core.submit import takers
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.wire_job import job_to_proto
+
+
+def find_job(driver: Driver, job_id: str) -> Job:
+    """The job. Raises ``NotFound``."""
+    job = driver.cluster.jobs.get(job_id)
+    if job is None:
+        raise unknown_job(job_id)
+    return job
+
+
+async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:
+    """The job as it is now, once that is durable. Raises ``NotFound``."""
+    cluster, job = driver.cluster, find_job(driver, job_id)
+    picture = job_to_proto(cluster, job, spec_message(job.spec_json), takers(cluster))
+    await driver.settled()
+    return picture
+
+
+@functools.lru_cache(maxsize=4096)
+def spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
+    """The spec of a job, as it was handed in."""
+    return json_format.Parse(spec_json, spec_pb2.CustomJobSpec())
