@@ -113,6 +113,7 @@ def ablations() -> list[tuple[str, Tuning]]:
         ("settle_gap_min 2 s", replace(base, settle_gap_min_s=2.0)),
         ("settle_gap_min 10 s", replace(base, settle_gap_min_s=10.0)),
         ("settle_age 120 s", replace(base, settle_age_s=120.0)),
+        ("settle_age 150 s", replace(base, settle_age_s=150.0)),
         ("settle_age 600 s", replace(base, settle_age_s=600.0)),
         ("history forgotten (factor 0)", replace(base, silence_factor=0.0)),
         ("silence_factor 1.5", replace(base, silence_factor=1.5)),

@@ -42,8 +42,9 @@ def test_gaps_much_shorter_than_the_longest_do_not_end_startup() -> None:
 
 
 def test_minutes_of_progress_end_startup() -> None:
-    assert after([1.0] * 301).settled(T)
-    assert after([1.0] * 301).notice_after_s(T) == T.silence_floor_s
+    assert not after([1.0] * 240).settled(T)
+    assert after([1.0] * 241).settled(T)
+    assert after([1.0] * 241).notice_after_s(T) == T.silence_floor_s
 
 
 def test_a_regular_long_gap_is_learned_at_first_sight() -> None:
