@@ -26,5 +26,10 @@ proto-lint:
 test: setup
 	$(PY) -m pytest
 
+# CORPUS=FILE scores the detector on a whole corpus of healthy runs; without it, on the tests' sample.
+bench: setup
+	$(PY) -m bench.hang_matrix
+	$(PY) -m bench.hang_corpus $(CORPUS)
+
 clean:
 	rm -rf .venv dist build client/holdfast/v1

@@ -1,6 +1,6 @@
 """Scores the detector on recorded healthy runs, with log lines as its only signal, beside simpler rules.
 
-``python bench/hang_corpus.py CORPUS.jsonl.gz [--quick] [-o json]`` prints the policies, an ablation table, the
+``python -m bench.hang_corpus [CORPUS.jsonl.gz] [--quick] [-o json]`` prints the policies, an ablation table, the
 curve of false notices against median notice time, and a cross-validation by benchmark and by submitter.
 """
 
@@ -23,6 +23,7 @@ from holdfast.hang.rhythm import Rhythm
 from holdfast.hang.tuning import Tuning
 
 SEED = 20
+SAMPLE = Path(__file__).parents[1] / "tests" / "fixtures" / "mlperf-progress-sample.jsonl.gz"
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def _cost(scores: Sequence[Score]) -> tuple[bool, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("corpus", type=Path)
+    parser.add_argument("corpus", type=Path, nargs="?", default=SAMPLE, help="default: the sample of the tests")
     parser.add_argument("--quick", action="store_true", help="the policies only")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """The fault matrix and the negatives in virtual time, beside simpler detectors and with each family left out.
 
-``python bench/hang_matrix.py [--quick]``. All vectors are scripted: the figures show what the rules do with
+``python -m bench.hang_matrix [--quick]``. All vectors are scripted: the figures show what the rules do with
 signals as described, not what a GPU measures.
 """
 

@@ -59,8 +59,8 @@ class Tuning:
     settle_share: float = 1 / 3
     # Lines of one burst are no rhythm: the corpus' initialisation prints within 5 s at a time.
     settle_gap_min_s: float = 5.0
-    # A job that has progressed for so long has a rhythm too fast to show such gaps; on the corpus 150 s to 300 s give
-    # the same, 120 s is worse.
+    # A job that has progressed for so long has a rhythm too fast to show such gaps; on the corpus 150 s to 300
+    # s give the same, 120 s is worse.
     settle_age_s: float = 240.0
     # Acting on silence alone: the default of managed services, 30 min (range 10-720).
     ceiling_s: float = 1800.0
