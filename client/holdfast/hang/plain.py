@@ -12,7 +12,6 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 from holdfast.hang.rhythm import Rhythm
@@ -45,11 +44,6 @@ def from_plain(kind: type[T], plain: Any) -> T:
         raise ValueError(f"no record of {kind.__name__}: {error}") from error
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
 def _read(kind: Any, plain: Any) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
@@ -65,6 +59,6 @@ def _read(kind: Any, plain: Any) -> Any:
         return kind[plain]
     if is_dataclass(kind) or kind is Rhythm:
         made = typing.cast(type[Any], kind)
-        hints = _hints(made)
+        hints = typing.get_type_hints(made)
         return made(**{name: _read(hints[name], item) for name, item in plain.items()})
     return plain
