@@ -236,4 +236,11 @@ def test_a_vector_on_another_clock_and_one_with_other_numbers_are_no_news() -> N
     assert moved.shifted(-1000.0) == vector
     assert vector.changed_since(None)
     assert not replace(vector, ranks=(replace(seen, cpu_share=0.8),)).changed_since(vector)
+    assert not replace(vector, ranks=(replace(seen, state=State.RUNNING, work="other words"),)).changed_since(
+        vector
+    )
+    assert not vector.confirmed(70.0).changed_since(vector)
     assert replace(vector, ranks=(replace(seen, motion=Motion.BLOCKED),)).changed_since(vector)
+    still = replace(seen, motion=Motion.BLOCKED)
+    blocked = replace(vector, ranks=(still,))
+    assert replace(vector, ranks=(replace(still, wchan="nfs_commit"),)).changed_since(blocked)

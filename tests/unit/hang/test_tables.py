@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pytest
 
 from holdfast.hang import ladder, phase
 from holdfast.hang.ladder import Rung, climb
 from holdfast.hang.phase import Facts, Phase, next_phase
+from holdfast.hang.tuning import Tuning
 
 
 def reachable(table: Mapping[enum.Enum, Iterable[enum.Enum]], start: enum.Enum) -> set[enum.Enum]:
@@ -51,3 +54,20 @@ def test_what_a_person_does_goes_before_what_the_job_does() -> None:
     assert next_phase(Phase.STEADY, Facts(True, lone_work=True, host_busy=True)) is Phase.LONE_WORK
     assert next_phase(Phase.CHECKPOINT, Facts(True)) is Phase.STEADY
     assert next_phase(Phase.HOST_BUSY, Facts(False)) is Phase.STARTUP
+
+
+def test_the_page_draws_the_ladder_as_it_is() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "hang-detection.md").read_text()
+    drawn = set(re.findall(r"^    (\w+) --> (\w+)$", page, re.MULTILINE))
+    assert drawn == {(rung.name, to.name) for rung, following in ladder.TRANSITIONS.items() for to in following}
+
+
+def test_every_constant_of_log_silence_is_on_the_page_as_it_is() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "hang-detection.md").read_text()
+    tuning = Tuning()
+    assert f"| `silence_floor_s` | {tuning.silence_floor_s:.0f} s |" in page
+    assert f"| `silence_factor` | {tuning.silence_factor:.0f} × longest gap survived |" in page
+    assert f"| `startup_s` | {tuning.startup_s / 60:.0f} min |" in page
+    assert f"or {tuning.settle_age_s:.0f} s of progress" in page
+    assert f"| `ceiling_s` | {tuning.ceiling_s / 60:.0f} min |" in page
+    assert f"| `startup_ceiling_s` | {tuning.startup_ceiling_s / 60:.0f} min |" in page
