@@ -101,7 +101,7 @@ class RankFeatures:
     @property
     def essence(self) -> tuple[object, ...]:
         """What a judge goes by; where a rank waits counts only while it stands still."""
-        where = (self.still_since_s, self.state, self.wchan, self.mount) if self.still else ()
+        where = (self.still_since_s, self.state, self.wchan, self.mount, self.helpers_s) if self.still else ()
         look = self.gpu.look if self.gpu else None
         return (
             self.motion,
@@ -111,7 +111,6 @@ class RankFeatures:
             self.traced,
             self.paused_by_us,
             self.hardware,
-            self.helpers_s,
         )
 
     def shifted(self, by_s: float) -> RankFeatures:
