@@ -11,6 +11,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast.hang.evidence import Evidence
+from holdfast.hang.features import WorkerFeatures
+from holdfast.hang.tuning import Action
 from holdfast_controller.core import actions as act
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import stimuli as st
@@ -50,6 +53,12 @@ class World:
         self.log: list[ev.Event] = []
         self.sessions: dict[str, int] = {}
         self.boots: dict[str, str] = {}
+        self.clocks: dict[str, float] = {}
+        """What the monotonic clock of a host reads more than ours."""
+        self.jumped = 0.0
+        """By how much the wall clock was set forward."""
+        self.sent: list[act.Action] = []
+        """Every action so far."""
         self.ready: set[tuple[str, str, int]] = set()
         """(job, worker, generation) that its host has said is prepared."""
         self._session = 0
@@ -79,6 +88,10 @@ class World:
     def uncordon(self, host: str) -> list[str]:
         self._token += 1
         return self.step(st.UncordonAsked(self._token, "ann", host))
+
+    def hold(self, job: str, seconds: float, by: str = "ann") -> list[str]:
+        self._token += 1
+        return self.step(st.HoldAsked(self._token, by, job, seconds))
 
     # --- hosts ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +172,44 @@ class World:
             )
         )
 
+    def features(
+        self,
+        job: str,
+        vector: WorkerFeatures,
+        *,
+        generation: int | None = None,
+        host: str = "",
+        session: int | None = None,
+    ) -> list[str]:
+        """A worker's vector, taken on our clock and sent on its host's."""
+        at = host or vector.host
+        ahead = self.clocks.get(at, 0.0)
+        number = generation if generation is not None else self.cluster.jobs[job].generation
+        return self.step(
+            st.FeaturesReported(
+                at, session or self.sessions[at], job, number, self.mono + ahead, vector.shifted(ahead)
+            )
+        )
+
+    def evidence(
+        self,
+        job: str,
+        worker: int,
+        found: Evidence | None = None,
+        *,
+        problem: str = "",
+        dump: int = 1,
+        generation: int | None = None,
+        host: str = "",
+    ) -> list[str]:
+        """The answer of a worker's host to an order for dumps."""
+        known = self.cluster.jobs[job]
+        member = known.gang.members[worker]
+        at = host or known.places[worker].host
+        number = generation if generation is not None else known.generation
+        content = f"dumps of w{worker}".encode() if found is not None else b""
+        return self.step(st.EvidenceArrived(at, job, number, member.name, dump, found, content, problem))
+
     # --- shorthand for what a story isn't about ------------------------------------------------------------------
 
     def launch(self, job: str) -> None:
@@ -181,7 +232,7 @@ class World:
 
     @property
     def wall(self) -> float:
-        return WALL + self.mono
+        return WALL + self.mono + self.jumped
 
     def wait(self, seconds: float, *, beating: Iterable[str] = ()) -> list[str]:
         """Time passes; the hosts named beat every five seconds."""
@@ -223,6 +274,7 @@ class World:
             self.log.append(entry.event)
             assert entry.sequence == len(self.log)
             assert entry.message
+        self.sent += decision.actions
         self._check(before, decision.actions)
         shadow = Cluster(epoch=self.cluster.epoch)
         for event in self.log:
@@ -240,6 +292,8 @@ class World:
             if before.get(job.id) in TERMINAL:
                 assert job.state is before[job.id], "terminal absorbs"
             _check_history(job, [e for e in self.log if getattr(e, "job_id", "") == job.id], self.ready)
+        watched = self.cluster.watches.keys() | self.cluster.suspects.keys()
+        assert all(self.cluster.jobs[name].outcome is None for name in watched), "a job that ends is still watched"
         for action in actions:
             if isinstance(action, act.Assign | act.AckExit | act.Welcome):
                 assert self.sessions.get(action.host) == action.session, "a message to a session that is over"
@@ -258,10 +312,23 @@ def _check_history(job: Job, history: list[ev.Event], ready: set[tuple[str, str,
     assert sum(isinstance(e, ev.JobEnding) for e in history) <= 1, "the outcome changed"
     ended = [e for e in history if isinstance(e, ev.JobEnded)]
     assert len(ended) <= 1
+    _check_hangs(job, history)
     if ended:
         assert ended[0].state is job.outcome
         owed = {(g, rank) for g in launches for rank in range(job.gang.world_size)}
         assert owed <= set(exits), f"ranks without a record: {sorted(owed - set(exits))}"
+
+
+def _check_hangs(job: Job, history: list[ev.Event]) -> None:
+    told = [e for e in history if isinstance(e, ev.HangNoticed)]
+    assert [hang.number for hang in job.hangs] == list(range(1, len(told) + 1))
+    assert sum(hang.open for hang in job.hangs if hang.generation == job.generation) <= 1, "two hangs at once"
+    restarted = [e for e in history if isinstance(e, ev.HangJudged) and e.outcome == "RESTARTED"]
+    generations = [e for e in history if isinstance(e, ev.RestartDecided) and e.end_reason == "HANG"]
+    assert len(restarted) == len(generations), "a restart upon a hang without its verdict, or the other way round"
+    assert job.hang_restarts <= job.gang.max_hang_restarts
+    if job.gang.hang.action is not Action.RESTART:
+        assert not restarted, "a job was killed that asks to be notified only"
 
 
 def durable(cluster: Cluster) -> tuple[Any, ...]:
@@ -303,6 +370,17 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.CauseFound():
             cause = f"{event.end_reason} of {event.related}"
             return f"{event.job_id} cause g{event.generation}: {cause}, w{event.charged} pays"
+        case ev.HangNoticed():
+            whom = f" of {', '.join(event.suspects)}" if event.suspects else ""
+            return f"{event.job_id} hangs g{event.generation} since {event.at - event.since:.0f} s: {event.rule}{whom}"
+        case ev.HangDiagnosed():
+            return f"{event.job_id} stacks: {event.stacks or 'none'}"
+        case ev.HangJudged():
+            return f"{event.job_id} hang {event.outcome}" + (f": {event.note}" if event.note else "")
+        case ev.HangOver():
+            return f"{event.job_id} moves again"
+        case ev.JobHeld():
+            return f"{event.job_id} " + ("hold ended" if event.until is None else "held") + f" by {event.by}"
         case ev.PrimaryCompleted():
             return f"{event.job_id} primary completed"
         case ev.CancelRequested():
@@ -331,5 +409,10 @@ def action_line(action: act.Action) -> str:
             return f"> {action.host} ack"
         case act.CloseSession():
             return f"> {action.host} close"
+        case act.TakeEvidence():
+            closer = f" closer {list(action.suspects)}" if action.suspects else ""
+            return f"> {action.host} dump {action.dump} of {action.job_id} {action.worker} g{action.generation}{closer}"
+        case act.KeepEvidence():
+            return f"> keep {action.job_id} hang {action.hang} {action.worker}"
         case act.Note():
             return f"> note {action.event} {' '.join(value for _, value in action.fields)}"
