@@ -1,6 +1,6 @@
 """The fault matrix and the negatives in virtual time, beside simpler detectors and with each family left out.
 
-``python bench/hang_matrix.py [--quick]``. All vectors are scripted: the figures show what the rules do with
+``python -m bench.hang_matrix [--quick]``. All vectors are scripted: the figures show what the rules do with
 signals as described, not what a GPU measures.
 """
 
@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from bench.hang_scenarios import FAULTS, fault, negatives
+from bench.hang_scenarios import FAULTS, fault, known_weaknesses, negatives
 from bench.hang_world import Result, Scenario, Signals, Trace, World, name_of
 
 from holdfast.hang.tuning import Action, HangSettings
@@ -89,7 +89,7 @@ def fault_table() -> None:
 
 def negative_table() -> None:
     print(f"\n{'negative':52} " + " ".join(f"{gpu:>18}" for gpu in GPUS))
-    for scenario in negatives():
+    for scenario in [*negatives(), *known_weaknesses()]:
         cells = []
         for gpu in GPUS:
             result = World(scenario, signals=Signals(gpu=gpu)).run()

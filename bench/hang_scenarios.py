@@ -286,3 +286,14 @@ def negatives() -> list[Scenario]:
         _away("controller restarts, 10 min", agents=False, seconds=600),
         _clock_jump(),
     ]
+
+
+def known_weaknesses() -> list[Scenario]:
+    """Healthy stories that are acted on the first time they happen, where the job asks for RESTART."""
+    asleep = Doing(0.0, 0.0, wchan="hrtimer_nanosleep", frames=SLEEPS, changing=False)
+    remote = Doing(0.001, 0.1, wchan="wait_woken", frames=SLEEPS, changing=False)
+    return [
+        _pause("undeclared sleep of all ranks, 50 s", asleep, 50 / 60, alone=False),
+        _pause("undeclared sleep of all ranks, 2 min", asleep, 2, alone=False),
+        _pause("rank 0 waits for a remote service, 2 min", remote, 2, alone=True),
+    ]

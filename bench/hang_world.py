@@ -182,6 +182,7 @@ class World:
         self.gpus: list[GpuSample] = [GpuSample(0.0, 0.0, 0.0, 0.0, 0.0) for _ in range(scenario.ranks)]
         self.baselines: list[observing.Baseline | None] = [None] * scenario.ranks
         self.features: dict[int, RankFeatures] = {}
+        self.sent: dict[int, WorkerFeatures] = {}
         self.reader = LineReader()
         self.progress_s: float | None = None
         self.line_s = 0.0
@@ -286,13 +287,12 @@ class World:
             else:
                 self.baselines[rank], self.features[rank] = observing.observe(base, seen, self.tuning)
         grew_s, is_open = self.scenario.checkpoint(at_s)
-        workers: dict[int, WorkerFeatures] = {}
         for worker in range((self.scenario.ranks + RANKS_PER_WORKER - 1) // RANKS_PER_WORKER):
             ranks = range(worker * RANKS_PER_WORKER, min(self.scenario.ranks, (worker + 1) * RANKS_PER_WORKER))
             output = OutputFeatures()
             if worker == 0:
                 output = OutputFeatures(self.progress_s, None, grew_s, is_open)
-            workers[worker] = WorkerFeatures(
+            vector = WorkerFeatures(
                 f"workerpool0-{worker}",
                 f"host-{worker}",
                 at_s,
@@ -300,7 +300,11 @@ class World:
                 output,
                 self.scenario.idle(at_s),
             )
-        return workers
+            # Only changes travel; a heartbeat says that the last one still holds.
+            sent = self.sent.get(worker)
+            changed = sent is None or vector.changed_since(sent)
+            self.sent[worker] = vector if changed or sent is None else sent.confirmed(at_s)
+        return dict(self.sent)
 
     def _dump(self, at_s: float) -> list[RankStack]:
         stacks = []

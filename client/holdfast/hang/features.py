@@ -98,6 +98,21 @@ class RankFeatures:
             unseen.add(Family.GPU)
         return frozenset(unseen)
 
+    @property
+    def essence(self) -> tuple[object, ...]:
+        """What a judge goes by; where a rank waits counts only while it stands still."""
+        where = (self.still_since_s, self.state, self.wchan, self.mount, self.helpers_s) if self.still else ()
+        look = self.gpu.look if self.gpu else None
+        return (
+            self.motion,
+            where,
+            look,
+            self.exit_code,
+            self.traced,
+            self.paused_by_us,
+            self.hardware,
+        )
+
     def shifted(self, by_s: float) -> RankFeatures:
         return replace(
             self,
@@ -148,18 +163,20 @@ class WorkerFeatures:
         ranks = tuple(rank.shifted(by_s) for rank in self.ranks)
         return replace(self, at_s=self.at_s + by_s, ranks=ranks, output=self.output.shifted(by_s))
 
+    def confirmed(self, at_s: float) -> WorkerFeatures:
+        """The same vector, still true at that time: what a heartbeat without a change says."""
+        return replace(self, at_s=at_s)
+
     def changed_since(self, sent: WorkerFeatures | None) -> bool:
         """Whether a reader would judge differently by this vector than by the one sent last.
 
-        Numbers of display alone (CPU shares, percents) don't count: they travel with the next change or heartbeat.
+        Numbers of display alone (CPU shares, percents, what the work was) don't count, nor where a moving rank
+        happens to be: they travel with the next change.
         """
         return sent is None or self._essence() != sent._essence()
 
     def _essence(self) -> tuple[object, ...]:
-        ranks = tuple(
-            (r.motion, r.state, r.work, r.gpu and r.gpu.look, r.traced, r.paused_by_us, r.hardware)
-            for r in self.ranks
-        )
+        ranks = tuple(rank.essence for rank in self.ranks)
         return ranks, self.output, self.declared_idle
 
 

@@ -88,7 +88,7 @@ class Rhythm(NamedTuple):
         if tuning.timeout_s is not None:
             return tuning.timeout_s
         # The third longest stands for gaps that repeated before the rhythm was known.
-        return max(tuning.still_floor_s, tuning.silence_factor * max(self.steady_s, self.third_s))
+        return max(tuning.still_floor_s, tuning.still_factor * max(self.steady_s, self.third_s))
 
     def act_after_s(self, tuning: Tuning) -> float:
         """The silence after which this stream, taken alone, is acted on: the ceiling, or what the job has

@@ -165,7 +165,9 @@ def idle(view: View) -> Finding | None:
     if view.looks(GpuLook.IDLE, GpuLook.LOST):
         return _nobody_moves(view, Rule.IDLE, factor, f"all {len(view.gpus)} GPUs are idle", [])
     silent_s = view.output.silent_s(view.now_s)
-    if not view.output.events or silent_s < view.output.agree_after_s(view.tuning):
+    # Before start-up is over its limit is the only measure, of output that never came as well.
+    limit_s = view.output.agree_after_s(view.tuning) if view.started else view.startup_limit_s
+    if silent_s < limit_s or (view.started and not view.output.events):
         return None
     evidence = [("silent_s", silent_s), ("longest_gap_s", view.output.longest_s)]
     words = f"nothing new was printed for {silent_s:.0f} s (longest before: {view.output.longest_s:.0f} s)"

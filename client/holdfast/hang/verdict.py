@@ -102,8 +102,12 @@ def step(
 ) -> Step:
     """The job after one more look. ``brake`` is a common cause's sentence, empty when there is none."""
     limits = tuned(settings, tuning)
-    if settings.action is Action.OFF or watch.rung in (Rung.ACTED, Rung.STUCK):
+    if settings.action is Action.OFF:
         return Step(replace(watch, seen_s=now_s), Verdict(watch.rung, "hang detection is off"))
+    if watch.rung in (Rung.ACTED, Rung.STUCK) and watch.suspicion is not None:
+        acted = watch.suspicion
+        verdict = Verdict(watch.rung, _words(acted.finding, acted), acted.finding)
+        return Step(replace(watch, seen_s=now_s), verdict)
     watch = forgive_unwatched(watch, now_s, limits)
     fresh = [worker for worker in workers if now_s - worker.at_s <= limits.stale_s]
     unseen = tuple(worker.worker for worker in workers if now_s - worker.at_s > limits.stale_s)

@@ -230,7 +230,8 @@ def _survived(watch: JobWatch, view: View) -> bool:
 
 def _lone_since_s(view: View) -> float | None:
     """Since when some ranks work, or seem to, while all others stand still and nothing is printed."""
-    peers = [seen for seen in view.live if seen not in view.working and seen not in view.moving]
+    busy = {seen.key for seen in (*view.working, *view.moving)}
+    peers = [seen for seen in view.live if seen.key not in busy]
     if not peers or len(peers) == len(view.live) or not all(seen.features.still for seen in peers):
         return None
     return max([seen.features.still_since_s for seen in peers] + [view.output.last_s])
