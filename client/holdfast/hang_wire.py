@@ -76,7 +76,7 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
 
 
 def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
-    values = {
+    values: dict[str, Any] = {
         name: _present(message, name) if name in _OPTIONAL else getattr(message, name) for name in _RANK_FIELDS
     }
     gpu = None
