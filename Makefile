@@ -29,5 +29,10 @@ test: setup
 demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
 
+# CORPUS=FILE scores the detector on a whole corpus of healthy runs; without it, on the tests' sample.
+bench: setup
+	$(PY) -m bench.hang_matrix
+	$(PY) -m bench.hang_corpus $(CORPUS)
+
 clean:
 	rm -rf .venv dist build client/holdfast/v1

@@ -27,6 +27,7 @@ class Policy(Protocol):
 
     @property
     def shortest_s(self) -> float: ...
+    def observe(self, rhythm: Rhythm, at_s: float) -> Rhythm: ...
     def notice_after_s(self, rhythm: Rhythm) -> float: ...
     def act_after_s(self, rhythm: Rhythm) -> float: ...
 
@@ -40,6 +41,9 @@ class Learned:
     @property
     def shortest_s(self) -> float:
         return 0.0 if self.tuning.timeout_s is not None else min(self.tuning.silence_floor_s, self.tuning.startup_s)
+
+    def observe(self, rhythm: Rhythm, at_s: float) -> Rhythm:
+        return rhythm.observe(at_s, self.tuning)
 
     def notice_after_s(self, rhythm: Rhythm) -> float:
         return rhythm.notice_after_s(self.tuning)
@@ -159,7 +163,7 @@ def _score_run(gaps_s: Sequence[float], policy: Policy, draws: Sequence[float]) 
             notices += gap_s > notice_s
             if killed:
                 return _RunScore(until_s, notices, True, tuple(stops))
-        rhythm = rhythm.observe(end_s)
+        rhythm = policy.observe(rhythm, end_s)
         now_s = end_s
     return _RunScore(now_s, notices, False, tuple(stops))
 

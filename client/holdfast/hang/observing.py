@@ -94,7 +94,7 @@ def _with_motion(
     base = _note_helpers(base, sample, elapsed_s, tuning)
     stirred = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
     motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
-    base = _note_motion(base, sample, motion, switches if stirred else None)
+    base = _note_motion(base, sample, motion, switches, stirred=stirred)
     if motion is Motion.STIRRING and base.stirs < 2:
         motion = Motion.BLOCKED
     return base, _features(base, sample, motion, max(cpu_share, child_share), switches)
@@ -129,10 +129,12 @@ def _motion(base: Baseline, sample: RankSample, cpu_share: float, stirred: bool,
     return Motion.STIRRING if stirred else Motion.BLOCKED
 
 
-def _note_motion(base: Baseline, sample: RankSample, motion: Motion, switches: float | None) -> Baseline:
+def _note_motion(
+    base: Baseline, sample: RankSample, motion: Motion, switches: float | None, *, stirred: bool
+) -> Baseline:
     """Moves the start of the stillness on while the rank moves, and learns its steady rate of switches."""
-    stirs = base.stirs + 1 if motion is Motion.STIRRING else 0
-    moved = motion is Motion.BURNING or stirs >= 2
+    stirs = base.stirs + 1 if stirred else 0
+    moved = motion is Motion.BURNING or (motion is Motion.STIRRING and stirs >= 2)
     still_since_s = sample.at_s if moved else base.still_since_s
     if motion is Motion.WORKING and base.last_work_s is not None:
         still_since_s = max(still_since_s, base.last_work_s)
@@ -141,7 +143,7 @@ def _note_motion(base: Baseline, sample: RankSample, motion: Motion, switches: f
         sample=sample,
         stirs=stirs,
         still_since_s=still_since_s,
-        switches_s=_towards(base.switches_s, switches),
+        switches_s=_towards(base.switches_s, switches if stirred else None),
     )
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.hang.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
+from holdfast.hang.plain import from_plain
+from holdfast.hang.samples import RankSample
 
 FORMAT = 1
 
@@ -81,18 +82,6 @@ class WorkerSample:
         return next((said.idle_reason for said in self.progress if said.idle_reason is not None), "")
 
 
-_NESTED: dict[tuple[type, str], type] = {
-    (WorkerSample, "ranks"): RankSample,
-    (WorkerSample, "lines"): LogLine,
-    (WorkerSample, "files"): SavedFiles,
-    (WorkerSample, "progress"): RankProgress,
-    (RankSample, "process"): ProcessSample,
-    (RankSample, "children"): TreeSample,
-    (RankSample, "helpers"): TreeSample,
-    (RankSample, "gpu"): GpuSample,
-}
-
-
 def encode(sample: WorkerSample) -> str:
     """The sample as one line, without its end."""
     return json.dumps({"v": FORMAT, **_record(sample)}, ensure_ascii=False, separators=(",", ":"))
@@ -108,11 +97,9 @@ def decode(line: str) -> WorkerSample:
     if version != FORMAT:
         raise RecordingError(f"a record of version {version}; this program reads {FORMAT}")
     try:
-        made = _made(WorkerSample, record)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return from_plain(WorkerSample, record)
+    except (ValueError, KeyError, TypeError) as error:
         raise RecordingError(f"no record: {error!r}") from error
-    assert isinstance(made, WorkerSample)
-    return made
 
 
 def _record(value: Any) -> dict[str, Any]:
@@ -128,20 +115,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, enum.Enum):
-        return value.value
+        return value.name
     if isinstance(value, float):
         return round(value, 4)
     return _record(value) if dataclasses.is_dataclass(value) else value
-
-
-def _made(kind: type, record: dict[str, Any]) -> Any:
-    values: dict[str, Any] = {}
-    for name, value in record.items():
-        nested = _NESTED.get((kind, name))
-        if nested is not None and isinstance(value, list):
-            values[name] = tuple(_made(nested, item) for item in value)
-        elif nested is not None:
-            values[name] = _made(nested, value)
-        else:
-            values[name] = State(value) if name == "state" else value
-    return kind(**values)

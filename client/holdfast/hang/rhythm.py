@@ -8,7 +8,9 @@ one size, or after some minutes of progress. From then on a silence is noticed a
 longest gap survived, so regular long gaps (an epoch, an evaluation) are learned at their first sight, and no
 threshold ever sits below what this job has done and survived.
 
-The start-up gap counts as survived: leaving it out makes every second long gap a false alarm.
+For the output alone the start-up gap counts as survived like any other. Where another family of signals agrees
+that nothing moves, it doesn't: ranks are busy while they start, and a minute of imports says nothing of a
+minute in which every rank stands still.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from holdfast.hang.tuning import Tuning
 
 
 class Rhythm(NamedTuple):
-    """The history of one stream of progress; a value of six numbers, cheap to copy and to journal.
+    """The history of one stream of progress; a value of seven numbers, cheap to copy and to journal.
 
-    Times are seconds on the caller's monotonic clock, gaps are seconds.
+    Times are seconds on the caller's monotonic clock, gaps are seconds. ``steady_s`` is the longest gap since the
+    rhythm is known.
     """
 
     began_s: float
@@ -29,6 +32,7 @@ class Rhythm(NamedTuple):
     longest_s: float = 0.0
     second_s: float = 0.0
     third_s: float = 0.0
+    steady_s: float = 0.0
     events: int = 0
 
     @classmethod
@@ -36,19 +40,21 @@ class Rhythm(NamedTuple):
         """A generation that starts now and has not progressed yet."""
         return cls(at_s, at_s)
 
-    def observe(self, at_s: float) -> Rhythm:
+    def observe(self, at_s: float, tuning: Tuning) -> Rhythm:
         """The rhythm after progress at that time; an event older than the last one changes nothing."""
-        began, last, longest, second, third, events = self
+        began, last, longest, second, third, steady, events = self
         gap = at_s - last
         if gap < 0:
             return self
+        if gap > steady and self.settled(tuning):
+            steady = gap
         if gap > longest:
-            return Rhythm(began, at_s, gap, longest, second, events + 1)
+            return Rhythm(began, at_s, gap, longest, second, steady, events + 1)
         if gap > second:
-            return Rhythm(began, at_s, longest, gap, second, events + 1)
+            return Rhythm(began, at_s, longest, gap, second, steady, events + 1)
         if gap > third:
-            return Rhythm(began, at_s, longest, second, gap, events + 1)
-        return Rhythm(began, at_s, longest, second, third, events + 1)
+            return Rhythm(began, at_s, longest, second, gap, steady, events + 1)
+        return Rhythm(began, at_s, longest, second, third, steady, events + 1)
 
     def forgive(self, silent_s: float) -> Rhythm:
         """Time that nobody watched, or that was declared idle, is neither a silence nor a gap survived."""
@@ -81,7 +87,8 @@ class Rhythm(NamedTuple):
             return self.notice_after_s(tuning)
         if tuning.timeout_s is not None:
             return tuning.timeout_s
-        return max(tuning.still_floor_s, tuning.silence_factor * self.longest_s)
+        # The third longest stands for gaps that repeated before the rhythm was known.
+        return max(tuning.still_floor_s, tuning.still_factor * max(self.steady_s, self.third_s))
 
     def act_after_s(self, tuning: Tuning) -> float:
         """The silence after which this stream, taken alone, is acted on: the ceiling, or what the job has

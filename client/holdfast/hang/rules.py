@@ -77,7 +77,7 @@ def lone_work(view: View) -> Finding | None:
     tuning = view.tuning
     earned_s = tuning.lone_factor * view.lone_longest_s
     alone_s = view.now_s - since_s
-    if alone_s < max(tuning.lone_notice_s, earned_s):
+    if alone_s < max(tuning.lone_notice_s, earned_s, tuning.checkpoint_pause_s if view.writing else 0.0):
         return None
     waiting = len(view.live) - len(view.working)
     return Finding(
@@ -165,7 +165,9 @@ def idle(view: View) -> Finding | None:
     if view.looks(GpuLook.IDLE, GpuLook.LOST):
         return _nobody_moves(view, Rule.IDLE, factor, f"all {len(view.gpus)} GPUs are idle", [])
     silent_s = view.output.silent_s(view.now_s)
-    if not view.output.events or silent_s < view.output.agree_after_s(view.tuning):
+    # Before start-up is over its limit is the only measure, of output that never came as well.
+    limit_s = view.output.agree_after_s(view.tuning) if view.started else view.startup_limit_s
+    if silent_s < limit_s or (view.started and not view.output.events):
         return None
     evidence = [("silent_s", silent_s), ("longest_gap_s", view.output.longest_s)]
     words = f"nothing new was printed for {silent_s:.0f} s (longest before: {view.output.longest_s:.0f} s)"
@@ -186,7 +188,7 @@ def _nobody_moves(
         rule=rule,
         grade=Grade.NOTICE,
         since_s=since_s,
-        act_at_s=since_s + patience_s,
+        act_at_s=since_s + patience_s + view.tuning.persist_s,
         families=frozenset({Family.PROCESS, Family.GPU}),
         sentence=f"no rank of {len(view.ranks)} has moved for {still_s:.0f} s ({survived}), and {words}",
         suspects=guilty(view),
@@ -209,7 +211,12 @@ def _patience_s(view: View, factor: float) -> float:
 
 
 def silent(view: View) -> Finding | None:
-    """R4: silence of the output without a signature of R2 or R3; told in time, acted on at the ceiling only."""
+    """R4: silence of the output without a signature of R2 or R3; told in time, acted on at the ceiling only.
+
+    While ranks burn CPU or stir, stack dumps are looked at before anybody is told.
+    """
+    if view.unseen:
+        return None
     quiet_s = view.output.silent_s(view.now_s)
     limit_s = view.output.notice_after_s(view.tuning)
     if not view.started:
@@ -219,25 +226,24 @@ def silent(view: View) -> Finding | None:
     if quiet_s < limit_s:
         return None
     families = {Family.OUTPUT} | ({Family.PROCESS} if view.all_still else set())
-    return _silence(view, Grade.NOTICE, frozenset(families), "")
+    grade = Grade.SUSPECT if view.moving and view.dumps_awaited else Grade.NOTICE
+    return _silence(view, grade, frozenset(families), "")
 
 
 def quiet(view: View) -> Finding | None:
-    """R4 early: the output is silent for longer than usual and ranks burn CPU or stir without evidence of work.
+    """R4 early: the output is silent for longer than usual and ranks burn CPU without evidence of work.
 
     Stack dumps tell a livelock from work; with stacks that stand still it is told, before them nobody hears of it.
-    Ranks that only stir over equal stacks are in a loop that waits, and that is as good as blocked.
     """
-    if not view.started or view.unseen or view.writing or not view.moving or not view.output.events:
+    burning = any(seen.features.motion is Motion.BURNING for seen in view.moving)
+    if not view.started or view.unseen or view.writing or not burning or not view.output.events:
         return None
     if view.output.silent_s(view.now_s) < view.output.agree_after_s(view.tuning):
         return None
-    burning = [seen for seen in view.moving if seen.features.motion is Motion.BURNING]
     if view.diagnosis is None or view.diagnosis.same is not True:
         return _silence(view, Grade.SUSPECT, frozenset({Family.OUTPUT}), "")
     families = frozenset({Family.OUTPUT, Family.STACKS})
-    found = _silence(view, Grade.NOTICE, families, ", and no stack has changed")
-    return found if burning else replace(found, act_at_s=view.now_s)
+    return _silence(view, Grade.NOTICE, families, ", and no stack has changed")
 
 
 def _silence(view: View, grade: Grade, families: frozenset[Family], also: str) -> Finding:
@@ -245,12 +251,17 @@ def _silence(view: View, grade: Grade, families: frozenset[Family], also: str) -
     longest_s = view.output.longest_s
     burning = sum(seen.features.motion is Motion.BURNING for seen in view.live)
     doing = f"; {_ranks(burning)} burn CPU without any other sign of work" if burning else ""
+    stirring = any(seen.features.motion is Motion.STIRRING for seen in view.moving)
+    act_at_s = view.output.last_s + view.output.act_after_s(view.tuning)
+    if stirring and view.lone_since_s is not None:
+        # A rank that wakes as when it works, while its peers wait, may be downloading: it gets what lone work gets.
+        act_at_s = max(act_at_s, view.lone_since_s + view.tuning.lone_act_s)
     words = f"nothing new was printed for {_minutes(quiet_s)} (longest before: {longest_s:.0f} s)"
     return Finding(
         rule=Rule.SILENT,
         grade=grade,
         since_s=view.output.last_s,
-        act_at_s=view.output.last_s + view.output.act_after_s(view.tuning),
+        act_at_s=act_at_s,
         families=families,
         sentence=f"{words}{doing}{also}",
         suspects=guilty(view),
@@ -277,7 +288,7 @@ def counts(view: View) -> Finding | None:
         rule=Rule.COUNTS,
         grade=Grade.NOTICE,
         since_s=view.counts.frozen_since_s,
-        act_at_s=view.counts.frozen_since_s + patience_s if still or mute else math.inf,
+        act_at_s=view.counts.frozen_since_s + patience_s + view.tuning.persist_s if still or mute else math.inf,
         families=frozenset({Family.COUNTS} | still | mute),
         sentence=f"the counts of collectives have stood still and differ for {frozen_s:.0f} s{behind}",
         suspects=laggards or guilty(view),

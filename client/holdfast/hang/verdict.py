@@ -102,13 +102,20 @@ def step(
 ) -> Step:
     """The job after one more look. ``brake`` is a common cause's sentence, empty when there is none."""
     limits = tuned(settings, tuning)
-    if settings.action is Action.OFF or watch.rung in (Rung.ACTED, Rung.STUCK):
+    if settings.action is Action.OFF:
         return Step(replace(watch, seen_s=now_s), Verdict(watch.rung, "hang detection is off"))
+    if watch.rung in (Rung.ACTED, Rung.STUCK) and watch.suspicion is not None:
+        acted = watch.suspicion
+        verdict = Verdict(watch.rung, _words(acted.finding, acted), acted.finding)
+        return Step(replace(watch, seen_s=now_s), verdict)
     watch = forgive_unwatched(watch, now_s, limits)
     fresh = [worker for worker in workers if now_s - worker.at_s <= limits.stale_s]
     unseen = tuple(worker.worker for worker in workers if now_s - worker.at_s > limits.stale_s)
     if why := pause_reason(fresh):
         return _paused(watch, fresh, now_s, why, limits)
+    if unseen:
+        # What they print meanwhile can't be seen, and is no silence.
+        watch = replace(watch, output=watch.output.forgive(now_s - watch.seen_s))
     watch = observe(watch, fresh, diagnosis, now_s, limits)
     view = look(watch, fresh, unseen, counts, now_s, limits)
     watch = note_stillness(watch, view)
@@ -175,7 +182,9 @@ def _take_up(watch: JobWatch, finding: Finding, view: View) -> tuple[JobWatch, t
         return (replace(watch, rung=climb(watch.rung, Rung.SUSPECT)) if below else watch), orders
     if watch.rung in (Rung.HEALTHY, Rung.SUSPECT):
         watch = replace(watch, rung=climb(watch.rung, Rung.NOTICED))
-        orders = (*orders, Notify(finding))
+        if watch.told_of_s != watch.output.last_s:
+            watch = replace(watch, told_of_s=watch.output.last_s)
+            orders = (*orders, Notify(finding))
     return watch, orders
 
 

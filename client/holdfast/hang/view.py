@@ -62,6 +62,8 @@ class View:
     lone_since_s: float | None = None
     # The newest diagnosis of this suspicion, and ranks whose changing frames still count as work.
     diagnosis: Diagnosis | None = None
+    # Stack dumps of this suspicion may still come.
+    dumps_awaited: bool = True
     by_frames: frozenset[tuple[str, int]] = frozenset()
     counts: Counts | None = None
 

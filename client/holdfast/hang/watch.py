@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.hang.features import Motion, WorkerFeatures
+from holdfast.hang.features import GpuLook, Motion, WorkerFeatures
 from holdfast.hang.ladder import Rung, climb
 from holdfast.hang.phase import Phase, facts_of, next_phase
 from holdfast.hang.rhythm import Rhythm
@@ -41,8 +41,10 @@ class JobWatch:
     earlier_start_s: float | None = None
     phases: Mapping[str, Phase] = field(default_factory=dict)
     started_s: float | None = None
-    # First evidence of work: with output too rare for a rhythm, work that has gone on for long ends start-up.
+    # When all GPUs first worked: with output too rare for a rhythm, some minutes later start-up is over.
     first_work_s: float | None = None
+    # The silence that the user has been told of, by its beginning: one notice per silence.
+    told_of_s: float | None = None
     still_since_s: float | None = None
     still_longest_s: float = 0.0
     lone_since_s: float | None = None
@@ -119,8 +121,9 @@ def observe(
     output = watch.output
     progress = [w.output.last_progress_s for w in workers if w.output.last_progress_s is not None]
     if progress and (newest := max(progress)) > output.last_s:
-        output = output.observe(newest)
-    works = any(rank.motion is Motion.WORKING for worker in workers for rank in worker.ranks)
+        output = output.observe(newest, tuning)
+    gpus = [rank.gpu for worker in workers for rank in worker.ranks]
+    works = bool(gpus) and all(gpu is not None and gpu.look is GpuLook.WORK for gpu in gpus)
     first_work_s = watch.first_work_s if watch.first_work_s is not None or not works else now_s
     watch = replace(watch, output=output, first_work_s=first_work_s)
     if watch.started_s is None and _has_started(watch, now_s, tuning):
@@ -174,9 +177,16 @@ def look(
         lone_longest_s=watch.lone_longest_s,
         lone_since_s=watch.lone_since_s,
         diagnosis=watch.suspicion.diagnosis if watch.suspicion else None,
+        dumps_awaited=_dumps_awaited(watch, now_s, tuning),
         by_frames=_still_counting(watch, now_s, tuning),
         counts=counts,
     )
+
+
+def _dumps_awaited(watch: JobWatch, now_s: float, tuning: Tuning) -> bool:
+    if watch.suspicion is None:
+        return True
+    return watch.suspicion.diagnosis is None and now_s - watch.suspicion.since_s < tuning.diagnose_s
 
 
 def _startup_limit_s(watch: JobWatch, tuning: Tuning) -> float:
@@ -219,8 +229,9 @@ def _survived(watch: JobWatch, view: View) -> bool:
 
 
 def _lone_since_s(view: View) -> float | None:
-    """Since when some ranks work, all others stand still, and nothing is printed."""
-    peers = [seen for seen in view.live if seen not in view.working]
-    if not view.working or not peers or not all(seen.features.still for seen in peers):
+    """Since when some ranks work, or seem to, while all others stand still and nothing is printed."""
+    busy = {seen.key for seen in (*view.working, *view.moving)}
+    peers = [seen for seen in view.live if seen.key not in busy]
+    if not peers or len(peers) == len(view.live) or not all(seen.features.still for seen in peers):
         return None
     return max([seen.features.still_since_s for seen in peers] + [view.output.last_s])

@@ -48,6 +48,8 @@ class Member(Subject):
         self.owner = 0
         self.looks = 0
         self.no_io = False
+        # By any means, into anything: who writes nothing writes no file.
+        self.written = 0
         self._keep_open = keep_open
         self._handles: dict[str, int] = {}
 
@@ -70,6 +72,7 @@ class Member(Subject):
         stored = self.account.last.storage_bytes
         if not self.no_io and (io := self._io(turn)) is not None:
             stored = io.storage_bytes
+            self.written = io.written_chars + io.written_bytes
         return Counters(self.stat.own_ticks, self.stat.reaped_ticks, stored, self.stat.major_faults)
 
     def _io(self, turn: Turn) -> Io | None:

@@ -1,0 +1,82 @@
+"""Which log lines are progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.hang.lines import MAX_SHAPES, LineReader, normalised
+
+
+def progress(lines: list[str], pattern: str = "") -> list[bool]:
+    reader = LineReader(pattern)
+    return [reader.is_progress(line) for line in lines]
+
+
+def test_a_new_shape_is_progress_once() -> None:
+    assert progress(["loading data", "loading data", "building model"]) == [True, False, True]
+
+
+def test_a_growing_step_count_is_progress() -> None:
+    assert progress(["step 1 loss 2.50", "step 2 loss 2.41", "step 3 loss 2.45"]) == [True, True, True]
+
+
+def test_the_same_numbers_again_are_not_progress() -> None:
+    assert progress(["queue 4 of 8", "queue 4 of 8"]) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("PULSE 2026-11-21 03:00:00", "PULSE 2026-11-21 04:00:00"),
+        ("[03:00:01] still alive", "[04:00:01] still alive"),
+        ("watchdog ok at 1763700000.12", "watchdog ok at 1763703600.12"),
+        ("heartbeat, uptime 3600", "heartbeat, uptime 7200"),
+        ("waited 30 s for peers", "waited 60 s for peers"),
+        ("waiting after 1200 seconds", "waiting after 1800 seconds"),
+        ("I1121 03:00:00.123456 watchdog.cc: tick", "I1122 04:10:00.123456 watchdog.cc: tick"),
+        ("session 7f9c2ba4-e88f-4d3a-9f3b-1a2b3c4d5e6f", "session 8f9c2ba4-e88f-4d3a-9f3b-1a2b3c4d5e6f"),
+        ("ptr 0x7f001234", "ptr 0x7f991234"),
+        ("at commit 3f2a9bc1d", "at commit 9e2a9bc1f"),
+    ],
+)
+def test_clocks_and_identifiers_are_no_progress(first: str, second: str) -> None:
+    assert progress([first, second]) == [True, False]
+
+
+def test_a_reading_that_wanders_stops_being_progress() -> None:
+    lines = [f"gpu temperature {t}" for t in (61, 63, 62, 63, 61, 62, 60, 63)]
+    assert progress(lines) == [True, True, False, False, False, False, False, False]
+
+
+def test_a_step_count_that_starts_over_is_progress_again_after_a_few_lines() -> None:
+    lines = [f"batch {n}" for n in (*range(1, 9), *range(1, 9))]
+    assert progress(lines)[8:] == [False, False, False, True, True, True, True, True]
+
+
+def test_blank_lines_are_no_progress() -> None:
+    assert progress(["", "   "]) == [False, False]
+
+
+def test_memory_is_bounded() -> None:
+    reader = LineReader()
+    words = [f"word{'x' * (n % 50)}{'y' * (n // 50)}" for n in range(2 * MAX_SHAPES)]
+    assert sum(reader.is_progress(word) for word in words) == MAX_SHAPES
+
+
+def test_with_a_step_pattern_only_the_step_counts() -> None:
+    lines = ["new shape", "it=10 t=1.0", "it=10 t=2.0", "it=20 t=2.0", "it=5 t=9.0"]
+    assert progress(lines, r"it=(\d+)") == [False, True, False, True, True]
+
+
+def test_a_step_pattern_without_a_group_takes_the_number_it_matches() -> None:
+    reader = LineReader(r"Step \d+")
+    assert reader.is_progress("Step 7 of 9")
+    assert reader.step == 7.0
+
+
+def test_a_pattern_that_finds_no_number_is_no_progress() -> None:
+    assert progress(["epoch done"], r"epoch (\w+)") == [False]
+
+
+def test_normalising_keeps_what_is_no_clock() -> None:
+    assert normalised("[2026-01-01 10:00:11] step 40 loss 1.25") == ("[<t>] step # loss #", (40.0, 1.25))

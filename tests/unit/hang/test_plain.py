@@ -1,0 +1,70 @@
+"""Values of the detector survive a journal: the same value comes back from plain JSON."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bench.hang_scenarios import fault
+from bench.hang_world import World
+
+import holdfast.hang
+from holdfast.hang.features import RankFeatures, WorkerFeatures
+from holdfast.hang.observing import Baseline
+from holdfast.hang.plain import from_plain, to_plain
+from holdfast.hang.samples import RankSample, TreeSample
+from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.verdict import step
+from holdfast.hang.watch import JobWatch, begin
+
+PACKAGE = Path(holdfast.hang.__file__).parent
+PURE = {"__future__", "collections", "dataclasses", "enum", "functools", "math", "pathlib", "re", "types", "typing"}
+
+
+def again(kind: type, value: object) -> object:
+    return from_plain(kind, json.loads(json.dumps(to_plain(value))))
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    world = World(replace(fault("SIGSTOP"), ends_s=740.0))
+    world.run()
+    return world
+
+
+def test_samples_baselines_and_vectors_come_back(world: World) -> None:
+    assert again(RankSample, world.samples[5]) == world.samples[5]
+    assert again(Baseline, world.baselines[5]) == world.baselines[5]
+    assert again(RankFeatures, world.features[5]) == world.features[5]
+
+
+def test_a_watch_comes_back_on_every_rung(world: World) -> None:
+    workers = [WorkerFeatures("workerpool0-0", "h", 740.0, tuple(world.features.values()))]
+    watch = begin(720.0)
+    watch = step(watch, workers, HangSettings(action=Action.RESTART), 732.0).watch
+    assert again(JobWatch, watch) == watch
+    watch = step(watch, workers, HangSettings(action=Action.RESTART), 740.0).watch
+    assert watch.suspicion is not None
+    assert again(JobWatch, watch) == watch
+
+
+def test_an_older_record_takes_defaults_and_a_foreign_one_is_refused() -> None:
+    assert from_plain(TreeSample, {"cpu_s": 2.0}) == TreeSample(cpu_s=2.0)
+    for foreign in ({"cpu": 1}, {"state": "?"}, 7):
+        with pytest.raises(ValueError, match="no record of TreeSample"):
+            from_plain(TreeSample, foreign)
+
+
+def test_the_package_imports_nothing_that_does_or_costs_anything() -> None:
+    """No clock, no randomness, no I/O but in ``corpus``, nothing outside the standard library."""
+    for module in PACKAGE.glob("*.py"):
+        allowed = PURE | ({"gzip", "json", "zlib"} if module.stem == "corpus" else set())
+        for node in ast.walk(ast.parse(module.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                ours = name.startswith("holdfast.hang.") or name == "holdfast.errors"
+                assert ours or name.split(".")[0] in allowed, f"{module.name} imports {name}"

@@ -1,0 +1,79 @@
+"""Grouping stack dumps, and the sentence they make."""
+
+from __future__ import annotations
+
+from holdfast.hang.stacks import Frame, RankStack, compared, grouped, odd_ones, sentence
+
+LIB = "/usr/lib/python3.11/"
+MAIN = Frame("main", "/home/u/train.py", 88)
+REDUCE = (Frame("all_reduce", LIB + "site-packages/torch/distributed_c10d.py", 2501), MAIN)
+BARRIER = (Frame("barrier", LIB + "site-packages/torch/distributed_c10d.py", 4159), MAIN)
+GET = (
+    Frame("wait", LIB + "threading.py", 327),
+    Frame("get", LIB + "queue.py", 171),
+    Frame("next_batch", "/home/u/data_loader.py", 212),
+    MAIN,
+)
+
+
+def rank(number: int, frames: tuple[Frame, ...]) -> RankStack:
+    return RankStack(f"workerpool0-{number // 4}", number, frames)
+
+
+def gang(**odd: tuple[Frame, ...]) -> list[RankStack]:
+    return [rank(n, odd.get(f"r{n}", REDUCE)) for n in range(8)]
+
+
+def test_the_minority_is_named_and_the_rest_counted() -> None:
+    groups = grouped(gang(r5=GET))
+    assert [stack.name for stack in odd_ones(groups)] == ["workerpool0-1 rank 5"]
+    assert sentence(groups) == (
+        "workerpool0-1 rank 5 is in data_loader.py:212 `queue.get`; 7 ranks wait in all_reduce"
+    )
+
+
+def test_a_mismatched_collective_names_both() -> None:
+    assert sentence(grouped(gang(r2=BARRIER))) == (
+        "workerpool0-0 rank 2 waits in barrier; 7 ranks wait in all_reduce"
+    )
+
+
+def test_poll_loops_and_library_lines_do_not_tell_stacks_apart() -> None:
+    polled = (Frame("get", LIB + "queue.py", 180), *GET[2:])
+    assert len(grouped([rank(0, GET), rank(1, polled)])) == 1
+
+
+def test_lines_of_the_users_code_do() -> None:
+    later = (*GET[:2], Frame("next_batch", "/home/u/data_loader.py", 219), MAIN)
+    assert len(grouped([rank(0, GET), rank(1, later)])) == 2
+
+
+def test_without_a_majority_nobody_is_odd() -> None:
+    assert odd_ones(grouped([rank(0, REDUCE), rank(1, BARRIER)])) == ()
+    assert odd_ones(grouped([rank(0, REDUCE), rank(1, REDUCE)])) == ()
+
+
+def test_failed_dumps_are_left_out() -> None:
+    failed = RankStack("workerpool0-0", 0, (), "timed out")
+    assert grouped([failed]) == ()
+    assert sentence(()) == ""
+
+
+def test_unchanged_frames_are_the_same_and_changed_ones_name_the_rank() -> None:
+    assert compared(gang(), gang(), 9.0).same is True
+    diagnosis = compared(gang(r3=GET), gang(r3=BARRIER), 9.0)
+    assert (diagnosis.same, diagnosis.changed) == (False, frozenset({("workerpool0-0", 3)}))
+
+
+def test_nothing_to_compare_is_neither_the_same_nor_changed() -> None:
+    diagnosis = compared(gang(), [], 9.0)
+    assert diagnosis.same is None
+    assert diagnosis.words == "8 ranks wait in all_reduce"
+
+
+def test_a_stack_of_library_code_alone_is_placed_at_its_inner_end() -> None:
+    frames = (
+        Frame("poll", LIB + "multiprocessing/popen_fork.py", 27),
+        Frame("run", LIB + "asyncio/runners.py", 44),
+    )
+    assert sentence(grouped([rank(0, frames)])) == "workerpool0-0 rank 0 is in runners.py:44 `run`"
