@@ -140,6 +140,13 @@ class RankEnd:
         return self.status & 0x7F
 
     @property
+    def shell_code(self) -> int:
+        """As a shell tells it: the code, 128+n for a signal; 125 where nobody knows."""
+        if self.signal is not None:
+            return 128 + self.signal
+        return 125 if self.code is None else self.code
+
+    @property
     def core_dumped(self) -> bool:
         """Whether the kernel wrote a core file."""
         return bool(self.status is not None and self.signal and self.status & 0x80)

@@ -24,6 +24,7 @@ from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.ports import Ports
 from holdfast_agent.shell.preparation import Preparation
+from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
 from holdfast_agent.shell.shims import Shims
 from holdfast_agent.shell.spawner import Spawner
 from holdfast_agent.shell.transfer import Transfer
@@ -75,7 +76,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
     address = settings.address or inventory.host_address(settings.data_interface)
     source: GpuSource = NvmlSource()
     if settings.simulated_gpus:
-        source = SimulatedSource(settings.name, settings.simulated_gpus)
+        source = SimulatedSource(settings.name, settings.simulated_gpus, settings.simulated_signals)
     spawner = Spawner(settings.state_dir / "shims.log")
     driver: Driver | None = None
     try:
@@ -118,6 +119,7 @@ def _assemble(
         shims=shims,
         link=Link(settings.controller, tls, driver),
         transfer=Transfer(settings.controller, tls, facts, driver.is_over),
+        sampling=HangSampler(facts, source, driver.watched, lambda sample: driver.on_sample(sample)),
     )
     return driver
 
@@ -130,6 +132,7 @@ async def _live(driver: Driver, spawner: Spawner, tasks: anyio.abc.TaskGroup) ->
     spawner.warm()
     tasks.start_soon(parts.gpus.run)
     tasks.start_soon(parts.sampler.run)
+    tasks.start_soon(parts.sampling.run)
     tasks.start_soon(parts.transfer.run)
     tasks.start_soon(parts.link.run)
 
