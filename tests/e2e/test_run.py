@@ -1,4 +1,7 @@
-"""``holdfast run`` on two hosts: what ranks find, what they say, and what the command exits with."""
+"""``holdfast run`` on two hosts: what ranks find, what they say, and what the command exits with.
+
+Longer than 400 lines because all of it is one list of tests over one cluster, which takes seconds to start.
+"""
 
 from __future__ import annotations
 

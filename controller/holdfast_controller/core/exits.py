@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import restart
 from holdfast_controller.core.actions import AckExit, Note
@@ -27,7 +29,10 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         fields = (("host", reported.host), ("job", reported.job_id), ("worker", reported.worker))
         step.do(Note("exit_of_unknown_worker", fields))
         return
-    record_exits(step, job, job.gang.members[index], [reported.exit], port_taken=reported.port_taken)
+    exit_ = reported.exit
+    if exit_.reason is ExitReason.CANNOT_START and reported.host not in exit_.message:
+        exit_ = replace(exit_, message=f"{reported.host}: {exit_.message}")
+    record_exits(step, job, job.gang.members[index], [exit_], port_taken=reported.port_taken)
     step.do(AckExit(reported.host, reported.session, reported.sequence))
 
 

@@ -102,4 +102,4 @@ def _sentence(member: Member, exit_: Exit) -> str:
                 f" Termination reason: signal {exit_.signal}{core}."
             )
         case _:
-            return f"{who}{rank} was lost: {exit_.message or exit_.reason.name}."
+            return f"{who}{rank} was lost: {exit_.message.rstrip('.') or exit_.reason.name}."
