@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import grpc
 import pytest
 from google.rpc import error_details_pb2
@@ -42,7 +43,7 @@ def files(cluster: DevCluster) -> TlsFiles:
 
 
 @contextlib.contextmanager
-def stubs(cluster: DevCluster, credentials: TlsFiles | None = None, limit: int | None = None) -> Iterator[Stubs]:
+def stubs(cluster: DevCluster, credentials: TlsFiles | None = None) -> Iterator[Stubs]:
     """The bare services, without any of the SDK's kindness."""
     target = settings.load(cluster.dir / "client.toml").controller
     options = [("grpc.ssl_target_name_override", tls.SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
@@ -57,9 +58,7 @@ def stubs(cluster: DevCluster, credentials: TlsFiles | None = None, limit: int |
 def refusal(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str, str, dict[str, str]]:
     """(code, reason, sentence, problem of each field) of a call that must fail; streams are read."""
     with pytest.raises(grpc.RpcError) as caught:
-        answer = call()
-        if hasattr(answer, "__next__"):
-            list(answer)
+        list(answer) if hasattr(answer := call(), "__next__") else None
     error = caught.value
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
     rich = rpc_status.from_call(error)
@@ -187,7 +186,7 @@ def test_all_errors_of_a_file_come_at_once(cluster: DevCluster) -> None:
     text = "jobSpec: {workerPoolSpecs: [{replicaCount: 0, proccessSpec: {}, machineSpec: {cpuCount: lots}}]}"
     done = cluster.holdfast("submit", "-", input=text, check=False)
     assert done.returncode == 2
-    for part in ("replicaCount", "proccessSpec", "cpuCount", "displayName" if False else "processSpec"):
+    for part in ("replicaCount", "proccessSpec", "cpuCount", "processSpec"):
         assert part in done.stderr
 
 
@@ -380,13 +379,14 @@ def test_stranger_is_turned_away_in_the_handshake(
     assert time.monotonic() - began < 8
     assert done.returncode == 125
     assert "certificate" in done.stderr, done.stderr
-    with pytest.raises(errors.Unauthenticated):
-        cluster_as(cluster, tmp_path)
+    # With TLS 1.3 a client never hears why its own certificate was refused.
+    expected = errors.Unauthenticated if who == "trusting another CA" else errors.Unavailable
+    with pytest.raises(expected, match="certificate"):
+        cluster_as(tmp_path)
 
 
-def cluster_as(cluster: DevCluster, tmp_path: Path) -> Any:
+def cluster_as(tmp_path: Path) -> Any:
     """List hosts with the settings in ``tmp_path``."""
-    import anyio
 
     async def work() -> Any:
         async with Client(settings.load(tmp_path / "client.toml")) as client:
