@@ -15,7 +15,7 @@ from pathlib import Path
 import holdfast_agent.shim_template
 
 SPARES = 2
-REFILL_S = 0.05
+REFILL_S = 0.3
 """Not at once: the launch that took the spare needs the core now."""
 FORK_S = 10.0
 """A template that takes longer to start and fork is given up."""
