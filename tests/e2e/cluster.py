@@ -194,7 +194,8 @@ class DevCluster:
         return marked
 
     def show_logs(self) -> None:
-        """Print the end of every daemon's log; pytest shows it where a test fails."""
+        """Print the jobs and the end of every daemon's log; pytest shows it where a test fails."""
+        print(self.holdfast("ps", check=False, timeout=30).stdout)
         for log in (self.dir / "controller.log", *sorted(self.dir.glob("hosts/*/agent.log"))):
             if log.exists():
                 print(f"--- {log}", *log.read_text(errors="replace").splitlines()[-40:], sep="\n")

@@ -111,9 +111,17 @@ class World:
         name = member.name if member else "workerpool0-0"
         pids = tuple(1000 + rank for rank in member.ranks) if member and state == "RUNNING" else ()
         return PlaceReport(
-            job, 1, number, name, PlaceState[state], port=20000 + worker, master_port=21000 + number, shim_pid=900 + worker,
-            pids=pids, message=message,
-        )  # fmt: skip
+            job_id=job,
+            attempt=1,
+            generation=number,
+            worker=name,
+            state=PlaceState[state],
+            port=20000 + worker,
+            master_port=21000 + number,
+            shim_pid=900 + worker,
+            pids=pids,
+            message=message,
+        )
 
     def report(
         self, job: str, worker: int, state: str, generation: int | None = None, *, message: str = "", host: str = ""
@@ -125,18 +133,26 @@ class World:
         return self.step(st.PlaceReported(at, self.sessions[at], told))
 
     def exit(
-        self, job: str, rank: int, how: str | int = 0, generation: int | None = None, *, host: str = "", port_taken: bool = False, end_time: float | None = None,
-        message: str = "", session: int | None = None,
-    ) -> list[str]:  # fmt: skip
+        self,
+        job: str,
+        rank: int,
+        how: str | int = 0,
+        generation: int | None = None,
+        *,
+        host: str = "",
+        port_taken: bool = False,
+        end_time: float | None = None,
+        session: int | None = None,
+        message: str = "",
+    ) -> list[str]:
         """An exit report: ``how`` is a code, or a reason without one, or ``SIGNALED:11``."""
         known = self.cluster.jobs[job]
         member = next(m for m in known.gang.members if rank in m.ranks)
         at = host or known.places[member.index].host
         number = generation if generation is not None else known.generation
         self._sequence += 1
-        ended = Exit(
-            1, number, rank, *_how(how), message=message, end_time=self.wall if end_time is None else end_time
-        )
+        at_time = self.wall if end_time is None else end_time
+        ended = Exit(1, number, rank, *_how(how), message=message, end_time=at_time)
         return self.step(
             st.ExitReported(
                 at, session or self.sessions[at], self._sequence, job, member.name, ended, port_taken=port_taken
@@ -279,12 +295,14 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             late = "late " if isinstance(event, ev.LateExitFound) else ""
             what = f"signal {event.exit.signal}" if event.exit.signal else event.exit.exit_code
             known = "" if what is None else f" {what}"
-            return f"{event.job_id} {late}exit g{event.exit.generation} r{event.exit.rank} {event.exit.reason.name}{known}"
+            which = f"g{event.exit.generation} r{event.exit.rank}"
+            return f"{event.job_id} {late}exit {which} {event.exit.reason.name}{known}"
         case ev.RestartDecided():
             paid = "port" if event.port_retry else "free" if event.charged is None else f"w{event.charged} pays"
             return f"{event.job_id} restarts as g{event.generation}: {event.end_reason} of {event.related}, {paid}"
         case ev.CauseFound():
-            return f"{event.job_id} cause g{event.generation}: {event.end_reason} of {event.related}, w{event.charged} pays"
+            cause = f"{event.end_reason} of {event.related}"
+            return f"{event.job_id} cause g{event.generation}: {cause}, w{event.charged} pays"
         case ev.PrimaryCompleted():
             return f"{event.job_id} primary completed"
         case ev.CancelRequested():

@@ -219,6 +219,12 @@ class Place:
             raise IllegalTransition(f"{self.key}: {self.standing} to {standing}")
         self.standing = standing
 
+    def find(self, standing: Standing) -> None:
+        """Where the files of an earlier life say it stands. Raises ``IllegalTransition`` for any not in FOUND."""
+        if standing.state not in FOUND:
+            raise IllegalTransition(f"{self.key}: found as {standing}")
+        self.standing = standing
+
     def attempt(self, generation: int) -> int:
         """To which attempt a generation belongs."""
         return max((entry for entry in self.attempts if entry[0] <= generation), default=(0, 0))[1]

@@ -169,11 +169,11 @@ class Reactor:
         last = max(event.journals, key=lambda journal: journal.generation)
         place.pids = dict(last.started)
         if last.empty:
-            place.standing = Empty(last.generation)
+            place.find(Empty(last.generation))
         elif event.shim_pid:
-            place.standing = Stopping(last.generation) if last.stopping else Running(last.generation)
+            place.find(Stopping(last.generation) if last.stopping else Running(last.generation))
         else:
-            place.standing = Lost(last.generation)
+            place.find(Lost(last.generation))
             return [ev.ClearStrays(place.key, last.generation)]
         return []
 

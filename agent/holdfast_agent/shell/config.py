@@ -31,8 +31,9 @@ class Config:
     ca: Path
     cert: Path
     key: Path
-    address: str = "127.0.0.1"
-    """Under which workers on other hosts reach this one."""
+    address: str = ""
+    """Under which workers on other hosts reach this one; when empty that of ``data_interface``, or of the default
+    route."""
     data_interface: str = ""
     """Network interface for GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; unset when empty."""
     port_range: str = "20000-20199"

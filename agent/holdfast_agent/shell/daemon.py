@@ -72,6 +72,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
         data_interface=settings.data_interface,
         site_env=config.read_env_file(settings.env_file),
     )
+    address = settings.address or inventory.host_address(settings.data_interface)
     source: GpuSource = NvmlSource()
     if settings.simulated_gpus:
         source = SimulatedSource(settings.name, settings.simulated_gpus)
@@ -81,7 +82,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
         async with anyio.create_task_group() as tasks:
             _end_on_failure(tasks.cancel_scope, failures)
             tasks.start_soon(_end_on_signal, tasks.cancel_scope)
-            driver = _assemble(settings, facts, source, spawner, tasks)
+            driver = _assemble(settings, facts, address, source, spawner, tasks)
             await _live(driver, spawner, tasks)
     finally:
         if driver is not None:
@@ -93,11 +94,15 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
 
 
 def _assemble(
-    settings: Config, facts: HostFacts, source: GpuSource, spawner: Spawner, tasks: anyio.abc.TaskGroup
+    settings: Config,
+    facts: HostFacts,
+    address: str,
+    source: GpuSource,
+    spawner: Spawner,
+    tasks: anyio.abc.TaskGroup,
 ) -> Driver:
-    tls = TlsFiles(settings.ca, settings.cert, settings.key)
-    address = inventory.host_address(settings.data_interface) if settings.data_interface else settings.address
     epoch = EpochFile(settings.state_dir / "epoch")
+    tls = TlsFiles(settings.ca, settings.cert, settings.key)
     files = PlaceFiles(settings.state_dir / "workers", facts)
     driver = Driver(facts, epoch.read(), address, tasks)
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)

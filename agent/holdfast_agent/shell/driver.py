@@ -199,9 +199,9 @@ class Driver:
         parts = self.parts
         match action:
             case ev.SendReport(report):
-                # The exits of the generation before are many, and nobody waits for them to start the next.
-                ready = report.state == "PREPARED"
-                parts.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)), ahead=ready)
+                # In order: what the controller has not heard of a generation by the time that its place is ready
+                # for the next one, it takes for never started.
+                parts.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)))
                 log.debug("reported", place=str(report.key), state=report.state, generation=report.generation)
             case ev.SendExit():
                 parts.link.send(wire.exit_report(action))
@@ -304,7 +304,11 @@ class Driver:
 
     async def _clear_strays(self, action: ev.ClearStrays) -> None:
         files = self.parts.files
-        known = shim_files.read_shim_id(files.directory(action.key) / "shim.json")
+        try:
+            known = shim_files.read_shim_id(files.directory(action.key) / "shim.json")
+        except (OSError, ValueError) as error:
+            log.warning("shim.unknown", place=str(action.key), problem=str(error))
+            known = None  # the marks in the environment remain
         mark = strays.Mark(action.key, self.facts.name, action.generation)
         if known is not None and known.boot_id == shim_files.boot_id():
             mark = dataclasses.replace(mark, shim_pid=known.pid, shim_start_ticks=known.start_ticks)
@@ -317,7 +321,12 @@ class Driver:
             self.feed(ev.PlaceStuck(action.key, action.generation, left))
             await anyio.sleep(STRAYS_AGAIN_S)
         log.info("strays.cleared", place=str(action.key), found=found)
-        journal = files.journal(action.key, action.generation)
+        try:
+            journal = files.journal(action.key, action.generation)
+        except (OSError, ValueError) as error:
+            # Nothing is left, but how the ranks ended can't be told: an admin must look.
+            self.feed(ev.PlaceStuck(action.key, action.generation, f"its journal can't be read: {error}"))
+            return
         self.feed(ev.StraysCleared(action.key, action.generation, journal, found))
 
     def _record_ends(self, action: ev.RecordEnds) -> None:

@@ -93,20 +93,14 @@ class Link:
         self._wake = asyncio.Event()
         self._open = False
 
-    def send(self, message: agent_pb2.SessionRequest, *, ahead: bool = False) -> bool:
-        """Queue a message, ``ahead`` of those that wait where a gang waits for it.
-
-        False while there is no session; a new one starts with everything that counts.
-        """
+    def send(self, message: agent_pb2.SessionRequest) -> bool:
+        """Queue a message. False while there is no session; a new one starts with everything that counts."""
         if not self._open:
             return False
         if len(self._unsent) >= UNSENT_MAX:
             log.warning("session.congested", unsent=len(self._unsent))
             self._open = False
-        if ahead:
-            self._unsent.appendleft(message)
-        else:
-            self._unsent.append(message)
+        self._unsent.append(message)
         self._wake.set()
         return self._open
 

@@ -12,7 +12,7 @@ import anyio.to_thread
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.core.events import PlacePrepared, PreparationFailed, Prepare
 from holdfast_agent.core.model import Launch
-from holdfast_agent.shell import checks
+from holdfast_agent.shell import checks, strays
 from holdfast_agent.shell.logs import make_directories, own_directory
 from holdfast_agent.shell.ports import NoPortFree, Ports
 from holdfast_agent.shell.shims import Shims
@@ -42,6 +42,7 @@ class Preparation:
         with anyio.move_on_after(BOUND_S):
             check = partial(checks.problem, action.assignment, facts, root_allowed=self.root_allowed)
             problem = await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
+            problem = problem or await self._left_by_others(action, facts)
             if not problem:
                 try:
                     self.shims.ensure(key)
@@ -51,6 +52,18 @@ class Preparation:
                 refusal = await self.shims.ready(key)
                 problem = f"{facts.name}: {refusal}." if refusal else ""
         return _failed(action, problem) if problem else self._finish(action, facts)
+
+    async def _left_by_others(self, action: Prepare, facts: HostFacts) -> str:
+        """A later generation at a place without a shim: an agent that lost its files may have left the earlier one.
+
+        Empty once that is proven gone, else what is left of it.
+        """
+        wish = action.assignment
+        if wish.generation == 1 or self.shims.pid(wish.key):
+            return ""
+        mark = strays.Mark(wish.key, facts.name, wish.generation - 1)
+        _, left = await anyio.to_thread.run_sync(strays.clear, mark, abandon_on_cancel=True)
+        return f"{facts.name}: an earlier generation is still here: {left}." if left else ""
 
     def _finish(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed:
         wish = action.assignment

@@ -1,5 +1,15 @@
 """The ``holdfast`` command. Nothing here imports gRPC, pydantic or rich before a command needs it."""
 
-from holdfast.cli.app import main
+import sys
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """The entry point. An impatient Ctrl-C ends it quietly, even while it is still being loaded."""
+    try:
+        from holdfast.cli import app
+
+        app.main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -64,6 +64,11 @@ class Console:
         """One line of progress."""
         self._line(styled("holdfast:", "2", colour=self._colour) + f" {text}")
 
+    def end_line(self) -> None:
+        """Leave the line on which a terminal has echoed ^C."""
+        if os.isatty(ERR):
+            self._mid_line.add(self._device[ERR])
+
     def error(self, found: HoldfastError) -> None:
         """What went wrong, and in a second line what to do."""
         self._line(styled("error:", "1;31", colour=self._colour) + f" {found.message}")

@@ -46,31 +46,42 @@ class _Follower:
         self._output = RankOutput(console, many=show_all and len(world) > 1)
         self._on_link = console.on_link()
         self._explained: set[int] = set()
+        self._problems: list[job_pb2.StreamLogsResponse] = []
         self._reading = 0
         self._all_read = anyio.Event()
 
     async def run(self) -> int:
         started = time.monotonic()
         last: job_pb2.CustomJob | None = None
-        complete = False
+        complete, waited_s = False, 0.0
         async with anyio.create_task_group() as tasks:
             with _detaching(self._job.id, self._console, tasks.cancel_scope):
                 self._read(tasks, self._ranks, follow=True)
                 await self._watch(tasks)
                 last = await self._ended()
-                with anyio.move_on_after(DRAIN_S):
+                waited_s = time.monotonic() - started
+                # Where nothing ever ran, hosts would look for output in vain first.
+                with anyio.move_on_after(0 if lifecycle.nothing_ran(last) else DRAIN_S):
                     await self._all_read.wait()
                     complete = True
                 tasks.cancel_scope.cancel()
         if last is None:
             return exit_status.OK
-        with contextlib.suppress(OutputClosed):
-            self._output.finish()
-        if not complete:
+        self._finish(last)
+        if not complete and not lifecycle.nothing_ran(last):
             self._console.note(f"some output has not arrived yet; see it with: holdfast logs {last.id}")
-        for line in lifecycle.farewell(last, time.monotonic() - started):
+        for line in lifecycle.farewell(last, waited_s):
             self._console.note(line)
         return exit_status.of_job(last)
+
+    def _finish(self, job: job_pb2.CustomJob) -> None:
+        """Show what is left: lines that never ended, and output that is missing though its rank did run."""
+        with contextlib.suppress(OutputClosed):
+            self._output.finish()
+        silent = lifecycle.never_started(job)
+        for problem in self._problems:
+            if (problem.generation, problem.rank) not in silent:
+                self._output.show(problem)
 
     async def _watch(self, tasks: anyio.abc.TaskGroup) -> None:
         """Until the job has ended."""
@@ -122,7 +133,10 @@ class _Follower:
             try:
                 async with contextlib.aclosing(chunks):
                     async for chunk in chunks:
-                        self._output.show(chunk)
+                        if chunk.problem:
+                            self._problems.append(chunk)
+                        else:
+                            self._output.show(chunk)
             except OutputClosed:
                 pass  # the exit status may still be wanted
             except HoldfastError as error:
@@ -145,8 +159,10 @@ def _detaching(job_id: str, console: Console, scope: anyio.CancelScope) -> Itera
 
     def leave(signum: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        console.end_line()
         console.note(f"detached; job {job_id} goes on.")
-        console.note(f"  come back:  holdfast logs -f {job_id}   or   holdfast job watch {job_id}")
+        console.note(f"  come back:  holdfast logs -f {job_id}")
+        console.note(f"              holdfast job watch {job_id}")
         console.note(f"  cancel it:  holdfast cancel {job_id}")
         loop.call_soon_threadsafe(scope.cancel)  # type: ignore[attr-defined]
 

@@ -152,7 +152,8 @@ def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterat
     if not job.HasField("error"):
         return
     yield ""
-    yield styled("Error", "1;31", colour=colour)
+    failed = job.state != job_pb2.JOB_STATE_CANCELLED
+    yield styled("Error" if failed else "End", "1;31" if failed else "1", colour=colour)
     message = printable(job.error.message) or reason(job)
     yield from textwrap.wrap(message, width or 1_000_000, initial_indent="  ", subsequent_indent="  ")
     if job.error.details:

@@ -41,6 +41,22 @@ def failed_rank(event: job_pb2.WatchJobResponse) -> FailedRank | None:
     return FailedRank(worker, int(exit_["rank"].number_value), int(exit_["generation"].number_value))
 
 
+def never_started(job: job_pb2.CustomJob) -> set[tuple[int, int]]:
+    """(generation, rank) of those that have printed nothing because they never ran."""
+    return {
+        (exit_.generation, exit_.rank)
+        for worker in job.workers
+        for exit_ in worker.exits
+        if exit_.reason in (job_pb2.EXIT_REASON_CANNOT_START, job_pb2.EXIT_REASON_NOT_STARTED)
+    }
+
+
+def nothing_ran(job: job_pb2.CustomJob) -> bool:
+    """Whether it is on record that no rank of any generation ever ran."""
+    ended = {(each.generation, each.rank) for worker in job.workers for each in worker.exits}
+    return bool(ended) and ended == never_started(job)
+
+
 def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
     """How the job ended, and where to read more when it did not end well."""
     took = span(ran_for(job, waited_s))

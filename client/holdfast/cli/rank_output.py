@@ -55,6 +55,7 @@ class RankOutput:
         self._many = many
         self._lines: dict[_Key, _Line] = {}
         self._next: dict[tuple[_Key, int], int] = {}
+        self._told: set[tuple[str, int, int, str]] = set()
         self._colour = {fd: coloured(fd) for fd in (OUT, ERR)}
         self._terminal = {fd: os.isatty(fd) for fd in (OUT, ERR)}
 
@@ -65,7 +66,7 @@ class RankOutput:
     def show(self, chunk: job_pb2.StreamLogsResponse) -> None:
         """One chunk. Raises ``OutputClosed`` when nobody reads stdout."""
         if chunk.problem:
-            self._console.note(f"{chunk.worker} rank {chunk.rank}: {chunk.problem}")
+            self._tell_problem(chunk)
             return
         key = (chunk.worker, chunk.rank, int(chunk.stream))
         self._tell_gap(key, chunk)
@@ -97,6 +98,13 @@ class RankOutput:
         # The rank that was alone in view may have left a line open.
         start = b"\n" if data and self._console.mid_line(fd) else b""
         self._console.data(fd, start + data)
+
+    def _tell_problem(self, chunk: job_pb2.StreamLogsResponse) -> None:
+        """Once for both streams of a rank."""
+        told = (chunk.worker, chunk.rank, chunk.generation, chunk.problem)
+        if told not in self._told:
+            self._told.add(told)
+            self._console.note(f"{chunk.worker} rank {chunk.rank}: {chunk.problem}")
 
     def _tell_gap(self, key: _Key, chunk: job_pb2.StreamLogsResponse) -> None:
         expected = self._next.get((key, chunk.generation))

@@ -184,13 +184,14 @@ class Driver:
     def _arm(self) -> None:
         due = self.reactor.next_due()
         if self._timer is not None:
-            # Our own note of the time: uvloop's handle for a moment that has come already doesn't know it.
             if due == self._timer_due:
                 return
             self._timer.cancel()
             self._timer = None
         if due is not None:
-            self._timer, self._timer_due = self._loop.call_at(due, self._on_timer), due
+            # Remembered here: for a time that has passed uvloop gives a handle that doesn't know it.
+            self._timer_due = due
+            self._timer = self._loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

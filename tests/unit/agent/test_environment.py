@@ -13,8 +13,10 @@ from holdfast_agent.core.model import Launch, Phase, Process, Rendezvous
 
 from .wishes import FACTS, RENDEZVOUS, wish
 
+PYTHON = Process(("python",))
 
-def planned(process: Process = Process(("python",)), facts: Any = FACTS, **changes: Any) -> list[dict[str, str]]:
+
+def planned(process: Process = PYTHON, facts: Any = FACTS, **changes: Any) -> list[dict[str, str]]:
     """The environments of a launch's ranks."""
     launch = Launch(process, first_rank=0, processes=1, world_size=1, rendezvous=RENDEZVOUS)
     return [rank.env for rank in plan_ranks(wish(Phase.RUN, 3, launch=replace(launch, **changes)), facts)]
@@ -58,12 +60,7 @@ def test_contract_of_tensorflow_and_the_reference() -> None:
         "environment": "cloud",
     }
     assert json.loads(env["CLUSTER_SPEC"]) == {
-        "cluster": {
-            "workerpool0": ["a:1"],
-            "workerpool1": ["b:2", "c:3"],
-            "workerpool2": [],
-            "workerpool3": ["e:5"],
-        },
+        "cluster": {f"workerpool{index}": list(addresses) for index, addresses in enumerate(pools)},
         "environment": "cloud",
         "task": {"type": "workerpool1", "index": 1},
         "job": '{"x": 1}',

@@ -6,7 +6,16 @@ import pytest
 
 from holdfast.cli import exit_table
 from holdfast.cli.gang import chosen, gpus_of, ranks_of
-from holdfast.cli.lifecycle import FailedRank, exit_in_words, failed_rank, farewell, sentence, signal_name
+from holdfast.cli.lifecycle import (
+    FailedRank,
+    exit_in_words,
+    failed_rank,
+    farewell,
+    never_started,
+    nothing_ran,
+    sentence,
+    signal_name,
+)
 from holdfast.cli.spans import age, span
 from holdfast.cli.table import Cell
 from holdfast.errors import InvalidInput
@@ -123,6 +132,17 @@ def exit_(generation: int, rank: int, reason: str, second: int, **more: object) 
     )
     found.end_time.FromSeconds(second)
     return found
+
+
+def test_output_is_not_missed_where_nothing_ran() -> None:
+    job = job_pb2.CustomJob()
+    assert not nothing_ran(job)
+    worker = job.workers.add(name="workerpool0-0")
+    worker.exits.append(exit_(1, 0, "CANNOT_START", 100))
+    assert nothing_ran(job)
+    worker.exits.append(exit_(2, 0, "COMPLETED", 100, exit_code=0))
+    assert not nothing_ran(job)
+    assert never_started(job) == {(1, 0)}
 
 
 def texts(rows: list[exit_table.Row]) -> list[list[str]]:

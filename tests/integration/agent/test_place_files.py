@@ -1,0 +1,110 @@
+"""What the agent writes beside the shims' journals, and how it takes damage."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast_agent.core.environment import HostFacts, WorkerUser, error_dir
+from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.shell.logs import INDEX_MAX_BYTES, note, written_by
+from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
+from holdfast_agent.shell.shim_files import Exited
+
+KEY = PlaceKey("job-1", "workerpool0-0")
+LOST = RankEnd(0, None, ExitReason.LOST_SHIM_DIED, "its shim died", 5.0)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PlaceFiles:
+    facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), WorkerUser("u", "/", "/bin/sh"), 1)
+    made = PlaceFiles(tmp_path / "workers", facts)
+    made.directory(KEY).mkdir(parents=True)
+    return made
+
+
+def test_made_up_ends_are_read_back_as_written(files: PlaceFiles) -> None:
+    assert files.record_ends(KEY, 3, (LOST,), launched=(0,)) == (LOST,)
+    journal = files.journal(KEY, 3)
+    assert journal is not None
+    assert (journal.ends, journal.empty, journal.launched) == ((LOST,), True, (0,))
+    assert files.journals(KEY) == (journal,)
+
+
+def test_records_go_after_the_last_sound_line_of_a_torn_journal(files: PlaceFiles) -> None:
+    files.record_ends(KEY, 3, (), launched=(0, 1))
+    path = files.directory(KEY) / "g3.journal"
+    intent = path.read_bytes().split(b"\n")[0] + b"\n"
+    path.write_bytes(intent + b'00000000 {"ev":"exited","rank":0,"sta')
+    files.record_ends(KEY, 3, (LOST,), launched=())
+    journal = files.journal(KEY, 3)
+    assert journal is not None
+    assert (journal.launched, journal.ends, journal.empty) == ((0, 1), (LOST,), True)
+
+
+def test_journal_without_a_sound_intent_never_launched(files: PlaceFiles) -> None:
+    (files.directory(KEY) / "g1.journal").write_bytes(b"deadbeef {}\n")
+    assert files.journal(KEY, 1) is None
+    assert files.journals(KEY) == ()
+
+
+def test_only_old_and_acknowledged_journals_are_pruned(files: PlaceFiles) -> None:
+    for generation in (1, 2, 3):
+        files.record_ends(KEY, generation, (LOST,), launched=(0,))
+    for generation in (1, 3):
+        files.note_ack(KEY, generation, 0)
+    files.prune(KEY, below=3)
+    assert sorted(path.name for path in files.directory(KEY).glob("*.journal")) == ["g2.journal", "g3.journal"]
+
+
+def test_attempts_and_acknowledgements_survive_damage(files: PlaceFiles) -> None:
+    files.note_attempt(KEY, 1, 1)
+    files.note_attempt(KEY, 4, 2)
+    with (files.directory(KEY) / "attempts").open("a") as file:
+        file.write("torn")
+    assert files.attempts(KEY) == ((1, 1), (4, 2))
+    assert files.acked(KEY) == frozenset()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "text", "list"])
+def test_error_file_of_a_hostile_worker_is_no_way_to_other_files(
+    files: PlaceFiles, kind: str, tmp_path: Path
+) -> None:
+    directory = Path(error_dir(files.facts, KEY, 1))
+    directory.mkdir(parents=True)
+    path = directory / "r0.json"
+    (tmp_path / "secret").write_text('{"message": "secret"}')
+    match kind:
+        case "link":
+            path.symlink_to(tmp_path / "secret")
+        case "fifo":
+            os.mkfifo(path)
+        case "text":
+            path.write_text("not json")
+        case _:
+            path.write_text("[1]")
+    files.record_ends(KEY, 1, (replace(LOST, status=None),), launched=(0,))
+    end = files.end(KEY, 1, Exited(0, 256, 5.0, "NONZERO_EXIT", "exited with code 1", ()))
+    assert end.message == "exited with code 1"
+
+
+def test_epoch_survives_and_damage_is_an_error(tmp_path: Path) -> None:
+    epoch = EpochFile(tmp_path / "epoch")
+    assert epoch.read() == 0
+    epoch.write(41)
+    assert EpochFile(tmp_path / "epoch").read() == 41
+    (tmp_path / "epoch").write_text("many")
+    with pytest.raises(ValueError, match="many"):
+        epoch.read()
+
+
+def test_time_index_stays_bounded_and_keeps_its_reach(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.out")
+    for size in range(1, 12_000):
+        note(path, size)
+    assert (tmp_path / "x.out.idx").stat().st_size <= INDEX_MAX_BYTES + 16
+    assert written_by(path, 0) == 0
+    assert written_by(path, 1 << 60) == 11_999

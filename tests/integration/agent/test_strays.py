@@ -1,0 +1,87 @@
+"""Only what is surely a dead shim's is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.shell.shim_files import start_ticks
+from holdfast_agent.shell.strays import Mark, clear
+
+KEY = PlaceKey(f"job-of-{os.getpid()}", "workerpool0-0")
+MARK = Mark(KEY, "host-0", generation=3)
+ENV = {
+    "HOLDFAST_JOB": KEY.job,
+    "HOLDFAST_WORKER": KEY.worker,
+    "HOLDFAST_HOST": "host-0",
+    "HOLDFAST_GENERATION": "3",
+}
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts sleepers and ends those that are left."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(env: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
+        code = "import time; print('up', flush=True); time.sleep(600)"
+        process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, **options)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_marked_processes_are_killed_wherever_they_hide(start: Start) -> None:
+    strays = [start(ENV), start(ENV | {"HOLDFAST_GENERATION": "2"}, start_new_session=True)]
+    assert clear(MARK) == (2, "")
+    assert [stray.wait(timeout=10) for stray in strays] == [-9, -9]
+    assert clear(MARK) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"HOLDFAST_JOB": "another"},
+        {"HOLDFAST_WORKER": "workerpool0-1"},
+        {"HOLDFAST_HOST": "host-1"},
+        {"HOLDFAST_GENERATION": "4"},
+        {"HOLDFAST_GENERATION": "x"},
+    ],
+)
+def test_whatever_differs_in_one_mark_is_left_alone(start: Start, other: dict[str, str]) -> None:
+    bystander = start(ENV | other)
+    assert clear(MARK) == (0, "")
+    assert bystander.poll() is None
+
+
+def test_unmarked_process_in_the_dead_shims_session_is_killed(start: Start) -> None:
+    shim = start({}, start_new_session=True)
+    ticks = start_ticks(shim.pid)
+    assert ticks is not None
+    assert clear(replace(MARK, shim_pid=shim.pid, shim_start_ticks=ticks)) == (1, "")
+    assert shim.wait(timeout=10) == -9
+
+
+def test_session_whose_number_was_given_to_others_is_left_alone(start: Start) -> None:
+    other = start({}, start_new_session=True)
+    ticks = start_ticks(other.pid)
+    assert ticks is not None
+    assert clear(replace(MARK, shim_pid=other.pid, shim_start_ticks=ticks - 1)) == (0, "")
+    assert clear(replace(MARK, shim_pid=other.pid, shim_start_ticks=ticks + 1)) == (0, "")
+    assert other.poll() is None

@@ -1,0 +1,64 @@
+"""One of each: a job, and every event that can happen."""
+
+from __future__ import annotations
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.gang import Gang, Pool, Task
+from holdfast_controller.core.job import JobState
+from holdfast_controller.core.model import (
+    Exit,
+    ExitReason,
+    Gpu,
+    Host,
+    Inventory,
+    Job,
+    JobError,
+    Place,
+    Rendezvous,
+    Started,
+)
+
+GIB = 1 << 30
+TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")
+GANG = Gang((Pool(1, TASK, processes=2, gpus=2), Pool(2, TASK, cpus=4, memory_mb=100)))
+EXIT = Exit(1, 1, 0, ExitReason.SIGNALED, None, 11, True, "killed by signal 11", 5.5, ("Segmentation fault",))
+INVENTORY = Inventory(8, 64 * GIB, (Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", 80 * GIB, "fell off the bus"),))
+
+JOB_EVENTS: list[ev.JobEvent] = [
+    ev.JobSubmitted("a", 1.0, "ann", "r-1", "train", {"team": "vision"}, GANG, "{}"),
+    ev.JobQueued("a", 2.0, "needs 2 GPUs on one host"),
+    ev.JobPlaced("a", 3.0, 1, 1, (Place("h1", ("GPU-1", "GPU-2")), Place("h1"), Place("h2"))),
+    ev.GangLaunched("a", 4.0, 1, Rendezvous("10.0.0.1", 20001, "s", ("10.0.0.1",) * 3, (1, 2, 3))),
+    ev.GangStarted("a", 5.0, 1, {0: Started(7, (8, 9)), 1: Started(10, (11,)), 2: Started(0, ())}),
+    ev.RankExited("a", 6.0, "workerpool0-0", EXIT),
+    ev.LateExitFound("a", 7.0, "workerpool0-0", EXIT),
+    ev.RestartDecided(
+        "a", 8.0, 2, "SIGNALED", "workerpool0-0 rank 0", ExitReason.STOPPED, 5.5, charged=0, port_retry=False
+    ),
+    ev.CauseFound("a", 8.5, 2, "NONZERO_EXIT", "workerpool1-0 rank 2", 5.4, 1),
+    ev.PrimaryCompleted("a", 9.0),
+    ev.CancelRequested("a", 10.0, "bob"),
+    ev.JobEnding("a", 11.0, JobState.CANCELLED, JobError(1, "cancelled", ("x",), 139)),
+    ev.WorkerEmptied("a", 12.0, "workerpool0-0"),
+    ev.JobEnded("a", 13.0, JobState.CANCELLED, JobError(3, "rank 1")),
+]
+HOST_EVENTS: list[ev.HostEvent] = [
+    ev.HostJoined("h1", 0.1, "10.0.0.1", "boot", "0.1", INVENTORY),
+    ev.HostJoined("h2", 0.2, "10.0.0.2", "boot", "0.1", INVENTORY),
+    ev.HostCordoned("h1", 0.3, "disk", "ann"),
+    ev.HostUncordoned("h1", 0.4, "ann"),
+    ev.HostLost("h2", 0.5, 75.2),
+    ev.HostReturned("h2", 0.6),
+]
+EVENTS: list[ev.Event] = [*HOST_EVENTS, *JOB_EVENTS]
+
+
+def host(
+    name: str, *, gpus: int = 0, model: str = "NVIDIA H100", cpus: int = 16, memory: int = 64, slots: int = 64
+) -> Host:
+    found = tuple(Gpu(f"{name}-{i}", i, model, 80 * GIB) for i in range(gpus))
+    return Host(name, name, "boot", "1", Inventory(cpus, memory * GIB, found, slots))
+
+
+def job(gang: Gang = GANG) -> Job:
+    return Job("a", "ann", "", "a", {}, gang, "{}", 0.0, generation=1)

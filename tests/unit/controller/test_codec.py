@@ -1,0 +1,170 @@
+"""What is stored comes back equal; every event has its sentence."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.controller.examples import EVENTS, GANG
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold import fold
+from holdfast_controller.core.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.model import Cluster, Exit, ExitReason
+from holdfast_controller.core.narrate import narrate
+from holdfast_controller.shell import codec
+
+names = [type(event).__name__ for event in EVENTS]
+
+
+def test_the_examples_cover_every_event_type() -> None:
+    types = {cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)}
+    assert {type(event) for event in EVENTS} == types
+    assert set(codec.EVENT_TYPES) == {cls.__name__ for cls in types}
+    assert set(codec.VERSIONS) == set(codec.EVENT_TYPES)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=names)
+def test_event_comes_back_equal(event: ev.Event) -> None:
+    name = type(event).__name__
+    assert codec.load_event(name, codec.VERSIONS[name], codec.dump_event(event)) == event
+
+
+def test_whole_history_stored_and_folded_again_gives_the_same_state() -> None:
+    live, again = Cluster(), Cluster()
+    for event in EVENTS:
+        fold(live, event)
+        payload = codec.dump_event(event)
+        fold(again, codec.load_event(type(event).__name__, 1, payload))
+        assert (live.jobs, live.hosts, live.queue, live.requests) == (
+            again.jobs,
+            again.hosts,
+            again.queue,
+            again.requests,
+        )
+
+
+def test_entities_come_back_equal_at_every_point_of_a_history() -> None:
+    cluster = Cluster()
+    for event in EVENTS:
+        fold(cluster, event)
+        for job in cluster.jobs.values():
+            job.gang.members  # noqa: B018 - a cached property must not find its way into the store
+            assert codec.load_entity("job", codec.dump_entity(job)) == job
+        for host in cluster.hosts.values():
+            assert codec.load_entity("host", codec.dump_entity(host)) == host
+
+
+def test_what_is_cached_on_a_gang_is_not_stored() -> None:
+    gang = copy.deepcopy(GANG)
+    assert gang.members
+    assert gang.index_by_name
+    event = ev.JobSubmitted("a", 1.0, "ann", "", "x", {}, gang, "{}")
+    assert set(json.loads(codec.dump_event(event))["gang"]) == set(gang.__dataclass_fields__)
+
+
+def test_a_loaded_entity_can_be_folded_on() -> None:
+    live, again = Cluster(), Cluster()
+    for number, event in enumerate(EVENTS):
+        fold(live, event)
+        fold(again, event)
+        again.jobs = {k: codec.load_entity("job", codec.dump_entity(v)) for k, v in again.jobs.items()}
+        again.hosts = {k: codec.load_entity("host", codec.dump_entity(v)) for k, v in again.hosts.items()}
+        assert (live.jobs, live.hosts) == (again.jobs, again.hosts), number
+
+
+def test_entity_of_an_event() -> None:
+    assert {codec.entity_of(event) for event in EVENTS} == {"job/a", "host/h1", "host/h2"}
+
+
+def test_unknown_type_or_newer_version_is_refused() -> None:
+    with pytest.raises(KeyError):
+        codec.load_event("JobTeleported", 1, "{}")
+    with pytest.raises(KeyError):
+        codec.load_event("JobQueued", 2, "{}")
+
+
+def test_older_version_is_upcast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(codec.VERSIONS, "JobQueued", 3)
+    monkeypatch.setitem(codec.UPCASTS, ("JobQueued", 1), lambda old: {**old, "why": old["because"]})
+    monkeypatch.setitem(codec.UPCASTS, ("JobQueued", 2), lambda old: {**old, "reason": old["why"]})
+    payload = '{"job_id": "a", "at": 1.0, "because": "busy"}'
+    assert codec.load_event("JobQueued", 1, payload) == ev.JobQueued("a", 1.0, "busy")
+
+
+text = st.text(max_size=30)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+tasks = st.builds(
+    Task,
+    st.lists(text, max_size=3).map(tuple),
+    st.lists(text, max_size=3).map(tuple),
+    st.lists(st.tuples(text, text), max_size=3).map(tuple),
+    text,
+)
+gangs = st.builds(
+    Gang,
+    st.lists(st.builds(Pool, st.integers(1, 3), tasks, st.integers(1, 3)), min_size=1, max_size=3).map(tuple),
+    timeout_s=numbers,
+    success=st.sampled_from(Success),
+)
+exits = st.builds(
+    Exit,
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.integers(0, 9),
+    st.sampled_from(ExitReason),
+    st.one_of(st.none(), st.integers(0, 255)),
+    st.one_of(st.none(), st.integers(1, 64)),
+    st.booleans(),
+    text,
+    numbers,
+    st.lists(text, max_size=3).map(tuple),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.one_of(
+        st.builds(
+            ev.JobSubmitted, text, numbers, text, text, text, st.dictionaries(text, text, max_size=3), gangs, text
+        ),
+        st.builds(ev.RankExited, text, numbers, text, exits),
+    )
+)
+def test_any_text_and_number_comes_back(event: ev.Event) -> None:
+    assert codec.load_event(type(event).__name__, 1, codec.dump_event(event)) == event
+
+
+def test_every_event_has_a_sentence_of_one_line() -> None:
+    cluster = Cluster()
+    told = []
+    for event in EVENTS:
+        fold(cluster, event)
+        told.append(narrate(event, cluster.jobs.get(getattr(event, "job_id", ""))))
+    assert all(sentence.strip() and "\n" not in sentence for sentence in told)
+    assert told == [
+        "h1 joined from 10.0.0.1 with 8 cores, 1 GPUs",
+        "h2 joined from 10.0.0.2 with 8 cores, 1 GPUs",
+        "h1 cordoned by ann: disk",
+        "h1 uncordoned by ann",
+        "h2 lost: silent for 75 s",
+        "h2 is back",
+        "submitted by ann: 4 ranks on 3 workers",
+        "queued: needs 2 GPUs on one host",
+        "placed on h1 (2 workers), h2",
+        "generation 1 launched, rank 0 at 10.0.0.1:20001",
+        "generation 1 is running",
+        "workerpool0-0 rank 0 killed by signal 11",
+        "late news of workerpool0-0 rank 0: killed by signal 11",
+        "restarting in place as generation 2: workerpool0-0 rank 0 (SIGNALED), restart 1 of 5",
+        "first to fail was workerpool1-0 rank 2 (NONZERO_EXIT)",
+        "primary completed; the others have 300 s to finish",
+        "cancelled by bob",
+        "ending as CANCELLED: cancelled",
+        "workerpool0-0 is gone from its host",
+        "CANCELLED",
+    ]

@@ -1,0 +1,96 @@
+"""Leases, the mass brake, timers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast_controller.core.leases import LeasePolicy, brake, liveness, next_change
+from holdfast_controller.core.model import Liveness, Presence
+from holdfast_controller.core.steps import Timers
+
+POLICY = LeasePolicy()
+
+
+@pytest.mark.parametrize(
+    ("silent", "verdict", "due"),
+    [
+        (0, Liveness.READY, 15),
+        (14.9, Liveness.READY, 15),
+        (15, Liveness.SUSPECT, 75),
+        (74.9, Liveness.SUSPECT, 75),
+        (75, Liveness.LOST, None),
+        (1e9, Liveness.LOST, None),
+    ],
+)
+def test_silence_is_judged_and_the_next_change_is_known(
+    silent: float, verdict: Liveness, due: float | None
+) -> None:
+    presence = Presence(last_seen=1000.0)
+    assert liveness(POLICY, presence, 1000.0 + silent) is verdict
+    assert next_change(POLICY, presence, 1000.0 + silent) == (None if due is None else 1000.0 + due)
+
+
+@pytest.mark.parametrize(
+    ("silent", "heard", "holds"),
+    [
+        (0, 1, False),
+        (1, 0, False),
+        (1, 1, False),
+        (2, 0, True),
+        (2, 1, True),
+        (1, 99, False),
+        (55, 45, False),
+        (56, 44, True),
+    ],
+)
+def test_brake_holds_when_more_than_the_share_is_silent(silent: int, heard: int, holds: bool) -> None:
+    presences = [Presence(last_seen=0.0)] * silent + [Presence(last_seen=100.0)] * heard
+    assert brake(POLICY, presences, 100.0) is holds
+
+
+def test_timers_come_due_in_order_and_once() -> None:
+    timers = Timers()
+    timers.set(("a", "1"), 5.0)
+    timers.set(("b", "2"), 3.0)
+    assert timers.next_due() == 3.0
+    assert timers.pop_due(2.9) == []
+    assert timers.pop_due(5.0) == [("b", "2"), ("a", "1")]
+    assert timers.pop_due(100.0) == []
+    assert timers.next_due() is None
+
+
+def test_setting_a_timer_again_replaces_it_and_clearing_disarms_it() -> None:
+    timers = Timers()
+    timers.set(("a", "1"), 5.0)
+    timers.set(("a", "1"), 9.0)
+    timers.set(("b", "1"), 6.0)
+    timers.clear(("b", "1"))
+    timers.clear(("c", "1"))
+    assert timers.pop_due(8.0) == []
+    assert timers.pop_due(9.0) == [("a", "1")]
+
+
+def test_a_timer_moved_earlier_is_due_earlier_and_only_then() -> None:
+    timers = Timers()
+    timers.set(("a", "1"), 9.0)
+    timers.set(("a", "1"), 5.0)
+    assert timers.pop_due(5.0) == [("a", "1")]
+    assert timers.pop_due(9.0) == []
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 20)))), st.integers(0, 25))
+def test_timers_agree_with_a_plain_dictionary(moves: list[tuple[str, int | None]], now: int) -> None:
+    timers, model = Timers(), {}
+    for name, at in moves:
+        if at is None:
+            timers.clear(("k", name))
+            model.pop(name, None)
+        else:
+            timers.set(("k", name), float(at))
+            model[name] = float(at)
+    assert timers.next_due() == min(model.values(), default=None)
+    due = timers.pop_due(now)
+    assert sorted(due) == sorted(("k", name) for name, at in model.items() if at <= now)
+    assert [model[name] for _, name in due] == sorted(model[name] for _, name in due)
