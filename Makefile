@@ -29,5 +29,9 @@ test: setup
 demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
 
+BENCH ?= relaunch submit throughput idle ddp_recovery
+bench: setup
+	@set -e; for name in $(BENCH); do $(PY) bench/$$name.py; done
+
 clean:
 	rm -rf .venv dist build client/holdfast/v1
