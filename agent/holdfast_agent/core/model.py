@@ -81,6 +81,7 @@ class Launch:
     worker_index: int = 0
     cpu_count: int = 0
     job_spec_json: str = "{}"
+    step_pattern: str = ""
 
     @property
     def ranks(self) -> range:

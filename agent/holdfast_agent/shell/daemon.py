@@ -18,7 +18,9 @@ from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
 from holdfast_agent.shell import config, inventory, log
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
+from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.gpu_watch import GpuWatch
+from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
@@ -110,6 +112,14 @@ def _assemble(
     host = host_pb2.Inventory(
         cpu_count=facts.cpu_count, memory_bytes=inventory.memory_bytes(), max_workers=settings.max_workers
     )
+    link = Link(settings.controller, tls, driver)
+    hangs = HangReports(
+        facts.name,
+        settings.state_dir / "workers",
+        Examiner(lambda: driver.facts, source),
+        driver.place,
+        link.send,
+    )
     driver.parts = Parts(
         files=files,
         epoch=epoch,
@@ -117,9 +127,10 @@ def _assemble(
         sampler=Sampler(facts, settings.log_limit_mb << 20),
         preparation=Preparation(shims, Ports(settings.ports, settings.name), settings.allow_root_workers),
         shims=shims,
-        link=Link(settings.controller, tls, driver),
-        transfer=Transfer(settings.controller, tls, facts, driver.is_over),
-        sampling=HangSampler(facts, source, driver.watched, lambda sample: driver.on_sample(sample)),
+        link=link,
+        transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine),
+        sampling=HangSampler(facts, source, driver.watched, hangs.on_sample),
+        hangs=hangs,
     )
     return driver
 

@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -20,15 +20,15 @@ import anyio.abc
 import anyio.to_thread
 
 from holdfast import __version__
-from holdfast.hang.recording import WorkerSample
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core import events as ev
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.core.place import Launching, Prepared, Preparing, Running
+from holdfast_agent.core.place import Launching, Place, Prepared, Preparing, Running
 from holdfast_agent.core.reactor import Reactor
 from holdfast_agent.shell import log, shim_files, strays, wire
 from holdfast_agent.shell.gpu_watch import GpuWatch
+from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
@@ -60,6 +60,7 @@ class Parts:
     link: Link
     transfer: Transfer
     sampling: HangSampler
+    hangs: HangReports
 
 
 class Driver:
@@ -74,8 +75,6 @@ class Driver:
         self._stepping = False
         self._session_over = False
         self._hello = agent_pb2.Hello()
-        self.on_sample: Callable[[WorkerSample], None] = lambda _: None
-        """Gets every sample of every running worker, in the event loop; whoever wants them sets it."""
 
     @property
     def facts(self) -> HostFacts:
@@ -105,6 +104,10 @@ class Driver:
             for key in living:
                 await shims.ready(key)
 
+    def place(self, key: PlaceKey) -> Place | None:
+        """What is known of a place; None where there is none."""
+        return self._reactor.places.get(key)
+
     def is_over(self, key: PlaceKey, generation: int, rank: int) -> bool:
         """Whether a rank of a generation will write no more."""
         place = self._reactor.places.get(key)
@@ -128,6 +131,7 @@ class Driver:
                 ended=dict(place.codes),
                 gpus=launch.gpus if launch else (),
                 fresh=place.launched_at is not None,
+                paused=self.parts.hangs.stopping(place.key),
             )
 
     # --- events -----------------------------------------------------------------------------------------------
