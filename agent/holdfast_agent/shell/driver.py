@@ -76,6 +76,8 @@ class Driver:
         self._hello = agent_pb2.Hello()
         self.on_sample: Callable[[WorkerSample], None] = lambda _: None
         """Gets every sample of every running worker, in the event loop; whoever wants them sets it."""
+        self.paused: dict[PlaceKey, frozenset[int]] = {}
+        """Ranks that we ourselves have stopped for now, such as for a dump of their stacks."""
 
     @property
     def facts(self) -> HostFacts:
@@ -127,6 +129,7 @@ class Driver:
                 pids=dict(place.pids),
                 ended=dict(place.codes),
                 gpus=launch.gpus if launch else (),
+                paused=self.paused.get(place.key, frozenset()),
                 fresh=place.launched_at is not None,
             )
 
