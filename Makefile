@@ -29,8 +29,10 @@ test: setup
 demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
 
-# CORPUS=FILE scores the detector on a whole corpus of healthy runs; without it, on the tests' sample.
+BENCH ?= relaunch submit throughput idle ddp_recovery sampling_cost
+# CORPUS=FILE scores the hang detector on a whole corpus of healthy runs; without it, on the tests' sample.
 bench: setup
+	@set -e; for name in $(BENCH); do $(PY) bench/$$name.py; done
 	$(PY) -m bench.hang_matrix
 	$(PY) -m bench.hang_corpus $(CORPUS)
 

@@ -1,7 +1,7 @@
 """Submit to first instruction: CreateJob on a warm channel, and what a person at the command line waits for.
 
-A gang counts from the call to the first instruction of its last worker. torchrun takes turns with it: from its start
-to the same instruction, since it has no service that a job could be handed to. srun isn't here; the README cites it.
+A gang counts from the call to the first instruction of its last worker. torchrun takes turns with it: from its
+start to the same instruction, as it has no service that a job could be handed to. srun isn't here; it is cited.
 """
 
 from __future__ import annotations

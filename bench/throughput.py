@@ -1,7 +1,7 @@
 """Durable one-worker jobs with real processes: how many a second until the queue is empty.
 
 Every job is submitted, placed, prepared, launched, ended, recorded and acknowledged durably; its process is a
-static program that ends at once. The time counts from the first CreateJob to the moment that the last job has ended.
+static program that ends at once. The time counts from the first CreateJob to the end of the last job.
 """
 
 from __future__ import annotations

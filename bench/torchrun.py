@@ -35,7 +35,7 @@ def torchrun(
     python: bool = False,
     env: dict[str, str] | None = None,
 ) -> Iterator[list[int]]:
-    """Launchers of one job, monitoring at their default interval; their pids. Killed with all they started."""
+    """Launchers of one job, at their default interval; gives their pids. Killed with all they started."""
     port = _free_port()
     launchers = []
     for _ in range(nodes):

@@ -13,6 +13,8 @@ Theory of operation. docs/shim-protocol.md is the contract; this is how it is ke
 - *Nothing blocks.* The agent may be slow, stuck or gone: what is not taken is dropped with the connection, and the
   next connection begins with a replay.
 
+`holdfast_agent.shim_template` forks itself into shims, which is how an agent gets them; a lone one works the same.
+
 One thread, one epoll loop; timers are the stop's deadline, then its next KILL, and the journal's next try. Imports
 are what start-up costs, so they are few, and `_socket` stands in for `socket`. Every descriptor is close-on-exec: a
 rank gets 0, 1, 2 and no other. The parts lie in `holdfast_agent.shim_parts`; as -I -S leaves site-packages out,
@@ -368,9 +370,8 @@ class Shim:
         self.say({"ev": "stuck", "generation": generation.number, "pids": pids, "message": message})
 
 
-def main() -> None:
-    """Runs a shim on the descriptor that the command line names."""
-    fd = int(sys.argv[1])
+def run(fd: int) -> None:
+    """Makes this process a shim that the agent talks to over a descriptor; returns at its end."""
     settle(fd)
     shim = Shim(fd)
     try:
@@ -386,4 +387,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(int(sys.argv[1]))

@@ -50,14 +50,15 @@ class DevCluster:
         cwd: Path | None = None,
         env: dict[str, str] | None = None,
         input: str | None = None,
-    ) -> subprocess.CompletedProcess[str]:
+        text: bool = True,
+    ) -> subprocess.CompletedProcess[Any]:
         """Run the command line; with ``check``, any status but 0 fails the test and shows what it said."""
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", *args],
             env=self.env | (env or {}),
             cwd=cwd or self.dir.parent,
             capture_output=True,
-            text=True,
+            text=text,
             timeout=timeout,
             **({"stdin": subprocess.DEVNULL} if input is None else {"input": input}),
         )
@@ -194,7 +195,8 @@ class DevCluster:
         return marked
 
     def show_logs(self) -> None:
-        """Print the end of every daemon's log; pytest shows it where a test fails."""
+        """Print the jobs and the end of every daemon's log; pytest shows it where a test fails."""
+        print(self.holdfast("ps", check=False, timeout=30).stdout)
         for log in (self.dir / "controller.log", *sorted(self.dir.glob("hosts/*/agent.log"))):
             if log.exists():
                 print(f"--- {log}", *log.read_text(errors="replace").splitlines()[-40:], sep="\n")

@@ -149,6 +149,18 @@ def test_program_that_cannot_be_prepared_fails_the_job_and_names_the_host() -> N
     assert job.started_at is None
 
 
+def test_program_that_cannot_be_started_is_reported_with_its_host_in_one_sentence(world: World) -> None:
+    assert (
+        world.exit("a", 1, "CANNOT_START", message="its interpreter /no/such does not exist.")[1]
+        == "a ending FAILED"
+    )
+    assert world.cluster.jobs["a"].exits[1][1].message == "host-1: its interpreter /no/such does not exist."
+    error = world.cluster.jobs["a"].error
+    assert error is not None
+    sentence = "could not be started: host-1: its interpreter /no/such does not exist."
+    assert error.message == f"The replica workerpool1-0 {sentence}"
+
+
 def test_place_that_can_no_longer_be_made_ready_after_the_launch_starts_the_next_generation() -> None:
     world = World(hosts=2)
     world.submit("a")

@@ -143,6 +143,7 @@ class World:
         port_taken: bool = False,
         end_time: float | None = None,
         session: int | None = None,
+        message: str = "",
     ) -> list[str]:
         """An exit report: ``how`` is a code, or a reason without one, or ``SIGNALED:11``."""
         known = self.cluster.jobs[job]
@@ -150,7 +151,8 @@ class World:
         at = host or known.places[member.index].host
         number = generation if generation is not None else known.generation
         self._sequence += 1
-        ended = Exit(1, number, rank, *_how(how), end_time=self.wall if end_time is None else end_time)
+        at_time = self.wall if end_time is None else end_time
+        ended = Exit(1, number, rank, *_how(how), message=message, end_time=at_time)
         return self.step(
             st.ExitReported(
                 at, session or self.sessions[at], self._sequence, job, member.name, ended, port_taken=port_taken

@@ -225,6 +225,8 @@ class Driver:
         parts = self.parts
         match action:
             case ev.SendReport(report):
+                # In order: what the controller has not heard of a generation by the time that its place is ready
+                # for the next one, it takes for never started.
                 parts.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)))
                 log.debug("reported", place=str(report.key), state=report.state, generation=report.generation)
             case ev.SendExit():

@@ -72,6 +72,8 @@ class PlaceFiles:
         except ValueError:
             reason = ExitReason.UNSPECIFIED
         message = record.message
+        if reason is ExitReason.CANNOT_START:
+            message = f"{self.facts.name}: {message}"
         if record.status and (error := self._python_error(key, generation, record.rank)):
             message = f"{message}; {error}" if message else error
         return RankEnd(record.rank, record.status, reason, message, record.end_time, record.stderr_tail)

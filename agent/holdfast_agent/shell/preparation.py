@@ -54,7 +54,7 @@ class Preparation:
         return _failed(action, problem) if problem else self._finish(action, facts)
 
     async def _left_by_others(self, action: Prepare, facts: HostFacts) -> str:
-        """A later generation at a place without a shim: an agent whose files are gone may have left the earlier one.
+        """A later generation at a place without a shim: an agent that lost its files may have left the earlier one.
 
         Empty once that is proven gone, else what is left of it.
         """

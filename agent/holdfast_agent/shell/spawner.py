@@ -1,8 +1,9 @@
-"""Starts shims and keeps spare ones warm, so that a launch needs no Python start."""
+"""Gets shims from a template that forks itself into them, and keeps a few warm: a launch needs no Python start."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -11,9 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import holdfast_agent.shim
+import holdfast_agent.shim_template
 
-SPARES = 1
+SPARES = 2
+REFILL_S = 0.3
+"""Not at once: the launch that took the spare needs the core now."""
+FORK_S = 10.0
+"""A template that takes longer to start and fork is given up."""
 
 
 @dataclass
@@ -24,32 +29,82 @@ class Fresh:
     sock: socket.socket
 
 
+class Template:
+    """The process that forks shims; started with the first of them. It ends when ``close`` is called or we die."""
+
+    def __init__(self, errors: Path) -> None:
+        ours, theirs = socket.socketpair()
+        log = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", holdfast_agent.shim_template.__file__, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd="/",
+                env={"LANG": "C.UTF-8"},
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(log)
+        ours.settimeout(FORK_S)
+        self._sock = ours
+
+    def fork(self) -> Fresh:
+        """A new shim. Waits for it, half a millisecond. Raises ``OSError``; then the template is of no more use."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                socket.send_fds(self._sock, [b"\n"], [theirs.fileno()])
+            answer = b""
+            while not answer.endswith(b"\n"):
+                data = self._sock.recv(256)
+                if not data:
+                    raise OSError("the shims' template has ended; see shims.log")
+                answer += data
+            pid, _, problem = answer.decode().strip().partition(" ")
+            if not pid.isdigit():
+                raise OSError(f"no shim can be forked: {problem}")
+            return Fresh(int(pid), ours)
+        except BaseException:
+            ours.close()
+            raise
+
+    def close(self) -> None:
+        """End it; the shims live on."""
+        self._sock.close()
+        self._process.kill()
+        self._process.wait()
+
+
 class Spawner:
-    """Starts ``shim.py`` processes. They outlive the agent once assigned; unassigned ones end with it."""
+    """Hands out shims. They outlive the agent once assigned; unassigned ones end with it."""
 
     def __init__(self, errors: Path) -> None:
         self._errors = errors
+        self._template: Template | None = None
         self._spares: list[Fresh] = []
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._loop = asyncio.get_running_loop()
         self._refilling: asyncio.TimerHandle | None = None
 
     def take(self) -> Fresh:
-        """A shim for one worker: a warm one where there is one. Raises ``OSError`` when none can be started."""
+        """A shim for one worker: a warm one where there is one. Raises ``OSError`` when none can be had."""
+        self._refill_later(REFILL_S)
         while self._spares:
             spare = self._spares.pop()
-            if spare.pid in self._children:
-                self._refill_later()
+            if _is_open(spare.sock):
                 return spare
             spare.sock.close()
-        self._refill_later()
-        return self._start()
+        return self._fork()
 
     def warm(self) -> None:
-        """Start the spare ones that are missing. Raises ``OSError``."""
-        self._refilling = None
+        """Have the spare ones that are missing. Raises ``OSError``."""
         while len(self._spares) < SPARES:
-            self._spares.append(self._start())
+            self._spares.append(self._fork())
 
     def close(self) -> None:
         """End the spare ones; assigned ones live on."""
@@ -58,46 +113,43 @@ class Spawner:
         for spare in self._spares:
             spare.sock.close()
         self._spares.clear()
+        if self._template is not None:
+            self._template.close()
 
-    def _refill_later(self) -> None:
+    def _refill_later(self, seconds: float) -> None:
         if self._refilling is None:
-            # Not now: the start of a Python competes for the core with the launch that took the spare.
-            self._refilling = self._loop.call_later(0.5, self._refill)
+            self._refilling = self._loop.call_later(seconds, self._refill)
 
     def _refill(self) -> None:
+        self._refilling = None
         try:
             self.warm()
         except OSError:
-            self._refilling = self._loop.call_later(5.0, self._refill)
+            self._refill_later(5.0)
 
-    def _start(self) -> Fresh:
-        ours, theirs = socket.socketpair()
-        errors = os.open(self._errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    def _fork(self) -> Fresh:
+        if self._template is not None:
+            with contextlib.suppress(OSError):
+                return self._template.fork()
+            self._template.close()
+            self._template = None
+        self._template = Template(self._errors)
         try:
-            child = subprocess.Popen(
-                [sys.executable, "-I", "-S", holdfast_agent.shim.__file__, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                cwd="/",
-                env={"LANG": "C.UTF-8"},
-                start_new_session=True,
-            )
-        except BaseException:
-            ours.close()
+            return self._template.fork()
+        except OSError:
+            self._template.close()
+            self._template = None
             raise
-        finally:
-            theirs.close()
-            os.close(errors)
-        self._children[child.pid] = child
-        watch_exit(child.pid, lambda: self._reap(child.pid))
-        return Fresh(child.pid, ours)
 
-    def _reap(self, pid: int) -> None:
-        child = self._children.pop(pid, None)
-        if child is not None:
-            child.poll()
+
+def _is_open(sock: socket.socket) -> bool:
+    """Whether the shim at the other end still lives."""
+    try:
+        return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def watch_exit(pid: int, on_exit: Callable[[], None]) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import restart
 from holdfast_controller.core.actions import AckExit, Note
+from holdfast_controller.core.cause import name_cause
 from holdfast_controller.core.gang import Member, Success
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import check_started
@@ -27,7 +30,10 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         fields = (("host", reported.host), ("job", reported.job_id), ("worker", reported.worker))
         step.do(Note("exit_of_unknown_worker", fields))
         return
-    record_exits(step, job, job.gang.members[index], [reported.exit], port_taken=reported.port_taken)
+    exit_ = reported.exit
+    if exit_.reason is ExitReason.CANNOT_START and reported.host not in exit_.message:
+        exit_ = replace(exit_, message=f"{reported.host}: {exit_.message}")
+    record_exits(step, job, job.gang.members[index], [exit_], port_taken=reported.port_taken)
     step.do(AckExit(reported.host, reported.session, reported.sequence))
 
 
@@ -51,6 +57,8 @@ def record_exits(step: Step, job: Job, member: Member, exits: list[Exit], *, por
             fresh.append(exit_)
         elif _differs(known, exit_) and exit_ not in job.late_exits:
             step.emit(ev.LateExitFound(job.id, step.now.wall, member.name, exit_))
+    if job.launched and any(exit_.generation == job.generation - 1 for exit_ in fresh):
+        name_cause(step, job)
     current = [exit_ for exit_ in fresh if exit_.generation == job.generation]
     if not current or job.outcome is not None:
         return

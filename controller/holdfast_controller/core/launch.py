@@ -6,9 +6,9 @@ import hashlib
 import hmac
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.cause import name_cause
 from holdfast_controller.core.model import Cluster, ExitReason, Job, Prepared, Rendezvous, Started
 from holdfast_controller.core.records import close_records
-from holdfast_controller.core.restart import first_failure
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import PlaceReport
 
@@ -22,34 +22,10 @@ def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
     prepared = step.cluster.runtime_of(job.id).prepared
     prepared[index] = Prepared(report.port, report.master_port)
     if len(prepared) == len(job.places):
-        _name_cause(step, job)
+        name_cause(step, job)
         rendezvous = _rendezvous(step.cluster, job, prepared, step.policies.secret_key)
         step.emit(ev.GangLaunched(job.id, step.now.wall, job.generation, rendezvous))
         step.touch(job)
-
-
-def _name_cause(step: Step, job: Job) -> None:
-    """All of the old generation is accounted for: if another rank failed first, say so and let it pay."""
-    recovery = job.recoveries[-1] if job.recoveries else None
-    if recovery is None or recovery.generation != job.generation or recovery.charged is None:
-        return
-    found = first_failure(job, job.generation - 1)
-    if found is None:
-        return
-    member, exit_ = found
-    related = f"{member.name} rank {exit_.rank}"
-    if related != recovery.related:
-        step.emit(
-            ev.CauseFound(
-                job.id,
-                step.now.wall,
-                job.generation,
-                exit_.reason.name,
-                related,
-                exit_.end_time or step.now.wall,
-                member.index,
-            )
-        )
 
 
 def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: bytes) -> Rendezvous:

@@ -90,7 +90,7 @@ def _sentence(member: Member, exit_: Exit) -> str:
     rank = f" (rank {exit_.rank})" if member.processes > 1 else ""
     match exit_.reason:
         case ExitReason.CANNOT_START:
-            return f"{who}{rank} could not be started: {exit_.message}."
+            return f"{who}{rank} could not be started: {exit_.message.rstrip('.')}."
         case ExitReason.OUT_OF_MEMORY:
             return f"{who}{rank} ran out of memory and exited with a non-zero status of {exit_.shell_code}."
         case ExitReason.NONZERO_EXIT:
@@ -102,4 +102,4 @@ def _sentence(member: Member, exit_: Exit) -> str:
                 f" Termination reason: signal {exit_.signal}{core}."
             )
         case _:
-            return f"{who}{rank} was lost: {exit_.message or exit_.reason.name}."
+            return f"{who}{rank} was lost: {exit_.message.rstrip('.') or exit_.reason.name}."

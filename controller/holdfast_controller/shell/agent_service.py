@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -17,7 +18,7 @@ from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported, Stimulus
 from holdfast_controller.shell import wire_agent
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.rpc import Context, authorise, streaming
+from holdfast_controller.shell.rpc import Context, authorise, beside, streaming
 from holdfast_controller.shell.transfers import Transfers
 
 log = logging.getLogger(__name__)
@@ -49,14 +50,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self._driver.register(host, session, lambda action: _put(outbox, action))
         log.info("session_opened", extra={"fields": {"host": host, "session": session}})
         try:
-            async with asyncio.TaskGroup() as tasks:
-                self._driver.feed(wire_agent.hello(host, session, hello))
-                reader = tasks.create_task(self._read(host, session, request_iterator, outbox))
+            self._driver.feed(wire_agent.hello(host, session, hello))
+            async with beside(self._read(host, session, request_iterator), lambda: _put(outbox, None)):
                 while (action := await outbox.get()) is not None:
                     if isinstance(action, act.CloseSession):
                         break
                     yield self._message(action)
-                reader.cancel()
         finally:
             self._driver.unregister(host, session)
             self._driver.feed(HostDisconnected(host, session))
@@ -67,7 +66,6 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         host: str,
         session: int,
         messages: AsyncIterator[agent_pb2.SessionRequest],
-        outbox: asyncio.Queue[Outgoing | None],
     ) -> None:
         """Feed what the agent says, until it hangs up."""
         try:
@@ -81,8 +79,6 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 self._driver.feed(stimulus)
         except grpc.RpcError as error:
             log.info("session_broken", extra={"fields": {"host": host, "error": str(error)}})
-        finally:
-            _put(outbox, None)
 
     def _message(self, action: act.Welcome | act.Assign | act.AckExit) -> agent_pb2.SessionResponse:
         match action:
@@ -105,8 +101,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self, request_iterator: AsyncIterator[agent_pb2.TransferRequest], context: Context
     ) -> AsyncGenerator[agent_pb2.TransferResponse, None]:
         host = authorise(context, Kind.HOST, self._name).name
-        async for order in self._transfers.serve(host, request_iterator):
-            yield order
+        async with contextlib.aclosing(self._transfers.serve(host, request_iterator)) as orders:
+            async for order in orders:
+                yield order
 
 
 def _stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stimulus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import secrets
@@ -135,8 +136,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         authorise(context, Kind.USER, self._name)
         self._job(request.id)
         reading = LogReading(self._driver, self._transfers, request)
-        async for chunk in reading.chunks():
-            yield chunk
+        async with contextlib.aclosing(reading.chunks()) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def _history(self, entity: str, after: int) -> list[Record]:
         return await self._driver.history(entity, after, _HISTORY_BATCH)
@@ -193,6 +195,9 @@ def _entry(record: Record) -> job_pb2.WatchJobResponse:
     for bulky in ("spec_json", "gang"):
         if bulky in data:
             del data[bulky]
+    if "rendezvous" in data:
+        # Whoever has it can join the gang.
+        data.fields["rendezvous"].struct_value.fields.pop("secret", None)
     return job_pb2.WatchJobResponse(
         cursor=record.sequence,
         type=record.type,

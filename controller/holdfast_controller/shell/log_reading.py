@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from holdfast.errors import InvalidInput, Violation
@@ -11,7 +11,8 @@ from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_controller.core.gang import Member
 from holdfast_controller.core.model import Job
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.transfers import End, Transfers
+from holdfast_controller.shell.rpc import beside
+from holdfast_controller.shell.transfers import End, Reading, Transfers
 
 STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
 QUEUE_SIZE = 256
@@ -30,6 +31,38 @@ class Source:
     stream: job_pb2.LogStream.ValueType
 
 
+Item = tuple[job_pb2.StreamLogsResponse, Reading | None]
+"""A chunk, and the reading that is to be given credit for it."""
+
+
+class _Queue:
+    """A bounded queue that ends: what was put before the end is still taken out."""
+
+    def __init__(self) -> None:
+        self._items: asyncio.Queue[Item] = asyncio.Queue(QUEUE_SIZE)
+        self._filled = asyncio.Event()
+        self._ended = False
+
+    async def put(self, item: Item) -> None:
+        """Wait for room and add ``item``."""
+        await self._items.put(item)
+        self._filled.set()
+
+    def end(self) -> None:
+        """Nothing more will be put."""
+        self._ended = True
+        self._filled.set()
+
+    async def get(self) -> Item | None:
+        """The next item; None at the end."""
+        while self._items.empty():
+            if self._ended:
+                return None
+            self._filled.clear()
+            await self._filled.wait()
+        return self._items.get_nowait()
+
+
 class LogReading:
     """Merges the sources of one request; bounded, so a slow reader slows only its own."""
 
@@ -38,16 +71,18 @@ class LogReading:
         self._transfers = transfers
         self._request = request
         self._job: Job = driver.cluster.jobs[request.id]
-        self._queue: asyncio.Queue[job_pb2.StreamLogsResponse | None] = asyncio.Queue(QUEUE_SIZE)
+        self._queue = _Queue()
 
-    async def chunks(self) -> AsyncIterator[job_pb2.StreamLogsResponse]:
+    async def chunks(self) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
         """The output, chunk by chunk, until everything asked for has been read."""
         self._check()
-        async with asyncio.TaskGroup() as tasks:
-            lead = tasks.create_task(self._lead())
-            while (chunk := await self._queue.get()) is not None:
+        async with beside(self._lead(), self._queue.end):
+            while (item := await self._queue.get()) is not None:
+                chunk, reading = item
                 yield chunk
-            lead.cancel()
+                if reading is not None:
+                    # Only now has the follower taken it, so only now may more come.
+                    self._transfers.credit(reading, len(chunk.data))
 
     def _check(self) -> None:
         members = {member.name for member in self._job.gang.members}
@@ -85,7 +120,6 @@ class LogReading:
                     await bell.wait()
         finally:
             self._driver.unwatch(entity, bell)
-        await self._queue.put(None)
 
     def _openable(self, opened: int | None) -> range:
         """The generations to open now, when ``opened`` was the last; a follower gets every one that came since."""
@@ -123,8 +157,7 @@ class LogReading:
             try:
                 while not isinstance(item := await reading.items.get(), End):
                     offset = item.offset + len(item.data)
-                    await self._queue.put(_chunk(source, item.offset, item.data))
-                    self._transfers.credit(reading, len(item.data))
+                    await self._queue.put((_chunk(source, item.offset, item.data), reading))
             finally:
                 self._transfers.close(reading)
             if not item.lost:
@@ -163,7 +196,7 @@ class LogReading:
     async def _say(self, source: Source, offset: int, problem: str) -> None:
         chunk = _chunk(source, offset, b"")
         chunk.problem = problem
-        await self._queue.put(chunk)
+        await self._queue.put((chunk, None))
 
 
 def _chunk(source: Source, offset: int, data: bytes) -> job_pb2.StreamLogsResponse:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -61,3 +62,23 @@ def streaming(
             await context.abort_with_status(rpc_status.to_status(error))
 
     return guarded
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None], when_done: Callable[[], object]) -> AsyncIterator[None]:
+    """Run ``work`` while the block runs; ``when_done`` has to wake the block up when it ends by itself.
+
+    For blocks of a handler that yield: a task group there would turn the closing of the handler, as happens when
+    a caller leaves while an answer is being written, into an error. Leaving the block cancels ``work`` and waits
+    for it; what ``work`` raised is raised here, unless the block is being left by an exception of its own.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(lambda _: when_done())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        failed = not task.cancelled() and task.exception() is not None
+    if failed:
+        task.result()

@@ -76,13 +76,17 @@ async def _run_until_told(driver: Driver, server: grpc.aio.Server) -> None:
     loop = asyncio.get_running_loop()
     for sig in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sig, stop.set)
-    async with asyncio.TaskGroup() as tasks:
-        writer = tasks.create_task(driver.run())
-        await stop.wait()
-        log.info("controller_stopping")
-        await server.stop(STOP_GRACE_S)
-        await driver.settled()
-        writer.cancel()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            writer = tasks.create_task(driver.run())
+            await stop.wait()
+            log.info("controller_stopping")
+            await server.stop(STOP_GRACE_S)
+            await driver.settled()
+            writer.cancel()
+    finally:
+        # Also when a commit has failed: nobody is served from a state that the disk doesn't hold.
+        await server.stop(None)
 
 
 def _server(config: ControllerConfig, driver: Driver) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:

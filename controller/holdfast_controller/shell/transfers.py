@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 
 import grpc
 
 from holdfast.v1 import agent_pb2
+from holdfast_controller.shell.rpc import beside
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Transfers:
 
     async def serve(
         self, host: str, messages: AsyncIterator[agent_pb2.TransferRequest]
-    ) -> AsyncIterator[agent_pb2.TransferResponse]:
+    ) -> AsyncGenerator[agent_pb2.TransferResponse, None]:
         """Run one host's stream: yields orders for it. A newer stream of the host replaces an older one."""
         old = self._lines.get(host)
         if old is not None:
@@ -101,11 +102,9 @@ class Transfers:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         try:
-            async with asyncio.TaskGroup() as tasks:
-                reader = tasks.create_task(self._read(line, messages))
+            async with beside(self._read(line, messages), lambda: line.orders.put_nowait(None)):
                 while (order := await line.orders.get()) is not None:
                     yield order
-                reader.cancel()
         finally:
             self._hang_up(line)
             if self._lines.get(host) is line:
@@ -127,8 +126,6 @@ class Transfers:
                         pass
         except grpc.RpcError as error:
             log.info("transfer_broken", extra={"fields": {"error": str(error)}})
-        finally:
-            line.orders.put_nowait(None)
 
     def _hang_up(self, line: _Line) -> None:
         for reading in line.readings.values():

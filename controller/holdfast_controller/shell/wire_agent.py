@@ -89,7 +89,7 @@ def _exit(message: job_pb2.Exit, stderr_tail: tuple[str, ...]) -> Exit:
         signal=message.signal if message.HasField("signal") else None,
         core_dumped=message.core_dumped,
         message=message.message,
-        end_time=min(max(message.end_time.ToNanoseconds() / 1e9, 0.0), _LATEST),
+        end_time=min(max(message.end_time.seconds + message.end_time.nanos / 1e9, 0.0), _LATEST),
         stderr_tail=stderr_tail,
     )
 

@@ -1,0 +1,496 @@
+"""``holdfast run`` on two hosts: what ranks find, what they say, and what the command exits with.
+
+Longer than 400 lines because all of it is one list of tests over one cluster, which takes seconds to start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.cluster import DevCluster, Watcher, exits, gone, rank_pids
+
+PRINT_ENV = "import json, os; print(json.dumps(dict(os.environ)))"
+ONCE = ("--max-restarts", "0")
+SLEEP = "exec sleep 600"
+
+
+def environments(output: str) -> dict[int, dict[str, str]]:
+    """What ``run --all -- python -c PRINT_ENV`` printed, by rank."""
+    found = {}
+    for line in output.splitlines():
+        prefix, rank, text = re.fullmatch(r"(?:\[(workerpool\d+-\d+) r(\d+)\] )?(\{.*\})", line).groups()  # type: ignore[union-attr]
+        env = json.loads(text)
+        assert prefix is None or (prefix, rank) == (env["HOLDFAST_WORKER"], env["RANK"])
+        found[int(env["RANK"])] = env
+    return found
+
+
+def run_env(cluster: DevCluster, *args: str, **more: Any) -> dict[int, dict[str, str]]:
+    done = cluster.holdfast("run", *args, "--all", "--", sys.executable, "-c", PRINT_ENV, **more)
+    return environments(done.stdout)
+
+
+# What a rank finds
+
+
+def test_four_ranks_on_two_hosts_know_their_ranks_gpus_and_addresses(cluster: DevCluster) -> None:
+    envs = run_env(cluster, "--replicas", "2", "--gpus", "2", "--processes-per-worker", "2")
+    assert sorted(envs) == [0, 1, 2, 3]
+    job = cluster.ask(lambda client: client.newest_jobs(1))[0].id
+    for rank, env in envs.items():
+        worker = rank // 2
+        assert {name: env[name] for name in ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")} == {
+            "LOCAL_RANK": str(rank % 2),
+            "WORLD_SIZE": "4",
+            "LOCAL_WORLD_SIZE": "2",
+            "GROUP_RANK": str(worker),
+        }
+        assert (env["CUDA_VISIBLE_DEVICES"], env["CUDA_DEVICE_ORDER"]) == ("0,1", "PCI_BUS_ID")
+        assert {name: value for name, value in env.items() if name.startswith("HOLDFAST_")} == {
+            "HOLDFAST_JOB": job,
+            "HOLDFAST_ATTEMPT": "1",
+            "HOLDFAST_GENERATION": "1",
+            "HOLDFAST_RESTART_COUNT": "0",
+            "HOLDFAST_LAST_END": "",
+            "HOLDFAST_WORKER": f"workerpool{worker}-0",
+            "HOLDFAST_HOST": env["HOLDFAST_HOST"],
+            "HOLDFAST_RENDEZVOUS_SECRET": envs[0]["HOLDFAST_RENDEZVOUS_SECRET"],
+        }
+        assert env["CLOUD_ML_JOB_ID"] == job
+        cores = len(os.sched_getaffinity(0))
+        assert env["OMP_NUM_THREADS"] == str(max(1, cores // 2))
+    assert [envs[rank]["HOLDFAST_HOST"] for rank in (0, 1)] != [envs[rank]["HOLDFAST_HOST"] for rank in (2, 3)]
+    assert {env["HOLDFAST_HOST"] for env in envs.values()} == {"host-0", "host-1"}
+    assert {env["MASTER_ADDR"] for env in envs.values()} == {"127.0.0.1"}
+    assert len({env["MASTER_PORT"] for env in envs.values()}) == 1
+    assert len({env["TORCHELASTIC_ERROR_FILE"] for env in envs.values()}) == 4
+    assert len(envs[0]["HOLDFAST_RENDEZVOUS_SECRET"]) >= 32
+    port_range = re.search(r'port_range = "(\d+)-(\d+)"', agent_toml(cluster, envs[0]["HOLDFAST_HOST"]).read_text())
+    assert port_range and int(port_range[1]) <= int(envs[0]["MASTER_PORT"]) <= int(port_range[2])
+
+
+def agent_toml(cluster: DevCluster, host: str) -> Path:
+    return cluster.dir / "hosts" / host / "agent.toml"
+
+
+def test_cluster_spec_and_tf_config_name_every_worker(cluster: DevCluster) -> None:
+    envs = run_env(cluster, "--replicas", "3", "--name", "named")
+    chief, *workers = (json.loads(envs[rank]["TF_CONFIG"]) for rank in range(3))
+    assert [each["task"] for each in (chief, *workers)] == [
+        {"type": "chief", "index": 0},
+        {"type": "worker", "index": 0},
+        {"type": "worker", "index": 1},
+    ]
+    assert chief["cluster"] == workers[0]["cluster"] == workers[1]["cluster"]
+    assert [len(chief["cluster"][task]) for task in ("chief", "worker")] == [1, 2]
+    specs = [json.loads(envs[rank]["CLUSTER_SPEC"]) for rank in range(3)]
+    assert [spec["task"] for spec in specs] == [
+        {"type": "workerpool0", "index": 0},
+        {"type": "workerpool1", "index": 0},
+        {"type": "workerpool1", "index": 1},
+    ]
+    for spec in specs:
+        assert spec["cluster"] == {
+            "workerpool0": chief["cluster"]["chief"],
+            "workerpool1": chief["cluster"]["worker"],
+        }
+        assert spec["environment"] == "cloud"
+        assert json.loads(spec["job"])["workerPoolSpecs"][1]["replicaCount"] in (2, "2")
+    addresses = [spec["open_ports"] for spec in specs]
+    flat = [*specs[0]["cluster"]["workerpool0"], *specs[0]["cluster"]["workerpool1"]]
+    assert flat == [f"127.0.0.1:{ports[0]}" for ports in addresses]
+    assert len(set(flat)) == 3
+
+
+def test_one_rank_per_gpu_unless_told_otherwise(cluster: DevCluster) -> None:
+    envs = run_env(cluster, "--gpus", "2")
+    assert [(e["LOCAL_RANK"], e["CUDA_VISIBLE_DEVICES"]) for _, e in sorted(envs.items())] == [
+        ("0", "0,1"),
+        ("1", "0,1"),
+    ]
+    alone = run_env(cluster)
+    assert [(e["WORLD_SIZE"], e["CUDA_VISIBLE_DEVICES"]) for e in alone.values()] == [("1", "")]
+
+
+def test_two_workers_on_one_host_get_different_gpus(cluster: DevCluster) -> None:
+    envs = run_env(cluster, "--gpus", "1", "--replicas", "4")
+    seen = {(env["HOLDFAST_HOST"], env["CUDA_VISIBLE_DEVICES"]) for env in envs.values()}
+    assert seen == {(host, gpu) for host in ("host-0", "host-1") for gpu in "01"}
+
+
+def test_environment_is_ours_alone_but_for_what_the_user_sends(cluster: DevCluster) -> None:
+    sender = {
+        "CONDA_PREFIX": "/conda",
+        "LD_LIBRARY_PATH": "/lib64",
+        "VIRTUAL_ENV": "/venv",
+        "SECRET": "s",
+        "FOO": "f",
+    }
+    args = (
+        "--env",
+        "A=1=$(B) $HOME $$",
+        "--env",
+        "FOO",
+        "--env",
+        "RANK=9",
+        "--env",
+        "HOLDFAST_HOST=h",
+        "--env",
+        "E=",
+    )
+    (env,) = run_env(cluster, *args, env=sender).values()
+    kept = ("CONDA_PREFIX", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+    assert {name: env[name] for name in kept} == {name: sender[name] for name in kept}
+    assert env["PATH"] == cluster.env["PATH"]
+    assert "SECRET" not in env
+    assert "HOLDFAST_CONFIG" not in env
+    assert (env["A"], env["FOO"], env["E"]) == ("1=$(B) $HOME $$", "f", "")
+    assert env["RANK"] == "0"
+    assert env["HOLDFAST_HOST"].startswith("host-")
+
+
+def test_generation_and_last_end_are_told_to_the_next(cluster: DevCluster) -> None:
+    script = f'{PRINT_ENV}; raise SystemExit(os.environ["HOLDFAST_GENERATION"] == "1")'
+    done = cluster.holdfast("run", "--", sys.executable, "-c", script)
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    names = ("HOLDFAST_ATTEMPT", "HOLDFAST_GENERATION", "HOLDFAST_RESTART_COUNT", "HOLDFAST_LAST_END")
+    assert [first[name] for name in names] == ["1", "1", "0", ""]
+    assert [second[name] for name in names] == ["1", "2", "1", "NONZERO_EXIT"]
+    assert first["MASTER_PORT"] != second["MASTER_PORT"]
+    assert first["HOLDFAST_RENDEZVOUS_SECRET"] != second["HOLDFAST_RENDEZVOUS_SECRET"]
+
+
+def test_admins_file_and_data_interface_reach_the_ranks(make_cluster: Any, tmp_path: Path) -> None:
+    own = make_cluster(hosts=1, gpus=0)
+    (tmp_path / "site.env").write_text("# ours\nSITE=here\nNCCL_DEBUG=WARN\nRANK=7\n")
+    assert 'data_interface = "lo"' in agent_toml(own, "host-0").read_text()
+    with agent_toml(own, "host-0").open("a") as file:
+        file.write(f'\nenv_file = "{tmp_path}/site.env"\n')
+    own.kill_agent("host-0")
+    own.restart()
+    (env,) = run_env(own, "--env", "NCCL_DEBUG=INFO").values()
+    assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("lo", "lo")
+    assert (env["SITE"], env["NCCL_DEBUG"], env["RANK"]) == ("here", "INFO", "0")
+
+
+def test_ranks_run_in_the_users_directory(cluster: DevCluster, tmp_path: Path) -> None:
+    assert cluster.holdfast("run", "--", "pwd", cwd=tmp_path).stdout == f"{tmp_path}\n"
+    (tmp_path / "inner").mkdir()
+    assert cluster.holdfast("run", "--workdir", "inner", "--", "pwd", cwd=tmp_path).stdout == f"{tmp_path}/inner\n"
+
+
+def test_dollars_arrive_as_they_were_typed(cluster: DevCluster) -> None:
+    words = ("$(date)", "$$", "$$(HOME)", "$(HOME)", "$HOME", "${HOME}", "$", "'\"\\\n", "ü☃", "")
+    done = cluster.holdfast("run", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])", *words)
+    assert done.stdout == f"{list(words)}\n"
+
+
+# Exit status
+
+
+@pytest.mark.parametrize(
+    ("restarts", "script", "status"),
+    [
+        ("0", "exit 7", 7),
+        # Of the last generation: 5 at first, then 7.
+        ("1", "exit $((3 + 2 * HOLDFAST_GENERATION))", 7),
+        ("0", "kill -TERM $$", 143),
+        ("0", "kill -KILL $$", 137),
+        ("0", "kill -SEGV $$", 139),
+        ("0", "exit 255", 255),
+        ("5", "exit 0", 0),
+    ],
+)
+def test_status_is_that_of_the_job(cluster: DevCluster, restarts: str, script: str, status: int) -> None:
+    done = cluster.holdfast("run", "--max-restarts", restarts, "--", "sh", "-c", script, check=False)
+    assert done.returncode == status, done.stderr
+
+
+def test_status_is_that_of_the_rank_that_failed_first(cluster: DevCluster, tmp_path: Path) -> None:
+    others_ready = "until [ -e 0 -a -e 1 -a -e 2 ]; do sleep 0.02; done"
+    script = (
+        f"[ $RANK = 3 ] && {others_ready} && exit 7; trap 'exit 9' TERM; touch $RANK; while :; do sleep 0.05; done"
+    )
+    args = ("run", "--replicas", "2", "--gpus", "2", *ONCE, "--", "sh", "-c", script)
+    done = cluster.holdfast(*args, cwd=tmp_path, check=False)
+    assert done.returncode == 7, done.stderr
+    job = cluster.job(cluster.ask(lambda client: client.newest_jobs(1))[0].id)
+    assert (exits(job)[3]["reason"], exits(job)[3]["exitCode"]) == ("NONZERO_EXIT", 7)
+    assert [(exits(job)[rank]["reason"], exits(job)[rank]["exitCode"]) for rank in (0, 1, 2)] == [
+        ("STOPPED", 9)
+    ] * 3
+    assert job["error"]["exitCode"] == 7
+    assert "workerpool1-0" in done.stderr
+
+
+def test_first_failing_rank_is_shown(cluster: DevCluster) -> None:
+    script = f"if [ $RANK = 1 ]; then echo out of one; echo woe >&2; exit 3; fi; echo zero; {SLEEP}"
+    done = cluster.holdfast("run", "--gpus", "2", *ONCE, "--", "sh", "-c", script, check=False)
+    assert done.returncode == 3
+    assert "zero" in done.stdout
+    assert "[workerpool0-0 r1] out of one" in done.stdout
+    assert "[workerpool0-0 r1] woe" in done.stderr
+
+
+def test_timeout_is_124(cluster: DevCluster) -> None:
+    done = cluster.holdfast("run", "--timeout", "1s", "--", "sh", "-c", SLEEP, check=False)
+    assert done.returncode == 124
+    assert "timeout of 1s" in done.stderr
+
+
+def test_cancel_is_130(cluster: DevCluster) -> None:
+    with cluster.typing("run", "--", "sh", "-c", SLEEP) as run:
+        run.says("generation 1 is running")
+        job = cluster.ask(lambda client: client.newest_jobs(1))[0].id
+        cluster.holdfast("cancel", job)
+        assert run.ends() == 130
+    shown = cluster.job(job)
+    assert shown["state"] == "JOB_STATE_CANCELLED"
+    assert (exits(shown)[0]["reason"], exits(shown)[0]["signal"], exits(shown)[0]["exitCode"]) == (
+        "STOPPED",
+        15,
+        None,
+    )
+    # Twice is the same as once.
+    assert cluster.holdfast("cancel", job).returncode == 0
+
+
+def test_ctrl_c_leaves_and_the_job_runs_on(cluster: DevCluster) -> None:
+    with cluster.typing("run", "--", "sh", "-c", f"echo hello; {SLEEP}") as run:
+        run.says("generation 1 is running")
+        job = cluster.ask(lambda client: client.newest_jobs(1))[0].id
+        pids = rank_pids(cluster.job(job))
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends() == 0
+        said = run.err.read_text()
+    assert f"holdfast logs -f {job}" in said
+    assert f"holdfast cancel {job}" in said
+    assert not gone(pids.values())
+    assert cluster.job(job)["state"] == "JOB_STATE_RUNNING"
+    cluster.end(job)
+
+
+def test_detach_prints_the_id_and_nothing_else(cluster: DevCluster) -> None:
+    done = cluster.holdfast("run", "--detach", "--", "true")
+    assert re.fullmatch(r"\S+\n", done.stdout)
+    assert cluster.reach(done.stdout.strip(), "SUCCEEDED")["generation"] == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("run",), "COMMAND"),
+        (("run", "--gpus", "-1", "--", "true"), "--gpus"),
+        (("run", "--replicas", "0", "--", "true"), "--replicas"),
+        (("run", "--no-such-option", "--", "true"), "--no-such-option"),
+        (("run", "--env", "NOT_SET_ANYWHERE", "--", "true"), "NOT_SET_ANYWHERE"),
+        (("run", "--env", "=x", "--", "true"), "--env"),
+        (("run", "--timeout", "soon", "--", "true"), "soon"),
+        (("run", "--gpus", "2", "--processes-per-worker", "2", "--", "torchrun", "x.py"), "torchrun starts its"),
+        (("run", "--processes-per-worker", "2", "--", "python3", "-m", "torch.distributed.run", "x"), "starts its"),
+        (("job", "show"), "ID"),
+        (("no-such-command",), "no-such-command"),
+    ],
+)
+def test_wrong_usage_is_2(cluster: DevCluster, args: tuple[str, ...], says: str) -> None:
+    before = len(cluster.ask(lambda client: client.newest_jobs(1000)))
+    done = cluster.holdfast(*args, check=False)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert len(cluster.ask(lambda client: client.newest_jobs(1000))) == before
+
+
+# What can't be started
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("no-such-program", "'no-such-program' is not on the worker's PATH"),
+        ("/no/such/program", "/no/such/program does not exist"),
+        ("./plain", "./plain is not an executable file"),
+        ("./orphan", "its interpreter /no/such/interpreter does not exist"),
+    ],
+)
+def test_program_that_cannot_start_is_named_with_its_host(
+    cluster: DevCluster, tmp_path: Path, command: str, says: str
+) -> None:
+    (tmp_path / "plain").write_text("plain\n")
+    (tmp_path / "orphan").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "orphan").chmod(0o755)
+    done = cluster.holdfast("run", "--replicas", "2", "--", command, cwd=tmp_path, check=False)
+    assert done.returncode == 125, done.stderr
+    assert says in done.stderr
+    assert "no output" not in done.stderr
+    assert ".." not in done.stderr
+    job = cluster.job(cluster.ask(lambda client: client.newest_jobs(1))[0].id)
+    assert job["state"] == "JOB_STATE_FAILED"
+    assert job["generation"] == 1, "starting it again changes nothing"
+    assert job["error"]["exitCode"] is None
+    failed = [e for e in exits(job).values() if e["reason"] == "CANNOT_START"]
+    assert failed
+    for each in failed:
+        assert (each["exitCode"], each["signal"]) == (None, None)
+        assert says in each["message"]
+        assert re.search(r"\bhost-[01]\b", each["message"]), each
+    assert re.search(r"could not be started: .*\bhost-[01]\b", job["error"]["message"])
+
+
+def test_directory_missing_on_a_host_is_named_with_it(cluster: DevCluster) -> None:
+    done = cluster.holdfast("run", "--workdir", "/no/such/place", "--", "true", check=False)
+    assert done.returncode == 125
+    assert re.search(r"host-[01]: the working directory /no/such/place does not exist", done.stderr)
+    job = cluster.job(cluster.ask(lambda client: client.newest_jobs(1))[0].id)
+    assert [e["reason"] for e in exits(job).values()] == ["CANNOT_START"]
+
+
+# Signals
+
+
+def kernels_core_flag(shell: str, cwd: Path) -> bool:
+    """Whether the kernel says that this dumped core; it depends on the machine's core_pattern."""
+    child = subprocess.Popen(["sh", "-c", shell], cwd=cwd, stdin=subprocess.DEVNULL)
+    _, status = os.waitpid(child.pid, 0)
+    child.returncode = 0
+    assert os.WTERMSIG(status) == signal.SIGSEGV
+    return os.WCOREDUMP(status)
+
+
+@pytest.mark.parametrize("cores", [False, True])
+def test_signal_and_core_are_in_show_and_stream_within_a_second(
+    cluster: DevCluster, tmp_path: Path, cores: bool
+) -> None:
+    """Ranks start with a core limit of 0; one that wants cores raises its own."""
+    limit = "ulimit -c unlimited; " if cores else ""
+    script = f"{limit}echo ready; until [ -e go ]; do sleep 0.02; done; kill -SEGV $$"
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "go").touch()
+    expected = kernels_core_flag(f"ulimit -c 0 -S; {script}", tmp_path / "reference")
+    if not cores and Path("/proc/sys/kernel/core_pattern").read_text()[0] != "|":
+        assert not expected
+    job_id = cluster.detach(*ONCE, "--", "sh", "-c", script, cwd=tmp_path)
+    pid = rank_pids(cluster.reach(job_id, "RUNNING"))[0]
+    with Watcher(cluster, job_id) as watcher, cluster.typing("job", "watch", job_id, "-o", "json") as typed:
+        cluster.until(lambda: watcher.of("GangStarted") and "GangStarted" in typed.out.read_text())
+        (tmp_path / "go").touch()
+        cluster.until(lambda: gone([pid]))
+        died = time.monotonic()
+        cluster.until(lambda: watcher.of("RankExited") and "RankExited" in typed.out.read_text())
+        shown = exits(cluster.job(job_id))[0]
+        took = time.monotonic() - died
+        assert took < 1
+        cluster.until(lambda: watcher.ended)
+        assert typed.ends() == 0
+    (event,) = watcher.of("RankExited")
+    (line,) = [e for e in map(json.loads, typed.out.read_text().splitlines()) if e["type"] == "RankExited"]
+    assert line == event
+    streamed = event["data"]["exit"]
+    assert (streamed["signal"], streamed["core_dumped"], streamed["reason"]) == (11, expected, "SIGNALED")
+    assert streamed["exit_code"] is None
+    assert "signal 11" in event["message"]
+    assert shown == {
+        "attempt": 1,
+        "generation": 1,
+        "rank": 0,
+        "exitCode": None,
+        "signal": 11,
+        "coreDumped": expected,
+        "reason": "SIGNALED",
+        "message": shown["message"],
+        "endTime": shown["endTime"],
+        "lateExit": None,
+    }
+    printed = json.loads(cluster.holdfast("job", "show", job_id, "-o", "json").stdout)
+    assert printed["workers"][0]["exits"] == [shown]
+    assert "SIGSEGV" in cluster.holdfast("job", "show", job_id).stdout
+
+
+def test_json_of_show_has_every_promised_field(cluster: DevCluster) -> None:
+    job_id = cluster.detach("--replicas", "2", "--gpus", "2", "--", "sh", "-c", SLEEP)
+    cluster.reach(job_id, "RUNNING")
+    shown = json.loads(cluster.holdfast("job", "show", job_id, "-o", "json").stdout)
+    assert shown["state"] == "JOB_STATE_RUNNING"
+    assert (shown["attempt"], shown["generation"], shown["waitReason"], shown["recoveries"]) == (1, 1, "", [])
+    assert shown["jobSpec"]["workerPoolSpecs"][1]["replicaCount"] == 1
+    assert [worker["name"] for worker in shown["workers"]] == ["workerpool0-0", "workerpool1-0"]
+    for number, worker in enumerate(shown["workers"]):
+        assert sorted(worker) == sorted(("name", "host", "state", "shimPid", "gpus", "ranks", "exits"))
+        assert (worker["state"], worker["exits"], len(set(worker["gpus"]))) == ("RUNNING", [], 2)
+        assert [(r["rank"], r["localRank"]) for r in worker["ranks"]] == [(2 * number, 0), (2 * number + 1, 1)]
+        for pid in (worker["shimPid"], *(r["pid"] for r in worker["ranks"])):
+            os.kill(pid, 0)
+    listed = json.loads(cluster.holdfast("ps", "-o", "json").stdout)
+    assert listed[-1] == {key: value for key, value in shown.items() if key != "workers"}
+    assert [job["createTime"] for job in listed] == sorted(job["createTime"] for job in listed)
+    cluster.end(job_id)
+
+
+def test_recovery_is_told_with_its_phases(cluster: DevCluster) -> None:
+    script = "[ $HOLDFAST_GENERATION = 2 ] || exit 4"
+    job_id = cluster.detach("--", "sh", "-c", script)
+    shown = cluster.reach(job_id, "SUCCEEDED")
+    (recovery,) = shown["recoveries"]
+    assert sorted(recovery["phases"]) == ["detect", "diagnose", "start", "stop"]
+    assert all(0 <= seconds < 10 for seconds in recovery["phases"].values())
+    fixed = ("attempt", "generation", "startType", "endReason", "endRelatedTask", "endRecover")
+    assert [recovery[name] for name in fixed] == [
+        1,
+        2,
+        "RESTARTED",
+        "NONZERO_EXIT",
+        "workerpool0-0 rank 0",
+        "PROC_RESTART",
+    ]
+    assert 0 < recovery["lostSeconds"] < 10
+    assert recovery["startedAt"] <= recovery["endedAt"]
+
+
+def test_rendezvous_secret_is_in_no_output(cluster: DevCluster) -> None:
+    done = cluster.holdfast("run", "--", "sh", "-c", "echo $HOLDFAST_RENDEZVOUS_SECRET")
+    secret = done.stdout.strip()
+    assert len(secret) >= 32
+    job_id = cluster.ask(lambda client: client.newest_jobs(1))[0].id
+    for command in ("watch", "show", "events"):
+        assert secret not in cluster.holdfast("job", command, job_id, "-o", "json").stdout
+    assert secret not in (cluster.dir / "controller.log").read_text()
+
+
+# Launchers
+
+
+# One write a line: torchrun's processes share a file.
+TORCHRUN = """
+import os
+import sys
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(total)
+host, local = os.environ["HOLDFAST_HOST"], os.environ["LOCAL_RANK"]
+line = f"rank {dist.get_rank()} of {dist.get_world_size()} on {host} local {local}: {total.item():g}"
+sys.stdout.write(line + "\\n")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.require("torch")
+def test_torchrun_spans_the_gang(cluster: DevCluster, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(TORCHRUN)
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    args = ("run", "--replicas", "2", "--gpus", "2", *ONCE, "--all", "--", torchrun, "script.py")
+    done = cluster.holdfast(*args, cwd=tmp_path, timeout=120)
+    # Gloo has its say on stdout, too.
+    said = sorted(re.findall(r"^\[\S+ r\d\] (rank .*)$", done.stdout, re.MULTILINE))
+    hosts = [line.split(" on ")[1].split()[0] for line in said]
+    assert said == [f"rank {r} of 4 on {hosts[r]} local {r % 2}: 6" for r in range(4)]
+    assert hosts[0] == hosts[1] != hosts[2] == hosts[3]

@@ -1,0 +1,286 @@
+"""The driver: durable before anything is told, in order, and never on after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import NotFound, StoreError, Unavailable
+from holdfast_controller.core import stimuli as st
+from holdfast_controller.core.gang import Gang, Pool, Task
+from holdfast_controller.core.model import Cluster, Inventory
+from holdfast_controller.core.steps import Policies
+from holdfast_controller.shell import driver as driver_module
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.store import Record, Store
+
+GANG = Gang((Pool(1, Task(("x",))),))
+
+
+class HeldStore(Store):
+    """A store whose disk can be made to wait, or to fail."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.committing = threading.Event()
+        self.batches: list[list[str]] = []
+        self.failure: Exception | None = None
+
+    def commit(self, records: Any) -> None:
+        self.committing.set()
+        assert self.gate.wait(20)
+        if self.failure is not None:
+            raise self.failure
+        super().commit(records)
+        self.batches.append([record.type for record in records])
+
+
+@dataclass
+class Running:
+    driver: Driver
+    store: HeldStore
+    writer: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def running(path: Path) -> AsyncIterator[Running]:
+    store = HeldStore(path)
+    cluster: Cluster = await asyncio.wrap_future(store.call(store.open))
+    driver = Driver(store, cluster, Policies(secret_key=b"k"))
+    driver.start()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            writer = tasks.create_task(driver.run())
+            try:
+                async with asyncio.timeout(30):
+                    yield Running(driver, store, writer)
+            finally:
+                store.gate.set()
+                writer.cancel()
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "holdfast.db"
+
+
+@pytest.fixture
+async def world(path: Path) -> AsyncIterator[Running]:
+    async with running(path) as found:
+        yield found
+
+
+def submission(name: str) -> Any:
+    return lambda token: st.JobSubmission(token, "ann", "", name, name, {}, GANG, "{}")
+
+
+def hello(session: int = 1) -> st.HostConnected:
+    return st.HostConnected("h", session, "10.0.0.1", "boot", "1", Inventory(8, 8 << 30))
+
+
+async def idle() -> None:
+    """Let everything that could run now run."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_nothing_is_told_before_it_is_durable(world: Running) -> None:
+    told: list[Any] = []
+    world.driver.register("h", 1, told.append)
+    bell = world.driver.watch("host/h")
+    world.store.gate.clear()
+    world.driver.feed(hello())
+    asked = asyncio.gather(world.driver.ask(submission("a")))
+    await asyncio.to_thread(world.store.committing.wait, 20)
+    await idle()
+    assert told == []
+    assert not bell.is_set()
+    assert not asked.done()
+    world.store.gate.set()
+    assert await asked == ["a"]
+    assert bell.is_set()
+    assert [type(action).__name__ for action in told] == ["Welcome", "Assign"]
+    assert told[1].assignment.job_id == "a"
+
+
+async def test_what_waits_is_committed_together_and_in_order(world: Running) -> None:
+    world.store.gate.clear()
+    world.driver.feed(hello())
+    await asyncio.to_thread(world.store.committing.wait, 20)
+    asked = asyncio.gather(*(world.driver.ask(submission(name)) for name in "abc"))
+    await idle()
+    world.store.gate.set()
+    assert await asked == ["a", "b", "c"]
+    assert world.store.batches == [["HostJoined"], ["JobSubmitted", "JobPlaced"] * 3]
+    sequences = [r.sequence for name in "abc" for r in await world.driver.history(f"job/{name}", 0, 10)]
+    assert sequences == [2, 3, 4, 5, 6, 7]
+
+
+async def test_settled_waits_for_what_was_seen_and_no_more(world: Running) -> None:
+    world.store.gate.clear()
+    world.driver.feed(hello())
+    waiting = asyncio.gather(world.driver.settled())
+    await asyncio.to_thread(world.store.committing.wait, 20)
+    await idle()
+    assert not waiting.done()
+    world.store.committing.clear()
+    world.store.gate.set()
+    await waiting
+    await world.driver.settled()
+
+
+async def test_settled_returns_under_a_load_that_never_ends(world: Running) -> None:
+    world.driver.feed(hello())
+    number = 0
+    stop = asyncio.Event()
+
+    async def load() -> None:
+        nonlocal number
+        while not stop.is_set():
+            number += 1
+            world.driver.feed(st.CordonAsked(0, "ann", "h", str(number)))
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(load())
+        await idle()
+        async with asyncio.timeout(10):
+            for _ in range(5):
+                await world.driver.settled()
+        stop.set()
+    assert number > 5
+
+
+async def test_refusal_is_raised_in_the_caller(world: Running) -> None:
+    with pytest.raises(NotFound, match="no job 'nope'"):
+        await world.driver.ask(lambda token: st.CancelAsked(token, "ann", "nope"))
+
+
+async def test_caller_that_leaves_does_not_undo_its_wish(world: Running) -> None:
+    world.store.gate.clear()
+    world.driver.feed(hello())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await world.driver.ask(submission("a"))
+    world.store.gate.set()
+    await world.driver.settled()
+    assert [r.type for r in await world.driver.history("job/a", 0, 10)] == ["JobSubmitted", "JobPlaced"]
+    assert await world.driver.ask(submission("b")) == "b"
+
+
+async def test_too_many_decisions_waiting_for_the_disk_refuse_calls(
+    world: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "MAX_PENDING", 2)
+    world.store.gate.clear()
+    world.driver.feed(hello())
+    await asyncio.to_thread(world.store.committing.wait, 20)
+    for reason in ("1", "2"):
+        world.driver.feed(st.CordonAsked(0, "ann", "h", reason))
+    with pytest.raises(Unavailable, match="disk is too slow"):
+        await world.driver.ask(submission("a"))
+
+
+async def test_messages_of_a_session_that_is_over_go_nowhere(world: Running) -> None:
+    told: list[Any] = []
+    world.driver.register("h", 1, told.append)
+    world.driver.unregister("h", 1)
+    world.driver.feed(hello())
+    await world.driver.settled()
+    assert told == []
+
+
+async def test_failed_commit_ends_the_writer_and_tells_nothing(path: Path) -> None:
+    told: list[Any] = []
+
+    async def story() -> None:
+        async with running(path) as world:
+            world.driver.register("h", 1, told.append)
+            world.store.failure = StoreError("the disk is full")
+            world.driver.feed(hello())
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as failure:
+        await story()
+    assert failure.group_contains(StoreError, match="disk is full")
+    assert told == []
+
+
+async def test_step_that_fails_ends_the_writer_before_anything_of_it_is_committed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(_: object) -> None:
+        raise ZeroDivisionError("a defect of ours, after the first event was folded in")
+
+    async def story() -> None:
+        async with running(path) as world:
+            world.driver.feed(hello())
+            await world.driver.settled()
+            monkeypatch.setattr("holdfast_controller.core.submit.place_queue", defect)
+            with pytest.raises(ZeroDivisionError):
+                await world.driver.ask(submission("a"))
+            assert "a" in world.driver.cluster.jobs
+            with pytest.raises(Unavailable):
+                world.driver.feed(hello(2))
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as failure:
+        await story()
+    assert failure.group_contains(RuntimeError, match="a step failed")
+    async with running(path) as world:
+        assert world.driver.cluster.jobs == {}
+        assert world.driver.cluster.sequence == 1
+
+
+async def test_snapshots_lose_nothing_across_restarts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not what only the tail of the log held when the controller started."""
+    monkeypatch.setattr(driver_module, "SNAPSHOT_EVERY", 7)
+    states: list[Any] = []
+    for round_ in range(6):
+        async with running(path) as world:
+            cluster = world.driver.cluster
+            if states:
+                assert (cluster.sequence, cluster.jobs, cluster.hosts, cluster.queue, cluster.requests) == states[
+                    -1
+                ]
+            world.driver.feed(hello())
+            for number in range(2):
+                await world.driver.ask(submission(f"job-{round_}-{number}"))
+            await world.driver.settled()
+            states.append((cluster.sequence, cluster.jobs, cluster.hosts, cluster.queue, cluster.requests))
+    assert world.store.snapshot_sequence > 7
+
+
+async def test_snapshots_are_taken_under_a_load_that_never_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "SNAPSHOT_EVERY", 10)
+    async with running(path) as world:
+        world.driver.feed(hello())
+        for number in range(200):
+            world.driver.feed(st.CordonAsked(0, "ann", "h", str(number)))
+            if number % 5 == 0:
+                await asyncio.sleep(0.001)
+        await world.driver.settled()
+        await world.driver.ask(submission("a"))
+        cluster = world.driver.cluster
+    async with running(path) as world:
+        assert 0 < world.store.snapshot_sequence <= cluster.sequence
+        assert (world.driver.cluster.jobs, world.driver.cluster.hosts) == (cluster.jobs, cluster.hosts)
+
+
+def test_record_fields_are_those_of_the_table() -> None:
+    from holdfast_controller.shell.schema import events
+
+    assert [column.name for column in events.columns] == [*Record.__slots__, "checksum"]

@@ -1,0 +1,285 @@
+"""The store: what was acknowledged is there again, and what is damaged or somebody else's is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.controller.examples import EVENTS
+
+from holdfast.errors import StoreError
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold import fold
+from holdfast_controller.core.model import Cluster
+from holdfast_controller.shell import codec
+from holdfast_controller.shell.store import Deposed, Record, Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "holdfast.db"
+
+
+def opened(path: Path) -> tuple[Store, Cluster]:
+    store = Store(path)
+    try:
+        return store, store.call(store.open).result()
+    except BaseException:
+        store.close()
+        raise
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    made, _ = opened(path)
+    yield made
+    made.close()
+
+
+def record(sequence: int, event: ev.Event, message: str = "") -> Record:
+    name = type(event).__name__
+    return Record(sequence, codec.entity_of(event), name, 1, event.at, "", message, codec.dump_event(event))
+
+
+def records(events: list[ev.Event] = EVENTS, start: int = 1) -> list[Record]:
+    return [record(start + number, event) for number, event in enumerate(events)]
+
+
+def commit(store: Store, batch: list[Record]) -> None:
+    store.call(store.commit, batch).result()
+
+
+def folded(events: list[ev.Event]) -> Cluster:
+    cluster = Cluster()
+    for event in events:
+        fold(cluster, event)
+    return cluster
+
+
+def same(one: Cluster, other: Cluster) -> bool:
+    def durable(c: Cluster) -> tuple[object, ...]:
+        return c.sequence, c.jobs, c.hosts, c.queue, c.requests
+
+    return durable(one) == durable(other)
+
+
+def test_log_comes_back_as_the_state_that_it_folds_into(path: Path) -> None:
+    store, cluster = opened(path)
+    assert (cluster.epoch, cluster.sequence) == (1, 0)
+    commit(store, records())
+    store.close()
+    store, cluster = opened(path)
+    store.close()
+    assert same(cluster, folded(EVENTS))
+    assert cluster.epoch == 2
+
+
+@pytest.mark.parametrize("at", range(len(EVENTS) + 1))
+def test_snapshot_and_the_rest_of_the_log_give_the_same_state(path: Path, at: int) -> None:
+    store, _ = opened(path)
+    commit(store, records())
+    then = folded(EVENTS[:at])
+    entities = [(f"job/{j.id}", codec.dump_entity(j)) for j in then.jobs.values()]
+    entities += [(f"host/{h.name}", codec.dump_entity(h)) for h in then.hosts.values()]
+    store.call(store.snapshot, at, entities).result()
+    store.close()
+    store, cluster = opened(path)
+    store.close()
+    assert same(cluster, folded(EVENTS))
+    assert store.snapshot_sequence == at
+
+
+def test_secret_key_is_made_once(path: Path) -> None:
+    keys = []
+    for _ in range(2):
+        store, _ = opened(path)
+        keys.append(store.call(store.secret_key).result())
+        store.close()
+    assert keys[0] == keys[1]
+    assert len(keys[0]) == 32
+
+
+def test_second_store_on_the_same_file_is_refused_while_the_first_lives(path: Path, store: Store) -> None:
+    with pytest.raises(StoreError, match=r"cannot be used: database is locked.*no other controller"):
+        opened(path)
+    commit(store, records())
+
+
+def test_controller_of_an_older_epoch_commits_nothing(store: Store) -> None:
+    commit(store, records(EVENTS[:2]))
+    store.epoch -= 1
+    with pytest.raises(Deposed, match="taken over"):
+        commit(store, records(EVENTS[2:4], 3))
+    assert store.call(store.read, "host/h1", 0, 10).result()[-1].sequence == 1
+
+
+def test_commit_is_all_or_nothing(path: Path, store: Store) -> None:
+    broken = records(EVENTS[:3])
+    broken[2] = Record(3, "host/h1", "HostCordoned", 1, 0.0, "", None, "{}")  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="cannot be written"):
+        commit(store, broken)
+    assert store.call(store.read, "host/h1", 0, 10).result() == []
+    commit(store, records(EVENTS[:3]))
+
+
+@pytest.mark.parametrize("start", [1, 3, 4])
+def test_commit_must_follow_on_the_log(store: Store, start: int) -> None:
+    commit(store, records(EVENTS[:1]))
+    with pytest.raises(StoreError, match="don't follow event 1"):
+        commit(store, records(EVENTS[1:3], start))
+    commit(store, records(EVENTS[1:3], 2))
+
+
+def test_history_of_an_entity_is_read_from_a_cursor_in_batches(store: Store) -> None:
+    commit(store, records())
+    everything = store.call(store.read, "job/a", 0, 100).result()
+    assert [r.type for r in everything] == [type(e).__name__ for e in EVENTS if isinstance(e, ev.JobEvent)]
+    assert store.call(store.read, "job/a", everything[2].sequence, 2).result() == everything[3:5]
+    assert store.call(store.read, "job/none", 0, 100).result() == []
+
+
+def edit(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    store, _ = opened(path)
+    commit(store, records())
+    store.close()
+    return path
+
+
+def test_file_of_a_newer_schema_is_refused(filled: Path) -> None:
+    edit(filled, "UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StoreError, match=r"written by a newer version \(schema 9999\)"):
+        opened(filled)
+
+
+@pytest.mark.parametrize("change", ["type = 'JobTeleported'", "version = 7"])
+def test_event_of_a_newer_version_is_refused(filled: Path, change: str) -> None:
+    event = EVENTS[7]
+    name, version = (type(event).__name__, 7) if "version" in change else ("JobTeleported", 1)
+    altered = Record(8, codec.entity_of(event), name, version, event.at, "", "", codec.dump_event(event))
+    from holdfast_controller.shell.store import _checksum
+
+    values = [getattr(altered, field) for field in Record.__slots__]
+    edit(filled, f"UPDATE events SET {change}, checksum = {_checksum(*values)} WHERE sequence = 8")
+    with pytest.raises(StoreError, match=f"newer version: it holds {name} version {version}"):
+        opened(filled)
+
+
+def test_gap_in_the_log_is_refused(filled: Path) -> None:
+    edit(filled, "DELETE FROM events WHERE sequence = 5")
+    with pytest.raises(StoreError, match="lacks event 5"):
+        opened(filled)
+
+
+@pytest.mark.parametrize("column", ["payload", "at", "entity", "message", "state"])
+def test_row_that_is_not_what_was_written_is_refused(filled: Path, column: str) -> None:
+    value = "at + 1" if column == "at" else f"replace({column}, 'a', 'b') || ' '"
+    edit(filled, f"UPDATE events SET {column} = {value} WHERE sequence = 4")
+    with pytest.raises(StoreError, match=r"damaged: event 4 is not what was written.*Restore a backup"):
+        opened(filled)
+
+
+def test_snapshot_that_is_not_what_was_written_is_refused(path: Path) -> None:
+    store, _ = opened(path)
+    commit(store, records(EVENTS[:2]))
+    host = folded(EVENTS[:2]).hosts["h1"]
+    store.call(store.snapshot, 2, [("host/h1", codec.dump_entity(host))]).result()
+    store.close()
+    edit(path, "UPDATE snapshots SET payload = replace(payload, '\"cpus\":8', '\"cpus\":9')")
+    with pytest.raises(StoreError, match="the snapshot of host/h1"):
+        opened(path)
+
+
+def test_flipped_bytes_anywhere_never_go_unnoticed(filled: Path) -> None:
+    """Either the file is refused, or the byte meant nothing: the state is never another one."""
+    sound, expected = filled.read_bytes(), folded(EVENTS)
+    refused = 0
+    for offset in range(0, len(sound), 397):
+        damaged = bytearray(sound)
+        damaged[offset] ^= 0xFF
+        filled.write_bytes(damaged)
+        try:
+            store, cluster = opened(filled)
+        except StoreError:
+            refused += 1
+        else:
+            store.close()
+            assert same(cluster, expected), f"byte {offset} has changed the state"
+        for rest in filled.parent.glob("holdfast.db-*"):
+            rest.unlink()
+    assert refused > 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database at all, but long enough to be looked at" * 40, b"SQLite format 3\0"]
+)
+def test_file_that_is_no_database_is_refused(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="cannot be used"):
+        opened(path)
+
+
+def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be used"):
+        opened(tmp_path / "file" / "holdfast.db")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from holdfast_controller.core import events as ev
+from holdfast_controller.shell import codec
+from holdfast_controller.shell.store import Record, Store
+
+store = Store(Path(sys.argv[1]))
+cluster = store.call(store.open).result()
+sequence = cluster.sequence
+if sequence == 0:
+    from holdfast_controller.core.model import Inventory
+    first = ev.HostJoined("h", 0.0, "", "", "", Inventory(1, 1))
+    store.call(store.commit, [Record(1, "host/h", "HostJoined", 1, 0.0, "", "", codec.dump_event(first))]).result()
+    sequence = 1
+while True:
+    batch = []
+    for _ in range(3):
+        sequence += 1
+        event = ev.HostCordoned("h", 0.0, str(sequence), "ann")
+        batch.append(Record(sequence, "host/h", "HostCordoned", 1, 0.0, "", "", codec.dump_event(event)))
+    store.call(store.commit, batch).result()
+    print(sequence, flush=True)
+"""
+
+
+def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(path: Path) -> None:
+    acknowledged = 0
+    for round_ in range(4):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        acknowledged = max(acknowledged, int(process.stdout.readline()))
+        time.sleep(0.02 * round_)
+        os.kill(process.pid, signal.SIGKILL)
+        rest = process.stdout.read().split()
+        process.wait()
+        process.stdout.close()
+        acknowledged = max([acknowledged, *map(int, rest)])
+        store, cluster = opened(path)
+        store.close()
+        assert cluster.sequence >= acknowledged
+        assert cluster.sequence % 3 == 1, "half a batch"
+        assert cluster.hosts["h"].cordon_reason == str(cluster.sequence)

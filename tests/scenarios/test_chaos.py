@@ -1,0 +1,120 @@
+"""Anything may be said at any time, true or not: the invariants of ``World`` hold, and all ends well once it calms.
+
+A failure names its seed; run that one alone to repeat it.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.scenarios.world import World, gang
+
+from holdfast_controller.core.assignments import desired
+from holdfast_controller.core.gang import Success
+from holdfast_controller.core.model import Job
+
+HOSTS = 4
+STEPS = 120
+STATES = [
+    "PREPARING",
+    "PREPARED",
+    "PREPARED",
+    "PREPARED",
+    "RUNNING",
+    "RUNNING",
+    "CANNOT_PREPARE",
+    "EMPTY",
+    "EMPTY",
+    "STUCK",
+]
+ENDS: list[str | int] = [0, 0, 0, 7, "SIGNALED:11", "STOPPED:15", "LOST_SHIM_DIED"]
+
+
+def one_move(world: World, dice: random.Random) -> None:
+    jobs = list(world.cluster.jobs.values())
+    placed = [job for job in jobs if job.places]
+    host = f"host-{dice.randrange(HOSTS)}"
+    match dice.randrange(14):
+        case 0:
+            success = dice.choice(list(Success))
+            rules = {
+                "processes": dice.choice([1, 2]),
+                "success": success,
+                "max_worker_restarts": dice.choice([0, 1, 5]),
+            }
+            world.submit(f"job-{len(jobs)}", gang(dice.choice([1, 2, 3]), gpus=dice.choice([0, 1, 4]), **rules))
+        case 1 if jobs and dice.random() < 0.4:
+            world.cancel(dice.choice(jobs).id)
+        case 2 if jobs:
+            world.restart(dice.choice(jobs).id)
+        case 3:
+            boot = dice.choice(["boot-1", "boot-1", "boot-1", "boot-2"])
+            world.join(
+                host,
+                places=[world.place(j.id, i, dice.choice(STATES)) for j, i in _at(world, host, dice)],
+                boot=boot,
+            )
+        case 4 if host in world.sessions and dice.random() < 0.3:
+            world.hang_up(host)
+        case 5:
+            beating = [name for name in world.sessions if dice.random() < 0.9]
+            world.wait(dice.choice([1.0, 10.0, 30.0, 100.0]), beating=beating)
+        case 6 if dice.random() < 0.15:
+            world.restart_controller(down_s=dice.choice([1.0, 100.0]))
+        case 7 | 8 if placed:
+            job = dice.choice(placed)
+            rank = dice.randrange(job.gang.world_size)
+            at = _host_of(job, rank)
+            if at in world.sessions:
+                generation = max(job.generation - dice.choice([0, 0, 0, 1]), 0)
+                world.exit(job.id, rank, dice.choice(ENDS), generation, port_taken=dice.random() < 0.1)
+        case _ if placed:
+            job = dice.choice(placed)
+            worker = dice.randrange(len(job.places))
+            if job.places[worker].host in world.sessions:
+                older = dice.choice([0, 0, 0, 0, 1])
+                world.report(job.id, worker, dice.choice(STATES), max(job.generation - older, 0))
+
+
+def _host_of(job: Job, rank: int) -> str:
+    member = next(member for member in job.gang.members if rank in member.ranks)
+    return job.places[member.index].host
+
+
+def _at(world: World, host: str, dice: random.Random | None = None) -> list[tuple[Job, int]]:
+    """Workers placed on a host, or most of them."""
+    return [
+        (job, index)
+        for job in world.cluster.jobs.values()
+        for index, place in enumerate(job.places)
+        if place.host == host and (dice is None or dice.random() < 0.9)
+    ]
+
+
+def calm(world: World) -> None:
+    """Users cancel everything, all hosts come back, and each does as it is told."""
+    for number in range(HOSTS):
+        world.join(
+            f"host-{number}", places=[world.place(j.id, i, "RUNNING") for j, i in _at(world, f"host-{number}")]
+        )
+    for name in list(world.cluster.jobs):
+        world.cancel(name)
+    for _ in range(3):
+        for job in list(world.cluster.jobs.values()):
+            for index in range(len(job.places)):
+                if desired(world.cluster, job, index).phase.name == "STOP":
+                    world.report(job.id, index, "EMPTY")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_that_hosts_and_users_say_breaks_an_invariant(seed: int) -> None:
+    dice = random.Random(seed)
+    world = World(hosts=HOSTS)
+    for _ in range(STEPS):
+        one_move(world, dice)
+    calm(world)
+    assert [job.id for job in world.cluster.jobs.values() if not job.terminal] == []
+    assert all(not host.allocations for host in world.cluster.hosts.values())
+    assert not world.cluster.runtime
+    assert not world.cluster.queue
