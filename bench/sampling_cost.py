@@ -1,8 +1,8 @@
 """What sampling costs: `python bench/sampling_cost.py [SECONDS]`. In percent of one core, at the default intervals.
 
-Eight ranks of 40 threads, each with eight loaders and 200 open files, printing ten lines a second, and eight GPUs read through the
-scripted NVML where there is a C compiler (its own cost is in the helper's figure: it reads its script at every call).
-The sampler runs as in the agent, in an event loop of its own; the idle loop's cost is printed beside it.
+Eight ranks of 40 threads, each with eight loaders and 200 open files, printing ten lines a second, and eight GPUs
+read through the scripted NVML where there is a C compiler (its cost is in the helper's figure: it reads its script
+at every call). The sampler runs as in the agent; what an idle event loop takes is taken off.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def gpus_of(
 
 
 class RankGpus:
-    """Adds up the readings of one rank's devices. ``since_s``: when its generation began; older Xids are not its."""
+    """Adds up the readings of one rank's devices; Xids before ``since_s``, its generation's start, are not its."""
 
     def __init__(self, since_s: float) -> None:
         self._since_s = since_s
@@ -138,7 +138,7 @@ class RankGpus:
         self._sample: GpuSample | None = None
 
     def sample(self, uuids: Sequence[str], host: HostGpus, now_s: float) -> tuple[GpuSample | None, bool]:
-        """(the rank's sample, None where there is nothing to read; whether it should be there and can't be read)."""
+        """(the rank's sample, None where there is none; whether it should be there and can't be read)."""
         if not uuids:
             return None, False
         if now_s - host.at_s > STALE_S or not host.reading:

@@ -1,9 +1,9 @@
 """Who is who in a rank's process tree: the rank itself, its parents, its children at work, its helpers.
 
-Theory of operation. What the shim starts need not be the training: it may be a launcher (torchrun) or a shell, whose
-children are the ranks. A *rank process* holds a CUDA context; where none in the tree does, it is the topmost process
-that is no parent. Its *helpers* are forks of itself (data loaders) and known companions; everything else below it is
-a *child* that does the rank's own work, such as a compiler. What a helper starts is a helper.
+Theory of operation. What the shim starts need not be the training: it may be a launcher (torchrun) or a shell,
+whose children are the ranks. A *rank process* holds a CUDA context; where none in the tree does, it is the topmost
+process that is no parent. Its *helpers* are forks of itself (data loaders) and known companions; everything else
+below it is a *child* that does the rank's own work, such as a compiler. What a helper starts is a helper.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ class Part:
 # They start a program and wait for it.
 _WRAPPERS = frozenset(
     {
-        "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "env", "timeout", "time", "nice", "numactl", "taskset",
-        "stdbuf", "setsid", "tini", "dumb-init", "sudo", "su", "runuser", "conda", "mamba", "micromamba", "uv", "uvx",
-        "poetry", "pdm", "pipenv", "hatch", "pixi", "srun", "orted", "prted", "hydra_pmi_proxy", "mpispawn",
-        "apptainer", "singularity", "nsys", "ncu", "perf", "strace", "gdb", "catchsegv",
+        "sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "env", "timeout", "time", "nice", "numactl",
+        "taskset", "stdbuf", "setsid", "tini", "dumb-init", "sudo", "su", "runuser", "conda", "mamba",
+        "micromamba", "uv", "uvx", "poetry", "pdm", "pipenv", "hatch", "pixi", "srun", "orted", "prted",
+        "hydra_pmi_proxy", "mpispawn", "apptainer", "singularity", "nsys", "ncu", "perf", "strace", "gdb",
+        "catchsegv",
     }
 )  # fmt: skip
 _WRAPPER_MODULES = frozenset({"deepspeed.launcher.launch", "torch.distributed.elastic"})
@@ -61,8 +62,8 @@ _WRAPPER_MODULES = frozenset({"deepspeed.launcher.launch", "torch.distributed.el
 _COMPANIONS = frozenset(
     {
         "tee", "cat", "grep", "sed", "awk", "gawk", "mawk", "tail", "head", "sleep", "logger", "ts", "rotatelogs",
-        "multilog", "cronolog", "nvidia-smi", "dcgmi", "nvtop", "htop", "top", "vmstat", "iostat", "py-spy", "pystack",
-        "tensorboard", "mlflow", "aim", "neptune", "rclone", "rsync", "ssh",
+        "multilog", "cronolog", "nvidia-smi", "dcgmi", "nvtop", "htop", "top", "vmstat", "iostat", "py-spy",
+        "pystack", "tensorboard", "mlflow", "aim", "neptune", "rclone", "rsync", "ssh",
     }
 )  # fmt: skip
 _COMPANION_WORDS = re.compile(

@@ -102,7 +102,7 @@ def inventory() -> WireInventory:
 
 
 def devices() -> Iterator[tuple[_Device, list[_Device] | None]]:
-    """Every GPU that can be identified, with its MIG instances; None where it isn't divided. Raises ``LibraryFailed``."""
+    """Every GPU that can be identified, with its MIG instances (None: undivided). Raises ``LibraryFailed``."""
     for _, device in _enumerate()[0]:
         yield device, list(_mig_devices(device)) if _mig_enabled(device) else None
 

@@ -1,7 +1,7 @@
 """Waits, in a thread of its own, for errors that the driver reports about its devices.
 
-Runs in the helper process. What was heard is kept until it is asked for, the newest few. A driver without events, or
-one that fails at them, only makes this source silent: a lost device is told by its figures, too.
+Runs in the helper process. What was heard is kept until it is asked for, the first few. A driver without events,
+or one that fails at them, only makes this source silent: a lost device is told by its figures, too.
 """
 
 from __future__ import annotations

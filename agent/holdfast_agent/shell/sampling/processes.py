@@ -21,7 +21,7 @@ _MOUNTS_BYTES = 1 << 20
 _NEW_MOST = 4096
 """New processes looked at in one pass over /proc; a host that starts more has them looked at in the next."""
 FORGET_PASSES = 30
-"""After so many passes every process is looked at again, so that a pid that was used again is no stranger for ever."""
+"""After so many passes every process is looked at again: a pid may have been used again."""
 # read, pread64, readv, preadv, write, pwrite64, writev, pwritev, fsync, fdatasync, sync_file_range, fallocate
 _CALLS_ON_FILES = {
     "x86_64": frozenset({0, 17, 19, 295, 1, 18, 20, 296, 74, 75, 277, 285}),

@@ -1,7 +1,7 @@
-"""Keeps a worker's samples in a file: gzipped JSON lines, bounded, readable up to the last whole part after a crash.
+"""Keeps a worker's samples in a file: gzipped JSON lines, bounded, readable up to the last part after a crash.
 
-The newest samples are what counts, so the file is two: when ``PATH`` has reached half its bound it becomes ``PATH.1``,
-in place of the one before.
+The newest samples are what counts, so the file is two: when ``PATH`` has reached half its bound it becomes
+``PATH.1``, in place of the one before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PART_BYTES = 64 << 10
 
 
 class Recorder:
-    """Writes samples to ``path``. Blocks for a disk write once per part: about every half minute for eight ranks."""
+    """Writes samples to ``path``. Blocks for a disk write once per part, about every half minute."""
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES, part_bytes: int = PART_BYTES) -> None:
         self._path = path

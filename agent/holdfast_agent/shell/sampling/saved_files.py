@@ -34,6 +34,8 @@ class _Writer:
 
     written: int = -1
     offset: int = 0
+    # Descriptors that were worth a look.
+    names: tuple[str, ...] = ()
     files: tuple[_File, ...] = ()
 
 
@@ -84,10 +86,15 @@ class SavedFileWatch:
         except OSError:
             return _Writer(member.written)
         start = writer.offset if writer.offset < len(names) else 0
-        part = names[start : start + DESCRIPTORS_MOST]
-        found = tuple(file for name in part if (file := self._file(turn, member, f"{folder}/{name}")))
         more = len(names) > DESCRIPTORS_MOST
-        return _Writer(-1 if more else member.written, start + DESCRIPTORS_MOST if more else 0, found)
+        part = dict.fromkeys((*writer.names, *names[start : start + DESCRIPTORS_MOST]))
+        found = {name: file for name in part if (file := self._file(turn, member, f"{folder}/{name}"))}
+        return _Writer(
+            written=-1 if more else member.written,
+            offset=start + DESCRIPTORS_MOST if more else 0,
+            names=tuple(found)[:FILES_MOST],
+            files=tuple(found.values()),
+        )
 
     def _file(self, turn: Turn, member: Member, link: str) -> _File | None:
         """The file behind a descriptor, if it is regular, open for writing and outside the log directory."""

@@ -146,7 +146,7 @@ class Tree:
         )
 
     def mount(self, turn: Turn, pids: Iterable[int]) -> str:
-        """The mount that one of these processes waits for in uninterruptible sleep; empty where that isn't known."""
+        """The mount that one of these waits for in uninterruptible sleep; empty where that isn't known."""
         for pid in pids:
             member = self.members.get(pid)
             if member is None or member.stuck or member.stat.state is not State.DISK:

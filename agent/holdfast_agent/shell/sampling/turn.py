@@ -1,8 +1,8 @@
-"""A thread that reads what may block, with a deadline: what blocks it is left alone, and the next reads go round it.
+"""A thread that reads what may block, with a deadline: what blocks it is left alone, and later reads go round it.
 
-A read of /proc, or of a file on a server that is gone, can wait for ever in the kernel. All such calls of one job go
-through its ``Turn``, which notes what they are about. When the job is late, its thread is abandoned at that call, the
-subject of the call is *stuck* until the call returns, and another thread does the jobs to come.
+A read of /proc, or of a file on a server that is gone, can wait for ever in the kernel. All such calls of a job
+go through its ``Turn``, which notes what they are about. When the job is late its thread is abandoned there, and
+the subject of the call is *stuck* until the call returns, and another thread does the jobs to come.
 
 All jobs work on the same state, so only one thread at a time runs Python on it: the lock is let go of during each
 call, and a thread that was abandoned meanwhile touches nothing when it comes back.
@@ -110,7 +110,7 @@ class Readers:
         self._started = 0
 
     async def run(self, job: Callable[[Turn], None], deadline_s: float) -> bool:
-        """Whether the job was done in time. False at once while all threads are stuck. Raises what the job raises."""
+        """Whether the job was done in time; False at once while all threads are stuck. Raises what it raises."""
         if not self._idle:
             if self._started >= _MOST_THREADS:
                 return False
