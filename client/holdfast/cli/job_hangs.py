@@ -13,7 +13,7 @@ from holdfast.cli.calls import with_client
 from holdfast.cli.console import OUT, Console, coloured
 from holdfast.cli.output import dump
 from holdfast.cli.parameters import duration, job_argument
-from holdfast.cli.spans import local, span
+from holdfast.cli.spans import local
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -147,8 +147,6 @@ def hold(job_id: str, length: float | None, end: bool) -> None:
     if job.state in TERMINAL:
         Console().note(f"job {job_id} has ended already; there is nothing to hold.")
     elif job.HasField("held_until"):
-        left = span(job.held_until.ToNanoseconds() / 1e9 - time.time())
-        until = f"{local(job.held_until.seconds)} ({left} from now)"
-        Console().note(f"no hang of job {job_id} is acted on until {until}.")
+        Console().note(f"no hang of job {job_id} is acted on until {local(job.held_until.seconds)}.")
     else:
         Console().note(f"job {job_id} is not held; hangs are acted on as it asks.")
