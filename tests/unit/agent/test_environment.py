@@ -34,6 +34,7 @@ def test_contract_of_holdfast() -> None:
         "HOLDFAST_WORKER": "workerpool0-0",
         "HOLDFAST_HOST": "host-0",
         "HOLDFAST_RENDEZVOUS_SECRET": "s3cret",
+        "HOLDFAST_PROGRESS_DIR": "/logs/job-1/g3/workerpool0-0.progress",
     }
     assert env["CLOUD_ML_JOB_ID"] == "job-1"
 
