@@ -32,12 +32,7 @@ def complaints(data: object) -> list[str]:
     return [str(violation) for violation in caught.value.violations]
 
 
-def with_hang(**fields: Any) -> dict[str, Any]:
-    return job(faultTolerance={"hangDetection": fields})
-
-
 POOL = "jobSpec.workerPoolSpecs[0]"
-HANG = "jobSpec.faultTolerance.hangDetection"
 TASK = f"{POOL}.processSpec"
 
 
@@ -57,10 +52,6 @@ def test_unset_fields_have_the_documented_defaults() -> None:
     scheduling = read.job_spec.scheduling
     assert (scheduling.timeout, scheduling.grace_period, scheduling.end_grace) == (604_800.0, 10.0, 300.0)
     assert read.job_spec.fault_tolerance.max_worker_restarts == 5
-    assert read.job_spec.fault_tolerance.max_hang_restarts == 3
-    hang = read.job_spec.fault_tolerance.hang_detection
-    assert (hang.action, hang.step_pattern) == (None, "")
-    assert (hang.timeout, hang.floor, hang.ceiling, hang.startup_timeout, hang.lone_work_timeout) == (None,) * 5
     assert read.job_spec.success_policy is SuccessPolicy.PRIMARY
 
 
@@ -136,10 +127,6 @@ def test_what_job_show_prints_can_be_submitted_again() -> None:
         "webAccessUris": {},
         "owner": "ada",
         "cursor": "9",
-        "hangs": [{"number": 1}],
-        "heldUntil": "2030-01-01T00:00:00Z",
-        "held_until": "2030-01-01T00:00:00Z",
-        "health": "all is well",
     }
     assert spec.parse(job() | shown) == spec.parse(job())
     assert complaints(job(state="JOB_STATE_FAILED"))[0].startswith("jobSpec.state: is no known field")
@@ -307,41 +294,6 @@ def test_null_means_unset_except_for_text() -> None:
             job(faultTolerance={"maxWorkerRestarts": 1001}),
             "jobSpec.faultTolerance.maxWorkerRestarts: must be at most 1,000, not 1001",
         ),
-        (
-            job(faultTolerance={"maxHangRestarts": -1}),
-            "jobSpec.faultTolerance.maxHangRestarts: must be at least 0, not -1",
-        ),
-        (
-            job(faultTolerance={"maxHangRestarts": 1001}),
-            "jobSpec.faultTolerance.maxHangRestarts: must be at most 1,000, not 1001",
-        ),
-        (
-            job(faultTolerance={"maxHangRestarts": "three"}),
-            'jobSpec.faultTolerance.maxHangRestarts: must be a whole number, not "three"',
-        ),
-        (
-            job(faultTolerance={"hangDetection": "RESTART"}),
-            'jobSpec.faultTolerance.hangDetection: must be a mapping of fields to values, not "RESTART"',
-        ),
-        (with_hang(patience=1), f"{HANG}.patience: is no known field (fields here: action, timeout, floor, ceili"),
-        (with_hang(action="KILL"), f'{HANG}.action: must be NOTIFY or RESTART or OFF, not "KILL"'),
-        (with_hang(action=True), f"{HANG}.action: must be NOTIFY or RESTART or OFF, not true"),
-        *(
-            (with_hang(**{name: value}), f"{HANG}.{name}: {problem}")
-            for name in ("timeout", "floor", "ceiling", "startupTimeout", "loneWorkTimeout")
-            for value, problem in [
-                (0, "must be longer than 0 seconds"),
-                ("-5s", 'must be a duration, not "-5s" (write seconds, or "90s", "15m", "2h")'),
-                ("soon", 'must be a duration, not "soon" (write seconds, or "90s", "15m", "2h")'),
-                ("31d", 'must be at most 30 days, not "31d"'),
-            ]
-        ),
-        (with_hang(stepPattern=5), f'{HANG}.stepPattern: must be text, not 5 (put it in quotes: "5")'),
-        (with_hang(stepPattern="(x)\n"), f"{HANG}.stepPattern: contains a control character"),
-        (
-            with_hang(stepPattern="(x)" * 342),
-            f"{HANG}.stepPattern: has 1,026 characters; at most 1,024 are allowed",
-        ),
         (job(successPolicy="SOME"), 'jobSpec.successPolicy: must be PRIMARY or ALL, not "SOME"'),
         (job(successPolicy=2), "jobSpec.successPolicy: must be PRIMARY or ALL, not 2"),
         (job() | {"displayName": ""}, "displayName: must not be empty"),
@@ -416,16 +368,6 @@ def test_enums_may_leave_out_their_prefix_and_are_printed_with_it(written: str) 
 
 def test_an_unspecified_enum_is_the_default() -> None:
     assert spec.parse(job(successPolicy="SUCCESS_POLICY_UNSPECIFIED")) == spec.parse(job())
-    assert spec.parse(with_hang(action="UNSPECIFIED")) == spec.parse(with_hang()) == spec.parse(job())
-
-
-def test_times_of_a_hang_are_unset_or_seconds() -> None:
-    read = spec.parse(with_hang(timeout="10m", floor=None, action="RESTART"))
-    hang = read.job_spec.fault_tolerance.hang_detection
-    assert (hang.timeout, hang.floor, hang.action) == (600.0, None, spec.HangAction.RESTART)
-    assert spec.to_dict(read)["jobSpec"]["faultTolerance"] == {
-        "hangDetection": {"action": "HANG_ACTION_RESTART", "timeout": "600s"}
-    }
 
 
 def test_only_what_was_set_is_printed() -> None:

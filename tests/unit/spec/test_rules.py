@@ -189,39 +189,6 @@ def test_rules_keep_silent_about_fields_that_were_refused_already() -> None:
     ]
 
 
-@pytest.mark.parametrize("pattern", [r"step=(\d+)", r"(?P<step>[0-9.]+)/100", r"it(?:er)? (\d+)", ""])
-def test_a_step_pattern_has_a_group_for_the_step(pattern: str) -> None:
-    assert step_pattern_violations(pattern) == []
-
-
-@pytest.mark.parametrize(
-    ("pattern", "problem"),
-    [
-        ("step", "has no group for the step"),
-        (r"step=(?:\d+)", "has no group for the step"),
-        ("step=(", "is no regular expression: missing ), unterminated subpattern at position 5"),
-        (r"\q(1)", r"is no regular expression: bad escape \q at position 0"),
-        ("(x{1,99999999999})", "is no regular expression: the repetition number is too large"),
-        ("(" * 500 + "x" + ")" * 500, "is no regular expression: "),
-    ],
-)
-def test_a_step_pattern_that_cannot_be_used_is_refused(pattern: str, problem: str) -> None:
-    [found] = step_pattern_violations(pattern)
-    assert found.path == "jobSpec.faultTolerance.hangDetection.stepPattern"
-    assert found.problem.startswith(problem)
-    assert "step=(" in found.fix
-
-
-def step_pattern_violations(pattern: str) -> list[Violation]:
-    data = job(pool())
-    data["jobSpec"]["faultTolerance"] = {"hangDetection": {"stepPattern": pattern}}
-    try:
-        spec.parse(data)
-    except InvalidSpec as error:
-        return list(error.violations)
-    return []
-
-
 def test_tasks_that_no_cluster_runs_yet_are_valid_and_named() -> None:
     read = spec.parse(
         job(
