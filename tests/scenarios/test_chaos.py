@@ -8,8 +8,12 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang
 
+from holdfast.hang.features import Motion
+from holdfast.hang.samples import State
+from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.assignments import desired
 from holdfast_controller.core.gang import Success
 from holdfast_controller.core.model import Job
@@ -35,13 +39,18 @@ def one_move(world: World, dice: random.Random) -> None:
     jobs = list(world.cluster.jobs.values())
     placed = [job for job in jobs if job.places]
     host = f"host-{dice.randrange(HOSTS)}"
-    match dice.randrange(14):
+    match dice.randrange(18):
         case 0:
             success = dice.choice(list(Success))
+            action = dice.choice(list(Action))
             rules = {
                 "processes": dice.choice([1, 2]),
                 "success": success,
                 "max_worker_restarts": dice.choice([0, 1, 5]),
+                "max_hang_restarts": dice.choice([0, 1, 3]),
+                "hang": HangSettings(
+                    dice.choice(list(Action)), floor_s=10.0, ceiling_s=60.0, startup_timeout_s=30.0
+                ),
             }
             world.submit(f"job-{len(jobs)}", gang(dice.choice([1, 2, 3]), gpus=dice.choice([0, 1, 4]), **rules))
         case 1 if jobs and dice.random() < 0.4:
@@ -62,6 +71,18 @@ def one_move(world: World, dice: random.Random) -> None:
             world.wait(dice.choice([1.0, 10.0, 30.0, 100.0]), beating=beating)
         case 6 if dice.random() < 0.15:
             world.restart_controller(down_s=dice.choice([1.0, 100.0]))
+        case 9 | 10 | 11 if placed:
+            stands_still(world, dice.choice(placed), dice)
+        case 12 if placed:
+            job = dice.choice(placed)
+            worker = dice.randrange(len(job.places))
+            found = Training(world, job.id).dumps(worker, moved=dice.random() < 0.2)
+            older = dice.choice([0, 0, 0, 1])
+            dump = world.cluster.runtime_of(job.id).dumps - dice.choice([0, 0, 1])
+            evidence = dice.choice([found, None])
+            world.evidence(job.id, worker, evidence, dump=dump, generation=job.generation - older)
+        case 13 if jobs and dice.random() < 0.3:
+            world.hold(dice.choice(jobs).id, dice.choice([0.0, 30.0, 1e6]))
         case 7 | 8 if placed:
             job = dice.choice(placed)
             rank = dice.randrange(job.gang.world_size)
@@ -75,6 +96,24 @@ def one_move(world: World, dice: random.Random) -> None:
             if job.places[worker].host in world.sessions:
                 older = dice.choice([0, 0, 0, 0, 1])
                 world.report(job.id, worker, dice.choice(STATES), max(job.generation - older, 0))
+
+
+def stands_still(world: World, job: Job, dice: random.Random) -> None:
+    """For a while hosts tell what they see of a job: mostly nothing that moves."""
+    program = Training(world, job.id, still_s=world.mono, step=dice.choice([None, 1.0, 2.0]))
+    program.checkpoint_s = dice.choice([None, world.mono])
+    program.mute = {dice.randrange(9)} if dice.random() < 0.3 else set()
+    for _ in range(dice.randrange(30)):
+        world.wait(dice.choice([1.0, 5.0, 5.0, 20.0]), beating=[n for n in world.sessions if dice.random() < 0.95])
+        if dice.random() < 0.1:
+            rank = dice.randrange(job.gang.world_size)
+            how = {"motion": dice.choice(list(Motion)), "state": dice.choice(list(State)), "mount": "/data"}
+            program.changes[rank] = {**how, "traced": dice.random() < 0.1, "exit_code": dice.choice([None, 0])}
+        if dice.random() < 0.05:
+            program.printed_s = world.mono
+        for vector in program.vectors(Motion.WORKING if dice.random() < 0.02 else Motion.BLOCKED):
+            if vector.host in world.sessions:
+                world.features(job.id, vector, generation=max(job.generation - dice.choice([0] * 9 + [1]), 0))
 
 
 def _host_of(job: Job, rank: int) -> str:
@@ -117,4 +156,6 @@ def test_nothing_that_hosts_and_users_say_breaks_an_invariant(seed: int) -> None
     assert [job.id for job in world.cluster.jobs.values() if not job.terminal] == []
     assert all(not host.allocations for host in world.cluster.hosts.values())
     assert not world.cluster.runtime
+    assert not world.cluster.watches
+    assert not world.cluster.suspects
     assert not world.cluster.queue

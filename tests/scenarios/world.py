@@ -11,6 +11,11 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from tests.scenarios.lines import action_line, line
+
+from holdfast.hang.evidence import Evidence
+from holdfast.hang.features import WorkerFeatures
+from holdfast.hang.tuning import Action
 from holdfast_controller.core import actions as act
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import stimuli as st
@@ -50,6 +55,12 @@ class World:
         self.log: list[ev.Event] = []
         self.sessions: dict[str, int] = {}
         self.boots: dict[str, str] = {}
+        self.clocks: dict[str, float] = {}
+        """What the monotonic clock of a host reads more than ours."""
+        self.jumped = 0.0
+        """By how much the wall clock was set forward."""
+        self.sent: list[act.Action] = []
+        """Every action so far."""
         self.ready: set[tuple[str, str, int]] = set()
         """(job, worker, generation) that its host has said is prepared."""
         self._session = 0
@@ -79,6 +90,10 @@ class World:
     def uncordon(self, host: str) -> list[str]:
         self._token += 1
         return self.step(st.UncordonAsked(self._token, "ann", host))
+
+    def hold(self, job: str, seconds: float, by: str = "ann") -> list[str]:
+        self._token += 1
+        return self.step(st.HoldAsked(self._token, by, job, seconds))
 
     # --- hosts ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +174,44 @@ class World:
             )
         )
 
+    def features(
+        self,
+        job: str,
+        vector: WorkerFeatures,
+        *,
+        generation: int | None = None,
+        host: str = "",
+        session: int | None = None,
+    ) -> list[str]:
+        """A worker's vector, taken on our clock and sent on its host's."""
+        at = host or vector.host
+        ahead = self.clocks.get(at, 0.0)
+        number = generation if generation is not None else self.cluster.jobs[job].generation
+        return self.step(
+            st.FeaturesReported(
+                at, session or self.sessions[at], job, number, self.mono + ahead, vector.shifted(ahead)
+            )
+        )
+
+    def evidence(
+        self,
+        job: str,
+        worker: int,
+        found: Evidence | None = None,
+        *,
+        problem: str = "",
+        dump: int = 1,
+        generation: int | None = None,
+        host: str = "",
+    ) -> list[str]:
+        """The answer of a worker's host to an order for dumps."""
+        known = self.cluster.jobs[job]
+        member = known.gang.members[worker]
+        at = host or known.places[worker].host
+        number = generation if generation is not None else known.generation
+        content = f"dumps of w{worker}".encode() if found is not None else b""
+        return self.step(st.EvidenceArrived(at, job, number, member.name, dump, found, content, problem))
+
     # --- shorthand for what a story isn't about ------------------------------------------------------------------
 
     def launch(self, job: str) -> None:
@@ -181,7 +234,7 @@ class World:
 
     @property
     def wall(self) -> float:
-        return WALL + self.mono
+        return WALL + self.mono + self.jumped
 
     def wait(self, seconds: float, *, beating: Iterable[str] = ()) -> list[str]:
         """Time passes; the hosts named beat every five seconds."""
@@ -223,6 +276,7 @@ class World:
             self.log.append(entry.event)
             assert entry.sequence == len(self.log)
             assert entry.message
+        self.sent += decision.actions
         self._check(before, decision.actions)
         shadow = Cluster(epoch=self.cluster.epoch)
         for event in self.log:
@@ -240,6 +294,8 @@ class World:
             if before.get(job.id) in TERMINAL:
                 assert job.state is before[job.id], "terminal absorbs"
             _check_history(job, [e for e in self.log if getattr(e, "job_id", "") == job.id], self.ready)
+        watched = self.cluster.watches.keys() | self.cluster.suspects.keys()
+        assert all(self.cluster.jobs[name].outcome is None for name in watched), "a job that ends is still watched"
         for action in actions:
             if isinstance(action, act.Assign | act.AckExit | act.Welcome):
                 assert self.sessions.get(action.host) == action.session, "a message to a session that is over"
@@ -258,10 +314,23 @@ def _check_history(job: Job, history: list[ev.Event], ready: set[tuple[str, str,
     assert sum(isinstance(e, ev.JobEnding) for e in history) <= 1, "the outcome changed"
     ended = [e for e in history if isinstance(e, ev.JobEnded)]
     assert len(ended) <= 1
+    _check_hangs(job, history)
     if ended:
         assert ended[0].state is job.outcome
         owed = {(g, rank) for g in launches for rank in range(job.gang.world_size)}
         assert owed <= set(exits), f"ranks without a record: {sorted(owed - set(exits))}"
+
+
+def _check_hangs(job: Job, history: list[ev.Event]) -> None:
+    told = [e for e in history if isinstance(e, ev.HangNoticed)]
+    assert [hang.number for hang in job.hangs] == list(range(1, len(told) + 1))
+    assert sum(hang.open for hang in job.hangs if hang.generation == job.generation) <= 1, "two hangs at once"
+    restarted = [e for e in history if isinstance(e, ev.HangJudged) and e.outcome == "RESTARTED"]
+    generations = [e for e in history if isinstance(e, ev.RestartDecided) and e.end_reason == "HANG"]
+    assert len(restarted) == len(generations), "a restart upon a hang without its verdict, or the other way round"
+    assert job.hang_restarts <= job.gang.max_hang_restarts
+    if job.gang.hang.action is not Action.RESTART:
+        assert not restarted, "a job was killed that asks to be notified only"
 
 
 def durable(cluster: Cluster) -> tuple[Any, ...]:
@@ -274,62 +343,3 @@ def _how(how: str | int) -> tuple[ExitReason, int | None, int | None]:
         return (ExitReason.NONZERO_EXIT if how else ExitReason.COMPLETED), how, None
     reason, _, signal = how.partition(":")
     return ExitReason[reason], None, int(signal) if signal else None
-
-
-def line(event: ev.Event, cluster: Cluster) -> str:
-    """One event in short. Workers are shown as w0, w1, … in gang order."""
-    match event:
-        case ev.HostJoined() | ev.HostLost() | ev.HostReturned() | ev.HostCordoned() | ev.HostUncordoned():
-            return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
-        case ev.JobSubmitted():
-            return f"{event.job_id} submitted"
-        case ev.JobQueued():
-            return f"{event.job_id} queued: {event.reason}"
-        case ev.JobPlaced():
-            return f"{event.job_id} placed g{event.generation} on {' '.join(p.host for p in event.places)}"
-        case ev.GangLaunched():
-            return f"{event.job_id} launched g{event.generation}"
-        case ev.GangStarted():
-            return f"{event.job_id} started g{event.generation}"
-        case ev.RankExited() | ev.LateExitFound():
-            late = "late " if isinstance(event, ev.LateExitFound) else ""
-            what = f"signal {event.exit.signal}" if event.exit.signal else event.exit.exit_code
-            known = "" if what is None else f" {what}"
-            which = f"g{event.exit.generation} r{event.exit.rank}"
-            return f"{event.job_id} {late}exit {which} {event.exit.reason.name}{known}"
-        case ev.RestartDecided():
-            paid = "port" if event.port_retry else "free" if event.charged is None else f"w{event.charged} pays"
-            return f"{event.job_id} restarts as g{event.generation}: {event.end_reason} of {event.related}, {paid}"
-        case ev.CauseFound():
-            cause = f"{event.end_reason} of {event.related}"
-            return f"{event.job_id} cause g{event.generation}: {cause}, w{event.charged} pays"
-        case ev.PrimaryCompleted():
-            return f"{event.job_id} primary completed"
-        case ev.CancelRequested():
-            return f"{event.job_id} cancelled by {event.by}"
-        case ev.JobEnding():
-            return f"{event.job_id} ending {event.outcome.name}"
-        case ev.WorkerEmptied():
-            return f"{event.job_id} emptied w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
-        case ev.JobEnded():
-            return f"{event.job_id} ended {event.state.name}"
-
-
-def action_line(action: act.Action) -> str:
-    """One action in short."""
-    match action:
-        case act.Reply():
-            return f"> reply {action.subject}"
-        case act.Refuse():
-            return f"> refuse {action.error.reason}"
-        case act.Welcome():
-            return f"> {action.host} welcome {action.assignments}"
-        case act.Assign():
-            order = action.assignment
-            return f"> {action.host} {order.phase.name} {order.job_id} w{order.member.index} g{order.generation}"
-        case act.AckExit():
-            return f"> {action.host} ack"
-        case act.CloseSession():
-            return f"> {action.host} close"
-        case act.Note():
-            return f"> note {action.event} {' '.join(value for _, value in action.fields)}"

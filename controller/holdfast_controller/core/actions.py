@@ -62,12 +62,16 @@ class CloseSession:
 
 @dataclass(frozen=True)
 class TakeEvidence:
-    """Have a worker's ranks dumped; ``suspects`` are global ranks that are looked at more closely."""
+    """Have a worker's ranks dumped; ``suspects`` are global ranks that are looked at more closely.
+
+    ``dump`` comes back with the answer.
+    """
 
     host: str
     job_id: str
     generation: int
     worker: str
+    dump: int
     suspects: tuple[int, ...]
 
 

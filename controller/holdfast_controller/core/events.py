@@ -137,11 +137,13 @@ class HangNoticed:
 
 @dataclass(frozen=True)
 class HangDiagnosed:
-    """The stack dumps of a noticed hang are in."""
+    """The stack dumps of a noticed hang are in. They may name other suspects than the notice did."""
 
     job_id: str
     at: float
     stacks: str
+    suspects: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,8 @@ class HangJudged:
     at: float
     outcome: str
     note: str = ""
+    suspects: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.error = event.error
             job.stop_reason = event.stop_reason
             cluster.queue.pop(job.id, None)
+            cluster.watches.pop(job.id, None)
+            cluster.suspects.pop(job.id, None)
         case ev.WorkerEmptied():
             index = job.gang.index_by_name[event.worker]
             job.emptied.add(index)

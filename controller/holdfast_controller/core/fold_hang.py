@@ -28,14 +28,25 @@ def fold_hang(job: Job, event: HangEvent) -> None:
                 )
             )
         case ev.HangDiagnosed():
-            job.hangs[-1].stacks, job.hangs[-1].diagnosed_at = event.stacks, event.at
+            hang = job.hangs[-1]
+            hang.stacks, hang.diagnosed_at = event.stacks, event.at
+            _name(hang, event)
         case ev.HangJudged():
-            job.hangs[-1].outcome, job.hangs[-1].note = event.outcome, event.note
-            job.hangs[-1].judged_at = event.at
+            hang = job.hangs[-1]
+            hang.outcome, hang.note, hang.judged_at = event.outcome, event.note, event.at
+            _name(hang, event)
         case ev.HangOver():
-            job.hangs[-1].outcome, job.hangs[-1].note = "OVER", event.note
-            job.hangs[-1].judged_at = event.at
+            hang = job.hangs[-1]
+            hang.note, hang.over_at = event.note, event.at
+            # That it would have been restarted stays on record: it is what a trial run is for.
+            if hang.outcome != "WOULD_RESTART":
+                hang.outcome, hang.judged_at = "OVER", event.at
         case ev.JobHeld():
             job.held_until = event.until
         case _:
             assert_never(event)
+
+
+def _name(hang: Hang, event: ev.HangDiagnosed | ev.HangJudged) -> None:
+    if event.suspects:
+        hang.suspects, hang.hosts = event.suspects, event.hosts

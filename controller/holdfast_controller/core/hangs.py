@@ -3,32 +3,41 @@
 The rules are ``holdfast.hang``'s. Here their orders meet the job: a notice becomes an event that the user sees, a
 diagnosis is asked of every host, and an order to act becomes the next generation in place, within the budget of
 hang restarts, or the job's end. Nothing is judged before every worker was heard of, and nothing of it is remembered
-across a restart of this controller, which makes the detector slower then, never rasher.
+across a restart of this controller, which makes the detector slower then, never rasher: a hang that was told stays
+open until something is seen to move.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.hang import verdict
-from holdfast.hang.common_cause import SuspectJob, common_cause
-from holdfast.hang.evidence import diagnosis
+from holdfast.hang.features import Motion, WorkerFeatures
 from holdfast.hang.ladder import Rung
-from holdfast.hang.rules import Finding
+from holdfast.hang.rules import Finding, Rule
+from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.tuning import Action
-from holdfast.hang.watch import JobWatch, begin, hold
+from holdfast.hang.watch import JobWatch, begin, pause_reason
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import KeepEvidence, Refuse, Reply, TakeEvidence
-from holdfast_controller.core.exits import HangRestart, restart_gang
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Dump, ExitReason, Hang, Job, JobError, Runtime
+from holdfast_controller.core.actions import Refuse, Reply
+from holdfast_controller.core.hang_evidence import keep, take_evidence, take_in
+from holdfast_controller.core.hang_restart import act, highest_step, hosts_of
+from holdfast_controller.core.model import Hang, Job, Runtime
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import EvidenceArrived, FeaturesReported, HoldAsked
-from holdfast_controller.core.stop import end, unknown_job
+from holdfast_controller.core.stop import unknown_job
+from holdfast_controller.core.suspects import brake, note_suspect
+from holdfast_controller.core.vectors import of_member, vectors_of
 
 LOOK_EVERY_S = 5.0
 """At least so often each job is judged; a heartbeat's time."""
 LOOK_AFTER_NEWS_S = 0.25
 """News of many workers that come together are judged together."""
-ABORTED = 10
+LOOK_PER_RANK_S = 0.0005
+"""A look costs in proportion to the ranks: those of a big gang are spaced out, so that they stay a small share."""
+
+
+# --- What agents say ----------------------------------------------------------------------------------------------
 
 
 def on_features(step: Step, reported: FeaturesReported) -> None:
@@ -37,14 +46,40 @@ def on_features(step: Step, reported: FeaturesReported) -> None:
     index = job.gang.index_by_name.get(reported.features.worker) if job is not None else None
     if job is None or index is None or not _is_current(job, index, reported.host, reported.generation):
         return
-    vector = reported.features.shifted(step.now.mono - reported.sent_s)
-    step.cluster.runtime_of(job.id).features[index] = vector
-    _look_by(step, job, step.now.mono + LOOK_AFTER_NEWS_S)
+    vector = of_member(reported.features, job.gang.members[index])
+    step.cluster.runtime_of(job.id).features[index] = vector.shifted(step.now.mono - reported.sent_s)
+    if _is_judged(job):
+        wait_s = min(LOOK_AFTER_NEWS_S + LOOK_PER_RANK_S * job.gang.world_size, LOOK_EVERY_S)
+        _look_by(step, job, step.now.mono + wait_s)
+
+
+def on_evidence(step: Step, arrived: EvidenceArrived) -> None:
+    """Put a worker's dumps to the others'; with the last of them the diagnosis is made."""
+    job = step.cluster.jobs.get(arrived.job_id)
+    index = job.gang.index_by_name.get(arrived.worker) if job is not None else None
+    if job is None or index is None or not _is_current(job, index, arrived.host, arrived.generation):
+        return
+    dump = take_in(step, job, index, arrived)
+    if dump is None:
+        return
+    if _open(job) is not None:
+        keep(step, job, dump)
+    if dump.diagnosis is not None:
+        _look_by(step, job, step.now.mono)
 
 
 def _is_current(job: Job, index: int, host: str, generation: int) -> bool:
     placed = index < len(job.places) and job.places[index].host == host
     return placed and generation == job.generation and job.launched and job.outcome is None
+
+
+def _is_judged(job: Job) -> bool:
+    """A gang whose primary is done may stand still: it ends by itself, or is ended when its grace is over."""
+    runs = job.launched and job.outcome is None and job.primary_done_at is None
+    return runs and job.gang.hang.action is not Action.OFF
+
+
+# --- The look -----------------------------------------------------------------------------------------------------
 
 
 def _look_by(step: Step, job: Job, at: float) -> None:
@@ -56,29 +91,43 @@ def _look_by(step: Step, job: Job, at: float) -> None:
 def on_look(step: Step, job: Job) -> None:
     """Judge a job by the newest vectors of all its workers, and do what follows."""
     runtime = step.cluster.runtime.get(job.id)
-    if runtime is None or not job.launched or job.outcome is not None or job.gang.hang.action is Action.OFF:
+    if runtime is None or not _is_judged(job):
         return
     _look_by(step, job, step.now.mono + LOOK_EVERY_S)
-    if len(runtime.features) < len(job.places):
+    workers, missing = vectors_of(job, runtime, step.now)
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        runtime.health = f"nothing was heard of {', '.join(missing[:3])}{more} yet: blind, not hung"
         return
-    found = runtime.dump.diagnosis if runtime.dump else None
     known = _watch(step, job)
-    fresh = known.suspicion is not None and known.suspicion.diagnosis is None
-    workers = [runtime.features[index] for index in sorted(runtime.features)]
+    why = brake(step.cluster, job, workers)
     result = verdict.step(
-        known,
-        workers,
-        job.gang.hang,
-        step.now.mono,
-        diagnosis=found if fresh else None,
-        brake=_brake(step, job),
+        known, workers, job.gang.hang, step.now.mono, diagnosis=_fresh_diagnosis(known, runtime), brake=why
     )
+    result = _not_before_its_time(result, step.now.mono)
     step.cluster.watches[job.id] = (job.generation, result.watch)
+    suspicion = result.watch.suspicion
+    note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
     runtime.health = result.verdict.sentence
     for order in result.orders:
-        _obey(step, job, runtime, result, order)
-    if job.outcome is None and job.launched:
-        _note_change(step, job, result)
+        _obey(step, job, runtime, result.verdict, order)
+    if _is_judged(job):
+        _note_change(step, job, runtime, workers, result, kept=bool(why) or _is_held(step, job))
+
+
+def _not_before_its_time(result: verdict.Step, now_s: float) -> verdict.Step:
+    """A finding is acted on when it may be, also where it took the place of another that was withheld."""
+    early = [o for o in result.orders if isinstance(o, verdict.Act) and o.finding.act_at_s > now_s]
+    if not early:
+        return result
+    orders = tuple(order for order in result.orders if order not in early)
+    return replace(result, watch=replace(result.watch, rung=Rung.NOTICED), orders=orders)
+
+
+def _fresh_diagnosis(known: JobWatch, runtime: Runtime) -> Diagnosis | None:
+    """The diagnosis that the suspicion still waits for, if it is there."""
+    waits = known.suspicion is not None and known.suspicion.diagnosis is None
+    return runtime.dump.diagnosis if waits and runtime.dump is not None else None
 
 
 def _watch(step: Step, job: Job) -> JobWatch:
@@ -86,173 +135,112 @@ def _watch(step: Step, job: Job) -> JobWatch:
     generation, watch = step.cluster.watches.get(job.id, (0, None))
     if watch is None or generation != job.generation:
         watch = begin(step.now.mono, watch)
-    if job.held_until is not None:
-        watch = hold(watch, step.now.mono + job.held_until - step.now.wall)
-    return watch
+    held_s = None if job.held_until is None else step.now.mono + job.held_until - step.now.wall
+    return replace(watch, hold_until_s=held_s)
 
 
-def _brake(step: Step, job: Job) -> str:
-    """The common cause that this job's suspicion may have, in words; empty when there is none."""
-    suspects = [
-        SuspectJob(job_id, watch.suspicion.since_s, list(step.cluster.runtime_of(job_id).features.values()))
-        for job_id, (_, watch) in step.cluster.watches.items()
-        if watch.suspicion is not None and not step.cluster.jobs[job_id].terminal
-    ]
-    cause = common_cause(suspects) if len(suspects) > 1 or any(s.workers for s in suspects) else None
-    return cause.sentence if cause is not None and job.id in cause.jobs else ""
+def _is_held(step: Step, job: Job) -> bool:
+    return job.held_until is not None and step.now.wall < job.held_until
 
 
-def _obey(step: Step, job: Job, runtime: Runtime, result: verdict.Step, order: verdict.Order) -> None:
+def _obey(step: Step, job: Job, runtime: Runtime, found: verdict.Verdict, order: verdict.Order) -> None:
     match order:
         case verdict.Diagnose(suspects):
-            _take_evidence(step, job, runtime, suspects)
+            take_evidence(step, job, runtime, suspects)
         case verdict.Notify(finding):
-            _notice(step, job, runtime, result.watch, finding)
+            _tell(step, job, runtime, finding)
         case verdict.WouldAct():
-            step.emit(ev.HangJudged(job.id, step.now.wall, "WOULD_RESTART"))
+            pass  # The verdict says that it is withheld, and why: see _note_change.
         case verdict.Act(finding):
-            if _open(job) is None:
-                _notice(step, job, runtime, result.watch, finding)
-            _act(step, job, result.verdict.sentence)
+            _tell(step, job, runtime, finding)
+            _tell_diagnosis(step, job, runtime, finding)
+            act(step, job, runtime, finding, found.sentence)
 
 
-def _take_evidence(step: Step, job: Job, runtime: Runtime, suspects: tuple[str, ...]) -> None:
-    ended = job.exits_now()
-    live = [m for m in job.gang.members if not all(rank in ended for rank in m.ranks)]
-    runtime.dump = Dump(suspects, {member.index for member in live})
-    ranks = {int(name.rsplit(" ", 1)[-1]) for name in suspects if name.rsplit(" ", 1)[-1].isdigit()}
-    for member in live:
-        wanted = tuple(rank for rank in member.ranks if rank in ranks)
-        step.do(TakeEvidence(job.places[member.index].host, job.id, job.generation, member.name, wanted))
+# --- What users are told ------------------------------------------------------------------------------------------
 
 
-def on_evidence(step: Step, arrived: EvidenceArrived) -> None:
-    """Put a worker's dumps to the others'; with the last of them the diagnosis is made."""
-    job = step.cluster.jobs.get(arrived.job_id)
-    index = job.gang.index_by_name.get(arrived.worker) if job is not None else None
-    if job is None or index is None or not _is_current(job, index, arrived.host, arrived.generation):
-        return
-    dump = step.cluster.runtime_of(job.id).dump
-    if dump is None or index not in dump.awaited:
-        return
-    dump.awaited.discard(index)
-    if arrived.evidence is not None:
-        dump.parts.append(arrived.evidence)
-    if arrived.content:
-        dump.contents[arrived.worker] = arrived.content
+def _open(job: Job) -> Hang | None:
+    """The hang of this generation that was told and goes on."""
+    if not job.hangs or job.hangs[-1].generation != job.generation:
+        return None
+    return job.hangs[-1] if job.hangs[-1].open else None
+
+
+def _tell(step: Step, job: Job, runtime: Runtime, finding: Finding) -> None:
+    """Tell the user, unless this very hang was told: before a time without sight, or a restart of ours."""
     if _open(job) is not None:
-        _keep(step, job, dump)
-    if dump.awaited:
         return
-    dump.diagnosis = diagnosis(dump.parts, step.now.mono)
-    if _open(job) is not None:
-        step.emit(ev.HangDiagnosed(job.id, step.now.wall, dump.diagnosis.words))
-    _look_by(step, job, step.now.mono)
-
-
-def _keep(step: Step, job: Job, dump: Dump) -> None:
-    """Hand what has come over to the store, once."""
-    for worker, content in dump.contents.items():
-        step.do(KeepEvidence(job.id, job.hangs[-1].number, worker, content))
-    dump.contents = {}
-
-
-def _notice(step: Step, job: Job, runtime: Runtime, watch: JobWatch, finding: Finding) -> None:
-    since = watch.still_since_s if watch.still_since_s is not None else watch.output.last_s
-    member_of = {f"{m.name} rank {rank}": m.index for m in job.gang.members for rank in m.ranks}
-    hosts = dict.fromkeys(job.places[member_of[name]].host for name in finding.suspects if name in member_of)
     step.emit(
         ev.HangNoticed(
             job.id,
             step.now.wall,
             job.generation,
-            step.now.wall - max(step.now.mono - since, 0.0),
+            step.now.wall - max(step.now.mono - finding.since_s, 0.0),
             finding.rule.value,
             finding.sentence,
             finding.suspects,
-            tuple(hosts),
-            _highest_step(runtime),
+            hosts_of(job, finding.suspects),
+            highest_step(runtime),
         )
     )
     if runtime.dump is not None:
-        _keep(step, job, runtime.dump)
-        if runtime.dump.diagnosis is not None:
-            step.emit(ev.HangDiagnosed(job.id, step.now.wall, runtime.dump.diagnosis.words))
+        keep(step, job, runtime.dump)
 
 
-def _act(step: Step, job: Job, sentence: str) -> None:
-    """Relaunch in place, unless as many restarts in a row as the job allows have led nowhere."""
-    hang = job.hangs[-1]
-    reached = _highest_step(step.cluster.runtime_of(job.id))
-    restarts = 1 if _progressed(step, job, reached) else job.hang_restarts + 1
-    if restarts > job.gang.max_hang_restarts:
-        step.emit(ev.HangJudged(job.id, step.now.wall, "BUDGET_SPENT", _again(job, hang)))
-        where = f" past step {job.hang_step:g}" if job.hang_step is not None else ""
-        times = f"{job.hang_restarts} restarts" if job.hang_restarts != 1 else "1 restart"
-        message = f"The job hangs again after {times} in a row without progress{where}: {sentence}."
-        error = JobError(ABORTED, message, (hang.stacks,) if hang.stacks else ())
-        end(step, job, JobState.FAILED, error, stop_reason=ExitReason.HANG_KILLED)
+def _tell_diagnosis(step: Step, job: Job, runtime: Runtime, finding: Finding | None) -> None:
+    dump = runtime.dump
+    if dump is None or dump.diagnosis is None or dump.told:
         return
-    step.emit(ev.HangJudged(job.id, step.now.wall, "RESTARTED", _again(job, hang)))
-    restart_gang(
-        step,
-        job,
-        end_reason="HANG",
-        related=" and ".join(hang.suspects) or "no rank in particular",
-        failed_at=hang.since,
-        stop_reason=ExitReason.HANG_KILLED,
-        hang=HangRestart(
-            restarts,
-            reached if reached is not None else job.hang_step,
-            hang.noticed_at - hang.since,
-            step.now.wall - hang.noticed_at,
-        ),
-    )
+    dump.told = True
+    suspects = finding.suspects if finding is not None else ()
+    words = dump.diagnosis.words
+    step.emit(ev.HangDiagnosed(job.id, step.now.wall, words, suspects, hosts_of(job, suspects)))
 
 
-def _progressed(step: Step, job: Job, reached: float | None) -> bool:
-    """Whether the job got past where it hung last: by its highest step, or by a checkpoint since."""
-    if not job.hang_restarts:
-        return True
-    if reached is not None or job.hang_step is not None:
-        return reached is not None and (job.hang_step is None or reached > job.hang_step)
-    began = step.cluster.watches[job.id][1].began_s
-    grown = (f.output.last_checkpoint_s for f in step.cluster.runtime_of(job.id).features.values())
-    return any(at is not None and at > began for at in grown)
+def _note_change(
+    step: Step, job: Job, runtime: Runtime, workers: list[WorkerFeatures], result: verdict.Step, *, kept: bool
+) -> None:
+    """Tell what the dumps say, why a confirmed hang isn't acted on, or that it has ended by itself.
 
-
-def _again(job: Job, hang: Hang) -> str:
-    """What is to be said when a host is suspect for a second time."""
-    earlier = {host for old in job.hangs[:-1] for host in old.hosts if old.outcome in ("RESTARTED", "BUDGET_SPENT")}
-    again = [host for host in hang.hosts if host in earlier]
-    if not again:
-        return ""
-    return f"{again[0]} is suspect for the second time and should be replaced, which is not done by itself yet"
-
-
-def _highest_step(runtime: Runtime) -> float | None:
-    steps = [f.output.step for f in runtime.features.values() if f.output.step is not None]
-    return max(steps, default=None)
-
-
-def _open(job: Job) -> Hang | None:
-    """The hang that was told and has not ended; a mere withholding leaves it open."""
-    if not job.hangs or job.hangs[-1].generation != job.generation:
-        return None
-    hang = job.hangs[-1]
-    return hang if hang.outcome in ("", "WITHHELD", "WOULD_RESTART") else None
-
-
-def _note_change(step: Step, job: Job, result: verdict.Step) -> None:
-    """Tell when a told hang has ended by itself, or why a confirmed one isn't acted on."""
+    ``kept``: a hold or a common cause keeps hands off whatever the job's setting is.
+    """
+    finding, why = result.verdict.finding, result.verdict.withheld
+    if finding is not None and why:
+        _tell(step, job, runtime, finding)
     hang = _open(job)
-    if hang is None:
-        return
-    why = result.verdict.withheld
-    if result.watch.rung is Rung.HEALTHY:
-        step.emit(ev.HangOver(job.id, step.now.wall, result.verdict.sentence))
-    elif why and job.gang.hang.action is Action.RESTART and not hang.outcome:
-        step.emit(ev.HangJudged(job.id, step.now.wall, "WITHHELD", why))
+    if hang is not None:
+        _tell_diagnosis(step, job, runtime, finding)
+        if finding is not None and why:
+            outcome = "WOULD_RESTART" if job.gang.hang.action is Action.NOTIFY and not kept else "WITHHELD"
+            if not hang.outcome or (outcome == "WOULD_RESTART" and hang.outcome == "WITHHELD"):
+                note = why if outcome == "WITHHELD" else ""
+                hosts = hosts_of(job, finding.suspects)
+                step.emit(ev.HangJudged(job.id, step.now.wall, outcome, note, finding.suspects, hosts))
+        elif _moves(step, hang, workers, result):
+            step.emit(ev.HangOver(job.id, step.now.wall, result.verdict.sentence))
+    if result.watch.suspicion is None:
+        runtime.dump = None
+
+
+def _moves(step: Step, hang: Hang, workers: list[WorkerFeatures], result: verdict.Step) -> bool:
+    """Whether a hang is over because something is seen to move; not to find it any more is not enough."""
+    if result.watch.rung is not Rung.HEALTHY or result.verdict.blind or pause_reason(workers):
+        return False
+    noticed_s = step.now.mono - (step.now.wall - hang.noticed_at)
+    if any((worker.output.last_progress_s or 0.0) > noticed_s for worker in workers):
+        return True
+    motions = {rank.motion for worker in workers for rank in worker.ranks if not rank.still}
+    match Rule(hang.rule):
+        case Rule.WORKS:
+            return bool(motions) and result.watch.lone_since_s is None
+        case Rule.SILENT:
+            return Motion.WORKING in motions or bool(result.watch.by_frames)
+        case _:
+            return bool(motions - {Motion.UNSEEN})
+
+
+# --- What users ask for -------------------------------------------------------------------------------------------
 
 
 def on_hold(step: Step, asked: HoldAsked) -> None:

@@ -145,6 +145,13 @@ class Hang:
     """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER; empty while it is open."""
     note: str = ""
     judged_at: float | None = None
+    over_at: float | None = None
+    """When it was seen to move again."""
+
+    @property
+    def open(self) -> bool:
+        """It was told and goes on, and nothing final was done about it."""
+        return self.over_at is None and self.outcome in ("", "WITHHELD", "WOULD_RESTART")
 
 
 @dataclass(frozen=True)
@@ -301,14 +308,23 @@ class Prepared:
 
 @dataclass
 class Dump:
-    """Evidence that was asked for: what has come so far."""
+    """Evidence that was asked for: what has come so far. ``number`` counts within the generation."""
 
-    suspects: tuple[str, ...]
+    number: int
     awaited: set[int]
     parts: list[Evidence] = field(default_factory=list)
     contents: dict[str, bytes] = field(default_factory=dict)
     """What is to be kept, by worker."""
     diagnosis: Diagnosis | None = None
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A job on the ladder: since when on our monotonic clock, and the mounts that its ranks wait for."""
+
+    since_s: float
+    mounts: frozenset[str]
 
 
 @dataclass
@@ -321,6 +337,7 @@ class Runtime:
     features: dict[int, WorkerFeatures] = field(default_factory=dict)
     """Newest vector of each worker, on our monotonic clock."""
     dump: Dump | None = None
+    dumps: int = 0
     health: str = ""
 
 
@@ -345,6 +362,7 @@ class Cluster:
     runtime: dict[str, Runtime] = field(default_factory=dict)
     watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
     """By job: the generation that is watched for hangs, and what is remembered of it."""
+    suspects: dict[str, Suspect] = field(default_factory=dict)
 
     def runtime_of(self, job_id: str) -> Runtime:
         """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""

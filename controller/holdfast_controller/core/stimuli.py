@@ -165,6 +165,7 @@ class EvidenceArrived:
     job_id: str
     generation: int
     worker: str
+    dump: int
     evidence: Evidence | None = None
     content: bytes = b""
     problem: str = ""

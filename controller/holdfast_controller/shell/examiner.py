@@ -44,5 +44,14 @@ class Examiner:
             fields = {"job": order.job_id, "worker": order.worker, "problem": problem}
             log.warning("evidence_missing", extra={"fields": fields})
         self._driver.feed(
-            EvidenceArrived(order.host, order.job_id, order.generation, order.worker, evidence, content, problem)
+            EvidenceArrived(
+                order.host,
+                order.job_id,
+                order.generation,
+                order.worker,
+                order.dump,
+                evidence,
+                content,
+                problem,
+            )
         )

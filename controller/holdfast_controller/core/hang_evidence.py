@@ -1,0 +1,49 @@
+"""Verbs of evidence: have every live worker dumped, put the answers together, keep them with the hang.
+
+An answer counts only for the order that it was given to: one that comes late, of an earlier suspicion of the same
+generation, says nothing of this one.
+"""
+
+from __future__ import annotations
+
+from holdfast.hang.evidence import diagnosis
+from holdfast_controller.core.actions import KeepEvidence, TakeEvidence
+from holdfast_controller.core.model import Dump, Job, Runtime
+from holdfast_controller.core.steps import Step
+from holdfast_controller.core.stimuli import EvidenceArrived
+
+
+def take_evidence(step: Step, job: Job, runtime: Runtime, suspects: tuple[str, ...]) -> None:
+    """Order dumps of every worker that has a live rank; the suspect ranks are looked at more closely."""
+    ended = job.exits_now()
+    live = [m for m in job.gang.members if not all(rank in ended for rank in m.ranks)]
+    runtime.dumps += 1
+    runtime.dump = Dump(runtime.dumps, {member.index for member in live})
+    named = set(suspects)
+    for member in live:
+        wanted = tuple(rank for rank in member.ranks if f"{member.name} rank {rank}" in named)
+        host = job.places[member.index].host
+        step.do(TakeEvidence(host, job.id, job.generation, member.name, runtime.dumps, wanted))
+
+
+def take_in(step: Step, job: Job, index: int, arrived: EvidenceArrived) -> Dump | None:
+    """Add a worker's dumps to those of the others; the dump, if it was still wanted."""
+    dump = step.cluster.runtime_of(job.id).dump
+    if dump is None or dump.number != arrived.dump or index not in dump.awaited:
+        return None
+    dump.awaited.discard(index)
+    if arrived.evidence is not None:
+        dump.parts.append(arrived.evidence)
+    if arrived.content:
+        dump.contents[arrived.worker] = arrived.content
+    if not dump.awaited:
+        dump.diagnosis = diagnosis(dump.parts, step.now.mono)
+        dump.parts = []
+    return dump
+
+
+def keep(step: Step, job: Job, dump: Dump) -> None:
+    """Hand what has come over to the store, as the newest hang's, once."""
+    for worker, content in dump.contents.items():
+        step.do(KeepEvidence(job.id, job.hangs[-1].number, worker, content))
+    dump.contents = {}

@@ -1,0 +1,56 @@
+"""What the whole cluster's suspicions say of one: when several jobs turn suspect together, killing helps nobody.
+
+Asked for each look at a suspect job, in the worst of times for all jobs at once, so no more than a few neighbours
+are looked at.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from holdfast.hang.common_cause import SuspectJob, common_cause
+from holdfast.hang.features import WorkerFeatures
+from holdfast.hang.samples import State
+from holdfast.hang.tuning import Tuning
+from holdfast_controller.core.model import Cluster, Job, Suspect
+
+MOST_NEIGHBOURS = 31
+"""Enough to name a common cause; more would change no decision."""
+_WINDOW_S = Tuning().common_cause_s
+
+
+def note_suspect(cluster: Cluster, job: Job, since_s: float | None, workers: list[WorkerFeatures]) -> None:
+    """Remember that a job is suspect since then, and what its ranks wait for; None: it is not."""
+    if since_s is None:
+        cluster.suspects.pop(job.id, None)
+        return
+    waiting = (rank for worker in workers for rank in worker.ranks if rank.state is State.DISK)
+    cluster.suspects[job.id] = Suspect(since_s, frozenset(rank.mount for rank in waiting if rank.mount))
+
+
+def brake(cluster: Cluster, job: Job, workers: list[WorkerFeatures]) -> str:
+    """The cause that this job's suspicion shares with others or among its hosts, in words; empty without one."""
+    mine = cluster.suspects.get(job.id)
+    if mine is None:
+        return ""
+    others = [(job_id, other) for job_id, other in cluster.suspects.items() if job_id != job.id]
+    if mine.mounts:
+        sharing = islice((pair for pair in others if mine.mounts & pair[1].mounts), MOST_NEIGHBOURS)
+        found = [SuspectJob(job_id, o.since_s, _vectors(cluster, job_id)) for job_id, o in sharing]
+        words = _words(job, [SuspectJob(job.id, mine.since_s, workers), *found])
+        if words:
+            return words
+    near = islice((pair for pair in others if abs(pair[1].since_s - mine.since_s) <= _WINDOW_S), MOST_NEIGHBOURS)
+    # Without their vectors: a mount of theirs is no matter of this job.
+    found = [SuspectJob(job_id, other.since_s, ()) for job_id, other in near]
+    return _words(job, [SuspectJob(job.id, mine.since_s, ()), *found]) if found else ""
+
+
+def _vectors(cluster: Cluster, job_id: str) -> list[WorkerFeatures]:
+    runtime = cluster.runtime.get(job_id)
+    return list(runtime.features.values()) if runtime is not None else []
+
+
+def _words(job: Job, suspects: list[SuspectJob]) -> str:
+    cause = common_cause(suspects)
+    return cause.sentence if cause is not None and job.id in cause.jobs else ""

@@ -1,0 +1,85 @@
+"""Events and actions as the stories tell them: one short line each."""
+
+from __future__ import annotations
+
+from holdfast_controller.core import actions as act
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.model import Cluster
+
+
+def line(event: ev.Event, cluster: Cluster) -> str:
+    """One event in short. Workers are shown as w0, w1, … in gang order."""
+    match event:
+        case ev.HostJoined() | ev.HostLost() | ev.HostReturned() | ev.HostCordoned() | ev.HostUncordoned():
+            return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
+        case ev.JobSubmitted():
+            return f"{event.job_id} submitted"
+        case ev.JobQueued():
+            return f"{event.job_id} queued: {event.reason}"
+        case ev.JobPlaced():
+            return f"{event.job_id} placed g{event.generation} on {' '.join(p.host for p in event.places)}"
+        case ev.GangLaunched():
+            return f"{event.job_id} launched g{event.generation}"
+        case ev.GangStarted():
+            return f"{event.job_id} started g{event.generation}"
+        case ev.RankExited() | ev.LateExitFound():
+            late = "late " if isinstance(event, ev.LateExitFound) else ""
+            what = f"signal {event.exit.signal}" if event.exit.signal else event.exit.exit_code
+            known = "" if what is None else f" {what}"
+            which = f"g{event.exit.generation} r{event.exit.rank}"
+            return f"{event.job_id} {late}exit {which} {event.exit.reason.name}{known}"
+        case ev.RestartDecided():
+            paid = "port" if event.port_retry else "free" if event.charged is None else f"w{event.charged} pays"
+            return f"{event.job_id} restarts as g{event.generation}: {event.end_reason} of {event.related}, {paid}"
+        case ev.CauseFound():
+            cause = f"{event.end_reason} of {event.related}"
+            return f"{event.job_id} cause g{event.generation}: {cause}, w{event.charged} pays"
+        case ev.HangNoticed():
+            whom = f" of {', '.join(event.suspects)}" if event.suspects else ""
+            return (
+                f"{event.job_id} hangs g{event.generation} since {event.at - event.since:.0f} s: {event.rule}{whom}"
+            )
+        case ev.HangDiagnosed():
+            return f"{event.job_id} stacks: {event.stacks or 'none'}"
+        case ev.HangJudged():
+            return f"{event.job_id} hang {event.outcome}" + (f": {event.note}" if event.note else "")
+        case ev.HangOver():
+            return f"{event.job_id} moves again"
+        case ev.JobHeld():
+            return f"{event.job_id} " + ("hold ended" if event.until is None else "held") + f" by {event.by}"
+        case ev.PrimaryCompleted():
+            return f"{event.job_id} primary completed"
+        case ev.CancelRequested():
+            return f"{event.job_id} cancelled by {event.by}"
+        case ev.JobEnding():
+            return f"{event.job_id} ending {event.outcome.name}"
+        case ev.WorkerEmptied():
+            return f"{event.job_id} emptied w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
+        case ev.JobEnded():
+            return f"{event.job_id} ended {event.state.name}"
+
+
+def action_line(action: act.Action) -> str:
+    """One action in short."""
+    match action:
+        case act.Reply():
+            return f"> reply {action.subject}"
+        case act.Refuse():
+            return f"> refuse {action.error.reason}"
+        case act.Welcome():
+            return f"> {action.host} welcome {action.assignments}"
+        case act.Assign():
+            order = action.assignment
+            return f"> {action.host} {order.phase.name} {order.job_id} w{order.member.index} g{order.generation}"
+        case act.AckExit():
+            return f"> {action.host} ack"
+        case act.CloseSession():
+            return f"> {action.host} close"
+        case act.TakeEvidence():
+            closer = f" closer {list(action.suspects)}" if action.suspects else ""
+            whom = f"{action.job_id} {action.worker} g{action.generation}"
+            return f"> {action.host} dump {action.dump} of {whom}{closer}"
+        case act.KeepEvidence():
+            return f"> keep {action.job_id} hang {action.hang} {action.worker}"
+        case act.Note():
+            return f"> note {action.event} {' '.join(value for _, value in action.fields)}"
