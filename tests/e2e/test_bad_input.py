@@ -1,4 +1,7 @@
-"""Bad input and wrong callers: a clear sentence, a stable reason, the right gRPC code; and the daemons live on."""
+"""Bad input and wrong callers: a clear sentence, a stable reason, the right gRPC code; and the daemons live on.
+
+Longer than 400 lines because it is one list of abuses of one cluster, which takes seconds to start.
+"""
 
 from __future__ import annotations
 
