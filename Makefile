@@ -29,10 +29,13 @@ test: setup
 demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
 
-# CORPUS=FILE scores the detector on a whole corpus of healthy runs; without it, on the tests' sample.
+# make bench BENCH=relaunch runs one. CORPUS=FILE scores the hang detector on a whole corpus instead of the tests' sample.
+BENCH ?= relaunch submit throughput idle ddp_recovery sampling_cost evidence_cost hang_matrix hang_corpus
 bench: setup
-	$(PY) -m bench.hang_matrix
-	$(PY) -m bench.hang_corpus $(CORPUS)
+	@set -e; for name in $(BENCH); do case $$name in \
+		hang_corpus) $(PY) -m bench.hang_corpus $(CORPUS) ;; \
+		hang_*) $(PY) -m bench.$$name ;; \
+		*) $(PY) bench/$$name.py ;; esac; done
 
 clean:
 	rm -rf .venv dist build client/holdfast/v1

@@ -118,11 +118,15 @@ async def compare(cluster: DevCluster, hosts: int, ranks: int, runs: int, in_a_r
                 progress(f"{shape}: {turn + 1} of {runs}")
                 ours.append(await recover(steps, lambda: rank_pids(client, job_id)))
                 theirs.append(await their_recovery())
-        while len(ours) < in_a_row:
-            progress(f"{shape}: restart {len(ours) + 1} of {in_a_row} in a row")
-            ours.append(await recover(steps, lambda: rank_pids(client, job_id)))
-    table.add(f"{shape}: Holdfast", ours, f"{len(ours)} of {len(ours)} restarts in a row trained again")
+        alone: list[float] = []
+        while runs + len(alone) < in_a_row:
+            progress(f"{shape}: restart {runs + len(alone) + 1} of {in_a_row} in a row")
+            alone.append(await recover(steps, lambda: rank_pids(client, job_id)))
+    table.add(f"{shape}: Holdfast", ours)
     table.add(f"{shape}: torchrun", theirs, "with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+    if alone:
+        remark = f"the same job: {runs + len(alone)} of {in_a_row} restarts in a row trained again"
+        table.add(f"{shape}: Holdfast, then alone", alone, remark)
 
 
 @contextlib.asynccontextmanager

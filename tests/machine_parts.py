@@ -42,6 +42,21 @@ def _mount() -> bool:
         return _works("unshare", "-m", "mount", "-t", "tmpfs", "none", folder)
 
 
+def _ptrace() -> bool:
+    """Whether a sibling's memory may be read, and its stack dumped."""
+    spy = Path(sys.executable).with_name("py-spy")
+    target = subprocess.Popen(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=subprocess.PIPE
+    )
+    try:
+        assert target.stdout is not None
+        target.stdout.readline()
+        return _works(str(spy), "dump", "--nonblocking", "--pid", str(target.pid))
+    finally:
+        target.kill()
+        target.communicate()
+
+
 def _systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and _works("systemctl", "show", "--property=Version")
 
@@ -51,6 +66,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "mount": _mount,
     "netns": _netns,
     "podman": lambda: _works("podman", "info"),
+    "ptrace": _ptrace,
     "root": lambda: os.geteuid() == 0,
     "systemd": _systemd,
     "torch": _torch,

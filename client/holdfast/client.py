@@ -26,11 +26,12 @@ from holdfast.link import LinkCallback, Outage, is_away
 from holdfast.log_position import LogPosition
 from holdfast.rpc_status import from_rpc_error
 from holdfast.settings import ClientSettings
-from holdfast.v1 import host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import hang_pb2, hang_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
+    from holdfast.hang_wire import WorkerEvidence
     from holdfast.spec import JobFile
 
 Q = TypeVar("Q")
@@ -38,6 +39,8 @@ T = TypeVar("T")
 
 CALL_TIMEOUT_S = 15.0
 """For a unary call, its retries included."""
+EVIDENCE_TIMEOUT_S = 120.0
+"""For all workers of a job; the controller gives each 40 s."""
 
 TERMINAL = frozenset(
     {
@@ -54,6 +57,7 @@ TERMINAL = frozenset(
 _IDEMPOTENT = {
     "holdfast.v1.JobService": ("CreateJob", "GetJob", "ListJobs", "CancelJob"),
     "holdfast.v1.HostService": ("ListHosts", "GetHost", "Cordon", "Uncordon"),
+    "holdfast.v1.HangService": ("HoldJob",),
 }
 _SERVICE_CONFIG = {
     "methodConfig": [
@@ -103,6 +107,7 @@ class Client:
         # The async view of the stubs exists for type checkers only.
         self._jobs = cast("job_pb2_grpc.JobServiceAsyncStub", job_pb2_grpc.JobServiceStub(self._channel))
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))
+        self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))
         return self
 
     async def __aexit__(
@@ -224,6 +229,37 @@ class Client:
                 await anyio.sleep(outage.failed(_ended_early()))
             except HoldfastError as error:
                 await self._wait(outage, error)
+
+    # Hangs
+
+    async def hold_job(self, job_id: str, seconds: float) -> job_pb2.CustomJob:
+        """Act on no hang of the job for so long, counted from now; 0 ends a hold. Hangs are still noticed."""
+        request = hang_pb2.HoldJobRequest(id=job_id)
+        request.duration.FromNanoseconds(round(seconds * 1e9))
+        return (await self._unary(self._hangs.HoldJob(request, timeout=CALL_TIMEOUT_S))).job
+
+    async def take_stacks(self, job_id: str, native_ranks: Iterable[int] = ()) -> AsyncGenerator[WorkerEvidence]:
+        """Stack dumps of every rank of a live job, worker by worker; native frames too of ``native_ranks``.
+
+        A worker that can't be dumped comes with a problem. Raises ``WrongState`` where no rank runs.
+        """
+        from holdfast import hang_wire
+
+        request = hang_pb2.TakeStacksRequest(id=job_id, native_ranks=native_ranks)
+        call = self._hangs.TakeStacks(request, timeout=EVIDENCE_TIMEOUT_S)
+        async with contextlib.aclosing(self._stream(call)) as answers:
+            async for answer in answers:
+                yield hang_wire.received(answer.worker, answer.host, answer.content, answer.problem)
+
+    async def hang_evidence(self, job_id: str, number: int = 0) -> AsyncGenerator[WorkerEvidence]:
+        """What was kept of a hang, worker by worker; of the newest when ``number`` is 0. Raises ``NotFound``."""
+        from holdfast import hang_wire
+
+        request = hang_pb2.GetHangEvidenceRequest(id=job_id, number=number)
+        call = self._hangs.GetHangEvidence(request, timeout=EVIDENCE_TIMEOUT_S)
+        async with contextlib.aclosing(self._stream(call)) as answers:
+            async for answer in answers:
+                yield hang_wire.received(answer.worker, "", answer.content)
 
     # Hosts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.hang import evidence_json
@@ -76,7 +77,7 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
 
 
 def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
-    values = {
+    values: dict[str, Any] = {
         name: _present(message, name) if name in _OPTIONAL else getattr(message, name) for name in _RANK_FIELDS
     }
     gpu = None
@@ -97,6 +98,27 @@ def _present(
 ) -> float | None:
     value: float | None = getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEvidence:
+    """What came from one worker: its evidence, or why there is none. ``host`` is empty where it is not known."""
+
+    worker: str
+    host: str
+    evidence: Evidence | None = None
+    problem: str = ""
+
+
+def received(worker: str, host: str, content: bytes, problem: str = "") -> WorkerEvidence:
+    """A worker's packed evidence as a reader takes it: never an error, at worst a problem in words."""
+    if not content:
+        return WorkerEvidence(worker, host, problem=problem or "nothing came")
+    try:
+        evidence = unpack(content)
+    except ValueError as error:
+        return WorkerEvidence(worker, host, problem=f"what came is no evidence: {error}")
+    return WorkerEvidence(worker, host or evidence.host, evidence, problem)
 
 
 def pack(evidence: Evidence) -> bytes:

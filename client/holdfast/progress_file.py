@@ -86,8 +86,12 @@ def path_for(directory: str, rank: str) -> str:
 def read(path: str) -> Progress | None:
     """What the file says; None where there is none, or it isn't written yet."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(SIZE)
+        # The folder is the worker's: whatever lies there must neither block nor lead elsewhere.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            data = os.read(handle, SIZE)
+        finally:
+            os.close(handle)
     except OSError:
         return None
     if len(data) < SIZE or data[:8] != MAGIC:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from urllib.parse import quote
+
 import grpc
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
@@ -11,6 +14,9 @@ from holdfast import errors
 from holdfast.errors import HoldfastError, InvalidInput, Violation
 
 DOMAIN = "holdfast"
+MESSAGE_MAX = 1_200
+VIOLATIONS_MAX = 3_000
+"""Characters as they travel; text goes twice, and all of it has to fit into 8 KiB of trailing metadata."""
 
 CODES: dict[type[HoldfastError], int] = {
     errors.InvalidInput: code_pb2.INVALID_ARGUMENT,
@@ -31,16 +37,17 @@ def to_status(error: HoldfastError) -> grpc.Status:
     """The rich status of an error: code, sentence, ``ErrorInfo.reason`` and each field's violation."""
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
     if error.fix:
-        info.metadata["fix"] = error.fix
+        info.metadata["fix"] = _bounded(error.fix, MESSAGE_MAX)
     details = [_packed(info)]
     if isinstance(error, InvalidInput):
         bad = error_details_pb2.BadRequest()
-        for violation in error.violations:
-            text = f"{violation.problem} ({violation.fix})" if violation.fix else violation.problem
-            bad.field_violations.add(field=violation.path, description=text)
+        for path, text in _violations(error):
+            bad.field_violations.add(field=path, description=text)
         details.append(_packed(bad))
     code = CODES.get(type(error), code_pb2.INTERNAL)
-    status: grpc.Status = rpc_status.to_status(status_pb2.Status(code=code, message=error.message, details=details))
+    status: grpc.Status = rpc_status.to_status(
+        status_pb2.Status(code=code, message=_bounded(error.message, MESSAGE_MAX), details=details)
+    )
     return status
 
 
@@ -66,6 +73,32 @@ def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError
             )
         case _:
             return HoldfastError(f"The controller{where} failed: {message} ({code.name}).")
+
+
+def _violations(error: InvalidInput) -> Iterator[tuple[str, str]]:
+    """(path, text) of each violation while there is room; what has none is counted."""
+    room = VIOLATIONS_MAX
+    for index, violation in enumerate(error.violations):
+        text = f"{violation.problem} ({violation.fix})" if violation.fix else violation.problem
+        path, text = _bounded(violation.path, MESSAGE_MAX), _bounded(text, MESSAGE_MAX)
+        room -= len(path.encode()) + len(text.encode())
+        if room < 0:
+            yield "", f"and {len(error.violations) - index} more"
+            return
+        yield path, text
+
+
+def _bounded(text: str, most: int) -> str:
+    """The text, cut where it would take more than ``most`` characters to send."""
+    if len(text) <= most and len(quote(text)) <= most:
+        return text
+    kept: list[str] = []
+    for character in text[:most]:
+        most -= len(quote(character))
+        if most < 1:
+            break
+        kept.append(character)
+    return "".join(kept) + "…"
 
 
 def _packed(message: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest) -> any_pb2.Any:

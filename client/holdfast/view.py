@@ -7,6 +7,7 @@ number of seconds.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.message import Message
     from google.protobuf.timestamp_pb2 import Timestamp
+
+    from holdfast.hang_wire import WorkerEvidence
 
 Json = dict[str, Any]
 
@@ -45,6 +48,9 @@ def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
     if workers:
         view["workers"] = [worker(each) for each in message.workers]
     view["recoveries"] = [recovery(each) for each in message.recoveries]
+    view["hangs"] = [hang(each) for each in message.hangs]
+    view["heldUntil"] = _time(message, "held_until")
+    view["health"] = message.health
     return view
 
 
@@ -108,6 +114,33 @@ def recovery(message: job_pb2.Recovery) -> Json:
             "start": _seconds(phases.start) if phases.HasField("start") else None,
         },
     }
+
+
+def hang(message: job_pb2.Hang) -> Json:
+    """A hang from its notice to its end; ``outcome`` is empty while it is open."""
+    return {
+        "number": message.number,
+        "generation": message.generation,
+        "since": _time(message, "since"),
+        "noticedAt": _time(message, "noticed_at"),
+        "diagnosedAt": _time(message, "diagnosed_at"),
+        "judgedAt": _time(message, "judged_at"),
+        "rule": message.rule,
+        "sentence": message.sentence,
+        "suspects": list(message.suspects),
+        "stacks": message.stacks,
+        "outcome": message.outcome,
+        "note": message.note,
+        "step": _whole(message.step) if message.HasField("step") else None,
+    }
+
+
+def evidence(found: WorkerEvidence) -> Json:
+    """What came from one worker; ``evidence`` as it is kept, null where there is none."""
+    from holdfast.hang import evidence_json
+
+    kept = json.loads(evidence_json.encode(found.evidence)) if found.evidence is not None else None
+    return {"worker": found.worker, "host": found.host, "problem": found.problem, "evidence": kept}
 
 
 def event(message: job_pb2.WatchJobResponse) -> Json:

@@ -50,14 +50,15 @@ class DevCluster:
         cwd: Path | None = None,
         env: dict[str, str] | None = None,
         input: str | None = None,
-    ) -> subprocess.CompletedProcess[str]:
+        text: bool = True,
+    ) -> subprocess.CompletedProcess[Any]:
         """Run the command line; with ``check``, any status but 0 fails the test and shows what it said."""
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", *args],
             env=self.env | (env or {}),
             cwd=cwd or self.dir.parent,
             capture_output=True,
-            text=True,
+            text=text,
             timeout=timeout,
             **({"stdin": subprocess.DEVNULL} if input is None else {"input": input}),
         )

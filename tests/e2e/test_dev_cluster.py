@@ -33,9 +33,11 @@ def detach(cluster: Any, *args: str) -> str:
 
 def test_job_runs_on_every_host_and_its_exit_code_comes_back(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(hosts=2, gpus=2)
+    # The first failure stops the others, so both have to have spoken before.
+    both = "touch $RANK; until [ -e 0 -a -e 1 ]; do sleep 0.02; done"
     # Two GPUs each: a worker fills a host.
     args = ("run", "--replicas", "2", "--gpus", "2", "--processes-per-worker", "1", "--max-restarts", "0", "--all")
-    done = cluster.holdfast(*args, "--", "sh", "-c", "echo on $HOLDFAST_HOST; exit 7", check=False)
+    done = cluster.holdfast(*args, "--", "sh", "-c", f"echo on $HOLDFAST_HOST; {both}; exit 7", check=False)
     assert done.returncode == 7, done.stderr
     assert "on host-0" in done.stdout
     assert "on host-1" in done.stdout

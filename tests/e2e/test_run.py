@@ -467,15 +467,18 @@ def test_rendezvous_secret_is_in_no_output(cluster: DevCluster) -> None:
 # Launchers
 
 
+# One write a line: torchrun's processes share a file.
 TORCHRUN = """
 import os
+import sys
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(total)
 host, local = os.environ["HOLDFAST_HOST"], os.environ["LOCAL_RANK"]
-print(f"rank {dist.get_rank()} of {dist.get_world_size()} on {host} local {local}: {total.item():g}")
+line = f"rank {dist.get_rank()} of {dist.get_world_size()} on {host} local {local}: {total.item():g}"
+sys.stdout.write(line + "\\n")
 dist.destroy_process_group()
 """
 

@@ -8,13 +8,18 @@
  *   fail FUNCTION DEVICE CODE                   that function returns CODE for DEVICE (-1: for all)
  *   hang FUNCTION DEVICE                        that function never returns for DEVICE (-1: for all)
  *   print FUNCTION TEXT...                      that function writes TEXT to stdout
+ *   energy DEVICE MILLIJOULES | power DEVICE MILLIWATTS | util DEVICE GPU_PCT MEMORY_PCT
+ *   field DEVICE ID VALUE                       one value of nvmlDeviceGetFieldValues
+ *   gpm DEVICE METRIC VALUE                     one metric between two samples; having any makes the chip support GPM
+ *   xid DEVICE NUMBER                           the Nth such line is reported once, by the Nth event
+ * A figure without its statement is NOT_SUPPORTED.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, MOST = 64 };
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMED_OUT = 10, MOST = 64 };
 
 typedef struct { char uuid[96], bus[32], name[96]; unsigned long long total, used; int parent; } Device;
 typedef struct { char legacy[16]; unsigned domain, bus, device, device_id, subsystem_id; char bus_id[32]; } Pci;
@@ -22,26 +27,39 @@ typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
 typedef struct { int device, mps; unsigned pid; } Client;
 
-static Device devices[MOST];
-static Client clients[MOST];
-static int device_count, client_count;
+typedef struct { char what[16]; int device; double a, b; } Figure;
+typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { unsigned field, scope; long long timestamp, latency; int type, result; unsigned long long value; } Field;
+typedef struct { unsigned metric; int result; double value; char *names[3]; } Metric;
+typedef struct { unsigned version, count; void *first, *second; Metric metrics[]; } Metrics;
+typedef struct { void *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } Event;
+
+/* Every thread of a program reads the script for itself. */
+static __thread Figure figures[4 * MOST];
+static __thread int figure_count;
+static __thread Device devices[MOST];
+static __thread Client clients[MOST];
+static __thread int device_count, client_count;
 
 /* Reads the script; the scripted result of FUNCTION for DEVICE. */
 static int play(const char *function, int device) {
     char line[512], name[96], text[256];
     int result = OK, about, code;
     FILE *file = fopen(getenv("FAKE_NVML_SCRIPT") ? getenv("FAKE_NVML_SCRIPT") : "", "r");
-    device_count = client_count = 0;
+    device_count = client_count = figure_count = 0;
     if (!file) return 999;
     while (fgets(line, sizeof line, file)) {
         Device *d = &devices[device_count];
         Client *c = &clients[client_count];
+        Figure *f = &figures[figure_count];
         if (sscanf(line, "gpu %95s %31s %llu %llu %95[^\n]", d->uuid, d->bus, &d->total, &d->used, d->name) == 5)
             d->parent = -1, device_count++;
         else if (sscanf(line, "mig %d %95s %llu %llu %95[^\n]", &d->parent, d->uuid, &d->total, &d->used, d->name) == 5)
             device_count++;
         else if (sscanf(line, "pid %d %u", &c->device, &c->pid) == 2) c->mps = 0, client_count++;
         else if (sscanf(line, "mps %d %u", &c->device, &c->pid) == 2) c->mps = 1, client_count++;
+        else if (sscanf(line, "%15s %d %lf %lf", f->what, &f->device, &f->a, &f->b) >= 3 && strstr("energy power util field gpm xid", f->what))
+            figure_count++;
         else if (sscanf(line, "print %95s %255[^\n]", name, text) == 2 && !strcmp(name, function)) puts(text), fflush(stdout);
         else if (sscanf(line, "fail %95s %d %d", name, &about, &code) == 3) {
             if (!strcmp(name, function) && (about == device || about < 0)) result = code;
@@ -145,4 +163,105 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Proce
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned *count, Process *processes) {
     PLAY(number(handle))
     return list_clients(number(handle), 1, count, processes);
+}
+
+/* The Nth figure of that kind for DEVICE (-1: for any), or NULL. KEY, where not negative, is its first number. */
+static Figure *figure(const char *what, int device, double key, int nth) {
+    for (int i = 0; i < figure_count; i++) {
+        Figure *f = &figures[i];
+        if (!strcmp(f->what, what) && (device < 0 || f->device == device) && (key < 0 || f->a == key) && nth-- == 0) return f;
+    }
+    return NULL;
+}
+static int total(const char *what, int device, double *value) {
+    Figure *found = figure(what, device, -1, 0);
+    if (!found) return NOT_SUPPORTED;
+    *value = found->a;
+    return OK;
+}
+int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *energy) {
+    double value;
+    PLAY(number(handle))
+    int result = total("energy", number(handle), &value);
+    if (result == OK) *energy = (unsigned long long)value;
+    return result;
+}
+int nvmlDeviceGetPowerUsage(void *handle, unsigned *power) {
+    double value;
+    PLAY(number(handle))
+    int result = total("power", number(handle), &value);
+    if (result == OK) *power = (unsigned)value;
+    return result;
+}
+int nvmlDeviceGetUtilizationRates(void *handle, Utilization *rates) {
+    PLAY(number(handle))
+    Figure *found = figure("util", number(handle), -1, 0);
+    if (!found || devices[number(handle)].parent >= 0) return NOT_SUPPORTED;
+    *rates = (Utilization){(unsigned)found->a, (unsigned)found->b};
+    return OK;
+}
+int nvmlDeviceGetFieldValues(void *handle, int count, Field *fields) {
+    PLAY(number(handle))
+    for (int i = 0; i < count; i++) {
+        Figure *found = figure("field", number(handle), fields[i].field, 0);
+        fields[i].result = found ? OK : NOT_SUPPORTED;
+        fields[i].type = 3;
+        fields[i].value = found ? (unsigned long long)found->b : 0;
+    }
+    return OK;
+}
+int nvmlGpmQueryDeviceSupport(void *handle, unsigned *support) {
+    PLAY(number(handle))
+    int any = figure("gpm", number(handle), -1, 0) != NULL;
+    for (int i = 0; i < device_count; i++) any |= devices[i].parent == gpu_position(number(handle)) && figure("gpm", i, -1, 0);
+    support[1] = any;
+    return OK;
+}
+/* A sample is the number of the device it was taken of. */
+int nvmlGpmSampleAlloc(void **sample) { *sample = malloc(sizeof(int)); return OK; }
+int nvmlGpmSampleFree(void *sample) { free(sample); return OK; }
+int nvmlGpmSampleGet(void *handle, void *sample) {
+    PLAY(number(handle))
+    *(int *)sample = number(handle);
+    return OK;
+}
+int nvmlDeviceGetGpuInstanceId(void *handle, unsigned *id) {
+    PLAY(number(handle))
+    *id = number(handle);
+    return OK;
+}
+int nvmlGpmMigSampleGet(void *handle, unsigned instance, void *sample) {
+    PLAY(number(handle))
+    *(int *)sample = instance;
+    return OK;
+}
+int nvmlGpmMetricsGet(Metrics *asked) {
+    int device = *(int *)asked->second;
+    PLAY(device)
+    for (unsigned i = 0; i < asked->count; i++) {
+        Figure *found = figure("gpm", device, asked->metrics[i].metric, 0);
+        asked->metrics[i].result = found ? OK : NOT_SUPPORTED;
+        asked->metrics[i].value = found ? found->b : 0;
+    }
+    return OK;
+}
+
+static int told;
+int nvmlEventSetCreate(void **set) { PLAY(-2) *set = &told; return OK; }
+int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set) {
+    (void)types, (void)set;
+    PLAY(number(handle))
+    return OK;
+}
+int nvmlEventSetWait_v2(void *set, Event *event, unsigned timeout_ms) {
+    (void)set;
+    for (unsigned waited = 0; waited < timeout_ms; waited += 20, usleep(20000)) {
+        PLAY(-2)
+        Figure *found = figure("xid", -1, -1, told);
+        if (!found) continue;
+        told++;
+        *event = (Event){handle_of(found->device), 8, (unsigned long long)found->a, 0, 0};
+        return OK;
+    }
+    return TIMED_OUT;
 }

@@ -203,6 +203,14 @@ def test_a_fault_strikes_at_its_rank_and_step_only() -> None:
 def test_a_fault_is_for_the_first_generation(environ: dict[str, str], strikes: bool) -> None:
     fault = fault_for(["--crash-rank", "0", "--crash-step", "1", "--crash-signal", "11"], **environ)
     assert fault == (faults.Fault(0, 1, 11) if strikes else faults.NO_FAULT)
+    hang = fault_for(["--hang-rank", "0", "--hang-step", "1"], **environ)
+    assert hang == (faults.Fault(0, 1, hang="queue") if strikes else faults.NO_FAULT)
+
+
+def test_a_deadlock_of_the_loader_leaves_the_training_itself_alone() -> None:
+    fault = fault_for(["--hang-rank", "1", "--hang-step", "7"])
+    assert [fault.loader_deadlock(rank) for rank in (0, 1)] == [None, 7]
+    fault.strike(1, 7)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +220,10 @@ def test_a_fault_is_for_the_first_generation(environ: dict[str, str], strikes: b
         ["--crash-step", "1"],
         ["--crash-signal", "11"],
         ["--crash-rank", "1", "--crash-step", "1", "--crash-signal", "999"],
+        ["--hang-rank", "1"],
+        ["--hang-step", "1"],
+        ["--hang-rank", "1", "--hang-step", "1", "--hang-kind", "nap"],
+        ["--hang-rank", "1", "--hang-step", "1", "--crash-rank", "1", "--crash-step", "1"],
     ],
 )
 def test_half_a_fault_is_a_usage_error(arguments: list[str]) -> None:

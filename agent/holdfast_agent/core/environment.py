@@ -63,6 +63,11 @@ def error_dir(facts: HostFacts, key: PlaceKey, generation: int) -> str:
     return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.errors"
 
 
+def progress_dir(facts: HostFacts, key: PlaceKey, generation: int) -> str:
+    """The directory in which a worker's ranks may say how far they are."""
+    return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.progress"
+
+
 def working_directory(facts: HostFacts, key: PlaceKey, launch: Launch) -> str:
     """The user's, or the job's scratch directory."""
     return launch.process.working_directory or f"{facts.scratch_dir}/{key.job}"
@@ -177,6 +182,7 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
         "HOLDFAST_WORKER": assignment.key.worker,
         "HOLDFAST_HOST": facts.name,
         "HOLDFAST_RENDEZVOUS_SECRET": rendezvous.secret,
+        "HOLDFAST_PROGRESS_DIR": progress_dir(facts, assignment.key, assignment.generation),
         "CLOUD_ML_JOB_ID": assignment.key.job,
         "MASTER_ADDR": rendezvous.master_address,
         "MASTER_PORT": str(rendezvous.master_port),

@@ -81,6 +81,7 @@ class Launch:
     worker_index: int = 0
     cpu_count: int = 0
     job_spec_json: str = "{}"
+    step_pattern: str = ""
 
     @property
     def ranks(self) -> range:
@@ -138,6 +139,13 @@ class RankEnd:
         if self.status is None or not self.status & 0x7F:
             return None
         return self.status & 0x7F
+
+    @property
+    def shell_code(self) -> int:
+        """As a shell tells it: the code, 128+n for a signal; 125 where nobody knows."""
+        if self.signal is not None:
+            return 128 + self.signal
+        return 125 if self.code is None else self.code
 
     @property
     def core_dumped(self) -> bool:

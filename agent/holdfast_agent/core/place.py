@@ -201,6 +201,8 @@ class Place:
     attempts: list[tuple[int, int]] = field(default_factory=list)
     pids: dict[int, int] = field(default_factory=dict)
     """Rank to pid, of the generation that was launched last."""
+    codes: dict[int, int] = field(default_factory=dict)
+    """Rank to ``RankEnd.shell_code``, of the same generation."""
     launched: Launch | None = None
     """The last launch of this agent's life."""
     launched_at: float | None = None
@@ -342,6 +344,7 @@ def _from_prepared(
         return Settled.DONE
     place.move(Launching(standing.generation, standing.port, standing.master_port))
     place.pids = {}
+    place.codes = {}
     place.ended = {end for end in place.ended if end[0] >= standing.generation - 1}
     place.launched = wish.launch
     place.launched_at = now

@@ -168,6 +168,7 @@ class Reactor:
             return []
         last = max(event.journals, key=lambda journal: journal.generation)
         place.pids = dict(last.started)
+        place.codes = {end.rank: end.shell_code for end in last.ends}
         if last.empty:
             place.find(Empty(last.generation))
         elif event.shim_pid:
@@ -211,6 +212,8 @@ class Reactor:
         if place is None or (event.generation, event.end.rank) in place.ended:
             return []
         place.ended.add((event.generation, event.end.rank))
+        if event.generation == place.standing.generation:
+            place.codes[event.end.rank] = event.end.shell_code
         taken = port_was_taken(event.end, place.launched_at, now)
         actions = self._keep(place, event.generation, event.end, port_taken=taken)
         live = isinstance(place.standing, (Launching, Running)) and place.standing.generation == event.generation
@@ -264,7 +267,7 @@ class Reactor:
         place.shim_pid = event.shim_pid
         match place.standing:
             case Empty(generation) if event.live and event.generation > generation:
-                place.pids = {}
+                place.pids, place.codes = {}, {}
                 place.move(Running(event.generation))
                 return self._advance(place, now, always=True)
             case Launching(generation) if event.generation < generation and place.wish is not None:

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.hang.evidence import Dump, ThreadStack, clipped, dump
 from holdfast.hang.stacks import Frame
 
-_THREAD = re.compile(r"Traceback for thread (\d+) \((.*?)\)(?: \[(.*?)\])?")
+_THREAD = re.compile(r"Traceback for thread (\d+) \((.*)\)(?: \[([^]]*)\])? \(most recent")
 _FRAME = re.compile(r'\s+\((Python|C)\) File "(.*)", line (\d+), in (.*)')
 _LIBRARY = re.compile(r"(.*?)(?: \(inlined\))?(?: \((/[^)]*|\?\?\?)\))?")
 _TEMPLATE = re.compile(r"<(?!module|listcomp|genexpr|lambda|dictcomp|setcomp|locals).*")

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-from holdfast_agent.gpu import nvml
+from holdfast_agent.gpu import nvml, signals
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_OPS: dict[str, Callable[[], Any]] = {"inventory": nvml.inventory, "usage": nvml.usage}
+_OPS: dict[str, Callable[[], Any]] = {"inventory": nvml.inventory, "usage": nvml.usage, "signals": signals.read}
 
 
 def answer(line: bytes) -> dict[str, Any]:

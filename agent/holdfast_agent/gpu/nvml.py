@@ -33,7 +33,7 @@ _WORDS = {
     pynvml.NVML_ERROR_GPU_NOT_FOUND: "the GPU was not found",
     pynvml.NVML_ERROR_UNKNOWN: "unknown driver error",
 }
-_ABSENT = {
+ABSENT = {  # answers of a driver that has no such figure
     pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
@@ -59,7 +59,7 @@ class _Device:
         try:
             return function(self.handle, *args)
         except pynvml.NVMLError as error:
-            if error.value not in _ABSENT:
+            if error.value not in ABSENT:
                 self.problem = self.problem or in_words(error)
         except pynvml.NVMLLibraryMismatchError:
             pass  # this driver is older than the function
@@ -101,14 +101,19 @@ def inventory() -> WireInventory:
     return {"gpus": gpus, "unidentified": unidentified, "physical": physical, "note": ""}
 
 
+def devices() -> Iterator[tuple[_Device, list[_Device] | None]]:
+    """Every GPU that can be identified, with its MIG instances (None: undivided). Raises ``LibraryFailed``."""
+    for _, device in _enumerate()[0]:
+        yield device, list(_mig_devices(device)) if _mig_enabled(device) else None
+
+
 def usage() -> list[WireUsage]:
     """Memory and compute processes of every device that can be identified. Raises ``LibraryFailed``."""
     if not open_library():
         return []
     usages: list[WireUsage] = []
-    for _, device in _enumerate()[0]:
-        migs = list(_mig_devices(device)) if _mig_enabled(device) else [device]
-        usages.extend(_occupation(each) for each in migs)
+    for device, migs in devices():
+        usages.extend(_occupation(each) for each in ([device] if migs is None else migs))
     return usages
 
 

@@ -18,12 +18,15 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import anyio
 
+from holdfast_agent.core.gpu_signals import GpuSignals, Signals, Xid
 from holdfast_agent.core.gpus import Blind, Gpu, GpuUsage, Reading, Unidentified
 from holdfast_agent.gpu.child import Child, ChildError, HelperProcess
+from holdfast_agent.gpu.scripted import BadScript, SignalScript
 
 T = TypeVar("T")
 _MOST_STUCK = 2
@@ -37,6 +40,9 @@ class GpuSource(Protocol):
 
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
         """What occupies each device. A device that can't be identified is not in it: nothing is proven of it."""
+
+    async def signals(self) -> Signals | Blind:
+        """What each device does, and errors reported about it since the last call."""
 
     async def aclose(self) -> None:
         """End whatever runs for it, within seconds. A later call starts anew."""
@@ -83,6 +89,9 @@ class NvmlSource:
 
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
         return await self._ask("usage", _usages)
+
+    async def signals(self) -> Signals | Blind:
+        return await self._ask("signals", _signals)
 
     async def aclose(self) -> None:
         self._drop_child()
@@ -163,9 +172,20 @@ class NvmlSource:
 
 
 class SimulatedSource:
-    """GPUs that don't exist, for machines without any: always idle, always well."""
+    """GPUs that don't exist, for machines without any: always empty, always well.
 
-    def __init__(self, host_name: str, count: int) -> None:
+    What they do can't be told, unless a script says it (see ``gpu.scripted``).
+    """
+
+    def __init__(
+        self,
+        host_name: str,
+        count: int,
+        script: Path | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._script = SignalScript(script, monotonic) if script else None
         self._gpus = tuple(
             Gpu(f"GPU-sim-{host_name}-{index}", index, "Simulated GPU", 16 << 30) for index in range(count)
         )
@@ -175,6 +195,15 @@ class SimulatedSource:
 
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
         return tuple(GpuUsage(gpu.uuid, used_bytes=0, pids=()) for gpu in self._gpus)
+
+    async def signals(self) -> Signals | Blind:
+        uuids = [gpu.uuid for gpu in self._gpus]
+        if self._script is None:
+            return Signals(tuple(GpuSignals(uuid) for uuid in uuids))
+        try:
+            return self._script.signals(uuids)
+        except BadScript as error:
+            return Blind(str(error))
 
     async def aclose(self) -> None:
         pass
@@ -196,3 +225,9 @@ def _usages(reply: list[dict[str, Any]]) -> tuple[GpuUsage, ...]:
 def _usage(item: dict[str, Any]) -> GpuUsage:
     pids = item["pids"]
     return GpuUsage(item["uuid"], item["used_bytes"], None if pids is None else tuple(pids), item["problem"])
+
+
+def _signals(reply: dict[str, Any]) -> Signals:
+    return Signals(
+        tuple(GpuSignals(**item) for item in reply["gpus"]), tuple(Xid(**item) for item in reply["xids"])
+    )

@@ -40,3 +40,32 @@ class WireUsage(TypedDict):
     used_bytes: int | None
     pids: list[int] | None
     problem: str
+
+
+class WireSignal(TypedDict):
+    """See ``core.gpu_signals.GpuSignals``."""
+
+    uuid: str
+    energy_mj: int | None
+    power_mw: int | None
+    util_pct: float | None
+    memory_util_pct: float | None
+    pcie_bytes: int | None
+    nvlink_bytes: int | None
+    sm_pct: float | None
+    lost: bool
+    problem: str
+
+
+class WireXid(TypedDict):
+    """See ``core.gpu_signals.Xid``."""
+
+    uuid: str
+    number: int
+
+
+class WireSignals(TypedDict):
+    """See ``core.gpu_signals.Signals``."""
+
+    gpus: list[WireSignal]
+    xids: list[WireXid]

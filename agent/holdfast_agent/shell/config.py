@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast import config
@@ -40,6 +40,9 @@ class Config:
     """Ports for rendezvous, FIRST-LAST; keep it outside the kernel's ephemeral range."""
     simulated_gpus: int = 0
     """0 reads the real ones."""
+    simulated_signals: Path | None = None
+    """JSON file that says what the simulated GPUs do, for tests and demonstrations; see ``gpu.scripted``. None: the
+    file that HOLDFAST_SIMULATED_SIGNALS names, or they do nothing that could be told."""
     allow_root_workers: bool = False
     worker_user: str = ""
     """Whom workers run as; the agent's own user when empty."""
@@ -68,6 +71,9 @@ def load(path: Path) -> Config:
         raise ConfigError(f"{path}: port_range {loaded.port_range} holds no usable ports.")
     if loaded.log_limit_mb < 1 or loaded.max_workers < 1 or loaded.simulated_gpus < 0:
         raise ConfigError(f"{path}: log_limit_mb and max_workers must be at least 1, simulated_gpus at least 0.")
+    named = os.environ.get("HOLDFAST_SIMULATED_SIGNALS")
+    if named and loaded.simulated_signals is None:
+        loaded = replace(loaded, simulated_signals=Path(named))
     return loaded
 
 

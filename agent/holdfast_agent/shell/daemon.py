@@ -18,12 +18,15 @@ from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
 from holdfast_agent.shell import config, inventory, log
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
+from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.gpu_watch import GpuWatch
+from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.ports import Ports
 from holdfast_agent.shell.preparation import Preparation
+from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
 from holdfast_agent.shell.shims import Shims
 from holdfast_agent.shell.spawner import Spawner
 from holdfast_agent.shell.transfer import Transfer
@@ -75,7 +78,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
     address = settings.address or inventory.host_address(settings.data_interface)
     source: GpuSource = NvmlSource()
     if settings.simulated_gpus:
-        source = SimulatedSource(settings.name, settings.simulated_gpus)
+        source = SimulatedSource(settings.name, settings.simulated_gpus, settings.simulated_signals)
     spawner = Spawner(settings.state_dir / "shims.log")
     driver: Driver | None = None
     try:
@@ -109,6 +112,14 @@ def _assemble(
     host = host_pb2.Inventory(
         cpu_count=facts.cpu_count, memory_bytes=inventory.memory_bytes(), max_workers=settings.max_workers
     )
+    link = Link(settings.controller, tls, driver)
+    hangs = HangReports(
+        facts.name,
+        settings.state_dir / "workers",
+        Examiner(lambda: driver.facts, source),
+        driver.place,
+        link.send,
+    )
     driver.parts = Parts(
         files=files,
         epoch=epoch,
@@ -116,8 +127,10 @@ def _assemble(
         sampler=Sampler(facts, settings.log_limit_mb << 20),
         preparation=Preparation(shims, Ports(settings.ports, settings.name), settings.allow_root_workers),
         shims=shims,
-        link=Link(settings.controller, tls, driver),
-        transfer=Transfer(settings.controller, tls, facts, driver.is_over),
+        link=link,
+        transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine),
+        sampling=HangSampler(facts, source, driver.watched, hangs.on_sample),
+        hangs=hangs,
     )
     return driver
 
@@ -130,6 +143,7 @@ async def _live(driver: Driver, spawner: Spawner, tasks: anyio.abc.TaskGroup) ->
     spawner.warm()
     tasks.start_soon(parts.gpus.run)
     tasks.start_soon(parts.sampler.run)
+    tasks.start_soon(parts.sampling.run)
     tasks.start_soon(parts.transfer.run)
     tasks.start_soon(parts.link.run)
 

@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -23,14 +24,17 @@ from holdfast.v1 import agent_pb2
 from holdfast_agent.core import events as ev
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.core.place import Launching, Prepared, Preparing
+from holdfast_agent.core.place import Launching, Place, Prepared, Preparing, Running
 from holdfast_agent.core.reactor import Reactor
 from holdfast_agent.shell import log, shim_files, strays, wire
 from holdfast_agent.shell.gpu_watch import GpuWatch
+from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.preparation import Preparation
+from holdfast_agent.shell.sampling.place import Watched
+from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
 from holdfast_agent.shell.scratch import remove_scratch
 from holdfast_agent.shell.shims import Shims
 from holdfast_agent.shell.transfer import Transfer
@@ -55,6 +59,8 @@ class Parts:
     shims: Shims
     link: Link
     transfer: Transfer
+    sampling: HangSampler
+    hangs: HangReports
 
 
 class Driver:
@@ -98,6 +104,10 @@ class Driver:
             for key in living:
                 await shims.ready(key)
 
+    def place(self, key: PlaceKey) -> Place | None:
+        """What is known of a place; None where there is none."""
+        return self._reactor.places.get(key)
+
     def is_over(self, key: PlaceKey, generation: int, rank: int) -> bool:
         """Whether a rank of a generation will write no more."""
         place = self._reactor.places.get(key)
@@ -106,6 +116,23 @@ class Driver:
         if generation > place.standing.generation or isinstance(place.standing, (Preparing, Prepared, Launching)):
             return False
         return place.standing.state.word == "EMPTY"
+
+    def watched(self) -> Iterator[Watched]:
+        """What runs now, for the sampler."""
+        for place in self._reactor.places.values():
+            if not isinstance(place.standing, Running):
+                continue
+            launch = place.launched or (place.wish.launch if place.wish else None)
+            yield Watched(
+                key=place.key,
+                generation=place.standing.generation,
+                shim_pid=place.shim_pid,
+                pids=dict(place.pids),
+                ended=dict(place.codes),
+                gpus=launch.gpus if launch else (),
+                fresh=place.launched_at is not None,
+                paused=self.parts.hangs.stopping(place.key),
+            )
 
     # --- events -----------------------------------------------------------------------------------------------
 

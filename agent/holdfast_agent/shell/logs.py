@@ -19,7 +19,7 @@ from pathlib import Path
 
 import anyio
 
-from holdfast_agent.core.environment import HostFacts, error_dir, log_paths
+from holdfast_agent.core.environment import HostFacts, error_dir, log_paths, progress_dir
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell import log
 
@@ -35,10 +35,11 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 def make_directories(facts: HostFacts, key: PlaceKey, generation: int) -> None:
-    """Have the directories of a generation's output, and the ``latest`` link. Raises ``OSError``."""
+    """Have the directories of a generation's output and progress, and the ``latest`` link. Raises ``OSError``."""
     errors = Path(error_dir(facts, key, generation))
     errors.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     own_directory(errors, facts, mode=0o700)
+    own_directory(progress_dir(facts, key, generation), facts, mode=0o700)
     link, fresh = errors.parent.parent / "latest", errors.parent.parent / ".latest.new"
     with contextlib.suppress(FileNotFoundError):
         if os.readlink(link) == f"g{generation}":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -34,6 +34,7 @@ EARLY_S = 3.0
 """A wish to follow may overtake the assignment that it is about: they come on different connections."""
 
 IsOver = Callable[[PlaceKey, int, int], bool]
+Examine = Callable[[agent_pb2.TakeEvidence], Awaitable[agent_pb2.EvidenceReport]]
 
 
 @dataclass
@@ -49,7 +50,8 @@ class Reading:
 class Transfer:
     """Dials for ever; ``is_over`` says whether a rank of a generation will write no more."""
 
-    def __init__(self, target: str, tls: TlsFiles, facts: HostFacts, is_over: IsOver) -> None:
+    def __init__(self, target: str, tls: TlsFiles, facts: HostFacts, is_over: IsOver, examine: Examine) -> None:
+        self._examine = examine
         self._target = target
         self._tls = tls
         self._facts = facts
@@ -114,9 +116,18 @@ class Transfer:
                 if credited := self._readings.get(message.credit.id):
                     credited.credit += message.credit.bytes
                     credited.more.set()
+            case "take_evidence":
+                tasks.start_soon(self._take_evidence, message.take_evidence, call)
             case "close":
                 if closed := self._readings.get(message.close.id):
                     closed.scope.cancel()
+
+    async def _take_evidence(self, order: agent_pb2.TakeEvidence, call: _Call) -> None:
+        try:
+            report = await self._examine(order)
+            await self._write(call, agent_pb2.TransferRequest(evidence=report))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            log.debug("transfer.failed", problem=str(error))
 
     async def _serve(self, reading: Reading, call: _Call) -> None:
         problem = ""

@@ -86,6 +86,7 @@ def _launch(message: agent_pb2.Launch) -> Launch:
         worker_index=message.worker_index,
         cpu_count=message.cpu_count,
         job_spec_json=message.job_spec_json,
+        step_pattern=message.step_pattern,
     )
 
 

@@ -14,6 +14,7 @@ from holdfast.cli.commands import Commands
 from holdfast.cli.completion import completion
 from holdfast.cli.console import Console
 from holdfast.cli.dev import dev
+from holdfast.cli.hang import hang
 from holdfast.cli.hosts import host
 from holdfast.cli.jobs import cancel, job, ps
 from holdfast.cli.logs import logs
@@ -55,7 +56,7 @@ def root() -> None:
     """Run training jobs on bare-metal GPU hosts, and keep them running."""
 
 
-for _command in (run, submit, ps, logs, cancel, job, host, dev, completion):
+for _command in (run, submit, ps, logs, cancel, job, host, hang, dev, completion):
     root.add_command(_command)
 
 

@@ -24,12 +24,14 @@ def gpus_of(spec: spec_pb2.CustomJobSpec) -> int:
     return sum(pool.replica_count * pool.machine_spec.accelerator_count for pool in spec.worker_pool_specs)
 
 
-def chosen(everyone: dict[int, str], workers: Collection[str], ranks: Collection[int]) -> dict[int, str]:
+def chosen(
+    everyone: dict[int, str], workers: Collection[str], ranks: Collection[int], rank_option: str = "--rank"
+) -> dict[int, str]:
     """The ranks that a choice leaves; an empty choice leaves all. Raises ``InvalidInput`` for unknown names."""
     names = list(dict.fromkeys(everyone.values()))
     wrong = [
         *_unknown("--worker", workers, names, "is no worker of this job", f"{names[0]} to {names[-1]}"),
-        *_unknown("--rank", ranks, everyone, "is no rank of this job", f"0 to {len(everyone) - 1}"),
+        *_unknown(rank_option, ranks, everyone, "is no rank of this job", f"0 to {len(everyone) - 1}"),
     ]
     if wrong:
         raise InvalidInput(wrong, what="The command line")

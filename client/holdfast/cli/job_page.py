@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import click
-from google.protobuf.duration_pb2 import Duration
 
 from holdfast.cli import exit_table
 from holdfast.cli.console import OUT, coloured, styled
 from holdfast.cli.gang import gpus_of, ranks_of
+from holdfast.cli.job_sections import hangs_section, indented, left_out, recoveries_section
 from holdfast.cli.job_tables import ran, reason, state_cell
-from holdfast.cli.spans import age, clock, local, span
-from holdfast.cli.table import Cell, Column, Row, cut, printable, render, terminal_width
+from holdfast.cli.spans import age, local, span
+from holdfast.cli.table import Cell, Column, Row, cut, printable, terminal_width
 from holdfast.v1 import job_pb2
 from holdfast.view import state_name
 
 _MOST_EXITS = 20
-_MOST_RECOVERIES = 10
 
 
 def write_page(job: job_pb2.CustomJob, now: float, *, wide: bool) -> None:
@@ -33,7 +32,8 @@ def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, c
     for title, text in (
         ("Workers", _workers(job, wide=wide, width=width, colour=colour)),
         ("Exits", _exits(job, now, wide=wide, width=width, colour=colour)),
-        ("Recoveries", _recoveries(job, now, wide=wide, width=width, colour=colour)),
+        ("Hangs", hangs_section(job, now, wide=wide, width=width, colour=colour)),
+        ("Recoveries", recoveries_section(job, now, wide=wide, width=width, colour=colour)),
     ):
         if text:
             yield ""
@@ -47,10 +47,12 @@ def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool
     seconds = ran(job, now)
     ran_text = f" · ran {span(seconds)}" if seconds is not None else ""
     yield (f"{styled(job.id, '1', colour=colour)}  {styled(state.text, state.style, colour=colour)}{ran_text}")
+    room = 1_000_000 if width is None else max(20, width - 14)
     for name, value in _facts(job, now):
-        room = None if width is None else max(20, width - 14)
-        shown = value if room is None else cut(value, room)
-        yield styled(f"  {name:<10}", "2", colour=colour) + f"  {shown}"
+        # What the detector says is worth more than one line.
+        shown = textwrap.wrap(value, room) if name == "health" else [cut(value, room)]
+        yield styled(f"  {name:<10}", "2", colour=colour) + f"  {shown[0]}"
+        yield from (" " * 14 + line for line in shown[1:])
 
 
 def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
@@ -67,6 +69,11 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     asked = [_count(workers, "worker"), _count(ranks, "rank"), *([_count(gpus, "GPU")] if gpus else [])]
     yield "gang", ", ".join(asked)
     yield "launch", f"attempt {job.attempt}, generation {job.generation}" if job.generation else "not yet"
+    if job.health:
+        yield "health", printable(job.health)
+    if job.HasField("held_until") and job.held_until.seconds > now:
+        left = span(job.held_until.seconds - now)
+        yield "held", f"until {local(job.held_until.seconds)} ({left} left): no hang is acted on"
     pools = job.job_spec.worker_pool_specs
     if pools and pools[0].HasField("process_spec"):
         process = pools[0].process_spec
@@ -97,7 +104,7 @@ def _workers(job: job_pb2.CustomJob, *, wide: bool, width: int | None, colour: b
         if wide:
             row.append(str(worker.shim_pid or "-"))
         lines.append([*row, _ranks(worker.ranks)])
-    return _table(columns, lines, width=width, colour=colour)
+    return indented(columns, lines, width=width, colour=colour)
 
 
 def _ranks(ranks: Iterable[job_pb2.Rank]) -> str:
@@ -109,43 +116,7 @@ def _exits(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None,
     if not lines:
         return ""
     hidden = 0 if wide else max(0, len(lines) - _MOST_EXITS)
-    return _left_out(hidden) + _table(exit_table.columns(wide=wide), lines[hidden:], width=width, colour=colour)
-
-
-def _recoveries(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> str:
-    if not job.recoveries:
-        return ""
-    hidden = 0 if wide else max(0, len(job.recoveries) - _MOST_RECOVERIES)
-    columns = [Column("GEN", right=True), Column("STARTED"), Column("LOST", right=True), Column("REASON")]
-    columns += [Column("CAUSED BY"), *([Column("ANSWER")] if wide else []), Column("TIME SPENT", give=True)]
-    lines: list[Row] = [
-        [
-            str(each.generation),
-            clock(each.started_at.seconds, now),
-            _short(each.lost) if each.HasField("lost") else "going on",
-            each.end_reason,
-            each.end_related_task,
-            *([each.end_recover] if wide else []),
-            _phases(each.phases),
-        ]
-        for each in job.recoveries[hidden:]
-    ]
-    return _left_out(hidden) + _table(columns, lines, width=width, colour=colour)
-
-
-def _phases(phases: job_pb2.RecoveryPhases) -> str:
-    """What took time: ``stop 2.9s, start 110ms``."""
-    each = (
-        ("detect", phases.detect),
-        ("diagnose", phases.diagnose),
-        ("stop", phases.stop),
-        ("start", phases.start),
-    )
-    return ", ".join(f"{name} {_short(spent)}" for name, spent in each if spent.ToNanoseconds() >= 500_000)
-
-
-def _left_out(count: int) -> str:
-    return f"  {count} earlier ones are left out; see them with -o wide\n" if count else ""
+    return left_out(hidden) + indented(exit_table.columns(wide=wide), lines[hidden:], width=width, colour=colour)
 
 
 def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterator[str]:
@@ -165,16 +136,6 @@ def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterat
 def _shown(line: str) -> str:
     """As it was printed, tabs and indentation too, but unable to drive the terminal."""
     return "".join(c if c.isprintable() else "?" for c in line.expandtabs().rstrip("\r\n"))
-
-
-def _table(columns: Sequence[Column], lines: list[Row], *, width: int | None, colour: bool) -> str:
-    room = None if width is None else width - 2
-    return "".join("  " + line + "\n" for line in render(columns, lines, width=room, colour=colour).splitlines())
-
-
-def _short(duration: Duration) -> str:
-    seconds = duration.ToNanoseconds() / 1e9
-    return f"{seconds * 1000:.0f}ms" if seconds < 1 else span(seconds)
 
 
 def _count(number: int, noun: str) -> str:

@@ -14,6 +14,7 @@ from holdfast.cli import exit_status
 from holdfast.cli.calls import with_client
 from holdfast.cli.commands import Commands
 from holdfast.cli.console import Console
+from holdfast.cli.job_hangs import hangs, hold, stacks
 from holdfast.cli.output import dump, json_line, output_option, show_list, show_one
 from holdfast.cli.parameters import job_argument
 from holdfast.errors import HoldfastError
@@ -219,7 +220,8 @@ def restart(job_id: str) -> None:
     with_client(work)
 
 
-job.add_command(cancel)
+for _command in (cancel, hangs, stacks, hold):
+    job.add_command(_command)
 
 
 @job.command()

@@ -12,6 +12,13 @@ _ALONG_THE_WAY = frozenset(
 )
 """Left out of what a waiting person reads: details, and ends that ``farewell`` tells better."""
 
+_JUDGED = {
+    "RESTARTED": "",
+    "WOULD_RESTART": "hang confirmed; nothing is killed (with --restart-on-hang it would be relaunched now)",
+    "BUDGET_SPENT": "hang confirmed, but as many restarts in a row as it may have led nowhere",
+    "WITHHELD": "hang confirmed, but nothing is done now",
+}
+
 _NO_FAILURE = frozenset({"COMPLETED", "STOPPED", "HANG_KILLED"})
 
 
@@ -26,7 +33,29 @@ class FailedRank:
 
 def sentence(event: job_pb2.WatchJobResponse) -> str:
     """The event for somebody who waits; empty when it would only be noise. New types are told."""
-    return "" if event.type in _ALONG_THE_WAY else event.message
+    if event.type in _ALONG_THE_WAY:
+        return ""
+    told = _of_hang(event)
+    return event.message if told is None else told
+
+
+def _of_hang(event: job_pb2.WatchJobResponse) -> str | None:
+    """Events of hangs in a waiting person's words; ``None`` for others, and where one lacks what it would tell."""
+    data = event.data.fields
+    match event.type:
+        case "HangNoticed" if "sentence" in data:
+            return f"does it hang? {data['sentence'].string_value}"
+        case "HangDiagnosed" if "stacks" in data:
+            return f"its stacks: {data['stacks'].string_value or 'none could be taken'}"
+        case "HangJudged" if "outcome" in data and data["outcome"].string_value in _JUDGED:
+            note = data["note"].string_value if "note" in data else ""
+            return ": ".join(filter(None, (_JUDGED[data["outcome"].string_value], note)))
+        case "HangOver":
+            return "it moves again by itself"
+        case "RestartDecided" if "end_reason" in data and data["end_reason"].string_value == "HANG":
+            generation = f" as generation {data['generation'].number_value:.0f}" if "generation" in data else ""
+            return f"it hangs: relaunching in place{generation}"
+    return None
 
 
 def failed_rank(event: job_pb2.WatchJobResponse) -> FailedRank | None:

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 @click.option(
     "--max-restarts", type=click.IntRange(0), help="In-place restarts for each worker's failures.  [default: 5]"
 )
+@click.option("--restart-on-hang", is_flag=True, help="Relaunch in place when it hangs, instead of only telling.")
+@click.option(
+    "--hang-timeout",
+    type=duration,
+    help="Silence of the output that counts as a hang, such as 20m.  [default: learned from the job]",
+)
 @click.option("--cpus", type=click.IntRange(0), default=0, help="Cores reserved for each worker.")
 @click.option("--memory-mb", type=click.IntRange(0), default=0, help="Memory reserved for each worker, in MiB.")
 @click.option("--timeout", type=duration, help="Longest run time, such as 2h.  [default: 7d]")
@@ -46,6 +52,8 @@ def run(
     name: str,
     env: tuple[str, ...],
     max_restarts: int | None,
+    restart_on_hang: bool,
+    hang_timeout: float | None,
     cpus: int,
     memory_mb: int,
     timeout: float | None,
@@ -73,6 +81,8 @@ def run(
         timeout_s=timeout,
         grace_s=grace,
         workdir=workdir,
+        restart_on_hang=restart_on_hang,
+        hang_timeout_s=hang_timeout,
     )
     job = job_of(request, os.environ, os.getcwd())
 

@@ -35,6 +35,8 @@ class RunRequest:
     timeout_s: float | None = None
     grace_s: float | None = None
     workdir: str = ""
+    restart_on_hang: bool = False
+    hang_timeout_s: float | None = None
 
 
 def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2.CustomJob:
@@ -68,6 +70,10 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
         spec.scheduling.grace_period.CopyFrom(_duration(request.grace_s))
     if request.max_restarts is not None:
         spec.fault_tolerance.max_worker_restarts = request.max_restarts
+    if request.restart_on_hang:
+        spec.fault_tolerance.hang_detection.action = spec_pb2.HANG_ACTION_RESTART
+    if request.hang_timeout_s is not None:
+        spec.fault_tolerance.hang_detection.timeout.CopyFrom(_duration(request.hang_timeout_s))
     return job_pb2.CustomJob(display_name=request.name or name_of(request.command), job_spec=spec)
 
 

@@ -77,7 +77,9 @@ def _group(group: Group, ranks: Sequence[RankEvidence], width: int, full: bool) 
         movement = f"{' or '.join(sorted(_STATES[state] for state in states))}, {movement}"
     yield from textwrap.wrap(f"{_names(group.stacks)} ({movement}):", width, break_on_hyphens=False)
     frames = group.stacks[0].frames
-    yield from _stack(frames, 0, width, "  ", None if full else DEEPEST)
+    last = ranks[0].process.last
+    cut = last.python.main.frames_cut if last is not None and last.python.main is not None else 0
+    yield from _stack(frames, cut, width, "  ", None if full else DEEPEST)
 
 
 def _names(stacks: Sequence[RankStack]) -> str:
@@ -111,7 +113,8 @@ def _natural(name: str) -> tuple[tuple[int, str], ...]:
 def _worker(part: Evidence, width: int, full: bool) -> Iterator[str]:
     when = datetime.fromtimestamp(part.taken_at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     head = f"{part.worker} on {part.host}, generation {part.generation}, {when}"
-    yield f"{head}, taken in {part.took_s:.1f} s" if len(head) + 20 < width else head
+    longer = f"{head}, taken in {part.took_s:.1f} s"
+    yield longer if len(longer) <= width else head
     for note in part.notes:
         yield from _wrapped(f"note: {note}", "  ", width)
     for rank in sorted(part.ranks, key=lambda rank: (not rank.suspect, rank.rank)):

@@ -160,7 +160,8 @@ class HangAction(enum.Enum):
     OFF = "HANG_ACTION_OFF"
 
 
-Learned = Annotated[float | None, Seconds(30 * DAY_S, zero=False)]
+Learned = Annotated[float | None, Seconds(30 * DAY_S, zero=False, optional=True)]
+"""A time that the job's own rhythm decides unless it is set."""
 
 
 class HangDetection(Model):
@@ -234,6 +235,7 @@ class JobFile(Model):
     OUTPUT_ONLY: ClassVar[frozenset[str]] = frozenset(
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
         | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris"}
+        | {"hangs", "held_until", "health"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 

@@ -95,7 +95,11 @@ class _Walk:
             # As in protobuf's JSON, null means unset; but text that YAML took for null is a trap to be named.
             if plain(value) is None and not _is_text(field):
                 continue
-            read[name] = self._value(field, value, (*place, name))
+            refused = len(self.violations)
+            got = self._value(field, value, (*place, name))
+            # Some values say "unset" in words; a job that says so equals one that says nothing.
+            if got is not None or len(self.violations) > refused:
+                read[name] = got
         for name, field in model.model_fields.items():
             # A bare spec and a nameless job are named after their file.
             if field.is_required() and name not in read and name != "display_name":

@@ -50,8 +50,8 @@ def _step_pattern(tolerance: Fields) -> Iterator[Broken]:
     place = ("fault_tolerance", "hang_detection", "step_pattern")
     try:
         groups = re.compile(pattern).groups
-    except re.error as error:
-        yield Broken(place, f"is no regular expression: {error}", r"such as step=(\d+)")
+    except (re.error, OverflowError, RecursionError) as error:
+        yield Broken(place, f"is no regular expression: {str(error)[:200]}", r"such as step=(\d+)")
         return
     if not groups:
         yield Broken(place, "has no group for the step", r"put the number into parentheses, such as step=(\d+)")

@@ -197,8 +197,12 @@ class Seconds(Scalar):
 
     high: float
     zero: bool = True
+    optional: bool = False
+    """Whether None may stand for "unset" where no number is its default."""
 
-    def read(self, value: object) -> float:
+    def read(self, value: object) -> float | None:
+        if value is None and self.optional:
+            return None
         given = plain(value)
         try:
             # Nanoseconds are what a protobuf Duration holds; rounding here keeps every way round exact.
@@ -215,8 +219,8 @@ class Seconds(Scalar):
             raise Refused(f"must be at most {written_duration(self.high)}, not {shown(value)}")
         return seconds
 
-    def print(self, value: float) -> str:
-        return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
+    def print(self, value: float | None) -> str | None:
+        return None if value is None else f"{value:.9f}".rstrip("0").rstrip(".") + "s"
 
     def describe(self) -> dict[str, Any]:
         bound = "minimum" if self.zero else "exclusiveMinimum"
@@ -239,10 +243,10 @@ class Choice(Scalar):
     of: type[enum.Enum]
     prefix: str
     default: enum.Enum | None
-    """What ``…_UNSPECIFIED`` stands for."""
+    """What ``…_UNSPECIFIED`` stands for; None where that is "unset"."""
 
     def read(self, value: object) -> enum.Enum | None:
-        if isinstance(value, self.of):
+        if isinstance(value, self.of) or (value is None and self.default is None):
             return value
         name = value.removeprefix(self.prefix) if isinstance(value, str) else ""
         if name == "UNSPECIFIED":

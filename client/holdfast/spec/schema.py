@@ -72,7 +72,7 @@ def _field(field: FieldInfo) -> dict[str, Any]:
     else:
         scalar = scalar_in(field.metadata)
         described = scalar.describe()
-        if not field.is_required() and field.default != "":
+        if not field.is_required() and field.default not in ("", None):
             described["default"] = scalar.print(field.default)
     for limit in field.metadata:
         if isinstance(limit, Many):

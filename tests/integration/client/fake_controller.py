@@ -18,7 +18,7 @@ from google.protobuf import struct_pb2
 from holdfast import rpc_status, tls
 from holdfast.errors import CursorExpired, HoldfastError, NotFound
 from holdfast.settings import ClientSettings
-from holdfast.v1 import host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import hang_pb2, hang_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
 
 STATES = job_pb2.JobState
 ENDED = frozenset(
@@ -47,7 +47,9 @@ class Pki:
         return tls.TlsFiles(self.folder / "ca.pem", self.folder / f"{name}.pem", self.folder / f"{name}.key")
 
 
-class FakeController(job_pb2_grpc.JobServiceServicer, host_pb2_grpc.HostServiceServicer):
+class FakeController(
+    job_pb2_grpc.JobServiceServicer, host_pb2_grpc.HostServiceServicer, hang_pb2_grpc.HangServiceServicer
+):
     """Answers from plain tables. ``on_create`` scripts what becomes of a job; ``failures`` are raised first."""
 
     def __init__(self, pki: Pki) -> None:
@@ -57,6 +59,8 @@ class FakeController(job_pb2_grpc.JobServiceServicer, host_pb2_grpc.HostServiceS
         self.events: dict[str, list[job_pb2.WatchJobResponse]] = defaultdict(list)
         self.chunks: dict[str, list[job_pb2.StreamLogsResponse]] = defaultdict(list)
         self.hosts: dict[str, host_pb2.Host] = {}
+        self.evidence: dict[tuple[str, int], list[hang_pb2.GetHangEvidenceResponse]] = defaultdict(list)
+        self.stacks: dict[str, list[hang_pb2.TakeStacksResponse]] = defaultdict(list)
         self.calls: list[tuple[str, Any]] = []
         self.failures: list[HoldfastError] = []
         self.on_create: Callable[[job_pb2.CustomJob], Awaitable[None]] | None = None
@@ -73,6 +77,7 @@ class FakeController(job_pb2_grpc.JobServiceServicer, host_pb2_grpc.HostServiceS
         self._server = grpc.aio.server()
         job_pb2_grpc.add_JobServiceServicer_to_server(self, self._server)
         host_pb2_grpc.add_HostServiceServicer_to_server(self, self._server)
+        hang_pb2_grpc.add_HangServiceServicer_to_server(self, self._server)
         credentials = tls.server_credentials(self.pki.files("controller"))
         self.port = self._server.add_secure_port(f"127.0.0.1:{self.port}", credentials)
         await self._server.start()
@@ -261,6 +266,35 @@ class FakeController(job_pb2_grpc.JobServiceServicer, host_pb2_grpc.HostServiceS
         host = await self._host(request.name, context)
         host.cordoned, host.cordon_reason = False, ""
         return host_pb2.UncordonResponse(host=host)
+
+    # HangService
+
+    async def HoldJob(self, request: hang_pb2.HoldJobRequest, context: Any) -> hang_pb2.HoldJobResponse:
+        await self._called("HoldJob", request, context)
+        job = await self._job(request.id, context)
+        if job.state in ENDED:
+            return hang_pb2.HoldJobResponse(job=job)
+        job.ClearField("held_until")
+        if request.duration.ToNanoseconds():
+            job.held_until.FromDatetime(datetime.datetime.now(datetime.UTC) + request.duration.ToTimedelta())
+        return hang_pb2.HoldJobResponse(job=job)
+
+    async def TakeStacks(
+        self, request: hang_pb2.TakeStacksRequest, context: Any
+    ) -> AsyncIterator[hang_pb2.TakeStacksResponse]:
+        await self._called("TakeStacks", request, context)
+        for answer in self.stacks[(await self._job(request.id, context)).id]:
+            yield answer
+
+    async def GetHangEvidence(
+        self, request: hang_pb2.GetHangEvidenceRequest, context: Any
+    ) -> AsyncIterator[hang_pb2.GetHangEvidenceResponse]:
+        await self._called("GetHangEvidence", request, context)
+        job = await self._job(request.id, context)
+        if not 1 <= (number := request.number or len(job.hangs)) <= len(job.hangs):
+            await self._refuse(NotFound(f"The job {job.id} has no hang {number}."), context)
+        for kept in self.evidence[job.id, number]:
+            yield kept
 
     # Inside
 

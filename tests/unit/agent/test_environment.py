@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ def test_contract_of_holdfast() -> None:
         "HOLDFAST_WORKER": "workerpool0-0",
         "HOLDFAST_HOST": "host-0",
         "HOLDFAST_RENDEZVOUS_SECRET": "s3cret",
+        "HOLDFAST_PROGRESS_DIR": "/logs/job-1/g3/workerpool0-0.progress",
     }
     assert env["CLOUD_ML_JOB_ID"] == "job-1"
 
@@ -155,3 +157,49 @@ def test_directories_and_files() -> None:
     assert rank.cwd == "/scratch/job-1"
     assert rank.stdout == "/logs/job-1/g1/workerpool0-0.r3.out"
     assert rank.stderr == "/logs/job-1/g1/workerpool0-0.r3.err"
+
+
+DIAGNOSTICS = (
+    "TORCH_FR_BUFFER_SIZE",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE",
+    "TORCH_FR_DUMP_TEMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+)
+
+
+def diagnostics(env: dict[str, str]) -> tuple[str | None, ...]:
+    return tuple(env.get(name) for name in DIAGNOSTICS)
+
+
+def test_gpu_jobs_get_a_flight_recorder_that_can_be_asked() -> None:
+    stem = "/logs/job-1/g3/workerpool0-0.errors/nccl_trace_rank_"
+    assert diagnostics(planned(gpus=("a",))[0]) == ("2000", "2000", stem, stem, stem)
+    assert diagnostics(planned()[0]) == (None,) * 5
+
+
+@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+def test_the_users_recorder_size_counts_under_either_name(name: str) -> None:
+    env = planned(Process(("python",), env=((name, "0"),)), gpus=("a",))[0]
+    assert {env.get(each) for each in DIAGNOSTICS[:2]} == {"0", None}
+    site = planned(facts=replace(FACTS, site_env={name: "7"}), gpus=("a",))[0]
+    assert {site.get(each) for each in DIAGNOSTICS[:2]} == {"7", None}
+
+
+def test_the_users_pipe_dump_file_and_ras_address_are_kept() -> None:
+    mine = {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/p",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/d",
+        "NCCL_RAS_ADDR": "h:1",
+    }
+    env = planned(Process(("python",), env=tuple(mine.items())), gpus=("a",))[0]
+    assert {name: env[name] for name in mine} == mine
+    assert "TORCH_FR_DUMP_TEMP_FILE" not in env
+
+
+def test_each_generation_has_a_ras_address_of_its_own() -> None:
+    launch = Launch(PYTHON, first_rank=0, processes=1, world_size=1, rendezvous=RENDEZVOUS, gpus=("a",))
+    plans = [plan_ranks(wish(Phase.RUN, generation, launch=launch), FACTS) for generation in range(1, 200)]
+    addresses = {plan[0].env["NCCL_RAS_ADDR"] for plan in plans}
+    assert len(addresses) == 199
+    assert all(re.fullmatch(r"127\.[1-9]\d*\.\d+\.[1-9]\d*:28028", address) for address in addresses)

@@ -48,6 +48,19 @@ def test_success_takes_every_rank() -> None:
     assert job_of(RunRequest(("a",)), {}, "/").job_spec.success_policy == spec_pb2.SUCCESS_POLICY_ALL
 
 
+def test_wishes_about_hangs_are_set_only_where_they_were_said() -> None:
+    assert not job_of(RunRequest(("a",)), {}, "/").job_spec.HasField("fault_tolerance")
+
+    request = RunRequest(("a",), restart_on_hang=True, hang_timeout_s=90.5)
+    hang = job_of(request, {}, "/").job_spec.fault_tolerance.hang_detection
+    assert hang.action == spec_pb2.HANG_ACTION_RESTART
+    assert hang.timeout.ToMilliseconds() == 90_500
+
+    hang = job_of(RunRequest(("a",), hang_timeout_s=60), {}, "/").job_spec.fault_tolerance.hang_detection
+    assert hang.action == spec_pb2.HANG_ACTION_UNSPECIFIED
+    assert hang.timeout.ToSeconds() == 60
+
+
 def test_dollars_arrive_as_typed() -> None:
     (pool,) = pools(RunRequest(("sh", "-c", "echo $(date) $$ $HOME")))
     assert list(pool.process_spec.command) == ["sh", "-c", "echo $$(date) $$$$ $$HOME"]

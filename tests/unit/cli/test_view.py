@@ -58,6 +58,11 @@ def full_job() -> job_pb2.CustomJob:
     recovery.started_at.FromJsonString("2026-11-21T04:00:02Z")
     recovery.lost.FromMilliseconds(1250)
     recovery.phases.detect.FromMilliseconds(2)
+    hang = job.hangs.add(number=1, generation=1, rule="R3", sentence="no rank of 2 has moved for 30 s", step=120.0)
+    hang.suspects.append("workerpool0-0 rank 1")
+    hang.since.FromJsonString("2026-11-21T04:00:00Z")
+    hang.noticed_at.FromJsonString("2026-11-21T04:00:30Z")
+    job.health = "no rank of 2 has moved for 31 s"
     return job
 
 
@@ -154,6 +159,25 @@ def test_a_job_in_full() -> None:
                 "phases": {"detect": 0.002, "diagnose": None, "stop": None, "start": None},
             }
         ],
+        "hangs": [
+            {
+                "number": 1,
+                "generation": 1,
+                "since": "2026-11-21T04:00:00Z",
+                "noticedAt": "2026-11-21T04:00:30Z",
+                "diagnosedAt": None,
+                "judgedAt": None,
+                "rule": "R3",
+                "sentence": "no rank of 2 has moved for 30 s",
+                "suspects": ["workerpool0-0 rank 1"],
+                "stacks": "",
+                "outcome": "",
+                "note": "",
+                "step": 120,
+            }
+        ],
+        "heldUntil": None,
+        "health": "no rank of 2 has moved for 31 s",
     }
 
 

@@ -105,6 +105,36 @@ def test_other_events_name_no_failed_rank() -> None:
     assert failed_rank(event("LateExitFound", exit={"rank": 1, "generation": 1, "reason": "SIGNALED"})) is None
 
 
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (event("HangNoticed", sentence="no rank moves"), "does it hang? no rank moves"),
+        (event("HangNoticed"), "m"),
+        (
+            event("HangDiagnosed", stacks="rank 5 is in get; 3 ranks wait"),
+            "its stacks: rank 5 is in get; 3 ranks wait",
+        ),
+        (event("HangDiagnosed", stacks=""), "its stacks: none could be taken"),
+        (event("HangJudged", outcome="RESTARTED", note=""), ""),
+        (event("HangJudged", outcome="RESTARTED", note="host-1 is suspect again"), "host-1 is suspect again"),
+        (
+            event("HangJudged", outcome="WOULD_RESTART"),
+            "hang confirmed; nothing is killed (with --restart-on-hang it would be relaunched now)",
+        ),
+        (event("HangJudged", outcome="WITHHELD", note="held"), "hang confirmed, but nothing is done now: held"),
+        (event("HangJudged", outcome="SOMETHING_NEW"), "m"),
+        (event("HangOver", note="healthy"), "it moves again by itself"),
+        (
+            event("RestartDecided", end_reason="HANG", generation=2, related="workerpool0-0 rank 1"),
+            "it hangs: relaunching in place as generation 2",
+        ),
+        (event("RestartDecided", end_reason="SIGNALED", generation=2), "m"),
+    ],
+)
+def test_hangs_are_told_in_few_words(found: job_pb2.WatchJobResponse, told: str) -> None:
+    assert sentence(found) == told
+
+
 def test_who_waits_reads_what_matters() -> None:
     assert sentence(event("JobPlaced")) == "m"
     assert sentence(event("SomethingNew")) == "m"

@@ -55,6 +55,25 @@ machine = st.fixed_dictionaries(
     optional={"machineType": printable, "acceleratorType": printable, "cpuCount": integers, "memoryMb": integers},
 )
 
+learned = st.one_of(durations, st.none())
+tolerance = st.fixed_dictionaries(
+    {},
+    optional={
+        "maxWorkerRestarts": st.integers(0, 1000),
+        "maxHangRestarts": st.one_of(st.integers(0, 1000), st.none()),
+        "hangDetection": st.fixed_dictionaries(
+            {},
+            optional={
+                "action": st.sampled_from(
+                    ["NOTIFY", "HANG_ACTION_RESTART", "OFF", "HANG_ACTION_UNSPECIFIED", "UNSPECIFIED", None]
+                ),
+                **dict.fromkeys(("timeout", "floor", "ceiling", "startupTimeout", "loneWorkTimeout"), learned),
+                "stepPattern": st.sampled_from(["", r"step=(\d+)", "(?i)iter (?P<step>[0-9.]+)"]),
+            },
+        ),
+    },
+)
+
 
 @st.composite
 def pools(draw: st.DrawFn) -> list[dict[str, Any]]:
@@ -80,7 +99,7 @@ jobs = st.fixed_dictionaries(
                 "scheduling": st.fixed_dictionaries(
                     {}, optional={"timeout": durations, "gracePeriod": durations, "endGrace": durations}
                 ),
-                "faultTolerance": st.fixed_dictionaries({}, optional={"maxWorkerRestarts": st.integers(0, 1000)}),
+                "faultTolerance": tolerance,
                 "successPolicy": st.sampled_from(["ALL", "SUCCESS_POLICY_PRIMARY"]),
             },
         ),

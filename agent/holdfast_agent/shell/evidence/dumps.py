@@ -22,6 +22,8 @@ TRIES = 3
 SETTLE_S = 0.1
 _REFUSED = ("permission denied", "operation not permitted", "os error 13", "os error 1)")
 _NO_PYTHON = ("failed to find python version", "could not determine python version", "not a python")
+# pystack walks the frames of its target recursively, and at 5,000 of them overflows the usual stack of 8 MiB.
+_WITH_STACK = ("/bin/sh", "-c", 'ulimit -S -s 131072 2>/dev/null; exec "$@"', "sh")
 ENDED = "the process has ended"
 
 
@@ -69,7 +71,8 @@ class Dumper:
         path = self._tools.find("pystack")
         if path is None:
             return Dump("pystack", problem="pystack is not installed beside the agent")
-        ran = await self._tools.run([path, "remote", "--no-color", mode, str(process.pid)], after_kill)
+        command = [*_WITH_STACK, path, "remote", "--no-color", mode, str(process.pid)]
+        ran = await self._tools.run(command, after_kill, name="pystack")
         return self._judged(process, ran, "pystack")[0]
 
     def _judged(self, process: Process, ran: Ran, tool: str) -> tuple[Dump, bool]:
@@ -90,7 +93,8 @@ class Dumper:
             return Dump(tool, problem="not a Python program, or one that can't be recognised"), True
         if any(word in ran.errors.lower() for word in _REFUSED):
             return Dump(tool, problem=clipped(f"{tool} may not read the process: {why}")), True
-        return Dump(tool, problem=clipped(f"{tool}: {why}")), False
+        # It also says so of a stack that is too deep for it; a search of all memory is not worth a second try.
+        return Dump(tool, problem=clipped(f"{tool}: {why}")), "find a python interpreter" in told
 
 
 def _wake(process: Process) -> None:

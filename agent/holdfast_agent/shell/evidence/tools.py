@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,29 @@ class Ran:
     output: str = ""
     errors: str = ""
     problem: str = ""
+
+
+class _Turn:
+    """One tool's run, seen from the loop that waits for it and from the thread that attends to it."""
+
+    def __init__(self) -> None:
+        self.abandoned = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def take(self, process: subprocess.Popen[bytes]) -> None:
+        """In the thread: it has been started."""
+        with self._lock:
+            self._process = process
+            if self.abandoned:
+                process.kill()
+
+    def abandon(self) -> None:
+        """In the loop: nobody waits any more."""
+        with self._lock:
+            self.abandoned = True
+            if self._process is not None:
+                self._process.kill()
 
 
 class Tools:
@@ -65,17 +89,22 @@ class Tools:
         """Where a tool is, None where it is not installed."""
         return shutil.which(name, path=self._search) or shutil.which(name)
 
-    async def run(self, argv: Sequence[str], after_kill: Callable[[], None] | None = None) -> Ran:
-        """Run one to its end or its deadline, when its turn comes. When cancelled, it still ends by its deadline.
+    async def run(self, argv: Sequence[str], after_kill: Callable[[], None] | None = None, name: str = "") -> Ran:
+        """Run one to its end or its deadline, when its turn comes. Cancellation kills it and doesn't wait for that.
 
         ``after_kill`` is called, in a thread, once a tool had to be killed.
         """
-        return await anyio.to_thread.run_sync(
-            self._run, argv, after_kill, limiter=self._limiter, abandon_on_cancel=True
-        )
+        turn = _Turn()
+        name = name or Path(argv[0]).name
+        try:
+            return await anyio.to_thread.run_sync(
+                self._run, argv, name, after_kill, turn, limiter=self._limiter, abandon_on_cancel=True
+            )
+        except anyio.get_cancelled_exc_class():
+            turn.abandon()
+            raise
 
-    def _run(self, argv: Sequence[str], after_kill: Callable[[], None] | None) -> Ran:
-        name = Path(argv[0]).name
+    def _run(self, argv: Sequence[str], name: str, after_kill: Callable[[], None] | None, turn: _Turn) -> Ran:
         self._unkillable = [process for process in self._unkillable if process.poll() is None]
         try:
             process = subprocess.Popen(
@@ -90,9 +119,10 @@ class Tools:
         except OSError as error:
             return Ran(None, problem=f"{name} can't be started: {error.strerror}")
         self._running[process.pid] = name
+        turn.take(process)
         try:
             ran = self._attend(process, name)
-            if ran.problem and after_kill is not None:
+            if (ran.problem or turn.abandoned) and after_kill is not None:
                 after_kill()
             return ran
         finally:

@@ -1,0 +1,54 @@
+"""Asks the GPU source what the devices do, at its own pace, so that a slow driver delays nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import anyio
+
+from holdfast_agent.core.gpu_signals import HostGpus
+from holdfast_agent.core.gpus import Blind
+from holdfast_agent.gpu.reader import GpuSource
+from holdfast_agent.shell import log
+
+READ_S = 5.0
+CONTEXTS_EVERY = 3
+"""Who holds a context changes rarely, and asking wakes more of the driver."""
+
+
+class GpuSignalWatch:
+    """``wanted`` says whether anybody needs to know now; ``host`` is what is known."""
+
+    def __init__(
+        self, source: GpuSource, wanted: Callable[[], bool], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.host = HostGpus()
+        self._source = source
+        self._wanted = wanted
+        self._monotonic = monotonic
+        self._reads = 0
+
+    async def read(self) -> None:
+        """Look once."""
+        was = self.host.blind
+        signals = await self._source.signals()
+        self.host.take(signals, self._monotonic())
+        if isinstance(signals, Blind):
+            if was != signals.reason:
+                log.warning("gpu_signals.unreadable", problem=signals.reason)
+            return
+        for xid in signals.xids:
+            log.warning("gpu.xid", uuid=xid.uuid, xid=xid.number)
+        if self._reads % CONTEXTS_EVERY == 0:
+            usage = await self._source.usage()
+            if not isinstance(usage, Blind):
+                self.host.contexts = {one.uuid: frozenset(one.pids or ()) for one in usage}
+        self._reads += 1
+
+    async def run(self, every_s: float = READ_S) -> None:
+        """Look until cancelled, while anybody wants to know."""
+        while True:
+            if self._wanted():
+                await self.read()
+            await anyio.sleep(every_s)

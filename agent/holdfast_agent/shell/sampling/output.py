@@ -1,0 +1,62 @@
+"""What the ranks print: the new bytes of each stream, in bounded portions, as lines."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.hang.recording import LogLine
+from holdfast_agent.core.output_lines import LineCutter
+from holdfast_agent.shell.sampling.turn import Subject, Turn
+
+BYTES_MOST = 256 << 10
+"""Read of one stream in one look; of a flood only the newest part is read."""
+
+
+class OutputStream(Subject):
+    """One stream of one rank. ``from_end``: what it holds by now was read in an earlier life of the agent."""
+
+    def __init__(self, path: str, rank: int, name: str, *, from_end: bool) -> None:
+        self._path = path
+        self._rank = rank
+        self._name = name
+        self._from_end = from_end
+        self._handle = -1
+        self._position = 0
+        self._cutter = LineCutter()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def read(self, turn: Turn) -> tuple[list[LogLine], int]:
+        """(whole lines since the last look, bytes that were passed over)."""
+        if self.stuck or (self._handle < 0 and not self._open(turn)):
+            return [], 0
+        try:
+            size = turn.call(self, os.fstat, self._handle).st_size
+            if size <= self._position:
+                return [], 0
+            skipped = max(0, size - self._position - BYTES_MOST)
+            if skipped:
+                self._position += skipped
+                self._cutter.skip()
+            data = turn.call(self, os.pread, self._handle, size - self._position, self._position)
+        except OSError:
+            self.close()  # looked for again at the next look
+            return [], 0
+        self._position += len(data)
+        return [LogLine(self._rank, self._name, text) for text in self._cutter.feed(data)], skipped
+
+    def _open(self, turn: Turn) -> bool:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            self._handle = turn.call(self, os.open, self._path, flags)
+            if self._from_end:
+                self._position = turn.call(self, os.fstat, self._handle).st_size
+                self._cutter.skip()
+        except OSError:
+            return False
+        self._from_end = False
+        return True

@@ -1,0 +1,217 @@
+"""One worker's place while it runs: everything of it that is sampled, put together."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast import progress_file
+from holdfast.hang.recording import LogLine, RankProgress, WorkerSample
+from holdfast.hang.samples import RankSample, State
+from holdfast_agent.core.environment import HostFacts, log_paths, progress_dir
+from holdfast_agent.core.gpu_signals import HostGpus, RankGpus, gpus_of
+from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.core.proc_text import Stat
+from holdfast_agent.core.relatives import Role
+from holdfast_agent.shell.sampling.output import OutputStream
+from holdfast_agent.shell.sampling.processes import Member
+from holdfast_agent.shell.sampling.saved_files import SavedFileWatch
+from holdfast_agent.shell.sampling.tree import RankReading, Tree
+from holdfast_agent.shell.sampling.turn import Subject, Turn
+
+FILES_EVERY_S = 10.0
+PROGRESS_MOST = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A generation that runs. ``pids``: rank to what the shim started; ``ended``: rank to exit code, 128+n for a
+    signal; ``paused``: ranks that we ourselves have stopped. ``fresh``: it was launched in this life of the agent.
+    """
+
+    key: PlaceKey
+    generation: int
+    shim_pid: int
+    pids: Mapping[int, int]
+    ended: Mapping[int, int]
+    gpus: Sequence[str] = ()
+    paused: frozenset[int] = frozenset()
+    fresh: bool = True
+
+
+class _Progress(Subject):
+    """The folder in which a worker's ranks say how far they are."""
+
+
+class PlaceSampling:
+    """Samples one generation of one worker. Its calls need the turn of a reader's thread."""
+
+    def __init__(self, watched: Watched, facts: HostFacts, now_s: float, files_after_s: float) -> None:
+        self.watched = watched
+        self._facts = facts
+        self._began_s = now_s
+        self._trees: dict[int, Tree] = {}
+        self._streams = [
+            OutputStream(path, rank, name, from_end=not watched.fresh)
+            for rank in watched.pids
+            for name, path in zip(
+                ("out", "err"), log_paths(facts, watched.key, watched.generation, rank), strict=True
+            )
+        ]
+        self._files = SavedFileWatch(facts.log_dir)
+        self._files_due_s = now_s + files_after_s
+        self._progress = _Progress()
+        self._progress_dir = progress_dir(facts, watched.key, watched.generation)
+        self._gpus: dict[int, RankGpus] = {}
+
+    def close(self) -> None:
+        """Let go of all descriptors."""
+        for tree in self._trees.values():
+            tree.close()
+        for stream in self._streams:
+            stream.close()
+
+    def members(self) -> Iterator[int]:
+        """Pids of every process that is followed."""
+        for tree in self._trees.values():
+            yield from tree.members
+
+    def update(self, watched: Watched) -> bool:
+        """Newest knowledge of the same generation. Whether it has processes that weren't known."""
+        known = self.watched.pids
+        self.watched = watched
+        for rank in watched.pids.keys() - known.keys():
+            for name, path in zip(
+                ("out", "err"), log_paths(self._facts, watched.key, watched.generation, rank), strict=True
+            ):
+                self._streams.append(OutputStream(path, rank, name, from_end=False))
+        for rank in [rank for rank in self._trees if rank in watched.ended]:
+            self._trees.pop(rank).close()
+        return any(rank not in self._trees and rank not in watched.ended for rank in watched.pids)
+
+    def settle(self, alive: set[int], found: Mapping[int, Stat]) -> list[int]:
+        """Take in what the pass over /proc has found; the pids that are this place's."""
+        for tree in self._trees.values():
+            tree.drop(alive)
+        ours = []
+        for rank, pid in self.watched.pids.items():
+            stat = found.get(pid)
+            if rank in self._trees or rank in self.watched.ended or stat is None:
+                continue
+            # A pid alone names nothing; the shim is the parent of what it has started.
+            if self.watched.shim_pid and stat.parent != self.watched.shim_pid:
+                continue
+            self._trees[rank] = Tree(rank, pid, stat)
+            ours.append(pid)
+        ordered = sorted(found.items(), key=lambda item: item[1].start_ticks)
+        grown = True
+        while grown:
+            grown = False
+            for pid, stat in ordered:
+                owner = None if pid in ours else self._tree_of(stat)
+                if owner is not None and pid not in owner.members and owner.add(pid, stat):
+                    ours.append(pid)
+                    grown = True
+        return ours
+
+    def _tree_of(self, stat: Stat) -> Tree | None:
+        for tree in self._trees.values():
+            if stat.parent in tree.members:
+                return tree
+        if not self.watched.shim_pid or stat.parent != self.watched.shim_pid:
+            return None
+        # Its parent has died and the shim has taken it in.
+        return next((tree for tree in self._trees.values() if tree.owns(stat)), None)
+
+    def read(self, turn: Turn, host: HostGpus) -> WorkerSample:
+        """Everything, now."""
+        now_s = time.monotonic()
+        readings = self._read_trees(turn, host)
+        ranks = self._rank_samples(turn, readings, host, now_s)
+        lines: list[LogLine] = []
+        skipped = 0
+        for stream in self._streams:
+            more, passed_over = stream.read(turn)
+            lines += more
+            skipped += passed_over
+        if now_s >= self._files_due_s:
+            self._files_due_s = now_s + FILES_EVERY_S
+            self._files.look(turn, self._savers(), now_s)
+        return WorkerSample(
+            job=self.watched.key.job,
+            worker=self.watched.key.worker,
+            generation=self.watched.generation,
+            at_s=now_s,
+            ranks=ranks,
+            lines=tuple(lines),
+            skipped_bytes=skipped,
+            files=self._files.sample,
+            progress=self._read_progress(turn, now_s),
+        )
+
+    def _read_trees(self, turn: Turn, host: HostGpus) -> dict[int, list[RankReading]]:
+        on_gpu = host.on_gpu
+        return {rank: tree.read(turn, on_gpu) for rank, tree in self._trees.items()}
+
+    def _rank_samples(
+        self, turn: Turn, readings: Mapping[int, list[RankReading]], host: HostGpus, now_s: float
+    ) -> tuple[RankSample, ...]:
+        watched, samples = self.watched, []
+        ranks = sorted(watched.pids.keys() | watched.ended.keys())
+        count = sum(max(1, len(readings.get(rank, ()))) for rank in ranks)
+        index = 0
+        for rank in ranks:
+            if rank in watched.ended:
+                samples.append(RankSample(now_s, rank, exit_code=watched.ended[rank]))
+            elif not readings.get(rank):
+                samples.append(RankSample(now_s, rank, paused_by_us=rank in watched.paused))
+            for offset, reading in enumerate(readings.get(rank, ())):
+                samples.append(self._rank_sample(turn, rank, reading, index + offset, count, host, now_s))
+            index += max(1, len(readings.get(rank, ())))
+        return tuple(samples)
+
+    def _rank_sample(
+        self, turn: Turn, rank: int, reading: RankReading, index: int, count: int, host: HostGpus, now_s: float
+    ) -> RankSample:
+        uuids = gpus_of(self.watched.gpus, index, count, reading.pids, host.contexts)
+        adder = self._gpus.setdefault(reading.rank, RankGpus(self._began_s))
+        gpu, blind = adder.sample(uuids, host, now_s)
+        waits = reading.process is not None and reading.process.state is State.DISK
+        tree = self._trees[rank]
+        return RankSample(
+            at_s=now_s,
+            rank=reading.rank,
+            process=reading.process,
+            children=reading.children,
+            helpers=reading.helpers,
+            gpu=gpu,
+            gpu_blind=blind,
+            paused_by_us=rank in self.watched.paused or reading.rank in self.watched.paused,
+            mount=tree.mount(turn, reading.pids) if waits else "",
+        )
+
+    def _savers(self) -> Iterator[Member]:
+        for tree in list(self._trees.values()):
+            yield from [member for member in tree.members.values() if member.role is not Role.PARENT]
+
+    def _read_progress(self, turn: Turn, now_s: float) -> tuple[RankProgress, ...]:
+        if self._progress.stuck:
+            return ()
+        boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        try:
+            names = turn.call(self._progress, os.listdir, self._progress_dir)[:PROGRESS_MOST]
+        except OSError:
+            return ()
+        told = []
+        for name in names:
+            number = name.removeprefix("r").removesuffix(".progress")
+            if not number.isdigit():
+                continue
+            said = turn.call(self._progress, progress_file.read, f"{self._progress_dir}/{name}")
+            if said is not None:
+                # A report from the future is one of now: the worker can write anything there.
+                at_s = now_s - max(0.0, boot_s - said.at)
+                told.append(RankProgress(int(number), said.reports, said.step, at_s, said.idle_reason))
+        return tuple(sorted(told, key=lambda said: said.rank))

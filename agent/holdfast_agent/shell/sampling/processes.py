@@ -1,0 +1,194 @@
+"""Processes of a worker's tree, read through descriptors that are kept open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from holdfast_agent.core import proc_text
+from holdfast_agent.core.proc_text import Io, MainThread, Stat
+from holdfast_agent.core.relatives import Role
+from holdfast_agent.core.tally import Account, Counters
+from holdfast_agent.shell.sampling.turn import Subject, Turn
+
+T = TypeVar("T")
+_TEXT_BYTES = 4096
+_COMMAND_BYTES = 16 << 10
+_ENVIRON_BYTES = 512 << 10
+_MOUNTS_BYTES = 1 << 20
+_NEW_MOST = 4096
+"""New processes looked at in one pass over /proc; a host that starts more has them looked at in the next."""
+FORGET_PASSES = 30
+"""After so many passes every process is looked at again: a pid may have been used again."""
+# read, pread64, readv, preadv, write, pwrite64, writev, pwritev, fsync, fdatasync, sync_file_range, fallocate
+_CALLS_ON_FILES = {
+    "x86_64": frozenset({0, 17, 19, 295, 1, 18, 20, 296, 74, 75, 277, 285}),
+    "aarch64": frozenset({63, 67, 65, 69, 64, 68, 66, 70, 82, 83, 84, 47}),
+}.get(os.uname().machine, frozenset())
+
+
+class Gone(Exception):
+    """There is no such process any more."""
+
+
+class Member(Subject):
+    """One process. ``parent`` is the one it had when it was first seen. Reads raise ``Gone``."""
+
+    def __init__(self, pid: int, stat: Stat, *, keep_open: bool) -> None:
+        self.pid = pid
+        self.parent = stat.parent
+        self.stat = stat
+        self.account = Account()
+        self.command: tuple[str, ...] = ()
+        self.rank: int | None = None
+        self.rank_known = False
+        self.role = Role.CHILD
+        self.owner = 0
+        self.looks = 0
+        self.no_io = False
+        # By any means, into anything: who writes nothing writes no file.
+        self.written = 0
+        self._keep_open = keep_open
+        self._handles: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Let go of its descriptors."""
+        for handle in self._handles.values():
+            os.close(handle)
+        self._handles.clear()
+
+    def read_stat(self, turn: Turn) -> Stat:
+        """State and counters; a pid that was used again is ``Gone``."""
+        stat = self._parsed(turn, "stat", proc_text.parse_stat)
+        if stat is None or stat.start_ticks != self.stat.start_ticks:
+            raise Gone
+        self.stat = stat
+        return stat
+
+    def read_counters(self, turn: Turn) -> Counters:
+        """Of the newest ``stat``, with what ``io`` says where we may read it."""
+        stored = self.account.last.storage_bytes
+        if not self.no_io and (io := self._io(turn)) is not None:
+            stored = io.storage_bytes
+            self.written = io.written_chars + io.written_bytes
+        return Counters(self.stat.own_ticks, self.stat.reaped_ticks, stored, self.stat.major_faults)
+
+    def _io(self, turn: Turn) -> Io | None:
+        io = self._parsed(turn, "io", proc_text.parse_io)
+        self.no_io = io is None
+        return io
+
+    def read_main_thread(self, turn: Turn) -> MainThread | None:
+        """Its tracer and its main thread's switches."""
+        return self._parsed(turn, f"task/{self.pid}/status", proc_text.parse_main_thread)
+
+    def read_wchan(self, turn: Turn) -> str:
+        """Where in the kernel it sleeps; empty where that isn't told."""
+        return self._parsed(turn, "wchan", proc_text.parse_wchan) or ""
+
+    def read_command(self, turn: Turn) -> tuple[str, ...]:
+        """Its program and arguments."""
+        data = self._once(turn, "cmdline", _COMMAND_BYTES)
+        return proc_text.parse_command(data) if data else ()
+
+    def read_rank(self, turn: Turn) -> int | None:
+        """RANK in the environment it was started with."""
+        data = self._once(turn, "environ", _ENVIRON_BYTES)
+        return proc_text.rank_in(data) if data else None
+
+    def read_mount(self, turn: Turn) -> str:
+        """The mount that its system call waits for; empty where that isn't known. Touches no file on that mount."""
+        try:
+            text = self._once(turn, "syscall", _TEXT_BYTES)
+            call = proc_text.parse_syscall(text) if text else None
+            if call is None or call.number not in _CALLS_ON_FILES or not call.arguments:
+                return ""
+            info = self._once(turn, f"fdinfo/{call.arguments[0]}", _TEXT_BYTES)
+            mounts = self._once(turn, "mountinfo", _MOUNTS_BYTES)
+            return proc_text.mount_point(mounts, proc_text.parse_fdinfo(info)[1]) if info and mounts else ""
+        except ValueError:
+            return ""
+
+    def _parsed(self, turn: Turn, name: str, parse: Callable[[bytes], T]) -> T | None:
+        """None where we may not read it."""
+        data = self._read(turn, name)
+        if data is None:
+            return None
+        try:
+            return parse(data)
+        except ValueError as error:
+            raise Gone from error  # empty once the process is a zombie or gone
+
+    def _read(self, turn: Turn, name: str) -> bytes | None:
+        if not self._keep_open:
+            return self._once(turn, name, _TEXT_BYTES)
+        try:
+            handle = self._handles.get(name)
+            if handle is None:
+                handle = self._handles[name] = turn.call(self, _open, f"/proc/{self.pid}/{name}")
+            return turn.call(self, os.pread, handle, _TEXT_BYTES, 0)
+        except PermissionError:
+            return None
+        except OSError as error:
+            raise Gone from error
+
+    def _once(self, turn: Turn, name: str, most: int) -> bytes | None:
+        try:
+            return turn.call(self, read_once, f"/proc/{self.pid}/{name}", most)
+        except PermissionError:
+            return None
+        except OSError as error:
+            raise Gone from error
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def read_once(path: str, most: int) -> bytes:
+    """At most that many bytes of a file. Raises ``OSError``."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = part = os.read(handle, min(most, 64 << 10))
+        while part and len(data) < most:
+            part = os.read(handle, min(most - len(data), 64 << 10))
+            data += part
+        return data
+    finally:
+        os.close(handle)
+
+
+class Table(Subject):
+    """The host's process table: one pass over /proc finds the new processes of all places."""
+
+    def __init__(self) -> None:
+        self._strangers: set[int] = set()
+        self._passes = 0
+
+    def forget(self) -> None:
+        """Look at every process again: there are new roots."""
+        self._strangers.clear()
+
+    def new(self, turn: Turn, members: Collection[int]) -> tuple[set[int], dict[int, Stat]]:
+        """(every pid there is, those never looked at and what they are). They are strangers unless ``adopt`` ed."""
+        self._passes += 1
+        if self._passes % FORGET_PASSES == 0:
+            self._strangers.clear()
+        pids = {int(name) for name in turn.call(self, os.listdir, "/proc") if name.isdigit()}
+        self._strangers &= pids
+        found: dict[int, Stat] = {}
+        for pid in pids - self._strangers:
+            if pid in members:
+                continue
+            if len(found) >= _NEW_MOST:
+                break
+            with contextlib.suppress(OSError, ValueError):
+                found[pid] = proc_text.parse_stat(turn.call(self, read_once, f"/proc/{pid}/stat", _TEXT_BYTES))
+        self._strangers |= found.keys()
+        return pids, found
+
+    def adopt(self, pid: int) -> None:
+        """It belongs to somebody."""
+        self._strangers.discard(pid)

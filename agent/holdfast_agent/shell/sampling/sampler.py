@@ -1,0 +1,138 @@
+"""One timer for all places: samples of every running worker, handed to whoever wants them.
+
+Nothing is started or stopped on the way of a launch: at each tick the sampler asks what runs now. It reads in a
+thread with a deadline (see ``turn``); places that a late tick didn't reach are read again at once, around what is
+stuck.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import anyio
+
+from holdfast.hang.recording import WorkerSample
+from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.gpu.reader import GpuSource
+from holdfast_agent.shell import log
+from holdfast_agent.shell.sampling.gpu_signals import GpuSignalWatch
+from holdfast_agent.shell.sampling.place import FILES_EVERY_S, PlaceSampling, Watched
+from holdfast_agent.shell.sampling.processes import Table
+from holdfast_agent.shell.sampling.turn import Readers, Turn
+
+TICK_S = 2.0
+DEADLINE_S = 1.0
+_TRIES = 3
+
+OnSample = Callable[[WorkerSample], None]
+
+
+class Sampler:
+    """``watched`` says what runs now; ``on_sample`` is called in the event loop, once per place and tick."""
+
+    def __init__(
+        self,
+        facts: HostFacts,
+        source: GpuSource,
+        watched: Callable[[], Iterable[Watched]],
+        on_sample: OnSample,
+        *,
+        tick_s: float = TICK_S,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._facts = facts
+        self._watched = watched
+        self._on_sample = on_sample
+        self._tick_s = tick_s
+        self._deadline_s = deadline_s
+        self._places: dict[PlaceKey, PlaceSampling] = {}
+        self._table = Table()
+        self._readers = Readers()
+        self.gpus = GpuSignalWatch(source, lambda: bool(self._places))
+        self._late = False
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.gpus.run)
+                while True:
+                    await anyio.sleep(self._tick_s)
+                    await self.tick()
+        finally:
+            self.close()
+
+    async def tick(self) -> None:
+        """Sample every place once."""
+        wanted = list(self._watched())
+        if not wanted and not self._places:
+            return
+        left = {one.key for one in wanted}
+        for _ in range(_TRIES):
+            samples: list[tuple[PlaceKey, WorkerSample]] = []
+            job = partial(self._read, wanted, left, samples)
+            done = await self._readers.run(job, self._deadline_s)
+            for key, sample in samples:
+                left.discard(key)
+                # Meanwhile the place may have ended, or started anew.
+                if key in self._places and self._places[key].watched.generation == sample.generation:
+                    self._on_sample(sample)
+            if done:
+                break
+        self._tell(late=not done)
+
+    def close(self) -> None:
+        """Let go of all descriptors."""
+        with self._readers.alone():
+            for place in self._places.values():
+                place.close()
+            self._places.clear()
+
+    def _follow(self, wanted: Iterable[Watched]) -> None:
+        """Have exactly the places that run."""
+        now_s = time.monotonic()
+        current = {one.key: one for one in wanted}
+        for key in [key for key, place in self._places.items() if _over(place, current.get(key))]:
+            self._places.pop(key).close()
+        for key, one in current.items():
+            place = self._places.get(key)
+            if place is None:
+                # Files are looked at less often than the rest, and not of all places in one tick.
+                after_s = len(self._places) * self._tick_s % FILES_EVERY_S
+                self._places[key] = PlaceSampling(one, self._facts, now_s, after_s)
+                self._table.forget()
+            elif place.update(one):
+                self._table.forget()
+
+    def _read(
+        self,
+        wanted: Iterable[Watched],
+        keys: Iterable[PlaceKey],
+        out: list[tuple[PlaceKey, WorkerSample]],
+        turn: Turn,
+    ) -> None:
+        """In a reader's thread: the process table, then place by place."""
+        self._follow(wanted)
+        places = [self._places[key] for key in list(keys)]
+        members = {pid for place in self._places.values() for pid in place.members()}
+        alive, found = self._table.new(turn, members)
+        for place in places:
+            for pid in place.settle(alive, found):
+                self._table.adopt(pid)
+        for place in places:
+            out.append((place.watched.key, place.read(turn, self.gpus.host)))
+
+    def _tell(self, *, late: bool) -> None:
+        if late != self._late:
+            self._late = late
+            if late:
+                log.warning("sampling.late", problem="a read of /proc or of a file doesn't come back")
+            else:
+                log.info("sampling.caught_up")
+
+
+def _over(place: PlaceSampling, now: Watched | None) -> bool:
+    return now is None or now.generation != place.watched.generation or now.shim_pid != place.watched.shim_pid

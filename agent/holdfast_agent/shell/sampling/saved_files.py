@@ -1,0 +1,114 @@
+"""Files that a worker's processes are writing: checkpoints and TensorBoard's events, by their descriptors."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.hang.recording import SavedFiles
+from holdfast_agent.core.open_files import FileKind, file_kind
+from holdfast_agent.shell.sampling.processes import Member
+from holdfast_agent.shell.sampling.turn import Turn
+
+DESCRIPTORS_MOST = 512
+"""Of one process looked at in one pass; one that holds more is looked at in turns."""
+FILES_MOST = 256
+"""Open files that are followed per worker."""
+
+_Identity = tuple[int, int]
+
+
+class _File(NamedTuple):
+    identity: _Identity
+    path: str
+    kind: FileKind
+    size: int
+
+
+@dataclass(slots=True)
+class _Writer:
+    """What was found at the last look at one process, which had written so much by then."""
+
+    written: int = -1
+    offset: int = 0
+    # Descriptors that were worth a look.
+    names: tuple[str, ...] = ()
+    files: tuple[_File, ...] = ()
+
+
+class SavedFileWatch:
+    """The files of one worker. A file that is there when it is first seen hasn't grown yet."""
+
+    def __init__(self, log_dir: str) -> None:
+        self._log_dir = log_dir
+        self._writers: dict[int, _Writer] = {}
+        self._sizes: dict[_Identity, int] = {}
+        self.sample = SavedFiles()
+
+    def look(self, turn: Turn, members: Iterable[Member], now_s: float) -> None:
+        """One pass; ``sample`` is what it found."""
+        writers = {member.pid: self._look_at(turn, member) for member in members}
+        files = {file.identity: file for writer in writers.values() for file in writer.files}
+        old = self.sample
+        grew: dict[FileKind, float | None] = {
+            FileKind.CHECKPOINT: old.checkpoint_grew_s,
+            FileKind.EVENTS: old.events_grew_s,
+            FileKind.OTHER: old.other_grew_s,
+        }
+        path, size = old.path, old.bytes
+        for file in list(files.values())[:FILES_MOST]:
+            if file.size > self._sizes.get(file.identity, file.size):
+                grew[file.kind] = now_s
+                if file.kind is FileKind.CHECKPOINT:
+                    path, size = file.path, file.size
+        self._writers = writers
+        self._sizes = {identity: file.size for identity, file in list(files.items())[:FILES_MOST]}
+        self.sample = SavedFiles(
+            checkpoint_open=any(file.kind is FileKind.CHECKPOINT for file in files.values()),
+            checkpoint_grew_s=grew[FileKind.CHECKPOINT],
+            events_grew_s=grew[FileKind.EVENTS],
+            other_grew_s=grew[FileKind.OTHER],
+            path=path,
+            bytes=size,
+        )
+
+    def _look_at(self, turn: Turn, member: Member) -> _Writer:
+        """The files of one process; those of the last look where it has written nothing since."""
+        writer = self._writers.get(member.pid, _Writer())
+        if member.stuck or writer.written == member.written:
+            return writer
+        folder = f"/proc/{member.pid}/fd"
+        try:
+            names = turn.call(member, os.listdir, folder)
+        except OSError:
+            return _Writer(member.written)
+        start = writer.offset if writer.offset < len(names) else 0
+        more = len(names) > DESCRIPTORS_MOST
+        part = dict.fromkeys((*writer.names, *names[start : start + DESCRIPTORS_MOST]))
+        found = {name: file for name in part if (file := self._file(turn, member, f"{folder}/{name}"))}
+        return _Writer(
+            written=-1 if more else member.written,
+            offset=start + DESCRIPTORS_MOST if more else 0,
+            names=tuple(found)[:FILES_MOST],
+            files=tuple(found.values()),
+        )
+
+    def _file(self, turn: Turn, member: Member, link: str) -> _File | None:
+        """The file behind a descriptor, if it is regular, open for writing and outside the log directory."""
+        try:
+            # The link's own mode tells how the file was opened, without a look at the file.
+            if not turn.call(member, os.lstat, link).st_mode & stat.S_IWUSR:
+                return None
+            path = turn.call(member, os.readlink, link)
+            kind = file_kind(path, self._log_dir)
+            if kind is None:
+                return None
+            status = turn.call(member, os.stat, link)
+        except OSError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return _File((status.st_dev, status.st_ino), path, kind, status.st_size)

@@ -1,0 +1,210 @@
+"""What one process that the shim started has become: its ranks, their children and helpers, and their counters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from holdfast.hang.samples import ProcessSample, State, TreeSample
+from holdfast_agent.core import relatives
+from holdfast_agent.core.proc_text import Stat
+from holdfast_agent.core.relatives import Relative, Role
+from holdfast_agent.core.tally import Counters, TreeTally
+from holdfast_agent.shell.sampling.processes import Gone, Member
+from holdfast_agent.shell.sampling.turn import Turn
+
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+MEMBERS_MOST = 512
+"""Processes followed per rank that the shim started; a tree that grows beyond is followed in part."""
+_OPEN_MOST = 64
+"""Processes per tree whose files are kept open; the others cost twice as much to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankReading:
+    """One rank process at one time. ``process`` None: it couldn't be read."""
+
+    rank: int
+    pids: frozenset[int]
+    process: ProcessSample | None
+    children: TreeSample
+    helpers: TreeSample
+
+
+class _Book:
+    """What is added up for one rank process."""
+
+    def __init__(self) -> None:
+        self.storage_bytes = 0
+        self.children = TreeTally(TICK_S)
+        self.helpers = TreeTally(TICK_S)
+
+
+class Tree:
+    """The processes below (and with) one process that the shim started as ``rank``."""
+
+    def __init__(self, rank: int, pid: int, stat: Stat) -> None:
+        self.rank = rank
+        self.root = pid
+        self.members: dict[int, Member] = {}
+        self._books: dict[int, _Book] = {}
+        self._numbers: dict[int, int] = {}
+        self._changed = True
+        self._on_gpu: frozenset[int] = frozenset()
+        self.add(pid, stat)
+
+    def close(self) -> None:
+        """Let go of all descriptors."""
+        for member in self.members.values():
+            member.close()
+        self.members.clear()
+
+    def add(self, pid: int, stat: Stat) -> bool:
+        """One more process; False where there are too many."""
+        if len(self.members) >= MEMBERS_MOST:
+            return False
+        self.members[pid] = Member(pid, stat, keep_open=len(self.members) < _OPEN_MOST)
+        self._changed = True
+        return True
+
+    def owns(self, stat: Stat) -> bool:
+        """Whether a process whose parent has died was one of this tree's: it is still in the root's group."""
+        return self.root in (stat.group, stat.session)
+
+    def drop(self, alive: Collection[int]) -> None:
+        """Forget the processes that are no longer there; what they did is their parents' now."""
+        for pid in [pid for pid in self.members if pid not in alive]:
+            self._remove(pid)
+
+    def _remove(self, pid: int) -> None:
+        member = self.members.pop(pid)
+        parent = self.members.get(member.parent)
+        if parent is not None:
+            parent.account.credit(member.account.last)
+        member.close()
+        self._changed = True
+
+    def read(self, turn: Turn, on_gpu: frozenset[int]) -> list[RankReading]:
+        """Read every process, and add up what each rank's tree has done. Ranks in the order of their numbers."""
+        seen: dict[int, Counters] = {}
+        for member in list(self.members.values()):
+            if member.stuck:
+                continue
+            try:
+                seen[member.pid] = self._look(turn, member)
+            except Gone:
+                if self.members.get(member.pid) is member:
+                    self._remove(member.pid)
+        ours = frozenset(on_gpu.intersection(self.members))
+        if self._changed or ours != self._on_gpu:
+            self._on_gpu = ours
+            self._assign(turn)
+        # Only now, when every child that has ended is known to have: see core.tally.
+        for pid, counters in seen.items():
+            if pid in self.members:
+                self._note(self.members[pid], counters)
+        return [self._reading(turn, pid, seen) for pid in self._numbers if pid in self.members]
+
+    def _look(self, turn: Turn, member: Member) -> Counters:
+        name = member.stat.name
+        stat = member.read_stat(turn)
+        # A program that was just forked may become another one at once; a later change shows in its name.
+        if (member.looks < 2 or stat.name != name) and stat.state is not State.ZOMBIE:
+            command = member.read_command(turn)
+            if command != member.command:
+                member.command, member.rank_known, self._changed = command, False, True
+        member.looks += 1
+        member.no_io = member.no_io or stat.state is State.ZOMBIE
+        return member.read_counters(turn)
+
+    def _note(self, member: Member, counters: Counters) -> None:
+        growth = member.account.take(counters)
+        book = self._books.get(member.owner)
+        if book is None:
+            return
+        match member.role:
+            case Role.RANK:
+                book.storage_bytes += growth.storage_bytes
+                book.children.add_ticks(growth.reaped_ticks)
+            case Role.CHILD:
+                book.children.add(growth)
+            case Role.HELPER:
+                book.helpers.add(growth)
+
+    def _process(self, turn: Turn, member: Member, book: _Book) -> ProcessSample:
+        stat = member.stat
+        main = None if stat.state is State.ZOMBIE else member.read_main_thread(turn)
+        return ProcessSample(
+            state=stat.state,
+            cpu_s=stat.own_ticks * TICK_S,
+            main_switches=main.switches if main else None,
+            storage_bytes=book.storage_bytes,
+            major_faults=stat.major_faults,
+            wchan="" if stat.state in (State.RUNNING, State.ZOMBIE) else member.read_wchan(turn),
+            traced=bool(main and main.tracer),
+        )
+
+    def mount(self, turn: Turn, pids: Iterable[int]) -> str:
+        """The mount that one of these waits for in uninterruptible sleep; empty where that isn't known."""
+        for pid in pids:
+            member = self.members.get(pid)
+            if member is None or member.stuck or member.stat.state is not State.DISK:
+                continue
+            try:
+                if found := member.read_mount(turn):
+                    return found
+            except Gone:
+                continue
+        return ""
+
+    def _reading(self, turn: Turn, pid: int, seen: Collection[int]) -> RankReading:
+        book, member, process = self._books[pid], self.members[pid], None
+        if pid in seen and not member.stuck:
+            try:
+                process = self._process(turn, member, book)
+            except Gone:
+                process = None
+        pids = frozenset(one.pid for one in self.members.values() if one.owner == pid)
+        return RankReading(self._numbers[pid], pids, process, book.children.sample(), book.helpers.sample())
+
+    def _assign(self, turn: Turn) -> None:
+        """Find out anew who is who."""
+        parts = relatives.parts(self.root, self.rank, self._relatives(turn))
+        self._changed = False
+        for pid, part in parts.items():
+            member = self.members[pid]
+            book = self._books.setdefault(part.owner, _Book()) if part.owner else None
+            if book is not None and (part.role, part.owner) != (member.role, member.owner):
+                if part.role is Role.CHILD:
+                    book.children.spawned()
+                elif part.role is Role.HELPER:
+                    book.helpers.spawned()
+            member.role, member.owner = part.role, part.owner
+        ranks = relatives.ranks_of(parts)
+        self._numbers = {pid: parts[pid].rank for pid in ranks}
+        self._books = {pid: self._books[pid] for pid in self._numbers}
+
+    def _relatives(self, turn: Turn) -> dict[int, Relative]:
+        # The environment counts only below a launcher or a shell, and is read once per program.
+        root = self.members.get(self.root)
+        launched = root is not None and relatives.is_parent(root.command)
+        for member in list(self.members.values()) if launched else ():
+            if not member.rank_known and member.pid != self.root and not member.stuck:
+                try:
+                    member.rank = member.read_rank(turn)
+                except Gone:
+                    member.rank = None
+                member.rank_known = True
+        return {
+            member.pid: Relative(
+                pid=member.pid,
+                parent=member.parent,
+                start_ticks=member.stat.start_ticks,
+                command=member.command,
+                name=member.stat.name,
+                rank=member.rank,
+                on_gpu=member.pid in self._on_gpu,
+            )
+            for member in self.members.values()
+        }

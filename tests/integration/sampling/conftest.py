@@ -1,0 +1,123 @@
+"""A sampler over real processes, ticked by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from holdfast.hang.recording import WorkerSample
+from holdfast.hang.samples import RankSample
+from holdfast_agent.core.environment import HostFacts, WorkerUser, log_paths, progress_dir
+from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.gpu.reader import SimulatedSource
+from holdfast_agent.shell.logs import make_directories
+from holdfast_agent.shell.sampling.place import Watched
+from holdfast_agent.shell.sampling.sampler import Sampler
+
+KEY = PlaceKey("job-1", "workerpool0-0")
+SAY_UP = "import os, signal, subprocess, sys, threading, time\nos.write(1, b'up\\n')\n"
+
+
+@dataclass
+class Stage:
+    """One worker whose ranks this process starts, as a shim would."""
+
+    facts: HostFacts
+    gpus: tuple[str, ...] = ()
+    deadline_s: float = 5.0
+    ranks: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)
+    samples: list[WorkerSample] = field(default_factory=list)
+    generation: int = 1
+    running: bool = True
+
+    def __post_init__(self) -> None:
+        make_directories(self.facts, KEY, self.generation)
+        self.sampler = Sampler(
+            self.facts,
+            SimulatedSource("h", len(self.gpus)),
+            self.watched,
+            self.samples.append,
+            deadline_s=self.deadline_s,
+        )
+
+    def watched(self) -> Iterator[Watched]:
+        if self.running:
+            pids = {rank: process.pid for rank, process in self.ranks.items()}
+            yield Watched(KEY, self.generation, os.getpid(), pids, dict(self.ended), self.gpus)
+
+    def start(self, code: str = "", *, rank: int = 0, command: Sequence[str] = (), up: bool = True) -> int:
+        """A rank that runs ``code`` after it has said so; returns its pid."""
+        out, err = log_paths(self.facts, KEY, self.generation, rank)
+        env = {**os.environ, "RANK": str(rank), "HOLDFAST_PROGRESS_DIR": self.progress_dir}
+        argv = list(command) or [sys.executable, "-c", SAY_UP + code]
+        with open(out, "ab") as stdout, open(err, "ab") as stderr:
+            self.ranks[rank] = subprocess.Popen(argv, env=env, stdout=stdout, stderr=stderr, start_new_session=True)
+        return self.ranks[rank].pid
+
+    @property
+    def progress_dir(self) -> str:
+        return progress_dir(self.facts, KEY, self.generation)
+
+    def output(self, rank: int = 0) -> Path:
+        return Path(log_paths(self.facts, KEY, self.generation, rank)[0])
+
+    async def up(self, rank: int = 0) -> None:
+        await self.until(lambda: self.output(rank).read_bytes().startswith(b"up\n"), "the rank's first word")
+
+    async def tick(self) -> WorkerSample:
+        """One more sample."""
+        before = len(self.samples)
+        await self.sampler.tick()
+        assert len(self.samples) == before + 1
+        return self.samples[-1]
+
+    async def rank(self, rank: int = 0) -> RankSample:
+        """One more sample of one rank."""
+        return next(one for one in (await self.tick()).ranks if one.rank == rank)
+
+    async def sampled(self, found: Callable[[WorkerSample], bool], what: str) -> WorkerSample:
+        """Sample until one is ``found``."""
+        for _ in range(200):
+            sample = await self.tick()
+            if found(sample):
+                return sample
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"never sampled {what}; the last was {self.samples[-1]}")
+
+    async def until(self, found: Callable[[], bool], what: str) -> None:
+        for _ in range(400):
+            with contextlib.suppress(FileNotFoundError):
+                if found():
+                    return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"never saw {what}")
+
+    def close(self) -> None:
+        self.sampler.close()
+        for process in self.ranks.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> HostFacts:
+    (tmp_path / "logs").mkdir()
+    return HostFacts("host-0", str(tmp_path / "logs"), str(tmp_path), WorkerUser("", "/", "/bin/sh"), 1)
+
+
+@pytest.fixture
+async def stage(facts: HostFacts) -> AsyncIterator[Stage]:
+    made = Stage(facts)
+    yield made
+    made.close()

@@ -1,0 +1,170 @@
+"""Output, growing files and the opt-in progress of real processes; reads that block."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.hang.recording import RankProgress
+from holdfast_agent.shell.sampling import place, processes
+from holdfast_agent.shell.sampling.output import BYTES_MOST
+from holdfast_agent.shell.sampling.place import PlaceSampling
+
+from .conftest import Stage
+
+
+@pytest.fixture(autouse=True)
+def _look_at_files_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "FILES_EVERY_S", 0.0)
+
+
+async def test_new_lines_come_once_with_their_rank_and_stream(stage: Stage) -> None:
+    stage.start("os.write(2, b'half'); signal.pause()")
+    await stage.up()
+    sample = await stage.tick()
+    assert [(line.rank, line.stream, line.text) for line in sample.lines] == [(0, "out", "up")]
+    with stage.output().with_suffix(".err").open("ab") as err:
+        err.write(b" a line\nnext")
+    sample = await stage.tick()
+    assert [(line.stream, line.text) for line in sample.lines] == [("err", "half a line")]
+    assert (await stage.tick()).lines == ()
+
+
+async def test_flood_is_read_in_part_and_the_rest_is_told(stage: Stage) -> None:
+    stage.start("signal.pause()")
+    await stage.up()
+    await stage.tick()
+    with stage.output().open("ab") as out:
+        out.write(b"x" * 99 + b"\n")
+        for number in range(10_000):
+            out.write(b"%099d\n" % number)
+    sample = await stage.tick()
+    assert sample.skipped_bytes == 10_001 * 100 - BYTES_MOST
+    assert int(sample.lines[-1].text) == 9999
+    assert all(len(line.text) == 99 for line in sample.lines)
+
+
+async def test_growing_checkpoint_is_seen_and_one_that_rests_is_only_open(stage: Stage, tmp_path: Path) -> None:
+    stage.start(
+        f"file = open({str(tmp_path / 'model.ckpt')!r}, 'wb', buffering=0)\n"
+        "signal.signal(10, lambda *_: file.write(bytes(100_000)))\n"
+        "while True: signal.pause()"
+    )
+    await stage.up()
+    first = await stage.sampled(lambda s: s.files.checkpoint_open, "an open checkpoint")
+    assert first.files.checkpoint_grew_s is None
+    os.kill(stage.ranks[0].pid, 10)
+    grown = await stage.sampled(lambda s: s.files.checkpoint_grew_s is not None, "growth")
+    assert (grown.files.path, grown.files.bytes) == (str(tmp_path / "model.ckpt"), 100_000)
+    later = await stage.tick()
+    assert later.files == grown.files
+
+
+async def test_growing_events_and_other_files_are_told_apart(stage: Stage, tmp_path: Path) -> None:
+    stage.start(
+        f"files = [open({str(tmp_path)!r} + '/' + name, 'wb', buffering=0)\n"
+        "         for name in ('events.out.tfevents.1.h', 'metrics.jsonl')]\n"
+        "while True:\n    [file.write(b'x') for file in files]; time.sleep(0.05)"
+    )
+    await stage.up()
+    sample = await stage.sampled(lambda s: None not in (s.files.events_grew_s, s.files.other_grew_s), "growth")
+    assert not sample.files.checkpoint_open
+    assert sample.files.checkpoint_grew_s is None
+
+
+async def test_checkpoint_among_very_many_descriptors_is_found(stage: Stage, tmp_path: Path) -> None:
+    stage.start(
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n"
+        "held = [open('/dev/null') for _ in range(2000)]\n"
+        f"file = open({str(tmp_path / 'model.pt')!r}, 'wb', buffering=0); os.write(1, b'ready\\n')\n"
+        "while True: file.write(bytes(10_000)); time.sleep(0.02)"
+    )
+    await stage.sampled(lambda s: s.files.checkpoint_grew_s is not None, "the checkpoint")
+
+
+async def test_progress_and_declared_pauses_are_read(stage: Stage) -> None:
+    stage.start(
+        "from holdfast.progress_calls import idle, progress\nprogress(step=41)\nprogress(step=42)\n"
+        "with idle('waits for data'): signal.pause()"
+    )
+    await stage.up()
+    sample = await stage.sampled(lambda s: bool(s.idle_reason), "a declared pause")
+    (said,) = sample.progress
+    assert (said.rank, said.reports, said.step, said.idle_reason) == (0, 2, 42, "waits for data")
+    assert time.monotonic() - 60 < said.at_s <= sample.at_s
+
+
+async def test_nonsense_in_the_progress_folder_is_passed_over(stage: Stage) -> None:
+    stage.start("signal.pause()")
+    folder = Path(stage.progress_dir)
+    (folder / "r1.progress").write_bytes(b"nonsense")
+    (folder / "rx.progress").write_bytes(b"")
+    (folder / "r2.progress").symlink_to("/dev/zero")
+    (folder / "r4.progress").mkdir()
+    os.mkfifo(folder / "r3.progress")
+    await stage.up()
+    assert (await stage.tick()).progress == ()
+
+
+async def test_read_that_blocks_blinds_its_rank_alone_until_it_comes_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.start("signal.pause()", rank=0)
+    stage.start("signal.pause()", rank=1)
+    await stage.up(0)
+    await stage.up(1)
+    assert all(rank.process for rank in (await stage.tick()).ranks)
+    blocked, release = stage.ranks[0].pid, threading.Event()
+    member = stage.sampler._places[next(iter(stage.sampler._places))]._trees[0].members[blocked]
+    handle = member._handles["io"]
+    real = os.pread
+
+    def pread(descriptor: int, size: int, offset: int) -> bytes:
+        if descriptor == handle:
+            release.wait(30)
+        return real(descriptor, size, offset)
+
+    monkeypatch.setattr(processes.os, "pread", pread)
+    stage.sampler._deadline_s = 0.5
+    try:
+        for _ in range(2):
+            sample = await stage.tick()
+            assert [rank.process is not None for rank in sample.ranks] == [False, True]
+            assert sample.ranks[0].exit_code is None
+    finally:
+        release.set()
+    monkeypatch.undo()
+    stage.sampler._deadline_s = 5.0
+    await stage.sampled(lambda s: s.ranks[0].process is not None, "the rank again")
+
+
+async def test_everything_stuck_is_no_sample_and_no_wait(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.start("signal.pause()")
+    await stage.up()
+    await stage.tick()
+    release = threading.Event()
+
+    def read(*_: Any) -> Any:
+        release.wait(30)
+
+    monkeypatch.setattr(
+        PlaceSampling, "_read_progress", lambda self, turn, now: turn.call(self._progress, read) or ()
+    )
+    stage.sampler._deadline_s = 0.2
+    try:
+        began = time.monotonic()
+        for _ in range(3):
+            await stage.sampler.tick()
+        assert time.monotonic() - began < 5
+        assert len(stage.samples) == 1
+    finally:
+        release.set()
+
+
+def test_unset_fields_of_progress_have_honest_defaults() -> None:
+    assert RankProgress(3) == RankProgress(3, 0, None, 0.0, None)

@@ -1,0 +1,154 @@
+"""Features and evidence survive the wire, what is absent included; what is no evidence is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import hang_wire
+from holdfast.hang import evidence_json
+from holdfast.hang.evidence import Evidence, ProcessEvidence, RankEvidence
+from holdfast.hang.features import (
+    GpuFeatures,
+    GpuLook,
+    Motion,
+    OutputFeatures,
+    RankFeatures,
+    WorkerFeatures,
+)
+from holdfast.hang.samples import State
+from holdfast.v1 import agent_pb2
+
+numbers = st.floats(allow_nan=False, width=64)
+maybe = st.none() | numbers
+words = st.text(st.characters(codec="utf-8"), max_size=8)
+gpus = st.builds(GpuFeatures, st.sampled_from(GpuLook), maybe, maybe, maybe, maybe, maybe)
+ranks = st.builds(
+    RankFeatures,
+    rank=st.integers(0, 99_999),
+    motion=st.sampled_from(Motion),
+    still_since_s=numbers,
+    last_work_s=maybe,
+    work=words,
+    helpers_s=maybe,
+    cpu_share=numbers,
+    switches_s=maybe,
+    switch_share=maybe,
+    state=st.none() | st.sampled_from(State),
+    wchan=words,
+    gpu=st.none() | gpus,
+    exit_code=st.none() | st.integers(-64, 255),
+    traced=st.booleans(),
+    paused_by_us=st.booleans(),
+    mount=words,
+    hardware=words,
+)
+vectors = st.builds(
+    WorkerFeatures,
+    worker=words,
+    host=st.just("host-1"),
+    at_s=numbers,
+    ranks=st.lists(ranks, max_size=3).map(tuple),
+    output=st.builds(OutputFeatures, maybe, maybe, maybe, st.booleans()),
+    declared_idle=words,
+)
+
+
+def travelled(features: WorkerFeatures) -> WorkerFeatures:
+    sent = hang_wire.to_proto("job-1", 3, features, 5.0).SerializeToString()
+    return hang_wire.from_proto("host-1", agent_pb2.FeatureReport.FromString(sent))
+
+
+@given(vectors)
+def test_features_survive_the_wire(features: WorkerFeatures) -> None:
+    assert travelled(features) == features
+
+
+def test_what_is_absent_stays_absent_and_zero_stays_zero() -> None:
+    absent = RankFeatures(1, Motion.BLOCKED, 7.0, gpu=GpuFeatures(GpuLook.UNCLEAR))
+    zero = RankFeatures(
+        2,
+        Motion.EXITED,
+        0.0,
+        last_work_s=0.0,
+        helpers_s=0.0,
+        switches_s=0.0,
+        switch_share=0.0,
+        exit_code=0,
+        gpu=GpuFeatures(GpuLook.IDLE, 0.0, 0.0, 0.0, 0.0, 0.0),
+    )
+    output = OutputFeatures(last_progress_s=None, step=0.0)
+    features = WorkerFeatures("workerpool0-0", "host-1", 1.0, (absent, zero), output)
+    assert travelled(features) == features
+
+
+def test_the_report_says_whose_it_is_and_when_it_was_sent() -> None:
+    report = hang_wire.to_proto("job-1", 3, WorkerFeatures("workerpool0-0", "host-1", 4.0, ()), 5.0)
+    assert (report.job_id, report.generation, report.worker) == ("job-1", 3, "workerpool0-0")
+    assert (report.at_s, report.sent_s) == (4.0, 5.0)
+
+
+def test_every_field_of_the_features_travels() -> None:
+    for model, message, apart in (
+        (RankFeatures, agent_pb2.RankFeatures, set()),
+        (GpuFeatures, agent_pb2.GpuFeatures, set()),
+        (OutputFeatures, agent_pb2.FeatureReport, set()),
+        (WorkerFeatures, agent_pb2.FeatureReport, {"host", "output"}),
+    ):
+        there = {field.name for field in message.DESCRIPTOR.fields}
+        assert {field.name for field in dataclasses.fields(model)} - apart <= there
+
+
+def test_words_of_a_newer_agent_count_as_unseen() -> None:
+    rank = agent_pb2.RankFeatures(motion="DANCING", state="?", gpu=agent_pb2.GpuFeatures(look="SPARKLING"))
+    [read] = hang_wire.from_proto("host-1", agent_pb2.FeatureReport(ranks=[rank])).ranks
+    assert (read.motion, read.state, read.gpu) == (Motion.UNSEEN, None, GpuFeatures(GpuLook.BLIND))
+
+
+def evidence(ranks: int = 2) -> Evidence:
+    each = (RankEvidence(rank, ProcessEvidence(100 + rank), stdout=("step 1",)) for rank in range(ranks))
+    return Evidence("job-1", "workerpool0-0", "host-1", 1, 1_700_000_000.5, ranks=tuple(each))
+
+
+def test_evidence_survives_packing() -> None:
+    packed = hang_wire.pack(evidence())
+    assert hang_wire.unpack(packed) == evidence()
+    assert len(hang_wire.pack(evidence(50))) < len(evidence_json.encode(evidence(50))) / 4
+
+
+def test_a_bomb_is_refused_before_it_grows() -> None:
+    bomb = zlib.compress(b" " * (evidence_json.MAX_BYTES * 200), 9)
+    assert len(bomb) < 200_000
+    with pytest.raises(ValueError, match="more than 524288 bytes"):
+        hang_wire.unpack(bomb)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not compressed",
+        zlib.compress(b"not JSON"),
+        zlib.compress(b"[]"),
+        zlib.compress(b"\xff\xfe"),
+        zlib.compress(b"{}"),
+        zlib.compress(json.dumps({"version": 2}).encode()),
+        zlib.compress(json.dumps({"version": 1, "frames": [["f", "f.py", "x"]]}).encode()),
+        zlib.compress(json.dumps({"version": 1, "frames": []}).encode()),
+        zlib.compress(b"[" * 100_000),
+    ],
+)
+def test_what_is_no_evidence_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        hang_wire.unpack(content)
+
+
+def test_half_an_evidence_is_refused() -> None:
+    packed = hang_wire.pack(evidence(20))
+    with pytest.raises(ValueError, match=r"\w"):
+        hang_wire.unpack(packed[: len(packed) // 2])
