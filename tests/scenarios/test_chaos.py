@@ -42,6 +42,7 @@ def one_move(world: World, dice: random.Random) -> None:
     match dice.randrange(18):
         case 0:
             success = dice.choice(list(Success))
+            action = dice.choice(list(Action))
             rules = {
                 "processes": dice.choice([1, 2]),
                 "success": success,
