@@ -35,12 +35,12 @@ class HeldStore(Store):
         self.batches: list[list[str]] = []
         self.failure: Exception | None = None
 
-    def commit(self, records: Any) -> None:
+    def commit(self, records: Any, kept: Any = ()) -> None:
         self.committing.set()
         assert self.gate.wait(20)
         if self.failure is not None:
             raise self.failure
-        super().commit(records)
+        super().commit(records, kept)
         self.batches.append([record.type for record in records])
 
 

@@ -16,6 +16,7 @@ from tests.unit.controller.examples import EVENTS
 
 from holdfast.errors import StoreError
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.actions import KeepEvidence
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.shell import codec
@@ -244,6 +245,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.actions import KeepEvidence
 from holdfast_controller.shell import codec
 from holdfast_controller.shell.store import Record, Store
 
@@ -283,3 +285,41 @@ def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(path: Path
         assert cluster.sequence >= acknowledged
         assert cluster.sequence % 3 == 1, "half a batch"
         assert cluster.hosts["h"].cordon_reason == str(cluster.sequence)
+
+
+def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(filled: Path) -> None:
+    edit(filled, "DROP TABLE evidence")
+    edit(filled, "UPDATE alembic_version SET version_num = '0001'")
+    store, cluster = opened(filled)
+    try:
+        assert same(cluster, folded(EVENTS))
+        assert store.call(store.evidence, "a", 1).result() == []
+        store.call(store.commit, [], [KeepEvidence("a", 1, "workerpool0-0", b"\x00\xff")]).result()
+        assert store.call(store.evidence, "a", 1).result() == [("workerpool0-0", b"\x00\xff")]
+    finally:
+        store.close()
+    store, cluster = opened(filled)
+    store.close()
+    assert same(cluster, folded(EVENTS))
+
+
+def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -> None:
+    store, _ = opened(path)
+    pieces = [
+        KeepEvidence("a", 1, "w1", b"old"),
+        KeepEvidence("a", 1, "w0", b""),
+        KeepEvidence("a", 2, "w0", b"other hang"),
+        KeepEvidence("b", 1, "w0", b"other job"),
+        KeepEvidence("a", 1, "w1", b"new"),
+    ]
+    try:
+        store.call(store.commit, records(), pieces).result()
+    finally:
+        store.close()
+    store, cluster = opened(path)
+    try:
+        assert same(cluster, folded(EVENTS))
+        assert store.call(store.evidence, "a", 1).result() == [("w0", b""), ("w1", b"new")]
+        assert store.call(store.evidence, "a", 3).result() == []
+    finally:
+        store.close()
