@@ -135,4 +135,9 @@ def unpack(content: bytes) -> Evidence:
         raise ValueError(str(error)) from error
     if len(text) > evidence_json.MAX_BYTES:
         raise ValueError(f"more than {evidence_json.MAX_BYTES} bytes")
-    return evidence_json.decode(text.decode(errors="replace"))
+    if not expander.eof or expander.unused_data:
+        raise ValueError("it is cut off, or more follows it")
+    try:
+        return evidence_json.decode(text.decode(errors="replace"))
+    except OverflowError as error:
+        raise ValueError(f"no evidence: {error}") from error

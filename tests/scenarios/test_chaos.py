@@ -42,14 +42,13 @@ def one_move(world: World, dice: random.Random) -> None:
     match dice.randrange(18):
         case 0:
             success = dice.choice(list(Success))
+            action = dice.choice(list(Action))
             rules = {
                 "processes": dice.choice([1, 2]),
                 "success": success,
                 "max_worker_restarts": dice.choice([0, 1, 5]),
                 "max_hang_restarts": dice.choice([0, 1, 3]),
-                "hang": HangSettings(
-                    dice.choice(list(Action)), floor_s=10.0, ceiling_s=60.0, startup_timeout_s=30.0
-                ),
+                "hang": HangSettings(action, floor_s=10.0, ceiling_s=60.0, startup_timeout_s=30.0),
             }
             world.submit(f"job-{len(jobs)}", gang(dice.choice([1, 2, 3]), gpus=dice.choice([0, 1, 4]), **rules))
         case 1 if jobs and dice.random() < 0.4:
@@ -99,18 +98,25 @@ def one_move(world: World, dice: random.Random) -> None:
 
 def stands_still(world: World, job: Job, dice: random.Random) -> None:
     """For a while hosts tell what they see of a job: mostly nothing that moves."""
+    here = all(place.host in world.sessions for place in job.places)
+    if here and not job.launched and job.outcome is None and dice.random() < 0.7:
+        world.run(job.id)
     program = Training(world, job.id, still_s=world.mono, step=dice.choice([None, 1.0, 2.0]))
     program.checkpoint_s = dice.choice([None, world.mono])
     program.mute = {dice.randrange(9)} if dice.random() < 0.3 else set()
-    for _ in range(dice.randrange(30)):
-        world.wait(dice.choice([1.0, 5.0, 5.0, 20.0]), beating=[n for n in world.sessions if dice.random() < 0.95])
-        if dice.random() < 0.1:
+    steady = 1.0 if dice.random() < 0.5 else 0.9
+    for _ in range(dice.randrange(40)):
+        world.wait(
+            dice.choice([1.0, 5.0, 5.0, 20.0]), beating=[n for n in world.sessions if dice.random() < steady]
+        )
+        if dice.random() > steady:
             rank = dice.randrange(job.gang.world_size)
             how = {"motion": dice.choice(list(Motion)), "state": dice.choice(list(State)), "mount": "/data"}
             program.changes[rank] = {**how, "traced": dice.random() < 0.1, "exit_code": dice.choice([None, 0])}
-        if dice.random() < 0.05:
-            program.printed_s = world.mono
-        for vector in program.vectors(Motion.WORKING if dice.random() < 0.02 else Motion.BLOCKED):
+        if dice.random() < 0.1:
+            index = dice.randrange(len(job.places))
+            world.evidence(job.id, index, program.dumps(index), dump=world.cluster.runtime_of(job.id).dumps)
+        for vector in program.vectors(Motion.WORKING if dice.random() > steady else Motion.BLOCKED):
             if vector.host in world.sessions:
                 world.features(job.id, vector, generation=max(job.generation - dice.choice([0] * 9 + [1]), 0))
 

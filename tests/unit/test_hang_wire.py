@@ -148,6 +148,24 @@ def test_what_is_no_evidence_is_refused(content: bytes) -> None:
         hang_wire.unpack(content)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"version": 1, "frames": [], "takenAtS": 1%s}' % ("0" * 400),
+        '{"version": 1, "frames": [["f", "x.py", Infinity]]}',
+    ],
+)
+def test_numbers_that_are_too_big_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        hang_wire.unpack(zlib.compress(text.encode()))
+
+
+def test_evidence_with_a_tail_is_refused() -> None:
+    """It would be kept, and nobody would know why it is so big."""
+    with pytest.raises(ValueError, match="more follows"):
+        hang_wire.unpack(hang_wire.pack(evidence()) + b"x" * 1000)
+
+
 def test_half_an_evidence_is_refused() -> None:
     packed = hang_wire.pack(evidence(20))
     with pytest.raises(ValueError, match=r"\w"):

@@ -52,7 +52,8 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.CauseFound():
             return f"first to fail was {event.related} ({event.end_reason})"
         case ev.HangNoticed():
-            return f"hang noticed ({event.rule}): {event.sentence}"
+            whom = f"; suspect: {' and '.join(event.suspects)}" if event.suspects else ""
+            return f"hang noticed ({event.rule}): {event.sentence}{whom}"
         case ev.HangDiagnosed():
             return f"stacks: {event.stacks or 'none could be taken'}"
         case ev.HangJudged():
@@ -60,7 +61,8 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.HangOver():
             return f"moves again: {event.note}"
         case ev.JobHeld():
-            return f"held by {event.by}: no hang is acted on" if event.until else f"hold ended by {event.by}"
+            held = event.until is not None
+            return f"held by {event.by}: no hang is acted on" if held else f"hold ended by {event.by}"
         case ev.PrimaryCompleted():
             return f"primary completed; the others have {job.gang.end_grace_s:g} s to finish"
         case ev.CancelRequested():
@@ -85,6 +87,8 @@ _JUDGED = {
 
 def _cause(event: ev.RestartDecided, job: Job) -> str:
     cause = f"{event.related} ({event.end_reason})"
+    if event.hang_restarts is not None:
+        return f"{cause}, hang restart {event.hang_restarts} of {job.gang.max_hang_restarts} in a row"
     if event.charged is None:
         return cause
     used, budget = job.worker_restarts[event.charged], job.gang.max_worker_restarts

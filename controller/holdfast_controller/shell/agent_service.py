@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import grpc
 
-from holdfast import hang_wire
 from holdfast.errors import InvalidInput, Violation
 from holdfast.identity import Kind
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core import actions as act
 from holdfast_controller.core.leases import LeasePolicy
-from holdfast_controller.core.stimuli import FeaturesReported, HostBeat, HostDisconnected, PlaceReported, Stimulus
-from holdfast_controller.shell import wire_agent
+from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported, Stimulus
+from holdfast_controller.shell import wire_agent, wire_features
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.rpc import Context, authorise, beside, streaming
 from holdfast_controller.shell.transfers import Transfers
@@ -133,9 +132,7 @@ def _stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Sti
                 host, session, wire_agent.inventory(beat.inventory) if beat.HasField("inventory") else None
             )
         case "features":
-            report = message.features
-            features = hang_wire.from_proto(host, report)
-            return FeaturesReported(host, session, report.job_id, report.generation, report.sent_s, features)
+            return wire_features.features(host, session, message.features)
         case other:
             raise InvalidInput([Violation("message", f"{other} is not expected now")])
 

@@ -7,6 +7,7 @@ import logging
 from functools import partial
 
 from holdfast import hang_wire
+from holdfast.hang.evidence import Evidence
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core.actions import TakeEvidence
 from holdfast_controller.core.stimuli import EvidenceArrived
@@ -37,7 +38,7 @@ class Examiner:
         problem, content = report.problem, report.content
         evidence = None
         try:
-            evidence = hang_wire.unpack(content) if content else None
+            evidence = _checked(order, hang_wire.unpack(content)) if content else None
         except ValueError as error:
             content, problem = b"", f"what it sent is no evidence: {error}"
         if problem:
@@ -55,3 +56,11 @@ class Examiner:
                 problem,
             )
         )
+
+
+def _checked(order: TakeEvidence, evidence: Evidence) -> Evidence:
+    """Evidence of what was ordered. Raises ``ValueError``: a host speaks for no other worker than its own."""
+    found = (evidence.job, evidence.worker, evidence.generation)
+    if found != (order.job_id, order.worker, order.generation):
+        raise ValueError(f"it is of {found[1]} of job {found[0]} in generation {found[2]}")
+    return evidence

@@ -1,0 +1,52 @@
+"""Vectors that an agent sends: what can't be true is refused or put right, and never makes a rank overlooked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from holdfast import hang_wire
+from holdfast.errors import InvalidInput
+from holdfast.hang.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast_controller.shell.wire_features import features
+
+RANK = RankFeatures(0, Motion.BLOCKED, 90.0, last_work_s=80.0, helpers_s=70.0)
+VECTOR = WorkerFeatures("workerpool0-0", "h1", 99.0, (RANK,), OutputFeatures(60.0, 7.0, 50.0))
+
+
+def taken(vector: WorkerFeatures, sent_s: float = 100.0) -> WorkerFeatures:
+    return features("h1", 1, hang_wire.to_proto("a", 1, vector, sent_s)).features
+
+
+def test_vector_comes_through_as_it_was_sent() -> None:
+    found = features("h1", 3, hang_wire.to_proto("a", 2, VECTOR, 100.0))
+    assert (found.host, found.session, found.job_id, found.generation, found.sent_s) == ("h1", 3, "a", 2, 100.0)
+    assert found.features == VECTOR
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_times_that_are_no_numbers_are_refused(wrong: float) -> None:
+    for vector in (
+        replace(VECTOR, at_s=wrong),
+        replace(VECTOR, ranks=(replace(RANK, still_since_s=wrong),)),
+        replace(VECTOR, ranks=(replace(RANK, helpers_s=wrong),)),
+        replace(VECTOR, output=OutputFeatures(wrong)),
+        replace(VECTOR, output=OutputFeatures(None, None, wrong)),
+    ):
+        with pytest.raises(InvalidInput, match="times of workerpool0-0 are no numbers"):
+            taken(vector)
+    with pytest.raises(InvalidInput):
+        taken(VECTOR, sent_s=wrong)
+
+
+def test_step_that_is_no_number_is_left_out() -> None:
+    assert taken(replace(VECTOR, output=OutputFeatures(60.0, math.nan))).output == OutputFeatures(60.0)
+
+
+def test_nothing_lies_after_its_sending() -> None:
+    ahead = replace(RANK, still_since_s=200.0, last_work_s=200.0, helpers_s=None)
+    found = taken(WorkerFeatures("workerpool0-0", "h1", 200.0, (ahead,), OutputFeatures(1e9, 7.0, 150.0)))
+    expected = replace(RANK, still_since_s=100.0, last_work_s=100.0, helpers_s=None)
+    assert found == WorkerFeatures("workerpool0-0", "h1", 100.0, (expected,), OutputFeatures(100.0, 7.0, 100.0))
