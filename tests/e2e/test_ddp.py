@@ -99,5 +99,9 @@ def test_digits_job_file_trains_to_its_end_through_a_crash(cluster: DevCluster, 
     assert job["generation"] == 2
     assert len({worker["host"] for worker in job["workers"]}) == 2, "workers without GPUs are spread"
     assert [e["reason"] for e in exits(job).values() if e["rank"] < 2] == ["COMPLETED"] * 2
-    assert exits(job, generation=1)[3]["exitCode"] == 1
+    ended = exits(job, generation=1)
+    assert set(ended) == {0, 1, 2, 3} and ended[3]["reason"] in ("NONZERO_EXIT", "STOPPED")
+    # A Python that has raised closes its sockets before it is gone: a peer that saw that may be gone first, and
+    # then the one that raised is stopped on its way out.
+    assert "was told to crash" in cluster.holdfast("logs", job["id"], "--rank", "3", "--generation", "1").stderr
     assert "accuracy" in done.stdout

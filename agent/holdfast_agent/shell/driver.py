@@ -173,6 +173,8 @@ class Driver:
                     "assigned", place=str(assignment.key), phase=assignment.phase, generation=assignment.generation
                 )
                 self.feed(ev.Assigned(assignment))
+            case "heartbeat_ack":
+                pass  # that it came is all it says
             case "exit_ack":
                 self.feed(ev.ExitAcked(message.exit_ack.sequence))
             case other:

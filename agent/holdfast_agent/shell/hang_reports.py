@@ -11,8 +11,8 @@ from pathlib import Path
 
 from holdfast import hang_wire
 from holdfast.hang.recording import WorkerSample
+from holdfast.hang_watch import WorkerWatch
 from holdfast.v1 import agent_pb2
-from holdfast_agent.core.hang_watch import WorkerWatch
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.core.place import Place
 from holdfast_agent.shell import log

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import deque
 from typing import Protocol, cast
 
@@ -26,6 +27,8 @@ RETRY_MAX_S = 5.0
 UNSENT_MAX = 20_000
 """Messages that wait; beyond that the session is given up, since a new one says everything anew."""
 HEARTBEAT_DEFAULT_S = 5.0
+UNANSWERED_BEATS = 4
+"""So many heartbeats without a word from the controller, and the session is given up for a new one."""
 
 
 class Listener(Protocol):
@@ -92,6 +95,7 @@ class Link:
         self._unsent: deque[agent_pb2.SessionRequest] = deque()
         self._wake = asyncio.Event()
         self._open = False
+        self._heard_s = 0.0
 
     def send(self, message: agent_pb2.SessionRequest) -> bool:
         """Queue a message. False while there is no session; a new one starts with everything that counts."""
@@ -137,7 +141,8 @@ class Link:
                 welcomed = self._listener.on_welcome(first.welcome)
                 if welcomed:
                     log.info("session.open", controller=self._target, epoch=first.welcome.epoch)
-                    await self._talk(call, wire.seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S)
+                    interval_s = wire.seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
+                    await self._talk(call, interval_s, answered=first.welcome.acks_heartbeats)
                     log.info("session.ended", controller=self._target)
             except TimeoutError:
                 log.warning("session.no_welcome", controller=self._target)
@@ -149,15 +154,17 @@ class Link:
                 self._listener.on_disconnected()
         return welcomed
 
-    async def _talk(self, call: _Call, heartbeat_s: float) -> None:
+    async def _talk(self, call: _Call, heartbeat_s: float, *, answered: bool) -> None:
+        self._heard_s = time.monotonic()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write_all, call, tasks.cancel_scope)
-            tasks.start_soon(self._beat, heartbeat_s)
+            tasks.start_soon(self._beat, heartbeat_s, answered, tasks.cancel_scope)
             try:
                 while self._open:
                     message = await call.read()
                     if not isinstance(message, agent_pb2.SessionResponse):
                         break  # the controller closed the stream
+                    self._heard_s = time.monotonic()
                     self._listener.on_message(message)
             except grpc.aio.AioRpcError as error:
                 log.info("session.failed", controller=self._target, problem=_describe(error))
@@ -174,9 +181,15 @@ class Link:
             log.info("session.failed", controller=self._target, problem=_describe(error))
         scope.cancel()
 
-    async def _beat(self, interval_s: float) -> None:
+    async def _beat(self, interval_s: float, answered: bool, scope: anyio.CancelScope) -> None:
+        """Beat, and dial again when nobody has answered for long: a stream may stay open that nobody serves."""
         while True:
             await anyio.sleep(interval_s)
+            silent_s = time.monotonic() - self._heard_s
+            if answered and silent_s > UNANSWERED_BEATS * interval_s:
+                log.warning("session.unanswered", controller=self._target, silent_s=round(silent_s, 1))
+                scope.cancel()
+                return
             self.send(agent_pb2.SessionRequest(heartbeat=self._listener.heartbeat()))
 
 

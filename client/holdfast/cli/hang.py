@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,11 +16,14 @@ import click
 from holdfast.cli.commands import Commands
 from holdfast.cli.console import ERR
 from holdfast.cli.output import dump
+from holdfast.cli.parameters import duration, pattern
+from holdfast.cli.spans import span
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.hang.corpus import Run
     from holdfast.hang.evaluate import Interval, Score, Times
+    from holdfast.hang_replay import Moment
 
 SEED = 20
 """The same stops in every evaluation, so that two of them can be compared."""
@@ -57,6 +61,73 @@ def evaluate(file: Path, output: str) -> None:
         dump(_finite(found.record()), "json")
     else:
         click.echo("\n".join(_page(found)))
+
+
+@hang.command()
+@click.argument(
+    "file", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--timeout", type=duration, help="As hangDetection.timeout in a job file.")
+@click.option("--floor", type=duration, help="As hangDetection.floor.")
+@click.option("--ceiling", type=duration, help="As hangDetection.ceiling.")
+@click.option("--step-pattern", type=pattern, default="", help="As hangDetection.stepPattern.")
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
+)
+def replay(
+    file: tuple[Path, ...],
+    timeout: float | None,
+    floor: float | None,
+    ceiling: float | None,
+    step_pattern: str,
+    output: str,
+) -> None:
+    """Run the detector over recorded vectors, in virtual time.
+
+    One FILE for each worker of one job, as its agent recorded it. Says what would have been noticed and when, and
+    when the gang would have been relaunched. Stack dumps are not recorded, so what they would have said is left out.
+    """
+    from holdfast.hang import recorded
+    from holdfast.hang.recording import RecordingError
+    from holdfast.hang.tuning import HangSettings
+    from holdfast.hang_replay import replay as replayed
+
+    settings = HangSettings(timeout_s=timeout, floor_s=floor, ceiling_s=ceiling, step_pattern=step_pattern)
+    try:
+        moments = list(replayed([recorded.read(each) for each in file], settings))
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordingError(f"The recording can't be read: {error}.") from error
+    if not moments:
+        raise RecordingError(f"{file[0]} holds no whole sample.")
+    if output == "json":
+        dump([_moment_view(each) for each in moments], "json")
+        return
+    from holdfast.cli.table import terminal_width
+
+    width = terminal_width()
+    for each in moments:
+        click.echo("\n".join(_moment_lines(each, width)))
+
+
+def _moment_view(moment: Moment) -> dict[str, object]:
+    return {
+        "atSeconds": round(moment.at_s, 3),
+        "generation": moment.generation,
+        "turn": moment.turn.name,
+        "rule": moment.rule,
+        "sentence": moment.sentence,
+        "suspects": list(moment.suspects),
+    }
+
+
+def _moment_lines(moment: Moment, width: int | None) -> list[str]:
+    """As in: 12m 3s  generation 1  noticed    R3: no rank moves; suspect: workerpool0-0 rank 1."""
+    head = f"{span(moment.at_s):>8}  generation {moment.generation}  {moment.turn.value:<9}  "
+    suspects = f"; suspect: {' and '.join(moment.suspects)}" if moment.suspects else ""
+    text = f"{moment.rule}: {moment.sentence}{suspects}" if moment.rule else moment.sentence
+    room = max(20, width - len(head)) if width else 1_000_000
+    lines = textwrap.wrap("".join(c if c.isprintable() else "?" for c in text), room) or [""]
+    return [(head if index == 0 else " " * len(head)) + line for index, line in enumerate(lines)]
 
 
 def _counted(runs: Iterable[Run]) -> Iterator[Run]:

@@ -21,6 +21,19 @@ def duration(value: str | float) -> float:
         raise click.BadParameter(f"{error}.") from error
 
 
+def pattern(value: str) -> str:
+    """A regular expression with a group for the step, or nothing."""
+    import re
+
+    try:
+        groups = re.compile(value).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        raise click.BadParameter(f"{value!r} is no regular expression: {error}.") from error
+    if value and not groups:
+        raise click.BadParameter(f"{value!r} has no group for the step, such as step=(\\d+).")
+    return value
+
+
 def moment(value: str) -> float | datetime.datetime:
     """Seconds before now, or a time such as ``2026-11-21T04:00:00Z``."""
     try:

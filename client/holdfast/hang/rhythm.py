@@ -73,20 +73,22 @@ class Rhythm(NamedTuple):
             return True
         return self.third_s >= max(tuning.settle_gap_min_s, tuning.settle_share * self.longest_s)
 
+    def _governed(self, tuning: Tuning) -> bool:
+        """Whether the job's own timeout counts: from the first progress on, whatever is known of the rhythm."""
+        return tuning.timeout_s is not None and self.events > 0
+
     def notice_after_s(self, tuning: Tuning) -> float:
         """The silence after which this stream, taken alone, is worth a notice."""
+        if self._governed(tuning) and tuning.timeout_s is not None:
+            return tuning.timeout_s
         if not self.settled(tuning):
             return max(tuning.startup_s, tuning.silence_factor * self.longest_s)
-        if tuning.timeout_s is not None:
-            return tuning.timeout_s
         return max(tuning.silence_floor_s, tuning.silence_factor * self.longest_s)
 
     def agree_after_s(self, tuning: Tuning) -> float:
         """The silence after which this stream may agree with another family that nothing moves."""
-        if not self.settled(tuning):
+        if self._governed(tuning) or not self.settled(tuning):
             return self.notice_after_s(tuning)
-        if tuning.timeout_s is not None:
-            return tuning.timeout_s
         # The third longest stands for gaps that repeated before the rhythm was known.
         return max(tuning.still_floor_s, tuning.still_factor * max(self.steady_s, self.third_s))
 
@@ -94,8 +96,8 @@ class Rhythm(NamedTuple):
         """The silence after which this stream, taken alone, is acted on: the ceiling, or what the job has
         earned.
         """
+        if self._governed(tuning) and tuning.timeout_s is not None:
+            return max(tuning.ceiling_s, tuning.timeout_s)
         if not self.settled(tuning):
             return max(tuning.startup_ceiling_s, tuning.silence_factor * self.longest_s)
-        if tuning.timeout_s is not None:
-            return max(tuning.ceiling_s, tuning.timeout_s)
         return max(tuning.ceiling_s, tuning.silence_factor * self.longest_s)

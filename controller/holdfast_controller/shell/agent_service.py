@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
 
 import grpc
 
@@ -27,7 +28,13 @@ HELLO_WITHIN_S = 10.0
 OUTBOX_SIZE = 20_000
 """Messages that may wait for a slow agent; past that its session is closed, and a new one starts afresh."""
 
-Outgoing = act.Welcome | act.Assign | act.AckExit | act.CloseSession
+
+@dataclass(frozen=True)
+class AckHeartbeat:
+    """Tell the agent that somebody listens. Nothing has to be durable for that, so it is no action of the core."""
+
+
+Outgoing = act.Welcome | act.Assign | act.AckExit | act.CloseSession | AckHeartbeat
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
@@ -51,7 +58,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         log.info("session_opened", extra={"fields": {"host": host, "session": session}})
         try:
             self._driver.feed(wire_agent.hello(host, session, hello))
-            async with beside(self._read(host, session, request_iterator), lambda: _put(outbox, None)):
+            async with beside(self._read(host, session, request_iterator, outbox), lambda: _put(outbox, None)):
                 while (action := await outbox.get()) is not None:
                     if isinstance(action, act.CloseSession):
                         break
@@ -66,6 +73,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         host: str,
         session: int,
         messages: AsyncIterator[agent_pb2.SessionRequest],
+        outbox: asyncio.Queue[Outgoing | None],
     ) -> None:
         """Feed what the agent says, until it hangs up."""
         try:
@@ -77,10 +85,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                     log.warning("message_not_understood", extra={"fields": {"host": host, "error": str(error)}})
                     continue
                 self._driver.feed(stimulus)
+                if isinstance(stimulus, HostBeat):
+                    _put(outbox, AckHeartbeat())
         except grpc.RpcError as error:
             log.info("session_broken", extra={"fields": {"host": host, "error": str(error)}})
 
-    def _message(self, action: act.Welcome | act.Assign | act.AckExit) -> agent_pb2.SessionResponse:
+    def _message(self, action: act.Welcome | act.Assign | act.AckExit | AckHeartbeat) -> agent_pb2.SessionResponse:
         match action:
             case act.Welcome():
                 policy: LeasePolicy = self._driver.reactor.policies.leases
@@ -89,10 +99,13 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                     heartbeat_interval=wire_agent.duration(policy.heartbeat_s),
                     lease=wire_agent.duration(policy.lease_s),
                     assignments=action.assignments,
+                    acks_heartbeats=True,
                 )
                 return agent_pb2.SessionResponse(welcome=welcome)
             case act.Assign():
                 return agent_pb2.SessionResponse(assignment=wire_agent.assignment(action.assignment))
+            case AckHeartbeat():
+                return agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck())
             case act.AckExit():
                 return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))
 

@@ -24,6 +24,8 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
     port: int = 0
     epoch: int = 1
     acknowledge: bool = True
+    acks_heartbeats: bool = False
+    """What the welcome promises; this one never keeps it."""
     hellos: list[agent_pb2.Hello] = field(default_factory=list)
     heard: list[agent_pb2.SessionRequest] = field(default_factory=list)
     callers: list[str] = field(default_factory=list)
@@ -56,6 +58,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
         welcome = agent_pb2.Welcome(epoch=self.epoch)
         welcome.heartbeat_interval.FromMilliseconds(500)
         welcome.assignments = len(self.assigned)
+        welcome.acks_heartbeats = self.acks_heartbeats
         await self.say(agent_pb2.SessionResponse(welcome=welcome))
         for assignment in self.assigned.values():
             await self.say(agent_pb2.SessionResponse(assignment=assignment))

@@ -70,6 +70,17 @@ async def test_sigterm_ends_the_agent_at_once(agent: Agent, controller: Controll
     assert time.monotonic() - began < 2.0
 
 
+async def test_session_that_nobody_serves_any_more_is_given_up_for_a_new_one(
+    agent: Agent, controller: Controller
+) -> None:
+    controller.acks_heartbeats = True
+    await controller.connected()
+    await launch(controller, SLEEP)
+    running = await controller.state("RUNNING")
+    await controller.connected(times=3)
+    assert [rank.pid for rank in controller.reports()[-1].ranks] == [rank.pid for rank in running.ranks]
+
+
 async def test_spare_shims_end_with_their_agent(agent: Agent, controller: Controller) -> None:
     await controller.connected()
     await agent.until(lambda: bool(agent.spares()), "a spare shim")
