@@ -204,7 +204,8 @@ def _still_counting(watch: JobWatch, now_s: float, tuning: Tuning) -> frozenset[
 
 def dump_pause_s(dumps: int, tuning: Tuning) -> float:
     """How long after so many dumps in a row the next may be taken; so long their changing frames count as work."""
-    return min(tuning.rediagnose_last_s, tuning.rediagnose_first_s * 2.0 ** max(0, dumps - 1))
+    doublings = min(max(0, dumps - 1), 32)  # far beyond the longest pause, and far from overflow
+    return min(tuning.rediagnose_last_s, tuning.rediagnose_first_s * 2.0**doublings)
 
 
 def note_stillness(watch: JobWatch, view: View) -> JobWatch:

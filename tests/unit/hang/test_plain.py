@@ -21,7 +21,19 @@ from holdfast.hang.verdict import step
 from holdfast.hang.watch import JobWatch, begin
 
 PACKAGE = Path(holdfast.hang.__file__).parent
-PURE = {"__future__", "collections", "dataclasses", "enum", "functools", "math", "pathlib", "re", "types", "typing"}
+PURE = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "enum",
+    "functools",
+    "math",
+    "pathlib",
+    "re",
+    "textwrap",
+    "types",
+    "typing",
+}
 
 
 def again(kind: type, value: object) -> object:
