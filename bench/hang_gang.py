@@ -114,7 +114,9 @@ def fifo() -> None:
 def uninterruptible() -> None:
     """State D without privileges: a vfork whose child doesn't get as far as its program."""
     os.mkfifo("stuck.fifo")
-    os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "stuck.fifo", os.O_RDONLY, 0)])
+    os.posix_spawn(
+        "/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "stuck.fifo", os.O_RDONLY, 0)]
+    )
 
 
 def heartbeat() -> None:
@@ -221,7 +223,7 @@ def main() -> None:
     gang = Gang(port)
     gang.greet()
     for step in range(100_000):
-        mine = RANK == guilty
+        mine = guilty == RANK
         if step == at_step and mine:
             Path("began").write_text(repr(time.monotonic()))
         if step == at_step and (what in ALL or mine):

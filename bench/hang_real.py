@@ -46,8 +46,8 @@ KEY = PlaceKey("job", "workerpool0-0")
 SCALE = 1 / 5
 CEILING_SCALE = 1 / 20
 STARTUP_SCALE = 1 / 60
-# Not scaled: how old a vector may be, since agents repeat theirs after 8 s whatever the job.
-_KEPT = {"timeout_s", "stale_s", "work_bytes", "contrast_link_bytes_s"}
+# Not scaled: how old a vector may be, since agents repeat theirs after 8 s; and the time that dumps may take.
+_KEPT = {"timeout_s", "diagnose_s", "stale_s", "work_bytes", "contrast_link_bytes_s"}
 
 
 def scaled() -> Tuning:
@@ -56,13 +56,13 @@ def scaled() -> Tuning:
     changed = {
         f.name: getattr(tuning, f.name) * SCALE
         for f in fields(tuning)
-        if f.name.endswith("_s") and f.name not in _KEPT and not f.name.startswith(("blocked_", "spin_", "idle_"))
+        if f.name.endswith("_s") and f.name not in _KEPT
     }
     changed |= {"ceiling_s": tuning.ceiling_s * CEILING_SCALE, "lone_act_s": tuning.lone_act_s * CEILING_SCALE}
     changed |= {"startup_s": tuning.startup_s * STARTUP_SCALE}
     changed |= {"startup_ceiling_s": tuning.startup_ceiling_s * STARTUP_SCALE}
-    # Dumps take their time, whatever the scale.
-    return replace(tuning, **changed, diagnose_s=15.0)
+
+    return replace(tuning, **changed)
 
 
 SCALED = scaled()
@@ -110,7 +110,9 @@ NEGATIVES = (
     Case("evaluation of all ranks", "evaluate_all", rank=0, fault=False, burns=1.2),
     Case("straggler at 4 ×", "straggler", fault=False),
     Case("declared idle", "idle", rank=0, fault=False),
-    Case("rank 0 saves, as shipped", "save", rank=0, fault=False, at_step=80, watch_s=130, lasts_s=90, real_time=True),
+    Case(
+        "rank 0 saves, as shipped", "save", rank=0, fault=False, at_step=80, watch_s=130, lasts_s=90, real_time=True
+    ),
 )
 WEAKNESSES = (Case("undeclared sleep of all ranks", "pause", rank=0, fault=False),)
 
@@ -163,7 +165,11 @@ class Run:
 
     def start(self) -> None:
         """All ranks, as a shim would start them."""
-        fast = {"STEP_S": "0.4", "LINE_EVERY": "4"} if not self.case.real_time else {"STEP_S": "0.4", "LINE_EVERY": "16"}
+        fast = (
+            {"STEP_S": "0.4", "LINE_EVERY": "4"}
+            if not self.case.real_time
+            else {"STEP_S": "0.4", "LINE_EVERY": "16"}
+        )
         env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         env |= fast | {"WORLD_SIZE": str(RANKS), "LAST_S": str(self.case.lasts_s), "PYTHONPATH": os.getcwd()}
         env["HOLDFAST_PROGRESS_DIR"] = progress_dir(self.facts, KEY, 1)
@@ -227,7 +233,8 @@ class Run:
         self.watch = taken.watch
         if not self.outcome.health or self.outcome.health[-1] != taken.verdict.sentence:
             self.outcome.health.append(taken.verdict.sentence)
-        return any([self._obey(order) for order in taken.orders])
+        done = [self._obey(order) for order in taken.orders]
+        return any(done)
 
     def _obey(self, order: verdict.Order) -> bool:
         now_s = time.monotonic()
@@ -235,7 +242,7 @@ class Run:
             case verdict.Diagnose(suspects):
                 self.fresh = None
                 if self.dumping is None or self.dumping.done():
-                    self.dumping = asyncio.ensure_future(self._diagnose(suspects))
+                    self.dumping = asyncio.get_running_loop().create_task(self._diagnose(suspects))
             case verdict.Notify(finding) if self.outcome.began_s is None:
                 self.outcome.false_notice = finding.sentence
             case verdict.Notify(finding):
@@ -336,7 +343,7 @@ _next_port = 23000 + os.getpid() % 1000 * 8
 
 def _port() -> int:
     """The first of ``RANKS`` ports of our own."""
-    global _next_port  # noqa: PLW0603  one counter for all cases of this run
+    global _next_port
     _next_port += RANKS
     return _next_port
 
@@ -378,7 +385,8 @@ async def play(cases: Iterable[Case], root: Path, cores: float = 2.0) -> list[tu
 
 
 def _tell(case: Case, outcome: Outcome) -> None:
-    print(f"  … {case.name}: {'acted' if outcome.acted_s else 'over'}", file=sys.stderr, flush=True)
+    ended = "acted on" if outcome.acted_s else "over"
+    print(f"  … {case.name}: {ended}", file=sys.stderr, flush=True)
 
 
 def named_right(case: Case, outcome: Outcome) -> bool:
@@ -419,8 +427,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="only cases whose name has one of these in it")
     parser.add_argument("--verbose", action="store_true", help="with each case's verdicts")
     options = parser.parse_args()
-    cases = [c for c in (*FAULTS, *NEGATIVES, *WEAKNESSES) if not options.names or any(n in c.name for n in options.names)]
+    every = (*FAULTS, *NEGATIVES, *WEAKNESSES)
+    cases = [c for c in every if not options.names or any(n in c.name for n in options.names)]
     began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # gangs in sessions of their own are ended then, too
     with tempfile.TemporaryDirectory(prefix="hang-real-") as root:
         results = asyncio.run(play(cases, Path(root)))
     table(results)
