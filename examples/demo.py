@@ -1,4 +1,4 @@
-"""``make demo``: a cluster of two hosts on this machine, a real training, a fault, the recovery, the story told.
+"""``make demo``: a cluster of two hosts on this machine, a real training, a crash, a hang, and how each is survived.
 
 Everything below is typed at the same command line that users have; this script only types it, and times it.
 """
@@ -19,6 +19,24 @@ HERE = Path(__file__).resolve().parent
 TRAIN = HERE / "digits" / "train.py"
 HOSTS, GPUS, RANKS = 2, 2, 4
 CRASHING_RANK, CRASH_STEP = 3, 2500
+HANGING_RANK, HANG_STEP = 3, 2500
+FLOOR_S, STARTUP_S = 5, 10
+
+HANGING_JOB = """\
+displayName: digits-hang
+jobSpec:
+  workerPoolSpecs:
+  - &pool
+    replicaCount: 1
+    machineSpec: {{acceleratorCount: {gpus}}}
+    processesPerWorker: {gpus}
+    processSpec:
+      command: [{python}, {train}]
+      args: [--report-every, "20", --checkpoint-dir, {checkpoints}, --hang-rank, "{rank}", --hang-step, "{step}"]
+  - *pool
+  faultTolerance:
+    hangDetection: {{action: RESTART, floor: {floor_s}s, startupTimeout: {startup_s}s}}
+"""
 
 BOLD, DIM, GREEN, RESET = ("\033[1m", "\033[2m", "\033[32m", "\033[0m") if sys.stdout.isatty() else ("",) * 4
 
@@ -73,9 +91,47 @@ class Demo:
         )
 
         self.tell("What happened, with every exit accounted for.")
-        job = self.ask("job", "list", "-o", "name").splitlines()[-1].removeprefix("jobs/")
+        job = self.newest_job()
         self.type("job", "show", job)
         self.type("job", "events", job)
+
+    def play_hang(self) -> None:
+        """The second story: a rank that waits for ever, and so do all others."""
+        self.tell(
+            f"The same training again; this time rank {HANGING_RANK}'s data loader deadlocks at step {HANG_STEP}."
+        )
+        print("  Nothing crashes and nothing is printed. Nobody is told, so it has to be noticed from the outside.")
+        job_file = self.directory / "hang.yaml"
+        job_file.write_text(
+            HANGING_JOB.format(
+                gpus=GPUS,
+                python=sys.executable,
+                train=TRAIN,
+                checkpoints=self.directory / "checkpoints-hang",
+                rank=HANGING_RANK,
+                step=HANG_STEP,
+                floor_s=FLOOR_S,
+                startup_s=STARTUP_S,
+            )
+        )
+        print(
+            f"  The job asks for a restart upon a hang. Its thresholds are shortened for this demo: {STARTUP_S} s of"
+        )
+        print("  start-up instead of 30 min, which is all that so short a job ever gets to see, and")
+        print(
+            f"  {FLOOR_S} s of silence instead of 30 s at least. What is not shortened: a hang has to last for 30 s"
+        )
+        print("  after it was noticed before ranks are killed for it. So nothing happens for about 40 s now.")
+        self.type("submit", str(job_file), "--wait", shown="holdfast submit hang.yaml --wait")
+
+        self.tell("What hung, who is suspected, where everybody was, and what was done.")
+        job = self.newest_job()
+        self.type("job", "hangs", job)
+        self.type("job", "show", job)
+
+    def newest_job(self) -> str:
+        """The id of the job that was submitted last."""
+        return self.ask("job", "list", "-o", "name").splitlines()[-1].removeprefix("jobs/")
 
     def clear_up(self) -> None:
         """End the cluster and everything in it."""
@@ -93,6 +149,7 @@ def main() -> int:
     demo = Demo(directory)
     try:
         demo.play()
+        demo.play_hang()
     finally:
         demo.clear_up()
         if options.dir is None:

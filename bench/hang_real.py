@@ -1,0 +1,445 @@
+"""The fault matrix and the negatives with real processes: ``python -m bench.hang_real [NAME ...]``.
+
+Gangs of four processes (``hang_gang.py``) are sampled by the agent's sampler, folded, judged by the controller's
+rules, and diagnosed with real stack dumps. What is left out is the network between agent and controller, and the
+relaunch: a case ends with the order to act. Time is compressed: the constants are scaled as ``SCALED`` says; the
+cases marked so run with the constants as shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from holdfast.hang import verdict
+from holdfast.hang.evidence import diagnosis
+from holdfast.hang.features import WorkerFeatures
+from holdfast.hang.recording import WorkerSample
+from holdfast.hang.stacks import Diagnosis
+from holdfast.hang.tuning import Action, HangSettings, Tuning
+from holdfast.hang.watch import begin
+from holdfast_agent.core.environment import HostFacts, WorkerUser, log_paths, progress_dir
+from holdfast_agent.core.hang_watch import WorkerWatch
+from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.core.place import Place, Running
+from holdfast_agent.gpu.reader import SimulatedSource
+from holdfast_agent.shell.evidence import Examiner
+from holdfast_agent.shell.logs import make_directories
+from holdfast_agent.shell.sampling import place as sampled_place
+from holdfast_agent.shell.sampling.place import Watched
+from holdfast_agent.shell.sampling.sampler import Sampler
+
+GANG = Path(__file__).with_name("hang_gang.py")
+RANKS, GUILTY = 4, 2
+KEY = PlaceKey("job", "workerpool0-0")
+SCALE = 1 / 5
+CEILING_SCALE = 1 / 20
+STARTUP_SCALE = 1 / 60
+# Not scaled: how old a vector may be, since agents repeat theirs after 8 s; and the time that dumps may take.
+_KEPT = {"timeout_s", "diagnose_s", "stale_s", "work_bytes", "contrast_link_bytes_s"}
+
+
+def scaled() -> Tuning:
+    """All times by ``SCALE``; ceilings and the start-up, which would take longest, by their own."""
+    tuning = Tuning()
+    changed = {
+        f.name: getattr(tuning, f.name) * SCALE
+        for f in fields(tuning)
+        if f.name.endswith("_s") and f.name not in _KEPT
+    }
+    changed |= {"ceiling_s": tuning.ceiling_s * CEILING_SCALE, "lone_act_s": tuning.lone_act_s * CEILING_SCALE}
+    changed |= {"startup_s": tuning.startup_s * STARTUP_SCALE}
+    changed |= {"startup_ceiling_s": tuning.startup_ceiling_s * STARTUP_SCALE}
+
+    return replace(tuning, **changed)
+
+
+SCALED = scaled()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One gang's life. ``what`` as ``hang_gang.py`` takes it; ``rank`` is who does it, None where all do."""
+
+    name: str
+    what: str
+    rank: int | None = GUILTY
+    fault: bool = True
+    at_step: int = 25
+    watch_s: float = 60.0
+    lasts_s: float = 45.0
+    real_time: bool = False
+    gpus: bool = False
+    # How many cores it burns after the fault.
+    burns: float = 0.2
+
+
+FAULTS = (
+    Case("SIGSTOP of a rank", "stop"),
+    Case("a rank ends with 0", "exit"),
+    Case("endless sleep", "sleep"),
+    Case("mismatched collective", "mismatch"),
+    Case("data loader deadlock", "loader"),
+    Case("read that never returns (FIFO)", "fifo"),
+    Case("uninterruptible (D, vfork)", "dstate"),
+    Case("heartbeat line goes on", "heartbeat"),
+    Case("spin-wait (scripted GPU)", "gpu_spin", gpus=True),
+    Case("CPU livelock", "livelock", watch_s=120, burns=1),
+    Case("SIGSTOP, as shipped", "stop", at_step=80, watch_s=120, real_time=True),
+    Case("endless sleep, as shipped", "sleep", at_step=80, watch_s=120, real_time=True),
+)
+NEGATIVES = (
+    Case("rank 0 evaluates", "evaluate", rank=0, fault=False, burns=1),
+    Case("rank 0 saves", "save", rank=0, fault=False),
+    Case("slow checkpoint (a portion every 15 s)", "slow_save", rank=0, fault=False),
+    Case("tokenising in forked children at the start", "tokenise", rank=0, fault=False, at_step=0, burns=1.4),
+    Case("CPU burnt before the first line", "preprocess", rank=0, fault=False, at_step=0, burns=2),
+    Case("compile, only children burn", "compile", rank=0, fault=False, burns=1),
+    Case("debugger attached (ptrace)", "traced", fault=False),
+    Case("evaluation of all ranks", "evaluate_all", rank=0, fault=False, burns=1.2),
+    Case("straggler at 4 ×", "straggler", fault=False),
+    Case("declared idle", "idle", rank=0, fault=False),
+    Case(
+        "rank 0 saves, as shipped", "save", rank=0, fault=False, at_step=80, watch_s=130, lasts_s=90, real_time=True
+    ),
+)
+WEAKNESSES = (Case("undeclared sleep of all ranks", "pause", rank=0, fault=False),)
+
+
+@dataclass
+class Outcome:
+    """What became of a case; times since the fault, or since the unusual began."""
+
+    began_s: float | None = None
+    noticed_s: float | None = None
+    acted_s: float | None = None
+    rule: str = ""
+    suspects: tuple[str, ...] = ()
+    sentence: str = ""
+    false_notice: str = ""
+    health: list[str] = field(default_factory=list)
+
+    def since(self, at_s: float | None) -> float | None:
+        return None if at_s is None or self.began_s is None else at_s - self.began_s
+
+
+class Run:
+    """A gang under the eyes of the detector."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.case, self.folder = case, folder
+        for name in ("logs", "work"):
+            (folder / name).mkdir()
+        user = WorkerUser("", "/", "/bin/sh")
+        self.facts = HostFacts("host-0", str(folder / "logs"), str(folder), user, RANKS)
+        make_directories(self.facts, KEY, 1)
+        self.script = folder / "gpus.json"
+        self.source = SimulatedSource("h", RANKS if case.gpus else 0, self.script)
+        self.gpus = tuple(f"GPU-sim-h-{n}" for n in range(RANKS)) if case.gpus else ()
+        self.tuning = Tuning() if case.real_time else SCALED
+        self.tick_s = 2.0 if case.real_time else 2.0 * SCALE
+        self.fold = WorkerWatch("host-0", 1, tuning=self.tuning)
+        self.watch = begin(time.monotonic())
+        self.examiner = Examiner(lambda: self.facts, self.source)
+        self.ranks: dict[int, subprocess.Popen[bytes]] = {}
+        self.ended: dict[int, int] = {}
+        self.paused: frozenset[int] = frozenset()
+        self.newest: WorkerFeatures | None = None
+        self.fresh: Diagnosis | None = None
+        self.dumping: asyncio.Task[None] | None = None
+        self.outcome = Outcome()
+        self.tracer: subprocess.Popen[bytes] | None = None
+
+    # --- the gang -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """All ranks, as a shim would start them."""
+        fast = (
+            {"STEP_S": "0.4", "LINE_EVERY": "4"}
+            if not self.case.real_time
+            else {"STEP_S": "0.4", "LINE_EVERY": "16"}
+        )
+        env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        env |= fast | {"WORLD_SIZE": str(RANKS), "LAST_S": str(self.case.lasts_s), "PYTHONPATH": os.getcwd()}
+        env["HOLDFAST_PROGRESS_DIR"] = progress_dir(self.facts, KEY, 1)
+        rank = 0 if self.case.rank is None else self.case.rank
+        command = [sys.executable, str(GANG), self.case.what, str(rank), str(self.case.at_step), str(_port())]
+        for number in range(RANKS):
+            out, err = log_paths(self.facts, KEY, 1, number)
+            with open(out, "ab") as stdout, open(err, "ab") as stderr:
+                self.ranks[number] = subprocess.Popen(
+                    command,
+                    env=env | {"RANK": str(number)},
+                    cwd=self.folder / "work",
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+
+    def watched(self) -> Iterator[Watched]:
+        """What the sampler asks for."""
+        for number, process in self.ranks.items():
+            if number not in self.ended and (code := process.poll()) is not None:
+                self.ended[number] = code
+        pids = {number: process.pid for number, process in self.ranks.items()}
+        yield Watched(KEY, 1, os.getpid(), pids, dict(self.ended), self.gpus, self.paused)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for process in [*self.ranks.values(), *([self.tracer] if self.tracer else [])]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        self._free_fifos()
+        for process in [*self.ranks.values(), *([self.tracer] if self.tracer else [])]:
+            process.wait()
+
+    def _free_fifos(self) -> None:
+        for fifo in (self.folder / "work").glob("*.fifo"):
+            with contextlib.suppress(OSError):
+                os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+
+    # --- the detector -------------------------------------------------------------------------------------------
+
+    def on_sample(self, sample: WorkerSample) -> None:
+        """As the agent does: only news are sent."""
+        vector = self.fold.take(sample)
+        if self.fold.is_news(vector):
+            self.newest = self.fold.sent = vector
+
+    def judge(self) -> bool:
+        """As the controller does; whether the case is over."""
+        if self.newest is None:
+            return False
+        waits = self.watch.suspicion is not None and self.watch.suspicion.diagnosis is None
+        taken = verdict.step(
+            self.watch,
+            [self.newest],
+            HangSettings(Action.RESTART),
+            time.monotonic(),
+            diagnosis=self.fresh if waits else None,
+            tuning=self.tuning,
+        )
+        self.watch = taken.watch
+        if not self.outcome.health or self.outcome.health[-1] != taken.verdict.sentence:
+            self.outcome.health.append(taken.verdict.sentence)
+        done = [self._obey(order) for order in taken.orders]
+        return any(done)
+
+    def _obey(self, order: verdict.Order) -> bool:
+        now_s = time.monotonic()
+        match order:
+            case verdict.Diagnose(suspects):
+                self.fresh = None
+                if self.dumping is None or self.dumping.done():
+                    self.dumping = asyncio.get_running_loop().create_task(self._diagnose(suspects))
+            case verdict.Notify(finding) if self.outcome.began_s is None:
+                self.outcome.false_notice = finding.sentence
+            case verdict.Notify(finding):
+                if self.outcome.noticed_s is None:
+                    self.outcome.noticed_s = now_s
+                self.outcome.rule, self.outcome.sentence = finding.rule.value, finding.sentence
+                self.outcome.suspects = finding.suspects
+            case verdict.Act(finding, _):
+                self.outcome.acted_s, self.outcome.rule = now_s, finding.rule.value
+                self.outcome.suspects, self.outcome.sentence = finding.suspects, finding.sentence
+                return True
+            case verdict.WouldAct():
+                pass
+        return False
+
+    async def _diagnose(self, suspects: Sequence[str]) -> None:
+        numbers = frozenset(int(name.rpartition(" ")[2]) for name in suspects)
+        pids = {number: process.pid for number, process in self.ranks.items() if number not in self.ended}
+        place = Place(KEY, Running(1), pids=pids)
+        self.paused = numbers
+        try:
+            interval_s = 5.0 if self.case.real_time else 5.0 * SCALE
+            found = await self.examiner.diagnose(place, 1, numbers, native=bool(numbers), interval_s=interval_s)
+        finally:
+            self.paused = frozenset()
+        self.fresh = diagnosis([found], time.monotonic())
+
+    # --- the case -----------------------------------------------------------------------------------------------
+
+    async def play(self) -> Outcome:
+        """From the start to the order to act, or until ``watch_s`` have passed since the fault."""
+        sampler = Sampler(self.facts, self.source, self.watched, self.on_sample)
+        self._gpus_do(util_pct=97, memory_util_pct=45, power_w=520)
+        self.start()
+        asked_gpus_s = 0.0
+        try:
+            while True:
+                await asyncio.sleep(self.tick_s)
+                now_s = time.monotonic()
+                if self.case.gpus and now_s - asked_gpus_s >= 2.5 * self.tick_s:
+                    asked_gpus_s = now_s
+                    await sampler.gpus.read()
+                await sampler.tick()
+                self._note_beginning()
+                if self.judge():
+                    break
+                if self.outcome.began_s is not None and now_s - self.outcome.began_s > self.case.watch_s:
+                    break
+                if now_s - self.watch.began_s > 180 + self.case.watch_s:
+                    raise RuntimeError(f"{self.case.name}: never began; {self._errors()}")
+        finally:
+            if self.dumping is not None:
+                self.dumping.cancel()
+                await asyncio.gather(self.dumping, return_exceptions=True)
+            sampler.close()
+            self.close()
+        return self.outcome
+
+    def _errors(self) -> str:
+        return "".join(Path(log_paths(self.facts, KEY, 1, n)[1]).read_text()[-500:] for n in range(RANKS))
+
+    def _note_beginning(self) -> None:
+        told = self.folder / "work" / "began"
+        if self.outcome.began_s is not None or not told.exists() or not told.read_text():
+            return
+        self.outcome.began_s = float(told.read_text())
+        if self.case.what == "gpu_spin":
+            self._gpus_do(util_pct=100, memory_util_pct=0, power_w=150)
+        if self.case.what == "traced":
+            pid = self.ranks[GUILTY].pid
+            self.tracer = subprocess.Popen([sys.executable, "-c", _TRACER, str(pid)], start_new_session=True)
+
+    def _gpus_do(self, **signals: float) -> None:
+        if not self.case.gpus:
+            return
+        said = {"*": signals}
+        if self.case.what == "gpu_spin" and self.outcome.began_s is not None:
+            said[self.gpus[GUILTY]] = {"util_pct": 0, "memory_util_pct": 0, "power_w": 90}
+        fresh = self.script.with_suffix(".new")
+        fresh.write_text(json.dumps(said))
+        fresh.replace(self.script)
+
+
+_TRACER = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+SEIZE, INTERRUPT = 0x4206, 0x4207
+for request in (SEIZE, INTERRUPT):
+    if libc.ptrace(request, int(sys.argv[1]), None, None):
+        sys.exit(os.strerror(ctypes.get_errno()))
+time.sleep(600)
+"""
+
+
+_next_port = 23000 + os.getpid() % 1000 * 8
+
+
+def _port() -> int:
+    """The first of ``RANKS`` ports of our own."""
+    global _next_port
+    _next_port += RANKS
+    return _next_port
+
+
+# --- Many cases at once ----------------------------------------------------------------------------------------------
+
+
+class Cores:
+    """What burns CPU takes turns, so that cases don't disturb each other on a small machine."""
+
+    def __init__(self, cores: float) -> None:
+        self.left = cores
+        self.freed = asyncio.Condition()
+
+    async def run(self, case: Case, root: Path, told: Callable[[Case, Outcome], None]) -> Outcome:
+        """The outcome of a case, once there is room for it."""
+        async with self.freed:
+            await self.freed.wait_for(lambda: self.left >= case.burns)
+            self.left -= case.burns
+        try:
+            folder = Path(tempfile.mkdtemp(dir=root))
+            outcome = await Run(case, folder).play()
+        finally:
+            async with self.freed:
+                self.left += case.burns
+                self.freed.notify_all()
+        told(case, outcome)
+        return outcome
+
+
+async def play(cases: Iterable[Case], root: Path, cores: float = 2.0) -> list[tuple[Case, Outcome]]:
+    """All cases, as many at once as ``cores`` bear."""
+    # Files are looked at as often as all the rest is, in scale.
+    sampled_place.FILES_EVERY_S = 10.0 * SCALE
+    shared = Cores(cores)
+    cases = tuple(cases)
+    outcomes = await asyncio.gather(*(shared.run(case, root, _tell) for case in cases))
+    return list(zip(cases, outcomes, strict=True))
+
+
+def _tell(case: Case, outcome: Outcome) -> None:
+    ended = "acted on" if outcome.acted_s else "over"
+    print(f"  … {case.name}: {ended}", file=sys.stderr, flush=True)
+
+
+def named_right(case: Case, outcome: Outcome) -> bool:
+    """Whether exactly the guilty rank was named."""
+    return outcome.suspects == (f"{KEY.worker} rank {case.rank}",)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def table(results: Sequence[tuple[Case, Outcome]]) -> None:
+    """Faults, then negatives."""
+    faults = [(c, o) for c, o in results if c.fault]
+    if faults:
+        print(f"{'fault':38} {'noticed s':>9} {'acted s':>8} {'rule':>5}  suspect")
+    for case, outcome in faults:
+        noticed, acted = _seconds(outcome.since(outcome.noticed_s)), _seconds(outcome.since(outcome.acted_s))
+        who = "right" if named_right(case, outcome) else ("wrong: " if outcome.suspects else "nobody")
+        who += ", ".join(outcome.suspects) if who.startswith("wrong") else ""
+        print(f"{case.name:38} {noticed:>9} {acted:>8} {outcome.rule:>5}  {who}")
+    healthy = [(c, o) for c, o in results if not c.fault]
+    if healthy:
+        print(f"\n{'negative':44} {'watched s':>9}  verdict")
+    for case, outcome in healthy:
+        noticed = _seconds(outcome.since(outcome.noticed_s))
+        told = "left alone" if outcome.noticed_s is None else f"noticed after {noticed} s ({outcome.rule})"
+        if outcome.acted_s is not None:
+            told = f"ACTED ON after {_seconds(outcome.since(outcome.acted_s))} s ({outcome.rule})"
+        print(f"{case.name:44} {case.watch_s:9.0f}  {told}")
+    for case, outcome in results:
+        if outcome.false_notice:
+            print(f"! {case.name}: noticed before anything was wrong: {outcome.false_notice}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="only cases whose name has one of these in it")
+    parser.add_argument("--verbose", action="store_true", help="with each case's verdicts")
+    options = parser.parse_args()
+    every = (*FAULTS, *NEGATIVES, *WEAKNESSES)
+    cases = [c for c in every if not options.names or any(n in c.name for n in options.names)]
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # gangs in sessions of their own are ended then, too
+    with tempfile.TemporaryDirectory(prefix="hang-real-") as root:
+        results = asyncio.run(play(cases, Path(root)))
+    table(results)
+    print(f"\n{len(results)} cases in {time.monotonic() - began:.0f} s; times scaled by 1/{1 / SCALE:.0f}")
+    for case, outcome in results if options.verbose else ():
+        print(f"\n{case.name}: {outcome.sentence}")
+        for sentence in outcome.health[-12:]:
+            print(f"    {sentence}")
+
+
+if __name__ == "__main__":
+    main()
