@@ -4,6 +4,8 @@ Gangs of four processes (``hang_gang.py``) are sampled by the agent's sampler, f
 rules, and diagnosed with real stack dumps. What is left out is the network between agent and controller, and the
 relaunch: a case ends with the order to act. Time is compressed: the constants are scaled as ``SCALED`` says; the
 cases marked so run with the constants as shipped.
+
+Longer than 400 lines because it is one table: each case and how it is provoked.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+from holdfast_agent.core.hang_watch import WorkerWatch
+
 from holdfast.hang import verdict
 from holdfast.hang.evidence import diagnosis
 from holdfast.hang.features import WorkerFeatures
@@ -30,7 +34,6 @@ from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.tuning import Action, HangSettings, Tuning
 from holdfast.hang.watch import begin
 from holdfast_agent.core.environment import HostFacts, WorkerUser, log_paths, progress_dir
-from holdfast_agent.core.hang_watch import WorkerWatch
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.core.place import Place, Running
 from holdfast_agent.gpu.reader import SimulatedSource

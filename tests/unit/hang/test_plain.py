@@ -25,6 +25,7 @@ PURE = {
     "__future__",
     "collections",
     "dataclasses",
+    "datetime",  # to print a time that is given
     "enum",
     "functools",
     "math",
