@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import subprocess
@@ -126,7 +127,6 @@ class Story:
 
     cluster: DevCluster
     job_id: str
-    checkpoints: Path | None = None
 
 
 @contextlib.contextmanager
@@ -157,7 +157,7 @@ def without_py_spy(directory: Path, **size: int) -> Iterator[DevCluster]:
 
 @pytest.fixture(scope="module", autouse=True)
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Story]]:
-    """``loader``, ``again`` and ``blind``: begun at once, waited for by the last tests of this module."""
+    """``loader``, ``again``, ``blind`` and, with torch, ``mismatch``: begun at once, waited for by the last tests."""
     folder = tmp_path_factory.mktemp("stories")
     with contextlib.ExitStack() as clusters:
         loader = clusters.enter_context(started(folder / "loader", hosts=2, gpus=2))
@@ -168,43 +168,52 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stor
         fault = ["--hang-kind", "queue", "--hang-rank", "3", "--hang-step", "2300"]
         digits = [sys.executable, str(EXAMPLES / "digits" / "train.py"), *sizes, *fault]
         wishes = {"action": "RESTART", "startupTimeout": "20s"}
-        yield {
-            "loader": Story(
-                loader,
-                submit(loader, [*digits, "--checkpoint-dir", str(folder / "ck")], detection=wishes),
-                folder / "ck",
-            ),
+        digits += ["--checkpoint-dir", str(folder / "checkpoints")]
+        begun = {
+            "loader": Story(loader, submit(loader, digits, detection=wishes)),
             "again": Story(again, astray(again, ALWAYS, action="RESTART")),
             "blind": Story(blind, astray(blind, "1", action="RESTART")),
         }
+        if importlib.util.find_spec("torch"):
+            mismatch = clusters.enter_context(started(folder / "mismatch", hosts=2, gpus=2))
+            begun["mismatch"] = Story(mismatch, ddp(mismatch, "mismatch", folder / "ddp"))
+        yield begun
 
 
 # --- PyTorch ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.require("torch")
-@pytest.mark.parametrize("kind", ["sleep", "stop", "mismatch"])
-def test_ddp_rank_that_hangs_is_named_and_the_gang_goes_on_from_its_checkpoint(
-    cluster: DevCluster, tmp_path: Path, kind: str
-) -> None:
-    sizes = ["--epochs", "4", "--log-every", "1", "--checkpoint-every", "10", "--checkpoint-dir", str(tmp_path)]
+def ddp(cluster: DevCluster, kind: str, checkpoints: Path) -> str:
+    """The PyTorch example, which hangs at step 45; the job's id."""
+    sizes = ["--epochs", "4", "--log-every", "1", "--checkpoint-every", "10", "--checkpoint-dir", str(checkpoints)]
     fault = ["--hang-kind", kind, "--hang-rank", "3", "--hang-step", "45"]
-    job_id = submit(
+    return submit(
         cluster,
         [sys.executable, str(EXAMPLES / "ddp_torch" / "train.py"), *sizes, *fault],
         detection={"action": "RESTART", "startupTimeout": "15s"},
         env={"OMP_NUM_THREADS": "1"},
     )
-    before = cluster.reach(job_id, "RUNNING")
+
+
+def check_ddp(cluster: DevCluster, job_id: str, before: Job) -> Job:
+    """Relaunched in place, on from the checkpoint, to its end; the hang."""
     job = cluster.reach(job_id, "SUCCEEDED", "FAILED", timeout=120)
     assert job["state"] == "JOB_STATE_SUCCEEDED", job["error"]
-    hang = check_relaunch(job, before)
-    assert "rank 3" in hang["stacks"]
-    if kind == "mismatch":
-        assert "barrier" in hang["stacks"]
     out = cluster.holdfast("logs", "--rank", "0", job_id).stdout
     assert "rank=0 world_size=4 device=cpu from step 40" in out
     assert "done step=" in out
+    return check_relaunch(job, before)
+
+
+@pytest.mark.require("torch")
+@pytest.mark.parametrize("kind", ["sleep", "stop"])
+def test_ddp_rank_that_hangs_is_named_and_the_gang_goes_on_from_its_checkpoint(
+    cluster: DevCluster, tmp_path: Path, kind: str
+) -> None:
+    job_id = ddp(cluster, kind, tmp_path)
+    hang = check_ddp(cluster, job_id, cluster.reach(job_id, "RUNNING"))
+    assert "workerpool1-0 rank 3 is in train.py" in hang["stacks"]
+    assert "3 ranks wait in backward" in hang["stacks"]
 
 
 # --- Hands off ----------------------------------------------------------------------------------------------------
@@ -283,15 +292,21 @@ def test_hangs_are_acted_on_though_daemons_die_at_every_rung(cluster: DevCluster
     between = sees(cluster, job_id, lambda job: job["generation"] == 3)
     assert between["hangs"][1]["outcome"] == "RESTARTED"
 
-    # The agents that take them die.
+    # The agents that take them die. What they had learned is taken up, and they are asked again.
     sees(cluster, job_id, noticed(3))
     cluster.kill("host-0", "host-1")
-    assert list(cluster.dir.glob(f"hosts/*/state/workers/{job_id}/*/baseline.json")), "no baseline to be taken up"
+    (path,) = cluster.dir.glob(f"hosts/*/state/workers/{job_id}/workerpool0-0/baseline.json")
+    written, learned = path.stat().st_mtime_ns, json.loads(path.read_text())
+    assert learned["generation"] in (2, 3)
     cluster.restart()
+    cluster.until(lambda: path.stat().st_mtime_ns > written)
+    if learned["generation"] == 3:
+        assert json.loads(path.read_text())["lastProgressS"] == learned["lastProgressS"]
     job = cluster.reach(job_id, "SUCCEEDED", "FAILED", timeout=60)
     print("hangs:", job["hangs"])
     assert (job["state"], job["generation"], job["attempt"]) == ("JOB_STATE_SUCCEEDED", 4, 1)
     assert [hang["outcome"] for hang in job["hangs"]] == ["RESTARTED"] * 3
+    assert all("goes_astray" in hang["stacks"] for hang in job["hangs"])
     assert [recovery["endReason"] for recovery in job["recoveries"]] == ["HANG"] * 3
 
     other = cluster.job(healthy)
@@ -304,7 +319,7 @@ def test_hangs_are_acted_on_though_daemons_die_at_every_rung(cluster: DevCluster
 
 def test_data_loader_that_deadlocks_is_shown_and_left_behind(stories: dict[str, Story]) -> None:
     story = stories["loader"]
-    cluster, job_id, checkpoints = story.cluster, story.job_id, story.checkpoints
+    cluster, job_id = story.cluster, story.job_id
     job = cluster.reach(job_id, "SUCCEEDED", "FAILED", timeout=150)
     assert job["state"] == "JOB_STATE_SUCCEEDED", job["error"]
     hang = check_relaunch(job, job)
@@ -313,8 +328,6 @@ def test_data_loader_that_deadlocks_is_shown_and_left_behind(stories: dict[str, 
     out = cluster.holdfast("logs", "--rank", "0", job_id).stdout
     assert "rank=0 world_size=4 local_rank=0 generation=2 resumed from step 2200" in out
     assert "done step=" in out
-    assert checkpoints is not None
-    assert list(checkpoints.iterdir())
 
     told = hangs(cluster, job_id)
     assert told["hangs"] == job["hangs"]
@@ -328,6 +341,13 @@ def test_data_loader_that_deadlocks_is_shown_and_left_behind(stories: dict[str, 
     cluster.kill_controller()
     cluster.restart()
     assert hangs(cluster, job_id) == told
+
+
+@pytest.mark.require("torch")
+def test_ddp_rank_in_another_collective_than_its_peers_is_named(stories: dict[str, Story]) -> None:
+    story = stories["mismatch"]
+    hang = check_ddp(story.cluster, story.job_id, story.cluster.job(story.job_id))
+    assert hang["stacks"] == "workerpool1-0 rank 3 waits in barrier; 3 ranks wait in backward"
 
 
 def test_job_that_hangs_after_every_restart_fails_and_says_why(stories: dict[str, Story]) -> None:

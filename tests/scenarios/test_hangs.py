@@ -221,3 +221,320 @@ def test_second_hang_with_the_same_suspect_host_asks_for_its_replacement(program
     words = "host-2 was suspect in hang 1 too and should be replaced, which is not done by itself yet"
     assert f"a hang RESTARTED: {words}" in told
     assert newest(program).note == words
+<<<<<<< HEAD
+=======
+
+
+# --- Evidence that doesn't come as it should ----------------------------------------------------------------------
+
+
+def test_evidence_that_never_comes_delays_the_act_and_no_more(program: Training) -> None:
+    assert program.stands_still(35) == NOTICED
+    told = program.stands_still(60)
+    assert told == RESTARTED
+    assert newest(program).stacks == ""
+
+
+def test_hosts_that_can_give_no_evidence_say_so(program: Training) -> None:
+    program.stands_still(35)
+    for _ in range(2):  # They are asked once more.
+        for worker in (0, 1):
+            assert program.world.evidence("a", worker, problem="no such worker here") == []
+        told = program.stands_still(9)
+    assert "a stacks: none" in told
+    assert program.stands_still(40) == RESTARTED
+
+
+def test_hosts_that_went_away_midway_are_asked_again_when_they_are_back(program: Training) -> None:
+    program.stands_still(35)
+    for worker in (0, 1):
+        assert program.world.evidence("a", worker, problem="the host went away") == []
+    assert newest(program).stacks == ""
+    program.stands_still(9)
+    for worker in (0, 1):
+        program.world.evidence("a", worker, program.dumps(worker, IN_LOADER))
+    assert program.stands_still(40)
+    assert newest(program).outcome == "RESTARTED"
+    assert newest(program).stacks
+
+
+def test_host_that_goes_away_midway_leaves_the_others_evidence(program: Training) -> None:
+    program.stands_still(35)
+    program.world.evidence("a", 0, program.dumps(0))
+    program.world.hang_up("host-1")
+    program.beating = ("host-0",)
+    assert program.world.evidence("a", 1, problem="the host went away") == []
+    assert program.world.wait(0) == ["a stacks: workerpool0-0 rank 0 waits in all_reduce"]
+    assert not any("RESTARTED" in line for line in program.stands_still(600))
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda p: p.world.evidence("a", 0, p.dumps(0), generation=1),
+        lambda p: p.world.evidence("a", 0, p.dumps(0), host="host-1"),
+        lambda p: p.world.evidence("a", 0, p.dumps(0), dump=7),
+    ],
+)
+def test_evidence_of_something_else_is_not_believed(
+    program: Training, late: Callable[[Training], list[str]]
+) -> None:
+    hangs_until_restart(program)
+    program.restarts()
+    program.trains(300)
+    program.stands_still(35)
+    assert late(program) == []
+    assert program.world.wait(0) == []
+
+
+def test_answer_to_an_earlier_suspicion_is_no_answer_to_this_one(program: Training) -> None:
+    program.stands_still(35)
+    program.trains(60)
+    told = program.stands_still(200)
+    assert "> host-0 dump 2 of a workerpool0-0 g1" in told
+    program.world.evidence("a", 0, program.dumps(0), dump=1)
+    program.world.evidence("a", 1, program.dumps(1), dump=1)
+    assert newest(program).stacks == ""
+
+
+def test_evidence_counts_once(program: Training) -> None:
+    program.stands_still(35)
+    program.world.evidence("a", 0, program.dumps(0))
+    assert program.world.evidence("a", 0, program.dumps(0)) == []
+    assert program.world.wait(0) == []
+
+
+@pytest.mark.parametrize("how", ["cancel", "fail"])
+def test_job_that_ends_while_suspect_ends_as_ever(program: Training, how: str) -> None:
+    program.stands_still(35)
+    if how == "cancel":
+        told = program.world.cancel("a")
+        assert told == [
+            "a cancelled by ann",
+            "a ending CANCELLED",
+            "> reply a",
+            "> host-0 STOP a w0 g1",
+            "> host-1 STOP a w1 g1",
+        ]
+        orders = [a.assignment for a in program.world.sent if isinstance(a, act.Assign)][-2:]
+        assert [(o.stop_reason, o.grace_s) for o in orders] == [(ExitReason.STOPPED, 10.0)] * 2
+    else:
+        assert "a restarts as g2: NONZERO_EXIT of workerpool0-0 rank 0, w0 pays" in program.world.exit("a", 0, 7)
+        assert not any(hang.open and hang.generation == 2 for hang in job_of(program).hangs)
+        program.world.cancel("a")
+    assert program.world.evidence("a", 0, program.dumps(0), generation=1) == []
+    assert program.stands_still(100) == []
+    program.world.empty("a")
+    assert job_of(program).state is JobState.CANCELLED
+    assert program.world.evidence("a", 1, program.dumps(1), generation=1) == []
+    assert program.stands_still(100) == []
+    assert not program.world.cluster.watches
+    assert not program.world.cluster.runtime
+
+
+# --- Vectors that don't come as they should -----------------------------------------------------------------------
+
+
+def test_nothing_is_judged_before_every_worker_was_heard_of() -> None:
+    world = World(hosts=2)
+    world.submit("a", hanging_gang(timeout_s=1e9))
+    world.run("a")
+    program = Training(world, "a", ("host-0", "host-1"), mute={1})
+    assert program.stands_still(5000) == []
+    assert world.cluster.runtime["a"].health == "nothing was heard of workerpool1-0 yet: blind, not hung"
+
+
+def test_worker_whose_vectors_stop_makes_the_job_blind(program: Training) -> None:
+    program.mute = {1}
+    assert program.stands_still(6000) == []
+    assert "nothing is heard of workerpool1-0" in program.world.cluster.runtime["a"].health
+
+
+def test_vector_that_leaves_ranks_out_says_nothing_of_those() -> None:
+    """Silence of the output alone is told in time, and acted on at the ceiling only."""
+    program = training(processes=2)
+    world = program.world
+    told: list[str] = []
+    for _ in range(100):
+        told += world.wait(5, beating=program.beating)
+        for vector in _vectors_of_still(program):
+            told += world.features("a", replace(vector, ranks=vector.ranks[:1]))
+    assert [line for line in told if not line.startswith(">")] == ["a hangs g1 since 180 s: R4"]
+
+
+@pytest.mark.parametrize("wrong", [{"host": "host-1"}, {"generation": 0}, {"generation": 2}, {"session": 99}])
+def test_vectors_of_somebody_else_are_not_believed(program: Training, wrong: dict[str, object]) -> None:
+    before = dict(program.world.cluster.runtime["a"].features)
+    vector = program.vectors()[0]
+    assert program.world.features("a", vector, **wrong) == []  # type: ignore[arg-type]
+    assert program.world.cluster.runtime["a"].features == before
+
+
+def test_vectors_of_unknown_jobs_and_workers_are_nothing(program: Training) -> None:
+    vector = program.vectors()[0]
+    assert program.world.features("b", vector, generation=1) == []
+    assert program.world.features("a", replace(vector, worker="workerpool9-9")) == []
+
+
+def test_hosts_clocks_may_read_anything() -> None:
+    world = World(hosts=2)
+    world.clocks = {"host-0": 5_000_000.0, "host-1": -80.0}
+    program = training(world=world)
+    assert program.stands_still(35) == NOTICED
+    answer(program)
+    assert program.stands_still(40)[-4:] == RESTARTED
+
+
+def test_wall_clock_that_jumps_changes_no_verdict(program: Training) -> None:
+    for jump in (90_000.0, -200_000.0):
+        program.world.jumped += jump
+        assert program.trains(60) == []
+    program.stands_still(35)
+    program.world.jumped += 100_000.0
+    assert newest(program).open
+    answer(program)
+    assert program.stands_still(40)[-4:] == RESTARTED
+
+
+def test_gang_that_was_never_launched_is_not_judged() -> None:
+    world = World(hosts=2)
+    world.submit("a", hanging_gang(timeout_s=1e9))
+    world.report("a", 0, "PREPARED")
+    program = Training(world, "a", ("host-0", "host-1"))
+    assert program.stands_still(5000) == []
+    assert world.cluster.runtime["a"].features == {}
+
+
+def test_worker_that_was_never_started_is_not_judged() -> None:
+    world = World(hosts=2)
+    world.submit("a", hanging_gang(timeout_s=1e9))
+    world.launch("a")
+    world.report("a", 0, "RUNNING")
+    program = Training(world, "a", ("host-0", "host-1"), mute={1})
+    assert program.stands_still(5000) == []
+
+
+# --- Ranks that end -----------------------------------------------------------------------------------------------
+
+
+def test_rank_that_ends_with_success_while_its_peers_wait_is_suspect(program: Training) -> None:
+    """Its host tells nothing more of it; its end is known all the same."""
+    program.world.exit("a", 1, 0)
+    program.mute = {1}
+    told = program.stands_still(20)
+    assert told == ["a hangs g1 since 10 s: R1 of workerpool1-0 rank 1", DUMPS[0]]
+    program.world.evidence("a", 0, program.dumps(0))
+    told = program.stands_still(60)
+    assert told == [
+        "a stacks: workerpool0-0 rank 0 waits in all_reduce",
+        "a hang RESTARTED",
+        "a restarts as g2: HANG of workerpool1-0 rank 1, free",
+        "> host-0 PREPARE a w0 g2",
+        "> host-1 PREPARE a w1 g2",
+    ]
+
+
+def test_rank_that_ended_is_known_after_a_restart_of_the_controller_too(program: Training) -> None:
+    program.world.exit("a", 1, 0)
+    comes_back(program, states=("RUNNING", "EMPTY"))
+    program.mute = {1}
+    assert program.trains(60) == []
+    told = program.stands_still(20)
+    assert told[0] == "a hangs g1 since 85 s: R1 of workerpool1-0 rank 1"
+
+
+def test_others_may_stand_still_once_the_primary_is_done() -> None:
+    program = training(success=Success.PRIMARY, end_grace_s=900.0)
+    assert "a primary completed" in program.world.exit("a", 0, 0)
+    program.mute = {0}
+    assert program.stands_still(800) == []
+    assert "a ending SUCCEEDED" in program.stands_still(200)
+
+
+# --- The controller restarts --------------------------------------------------------------------------------------
+
+
+def comes_back(
+    program: Training, *, down_s: float = 20.0, states: tuple[str, ...] = ("RUNNING", "RUNNING")
+) -> None:
+    """The controller restarts and all hosts are there again."""
+    program.world.restart_controller(down_s=down_s)
+    for number, state in enumerate(states):
+        program.world.join(f"host-{number}", places=[program.world.place("a", number, state)])
+
+
+def suspect(program: Training) -> None:
+    program.changes[0] = {"motion": Motion.BURNING}
+    program.stands_still(35)
+
+
+def noticed(program: Training) -> None:
+    program.stands_still(35)
+
+
+def half_diagnosed(program: Training) -> None:
+    noticed(program)
+    program.world.evidence("a", 0, program.dumps(0))
+
+
+def diagnosed(program: Training) -> None:
+    noticed(program)
+    answer(program)
+    program.world.wait(0)
+
+
+def withheld(program: Training) -> None:
+    program.world.hold("a", 100)
+    program.stands_still(90)
+
+
+RUNGS = [suspect, noticed, half_diagnosed, diagnosed, withheld]
+
+
+@pytest.mark.parametrize("down_s", [1.0, 300.0])
+@pytest.mark.parametrize("rung", RUNGS)
+def test_restart_of_the_controller_leads_to_no_rash_verdict(
+    program: Training, rung: Callable[[Training], None], down_s: float
+) -> None:
+    """What was told stays told, and is over once the gang moves."""
+    rung(program)
+    hangs = len(job_of(program).hangs)
+    comes_back(program, down_s=down_s)
+    assert [line for line in program.stands_still(600) if " dump " not in line] == []
+    assert len(job_of(program).hangs) == hangs
+    program.changes = {}
+    told = program.trains(60)
+    assert told == (["a moves again"] if hangs else [])
+    assert program.trains(300) == []
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_hang_is_still_found_after_a_restart_of_the_controller(
+    program: Training, rung: Callable[[Training], None]
+) -> None:
+    """Its past is forgotten, so start-up's limit counts anew; nobody is told twice."""
+    rung(program)
+    hangs = len(job_of(program).hangs)
+    comes_back(program)
+    program.changes = {}
+    told = program.stands_still(2000)
+    assert len([line for line in told if " hangs " in line]) == 1 - hangs
+    assert "a hang RESTARTED" in told
+    assert len(job_of(program).hangs) == 1
+
+
+def test_restart_between_the_verdict_and_the_launch_goes_on_with_it(program: Training) -> None:
+    hangs_until_restart(program)
+    comes_back(program)
+    assert "a launched g2" in program.restarts()
+    program.trains(60)
+    assert (job_of(program).hang_restarts, job_of(program).last_end) == (1, "HANG")
+
+
+def test_looks_stop_when_the_job_ends(program: Training) -> None:
+    program.world.cancel("a")
+    program.world.empty("a")
+    program.world.wait(10, beating=program.beating)
+    assert not [key for key in program.world.reactor.timers.due if key[0] == "hang"]
+    assert [e for e in program.world.log if isinstance(e, ev.HangNoticed)] == []
+>>>>>>> hange2e

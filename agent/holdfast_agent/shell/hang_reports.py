@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
@@ -71,11 +70,12 @@ class HangReports:
     def _begin(self, key: PlaceKey, place: Place, generation: int) -> WorkerWatch:
         launch = place.launched or (place.wish.launch if place.wish else None)
         watch = WorkerWatch(self._host, generation, launch.step_pattern if launch else "")
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                watch.restore(json.loads(self._path(key).read_text()))
-            except (ValueError, OSError) as error:
-                log.warning("baseline.unreadable", place=str(key), problem=str(error))
+        try:
+            watch.restore(json.loads(self._path(key).read_text()))
+        except FileNotFoundError:
+            pass  # The worker is new.
+        except (ValueError, OSError) as error:
+            log.warning("baseline.unreadable", place=str(key), problem=str(error))
         return watch
 
     def _journal(self, key: PlaceKey, watch: WorkerWatch) -> None:

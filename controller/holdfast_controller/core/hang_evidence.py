@@ -16,27 +16,48 @@ from holdfast_controller.core.stimuli import EvidenceArrived
 def take_evidence(step: Step, job: Job, runtime: Runtime, suspects: tuple[str, ...]) -> None:
     """Order dumps of every worker that has a live rank; the suspect ranks are looked at more closely."""
     ended = job.exits_now()
-    live = [m for m in job.gang.members if not all(rank in ended for rank in m.ranks)]
+    live = [m.index for m in job.gang.members if not all(rank in ended for rank in m.ranks)]
     runtime.dumps += 1
-    runtime.dump = Dump(runtime.dumps, {member.index for member in live})
-    named = set(suspects)
-    for member in live:
-        wanted = tuple(rank for rank in member.ranks if f"{member.name} rank {rank}" in named)
-        host = job.places[member.index].host
-        step.do(TakeEvidence(host, job.id, job.generation, member.name, runtime.dumps, wanted))
+    runtime.dump = Dump(runtime.dumps, set(live), suspects)
+    for index in live:
+        _order(step, job, runtime.dump, index)
+
+
+def take_again(step: Step, job: Job, runtime: Runtime, index: int) -> None:
+    """Ask a worker once more that is heard of again after its answer was lost, as by a restart of its agent."""
+    dump = runtime.dump
+    if dump is None or index not in dump.lost:
+        return
+    dump.lost.discard(index)
+    dump.awaited.add(index)
+    dump.again.add(index)
+    _order(step, job, dump, index)
+
+
+def _order(step: Step, job: Job, dump: Dump, index: int) -> None:
+    member = job.gang.members[index]
+    wanted = tuple(rank for rank in member.ranks if f"{member.name} rank {rank}" in dump.suspects)
+    step.do(TakeEvidence(job.places[index].host, job.id, job.generation, member.name, dump.number, wanted))
 
 
 def take_in(step: Step, job: Job, index: int, arrived: EvidenceArrived) -> Dump | None:
-    """Add a worker's dumps to those of the others; the dump, if it was still wanted."""
+    """Add a worker's dumps to those of the others; the dump, if it was still wanted.
+
+    Where every answer is lost, each worker is asked once more and waited for until then: what nobody has looked
+    at is no diagnosis. One answer is, though: a host that is away for good is not waited for.
+    """
     dump = step.cluster.runtime_of(job.id).dump
     if dump is None or dump.number != arrived.dump or index not in dump.awaited:
         return None
     dump.awaited.discard(index)
     if arrived.evidence is not None:
         dump.parts.append(arrived.evidence)
+    elif index not in dump.again:
+        dump.lost.add(index)
     if arrived.content:
         dump.contents[arrived.worker] = arrived.content
-    if not dump.awaited:
+    if not dump.awaited and (dump.parts or not dump.lost):
+        dump.lost.clear()
         dump.diagnosis = diagnosis(dump.parts, step.now.mono)
         dump.parts = []
     return dump

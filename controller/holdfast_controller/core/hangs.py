@@ -20,7 +20,7 @@ from holdfast.hang.tuning import Action
 from holdfast.hang.watch import JobWatch, begin, pause_reason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Refuse, Reply
-from holdfast_controller.core.hang_evidence import keep, take_evidence, take_in
+from holdfast_controller.core.hang_evidence import keep, take_again, take_evidence, take_in
 from holdfast_controller.core.hang_restart import act, highest_step, hosts_of
 from holdfast_controller.core.model import Hang, Job, Runtime
 from holdfast_controller.core.steps import Step
@@ -47,7 +47,9 @@ def on_features(step: Step, reported: FeaturesReported) -> None:
     if job is None or index is None or not _is_current(job, index, reported.host, reported.generation):
         return
     vector = of_member(reported.features, job.gang.members[index])
-    step.cluster.runtime_of(job.id).features[index] = vector.shifted(step.now.mono - reported.sent_s)
+    runtime = step.cluster.runtime_of(job.id)
+    runtime.features[index] = vector.shifted(step.now.mono - reported.sent_s)
+    take_again(step, job, runtime, index)
     if _is_judged(job):
         wait_s = min(LOOK_AFTER_NEWS_S + LOOK_PER_RANK_S * job.gang.world_size, LOOK_EVERY_S)
         _look_by(step, job, step.now.mono + wait_s)

@@ -312,6 +312,10 @@ class Dump:
 
     number: int
     awaited: set[int]
+    suspects: tuple[str, ...] = ()
+    lost: set[int] = field(default_factory=set)
+    """Workers whose answer was lost; where all are, each is asked again, once, when it is heard of."""
+    again: set[int] = field(default_factory=set)
     parts: list[Evidence] = field(default_factory=list)
     contents: dict[str, bytes] = field(default_factory=dict)
     """What is to be kept, by worker."""
