@@ -36,10 +36,25 @@ def test_evidence_that_never_comes_delays_the_act_and_no_more(program: Training)
 
 def test_hosts_that_can_give_no_evidence_say_so(program: Training) -> None:
     program.stands_still(35)
-    for worker in (0, 1):
-        assert program.world.evidence("a", worker, problem="py-spy is missing") == []
-    assert program.world.wait(0) == ["a stacks: none"]
+    for _ in range(2):  # They are asked once more.
+        for worker in (0, 1):
+            assert program.world.evidence("a", worker, problem="no such worker here") == []
+        told = program.stands_still(9)
+    assert "a stacks: none" in told
     assert program.stands_still(40) == RESTARTED
+
+
+def test_hosts_that_went_away_midway_are_asked_again_when_they_are_back(program: Training) -> None:
+    program.stands_still(35)
+    for worker in (0, 1):
+        assert program.world.evidence("a", worker, problem="the host went away") == []
+    assert newest(program).stacks == ""
+    program.stands_still(9)
+    for worker in (0, 1):
+        program.world.evidence("a", worker, program.dumps(worker, IN_LOADER))
+    assert program.stands_still(40)
+    assert newest(program).outcome == "RESTARTED"
+    assert newest(program).stacks
 
 
 def test_host_that_goes_away_midway_leaves_the_others_evidence(program: Training) -> None:
