@@ -76,7 +76,9 @@ def test_ddp_rank_that_crashes_is_relaunched_from_the_checkpoint(cluster: DevClu
         job = check_story(cluster, before, run)
     crashed = exits(job, generation=1)[2]
     assert crashed["exitCode"] == 1 or crashed["reason"] == "STOPPED"
-    assert "rank 2 was told to crash at step 60" in run.err.read_text()
+    # Not from what ``run`` showed: a peer that saw the sockets close may have been gone before the one that raised.
+    logs = cluster.holdfast("logs", job["id"], "--rank", "2", "--generation", "1")
+    assert "rank 2 was told to crash at step 60" in logs.stderr
     assert resumed_at(run)[1] == 50
 
 

@@ -15,7 +15,7 @@ from tests.scenarios.hang_stories import (
     job_of,
     newest,
 )
-from tests.scenarios.training import Training, training
+from tests.scenarios.training import IN_LOADER, Training, training
 
 from holdfast.hang.features import Motion
 from holdfast_controller.core import actions as act
