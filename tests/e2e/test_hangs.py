@@ -66,8 +66,8 @@ def submit(cluster: DevCluster, program: list[str], *, detection: dict[str, Any]
 
 
 def astray(cluster: DevCluster, *args: str, **detection: Any) -> str:
-    """The small program with start-ups of at most six seconds."""
-    wishes = {"startupTimeout": "6s", "stepPattern": r"step=(\d+)"} | detection
+    """The small program with start-ups of at most eight seconds."""
+    wishes = {"startupTimeout": "8s", "stepPattern": r"step=(\d+)"} | detection
     return submit(cluster, [sys.executable, "-c", PROGRAM, *args], detection=wishes)
 
 
@@ -242,7 +242,7 @@ def test_hang_is_told_and_nothing_killed_unless_the_job_asks_for_more(cluster: D
 def test_held_job_is_restarted_once_the_hold_ends_and_without_detection_nobody_looks(cluster: DevCluster) -> None:
     program = [sys.executable, "-c", PROGRAM, ALWAYS]
     unseen = submit_small(cluster, program)
-    job_id = submit_small(cluster, [*program[:-1], "1"], action="RESTART", startupTimeout="6s")
+    job_id = submit_small(cluster, [*program[:-1], "1"], action="RESTART", startupTimeout="8s")
     cluster.holdfast("job", "hold", job_id, "--for", "1h")
     before = cluster.reach(job_id, "RUNNING")
     held = sees(cluster, job_id, judged(1))
@@ -274,7 +274,7 @@ def submit_small(cluster: DevCluster, program: list[str], **detection: str) -> s
 
 def test_hangs_are_acted_on_though_daemons_die_at_every_rung(cluster: DevCluster) -> None:
     busy = "import time\nfor n in range(100000):\n print('step', n, flush=True); time.sleep(0.2)"
-    healthy = submit_small(cluster, [sys.executable, "-c", busy], action="RESTART", startupTimeout="6s")
+    healthy = submit_small(cluster, [sys.executable, "-c", busy], action="RESTART", startupTimeout="8s")
     job_id = astray(cluster, "3", "on", action="RESTART")
     cluster.reach(healthy, "RUNNING")
     untouched = rank_pids(cluster.job(healthy))
@@ -324,7 +324,6 @@ def test_data_loader_that_deadlocks_is_shown_and_left_behind(stories: dict[str, 
     assert job["state"] == "JOB_STATE_SUCCEEDED", job["error"]
     hang = check_relaunch(job, job)
     assert "next_batch" in hang["stacks"] or "data_loader.py" in hang["stacks"]
-    assert hang["rule"] == "R3"
     out = cluster.holdfast("logs", "--rank", "0", job_id).stdout
     assert "rank=0 world_size=4 local_rank=0 generation=2 resumed from step 2200" in out
     assert "done step=" in out
