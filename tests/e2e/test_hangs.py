@@ -127,6 +127,11 @@ class Story:
 
     cluster: DevCluster
     job_id: str
+    before: Job
+
+
+def begin(cluster: DevCluster, job_id: str) -> Story:
+    return Story(cluster, job_id, cluster.reach(job_id, "RUNNING"))
 
 
 @contextlib.contextmanager
@@ -170,13 +175,13 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stor
         wishes = {"action": "RESTART", "startupTimeout": "20s"}
         digits += ["--checkpoint-dir", str(folder / "checkpoints")]
         begun = {
-            "loader": Story(loader, submit(loader, digits, detection=wishes)),
-            "again": Story(again, astray(again, ALWAYS, action="RESTART")),
-            "blind": Story(blind, astray(blind, "1", action="RESTART")),
+            "loader": begin(loader, submit(loader, digits, detection=wishes)),
+            "again": begin(again, astray(again, ALWAYS, action="RESTART")),
+            "blind": begin(blind, astray(blind, "1", action="RESTART")),
         }
         if importlib.util.find_spec("torch"):
             mismatch = clusters.enter_context(started(folder / "mismatch", hosts=2, gpus=2))
-            begun["mismatch"] = Story(mismatch, ddp(mismatch, "mismatch", folder / "ddp"))
+            begun["mismatch"] = begin(mismatch, ddp(mismatch, "mismatch", folder / "ddp"))
         yield begun
 
 
@@ -322,7 +327,7 @@ def test_data_loader_that_deadlocks_is_shown_and_left_behind(stories: dict[str, 
     cluster, job_id = story.cluster, story.job_id
     job = cluster.reach(job_id, "SUCCEEDED", "FAILED", timeout=150)
     assert job["state"] == "JOB_STATE_SUCCEEDED", job["error"]
-    hang = check_relaunch(job, job)
+    hang = check_relaunch(job, story.before)
     assert "next_batch" in hang["stacks"] or "data_loader.py" in hang["stacks"]
     out = cluster.holdfast("logs", "--rank", "0", job_id).stdout
     assert "rank=0 world_size=4 local_rank=0 generation=2 resumed from step 2200" in out
@@ -345,7 +350,7 @@ def test_data_loader_that_deadlocks_is_shown_and_left_behind(stories: dict[str, 
 @pytest.mark.require("torch")
 def test_ddp_rank_in_another_collective_than_its_peers_is_named(stories: dict[str, Story]) -> None:
     story = stories["mismatch"]
-    hang = check_ddp(story.cluster, story.job_id, story.cluster.job(story.job_id))
+    hang = check_ddp(story.cluster, story.job_id, story.before)
     assert hang["stacks"] == "workerpool1-0 rank 3 waits in barrier; 3 ranks wait in backward"
 
 
