@@ -36,6 +36,11 @@ JOB_EVENTS: list[ev.JobEvent] = [
         "a", 8.0, 2, "SIGNALED", "workerpool0-0 rank 0", ExitReason.STOPPED, 5.5, charged=0, port_retry=False
     ),
     ev.CauseFound("a", 8.5, 2, "NONZERO_EXIT", "workerpool1-0 rank 2", 5.4, 1),
+    ev.HangNoticed("a", 8.6, 1, 8.0, "R3", "nobody moves", ("workerpool0-0 rank 1",), ("h1",), 41.0),
+    ev.HangDiagnosed("a", 8.7, "rank 1 waits in get", ("workerpool0-0 rank 1",), ("h1",)),
+    ev.HangJudged("a", 8.8, "WITHHELD", "the job is held", ("workerpool0-0 rank 1",), ("h1",)),
+    ev.JobHeld("a", 8.85, "ann", 99.0),
+    ev.HangOver("a", 8.9, "it moves"),
     ev.PrimaryCompleted("a", 9.0),
     ev.CancelRequested("a", 10.0, "bob"),
     ev.JobEnding("a", 11.0, JobState.CANCELLED, JobError(1, "cancelled", ("x",), 139)),
