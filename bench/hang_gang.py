@@ -87,7 +87,12 @@ def loader() -> None:
     batches: queue.Queue[int] = queue.Queue()
     lock = threading.Lock()
     lock.acquire()
-    threading.Thread(target=lambda: (lock.acquire(), batches.put(1)), daemon=True).start()
+
+    def produce() -> None:
+        with lock:
+            batches.put(1)
+
+    threading.Thread(target=produce, daemon=True).start()
     batches.get()
 
 
