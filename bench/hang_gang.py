@@ -1,12 +1,13 @@
 """One rank of a small gang that trains, and at one step goes wrong or does something unusual but healthy, as told.
 
-``python bench/hang_gang.py WHAT RANK STEP PORT``: every rank sends a datagram to every other and waits for theirs at
+``python bench/hang_gang.py WHAT RANK STEP``: every rank sends a datagram to every other and waits for theirs at
 the end of a step. Nobody is told when a peer dies, as with NCCL. The rank RANK does WHAT at step STEP; some kinds
 concern all ranks. The time at which it does is written to ``began`` in the working directory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -27,12 +28,12 @@ BURN = "import time\nend = time.monotonic() + {}\nn = 0\nwhile time.monotonic() 
 
 
 class Gang:
-    """All ranks, by their ports on loopback."""
+    """All ranks, by their sockets in the working directory."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", port + RANK))
+    def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(f"r{RANK}.new")
+        os.rename(f"r{RANK}.new", f"r{RANK}")
         self.early: Counter[bytes] = Counter()
 
     def meet(self, what: str) -> None:
@@ -40,7 +41,8 @@ class Gang:
         told = what.encode()
         for peer in range(SIZE):
             if peer != RANK:
-                self.socket.sendto(told, ("127.0.0.1", self.port + peer))
+                with contextlib.suppress(ConnectionRefusedError):
+                    self.socket.sendto(told, f"r{peer}")
         while self.early[told] < SIZE - 1:
             self.early[self.socket.recv(64)] += 1
         del self.early[told]
@@ -55,23 +57,8 @@ class Gang:
 
     def greet(self) -> None:
         """Wait until all ranks listen."""
-        peers = set(range(SIZE)) - {RANK}
-        heard: set[bytes] = set()
-        self.socket.settimeout(0.2)
-        while len(heard) < len(peers):
-            for peer in peers:
-                self.socket.sendto(b"hello %d" % RANK, ("127.0.0.1", self.port + peer))
-            try:
-                told = self.socket.recv(64)
-            except TimeoutError:
-                continue
-            if told.startswith(b"hello"):
-                heard.add(told)
-            else:
-                self.early[told] += 1
-        for peer in peers:
-            self.socket.sendto(b"hello %d" % RANK, ("127.0.0.1", self.port + peer))
-        self.socket.settimeout(None)
+        while not all(os.path.exists(f"r{peer}") for peer in range(SIZE)):
+            time.sleep(0.05)
 
 
 # --- Faults -------------------------------------------------------------------------------------------------------
@@ -100,7 +87,12 @@ def loader() -> None:
     batches: queue.Queue[int] = queue.Queue()
     lock = threading.Lock()
     lock.acquire()
-    threading.Thread(target=lambda: (lock.acquire(), batches.put(1)), daemon=True).start()
+
+    def produce() -> None:
+        with lock:
+            batches.put(1)
+
+    threading.Thread(target=produce, daemon=True).start()
     batches.get()
 
 
@@ -218,9 +210,15 @@ ONE = {
 ALL = {"evaluate_all": lambda: work(0.25), "preprocess": work, "idle": declare_idle, "pause": pause}
 
 
+def _burn(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(i * i for i in range(1000))
+
+
 def main() -> None:
-    what, guilty, at_step, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    gang = Gang(port)
+    what, guilty, at_step = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    gang = Gang()
     gang.greet()
     for step in range(100_000):
         mine = guilty == RANK
@@ -228,11 +226,11 @@ def main() -> None:
             Path("began").write_text(repr(time.monotonic()))
         if step == at_step and (what in ALL or mine):
             {**ONE, **ALL}.get(what, lambda: None)()
-        end = time.monotonic() + STEP_S / 8
-        while time.monotonic() < end:
-            sum(i * i for i in range(1000))
-        slow = what == "straggler" and mine and at_step <= step
-        time.sleep(STEP_S * (4 if slow else 0.7))
+        _burn(STEP_S / 8)
+        slow = what in ("straggler", "sleeper") and mine and at_step <= step
+        if what == "straggler" and slow:
+            _burn(STEP_S * 3)
+        time.sleep(STEP_S * (4 if slow and what == "sleeper" else 0.7))
         if what == "mismatch" and mine and step == at_step:
             gang.barrier(step)
         gang.all_reduce(step)

@@ -46,6 +46,7 @@ from holdfast_agent.shell.sampling.sampler import Sampler
 GANG = Path(__file__).with_name("hang_gang.py")
 RANKS, GUILTY = 4, 2
 KEY = PlaceKey("job", "workerpool0-0")
+VERBOSE = bool(os.environ.get("VERBOSE"))
 SCALE = 1 / 5
 CEILING_SCALE = 1 / 20
 STARTUP_SCALE = 1 / 60
@@ -177,7 +178,7 @@ class Run:
         env |= fast | {"WORLD_SIZE": str(RANKS), "LAST_S": str(self.case.lasts_s), "PYTHONPATH": os.getcwd()}
         env["HOLDFAST_PROGRESS_DIR"] = progress_dir(self.facts, KEY, 1)
         rank = 0 if self.case.rank is None else self.case.rank
-        command = [sys.executable, str(GANG), self.case.what, str(rank), str(self.case.at_step), str(_port())]
+        command = [sys.executable, str(GANG), self.case.what, str(rank), str(self.case.at_step)]
         for number in range(RANKS):
             out, err = log_paths(self.facts, KEY, 1, number)
             with open(out, "ab") as stdout, open(err, "ab") as stderr:
@@ -200,11 +201,12 @@ class Run:
 
     def close(self) -> None:
         """Leave nothing behind."""
-        for process in [*self.ranks.values(), *([self.tracer] if self.tracer else [])]:
+        processes = [*([self.tracer] if self.tracer else []), *self.ranks.values()]
+        for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         self._free_fifos()
-        for process in [*self.ranks.values(), *([self.tracer] if self.tracer else [])]:
+        for process in processes:
             process.wait()
 
     def _free_fifos(self) -> None:
@@ -295,7 +297,8 @@ class Run:
                 if self.outcome.began_s is not None and now_s - self.outcome.began_s > self.case.watch_s:
                     break
                 if now_s - self.watch.began_s > 180 + self.case.watch_s:
-                    raise RuntimeError(f"{self.case.name}: never began; {self._errors()}")
+                    self.outcome.false_notice = f"it never came to it {self._errors()}"
+                    break
         finally:
             if self.dumping is not None:
                 self.dumping.cancel()
@@ -341,16 +344,6 @@ time.sleep(600)
 """
 
 
-_next_port = 23000 + os.getpid() % 1000 * 8
-
-
-def _port() -> int:
-    """The first of ``RANKS`` ports of our own."""
-    global _next_port
-    _next_port += RANKS
-    return _next_port
-
-
 # --- Many cases at once ----------------------------------------------------------------------------------------------
 
 
@@ -388,8 +381,10 @@ async def play(cases: Iterable[Case], root: Path, cores: float = 2.0) -> list[tu
 
 
 def _tell(case: Case, outcome: Outcome) -> None:
-    ended = "acted on" if outcome.acted_s else "over"
-    print(f"  … {case.name}: {ended}", file=sys.stderr, flush=True)
+    noticed, acted = _seconds(outcome.since(outcome.noticed_s)), _seconds(outcome.since(outcome.acted_s))
+    print(f"  … {case.name}: noticed {noticed}, acted {acted}", file=sys.stderr, flush=True)
+    if VERBOSE:
+        print("\n".join(["", case.name, *outcome.health[-25:]]), file=sys.stderr, flush=True)
 
 
 def named_right(case: Case, outcome: Outcome) -> bool:
@@ -425,23 +420,24 @@ def table(results: Sequence[tuple[Case, Outcome]]) -> None:
             print(f"! {case.name}: noticed before anything was wrong: {outcome.false_notice}")
 
 
+def _leave(*_: object) -> None:
+    """Upon SIGTERM end the gangs as well, which are in sessions of their own."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only cases whose name has one of these in it")
-    parser.add_argument("--verbose", action="store_true", help="with each case's verdicts")
     options = parser.parse_args()
     every = (*FAULTS, *NEGATIVES, *WEAKNESSES)
     cases = [c for c in every if not options.names or any(n in c.name for n in options.names)]
     began = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # gangs in sessions of their own are ended then, too
+    signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="hang-real-") as root:
         results = asyncio.run(play(cases, Path(root)))
     table(results)
     print(f"\n{len(results)} cases in {time.monotonic() - began:.0f} s; times scaled by 1/{1 / SCALE:.0f}")
-    for case, outcome in results if options.verbose else ():
-        print(f"\n{case.name}: {outcome.sentence}")
-        for sentence in outcome.health[-12:]:
-            print(f"    {sentence}")
 
 
 if __name__ == "__main__":

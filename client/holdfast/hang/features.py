@@ -156,7 +156,8 @@ class WorkerFeatures:
 
     @property
     def traced(self) -> bool:
-        return any(rank.traced for rank in self.ranks)
+        """Whether a debugger is attached. A dump of C frames that we take attaches as well, and is none."""
+        return any(rank.traced and not rank.paused_by_us for rank in self.ranks)
 
     def shifted(self, by_s: float) -> WorkerFeatures:
         """The same vector on a clock that reads ``by_s`` more."""

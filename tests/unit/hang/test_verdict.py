@@ -286,3 +286,12 @@ def test_two_hosts_waiting_for_one_mount_have_a_common_cause() -> None:
     assert found is not None and (found.mount, found.jobs) == ("/data", ("a", "b"))
     assert "2 hosts wait for storage at /data" in found.sentence
     assert common_cause([_suspect("a", 0.0, "h1", "/data")]) is None
+
+
+def test_our_own_dump_of_c_frames_is_no_debugger() -> None:
+    job = Job()
+    job.trains(300.0)
+    job.stands_still(40.0)
+    verdict = job.stands_still(4.0, motion=Motion.STOPPED, traced=True, paused_by_us=True)
+    assert verdict.rung is Rung.NOTICED
+    assert job.stands_still(40.0).rung is Rung.ACTED
