@@ -3,7 +3,7 @@ PY      := .venv/bin/python
 STAMP   := .venv/.ready
 SOURCES := $(shell find client controller agent proto build_hooks -type f -not -path '*/v1/*_pb2*' -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: setup check lint types contracts proto-lint test demo bench stubs clean
+.PHONY: test-slow setup check lint types contracts proto-lint test demo bench stubs clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
@@ -25,6 +25,10 @@ proto-lint:
 
 test: setup
 	$(PY) -m pytest
+
+# Real hangs on real clusters, at their own pace: some minutes.
+test-slow: setup
+	$(PY) -m pytest -m slow
 
 demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py

@@ -160,6 +160,9 @@ def without_py_spy(directory: Path, **size: int) -> Iterator[DevCluster]:
     assert cluster.left() == []
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module", autouse=True)
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Story]]:
     """``loader``, ``again``, ``blind`` and, with torch, ``mismatch``: begun at once, waited for by the last tests."""
