@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from holdfast_agent.core.hang_watch import WorkerWatch
-
 from holdfast.hang import verdict
 from holdfast.hang.evidence import diagnosis
 from holdfast.hang.features import WorkerFeatures
@@ -33,6 +31,7 @@ from holdfast.hang.recording import WorkerSample
 from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.tuning import Action, HangSettings, Tuning
 from holdfast.hang.watch import begin
+from holdfast.hang_watch import WorkerWatch
 from holdfast_agent.core.environment import HostFacts, WorkerUser, log_paths, progress_dir
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.core.place import Place, Running
