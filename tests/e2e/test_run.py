@@ -64,7 +64,9 @@ def test_four_ranks_on_two_hosts_know_their_ranks_gpus_and_addresses(cluster: De
             "HOLDFAST_WORKER": f"workerpool{worker}-0",
             "HOLDFAST_HOST": env["HOLDFAST_HOST"],
             "HOLDFAST_RENDEZVOUS_SECRET": envs[0]["HOLDFAST_RENDEZVOUS_SECRET"],
+            "HOLDFAST_PROGRESS_DIR": env["HOLDFAST_PROGRESS_DIR"],
         }
+        assert env["HOLDFAST_PROGRESS_DIR"].endswith(f"/{job}/g1/workerpool{worker}-0.progress")
         assert env["CLOUD_ML_JOB_ID"] == job
         cores = len(os.sched_getaffinity(0))
         assert env["OMP_NUM_THREADS"] == str(max(1, cores // 2))
