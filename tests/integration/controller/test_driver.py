@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -140,7 +141,16 @@ async def test_settled_waits_for_what_was_seen_and_no_more(world: Running) -> No
     await world.driver.settled()
 
 
-async def test_settled_returns_under_a_load_that_never_ends(world: Running) -> None:
+async def test_settled_returns_under_a_load_that_never_ends(
+    world: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = world.store.commit
+
+    def slow(*args: Any) -> None:
+        time.sleep(0.02)
+        commit(*args)
+
+    monkeypatch.setattr(world.store, "commit", slow)
     world.driver.feed(hello())
     number = 0
     stop = asyncio.Event()
@@ -150,7 +160,8 @@ async def test_settled_returns_under_a_load_that_never_ends(world: Running) -> N
         while not stop.is_set():
             number += 1
             world.driver.feed(st.CordonAsked(0, "ann", "h", str(number)))
-            await asyncio.sleep(0)
+            # Many for each commit, so that something always waits; but not so many that the store's thread starves.
+            await asyncio.sleep(0.001)
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(load())
