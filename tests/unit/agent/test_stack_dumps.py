@@ -61,7 +61,7 @@ Traceback for thread 8 (python) [] (most recent call last):
 Traceback for thread 7 (python3 (x)) [Has the GIL] (most recent call last):
     (Python) File "/a b/t.py", line 10, in <module>
         File "looks like one", line 3, in q
-    (C) File "./Modules/timemodule.c", line 2159, in pysleep (inlined) (/root/libpython3.11.so.1.0)
+    (C) File "./Modules/timemodule.c", line 2159, in pysleep (inlined) (/usr/lib/libpython3.11.so.1.0)
     (C) File "???", line 0, in c10d::Store::wait(std::string (*)(int)) (/x/libtorch_cpu.so)
 """
 

@@ -8,8 +8,8 @@ from holdfast.v1 import job_pb2
 
 START = 1_795_233_600
 """2026-11-21T04:00:00Z."""
-WAITS = (Frame("all_reduce", "/x/site-packages/torch/distributed.py", 2810), Frame("train", "/work/train.py", 88))
-ODD = (Frame("get", "/usr/lib/python3.12/queue.py", 171), Frame("fetch", "/work/data_loader.py", 212))
+WAITS = (Frame("all_reduce", "/x/site-packages/torch/distributed.py", 2810), Frame("train", "/jobs/train.py", 88))
+ODD = (Frame("get", "/usr/lib/python3.12/queue.py", 171), Frame("fetch", "/jobs/data_loader.py", 212))
 
 
 def hung_job() -> job_pb2.CustomJob:

@@ -12,7 +12,7 @@ ENVIRON = {"PATH": "/usr/bin", "HOME": "/root", "CONDA_PREFIX": "/opt/conda", "S
 
 
 def pools(request: RunRequest) -> list[spec_pb2.WorkerPoolSpec]:
-    return list(job_of(request, ENVIRON, "/work").job_spec.worker_pool_specs)
+    return list(job_of(request, ENVIRON, "/jobs").job_spec.worker_pool_specs)
 
 
 def test_one_worker_makes_one_pool() -> None:
@@ -93,7 +93,7 @@ def test_a_variable_that_cannot_be_meant_is_refused(item: str, problem: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("workdir", "expected"), [("", "/work"), ("sub", "/work/sub"), ("../x", "/x"), ("/abs", "/abs")]
+    ("workdir", "expected"), [("", "/jobs"), ("sub", "/jobs/sub"), ("../x", "/x"), ("/abs", "/abs")]
 )
 def test_the_working_directory_is_absolute(workdir: str, expected: str) -> None:
     (pool,) = pools(RunRequest(("a",), workdir=workdir))
