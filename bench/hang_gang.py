@@ -24,7 +24,10 @@ import holdfast
 STEP_S, LINE_EVERY = float(os.environ.get("STEP_S", "0.4")), int(os.environ.get("LINE_EVERY", "4"))
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 LAST_S = float(os.environ.get("LAST_S", "45"))
-BURN = "import time\nend = time.monotonic() + {}\nn = 0\nwhile time.monotonic() < end: n = sum(i * i for i in range(500))"
+BURN = (
+    "import time\n"
+    "end = time.monotonic() + {}\nn = 0\nwhile time.monotonic() < end: n = sum(i * i for i in range(500))"
+)
 
 
 class Gang:
@@ -123,7 +126,7 @@ def heartbeat() -> None:
     time.sleep(3600)
 
 
-# --- Healthy, but unusual -------------------------------------------------------------------------------------------
+# --- Healthy, but unusual ----------------------------------------------------------------------------------------
 
 
 def work(share: float = 1.0) -> None:

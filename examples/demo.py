@@ -1,4 +1,4 @@
-"""``make demo``: a cluster of two hosts on this machine, a real training, a crash, a hang, and how each is survived.
+"""``make demo``: a cluster of two hosts on this machine, a real training, a crash, a hang, and both survived.
 
 Everything below is typed at the same command line that users have; this script only types it, and times it.
 """
@@ -114,9 +114,7 @@ class Demo:
                 startup_s=STARTUP_S,
             )
         )
-        print(
-            f"  The job asks for a restart upon a hang. Its thresholds are shortened for this demo: {STARTUP_S} s of"
-        )
+        print(f"  The job asks for a restart upon a hang. Thresholds are shortened for this demo: {STARTUP_S} s of")
         print("  start-up instead of 30 min, which is all that so short a job ever gets to see, and")
         print(
             f"  {FLOOR_S} s of silence instead of 30 s at least. What is not shortened: a hang has to last for 30 s"

@@ -90,7 +90,7 @@ class WorkerWatch:
         }
 
     def restore(self, record: dict[str, Any]) -> None:
-        """Take up what ``journal`` gave, if it is of this generation. Raises ``ValueError`` for a damaged record."""
+        """Take up what ``journal`` gave, if it is of this generation. Raises ``ValueError`` for a bad record."""
         if record.get("generation") != self.generation:
             return
         try:

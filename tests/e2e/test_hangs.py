@@ -1,4 +1,4 @@
-"""Jobs that hang on two hosts: found from the outside, explained, relaunched in place; and left alone where asked."""
+"""Jobs that hang on two hosts: found from the outside, explained, relaunched in place; left alone where asked."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def check_relaunch(job: Job, before: Job) -> Job:
     return dict(hang)
 
 
-# --- Stories that go on by themselves while the first tests run -----------------------------------------------------
+# --- Stories that go on by themselves while the first tests run ---------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +165,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Story]]:
-    """``loader``, ``again``, ``blind`` and, with torch, ``mismatch``: begun at once, waited for by the last tests."""
+    """``loader``, ``again``, ``blind`` and, with torch, ``mismatch``: begun at once, awaited by the last tests."""
     folder = tmp_path_factory.mktemp("stories")
     with contextlib.ExitStack() as clusters:
         loader = clusters.enter_context(started(folder / "loader", hosts=2, gpus=2))

@@ -1,4 +1,4 @@
-"""A recording tells the same story each time: when it was noticed, when it would have been acted on, when it was over."""
+"""A recording tells the same story each time: noticed when, acted on when, over when."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def replay(
     """Run the detector over recorded vectors, in virtual time.
 
     One FILE for each worker of one job, as its agent recorded it. Says what would have been noticed and when, and
-    when the gang would have been relaunched. Stack dumps are not recorded, so what they would have said is left out.
+    when the gang would have been relaunched. Stack dumps are not recorded, so what they would say is left out.
     """
     from holdfast.hang import recorded
     from holdfast.hang.recording import RecordingError
