@@ -10,7 +10,17 @@ from holdfast_controller.core.model import Cluster
 def line(event: ev.Event, cluster: Cluster) -> str:
     """One event in short. Workers are shown as w0, w1, … in gang order."""
     match event:
-        case ev.HostJoined() | ev.HostLost() | ev.HostReturned() | ev.HostCordoned() | ev.HostUncordoned():
+        case ev.HostPlaceFreed():
+            return f"{event.host} freed {event.place}"
+        case (
+            ev.HostJoined()
+            | ev.HostLost()
+            | ev.HostReturned()
+            | ev.HostCordoned()
+            | ev.HostUncordoned()
+            | ev.HostDraining()
+            | ev.HostFenced()
+        ):
             return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"
@@ -31,9 +41,20 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.RestartDecided():
             paid = "port" if event.port_retry else "free" if event.charged is None else f"w{event.charged} pays"
             return f"{event.job_id} restarts as g{event.generation}: {event.end_reason} of {event.related}, {paid}"
+        case ev.AttemptEnded():
+            kept = f", keeps {' '.join(f'w{i}' for i in event.keep)}" if event.keep else ""
+            away = f", not on {' '.join(event.avoid)}" if event.avoid else ""
+            paid = f", {event.budget} pays" if event.budget else ""
+            what = f"{event.end_reason} of {event.related}" if event.related else event.end_reason
+            return f"{event.job_id} leaves to {event.leaving.name}: {what}{kept}{away}{paid}"
+        case ev.PauseRequested() | ev.JobPaused() | ev.JobResumed():
+            return f"{event.job_id} {_WORDS[type(event)]}"
+        case ev.WorkerFenced():
+            return f"{event.job_id} fenced w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
         case ev.CauseFound():
             cause = f"{event.end_reason} of {event.related}"
-            return f"{event.job_id} cause g{event.generation}: {cause}, w{event.charged} pays"
+            paid = "free" if event.charged is None else f"w{event.charged} pays"
+            return f"{event.job_id} cause g{event.generation}: {cause}, {paid}"
         case ev.HangNoticed():
             whom = f" of {', '.join(event.suspects)}" if event.suspects else ""
             return (
@@ -57,6 +78,9 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} emptied w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
         case ev.JobEnded():
             return f"{event.job_id} ended {event.state.name}"
+
+
+_WORDS = {ev.PauseRequested: "to pause", ev.JobPaused: "paused", ev.JobResumed: "resumed"}
 
 
 def action_line(action: act.Action) -> str:

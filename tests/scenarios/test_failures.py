@@ -6,7 +6,7 @@ import pytest
 from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.restart import PORT_RETRIES
+from holdfast_controller.core.policy import PORT_RETRIES
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_each_generation_has_its_own_port_and_secret(world: World) -> None:
 
 
 def test_failures_in_the_wake_of_the_first_are_recorded_and_cost_nothing(world: World) -> None:
-    world.exit("a", 1, "SIGNALED:11", end_time=world.wall)
+    world.exit("a", 1, "SIGNALED:9", end_time=world.wall)
     assert world.exit("a", 0, 1, 1, end_time=world.wall + 1) == ["a exit g1 r0 NONZERO_EXIT 1", "> host-0 ack"]
     world.launch("a")
     assert world.cluster.jobs["a"].worker_restarts == {1: 1}
@@ -68,12 +68,10 @@ def test_failures_in_the_wake_of_the_first_are_recorded_and_cost_nothing(world: 
 
 def test_the_rank_that_failed_first_pays_even_if_it_was_heard_second(world: World) -> None:
     world.exit("a", 1, 1, end_time=world.wall)
-    world.exit("a", 0, "SIGNALED:9", 1, end_time=world.wall - 1)
-    world.report("a", 0, "PREPARED")
-    assert world.report("a", 1, "PREPARED")[:2] == [
-        "a cause g2: SIGNALED of workerpool0-0 rank 0, w0 pays",
-        "a launched g2",
-    ]
+    assert world.exit("a", 0, "SIGNALED:9", 1, end_time=world.wall - 1)[1] == (
+        "a cause g2: SIGNALED of workerpool0-0 rank 0, w0 pays"
+    )
+    world.run("a")
     job = world.cluster.jobs["a"]
     assert job.worker_restarts == {0: 1, 1: 0}
     assert (job.last_end, job.recoveries[-1].related) == ("SIGNALED", "workerpool0-0 rank 0")

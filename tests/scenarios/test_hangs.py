@@ -205,8 +205,9 @@ def test_job_that_allows_no_hang_restart_says_so() -> None:
     assert error.message.startswith("The job hangs, and no restart upon a hang is allowed: no rank of 2")
 
 
-def test_second_hang_with_the_same_suspect_host_asks_for_its_replacement(program: Training) -> None:
-    program = training(workers=3, hosts=3)
+def test_second_hang_with_the_same_suspect_host_moves_its_worker_and_keeps_the_rest() -> None:
+    program = training(workers=3, hosts=4)
+    before = job_of(program).places
     for number in (1, 2):
         program.stands_still(35)
         for worker in (0, 1):
@@ -218,6 +219,17 @@ def test_second_hang_with_the_same_suspect_host_asks_for_its_replacement(program
             assert "a hang RESTARTED" in told
             program.restarts()
             program.trains(300)
-    words = "host-2 was suspect in hang 1 too and should be replaced, which is not done by itself yet"
+    words = "host-2 was suspect in hang 1 too: its work moves to another host if one is free"
     assert f"a hang RESTARTED: {words}" in told
+    assert "a leaves to RETRY: HANG of workerpool1-1 rank 2, keeps w0 w1, not on host-2" in told
     assert newest(program).note == words
+    program.world.empty("a")
+    job = job_of(program)
+    assert [place.host for place in job.places] == ["host-0", "host-1", "host-3"]
+    assert job.places[:2] == before[:2]
+    program.world.run("a")
+    assert (job.state.name, job.attempt, job.generation, job.job_retries) == ("RUNNING", 2, 3, 0)
+    assert [(r.recover, r.start_type) for r in job.recoveries] == [
+        ("PROC_RESTART", "RESTARTED"),
+        ("WORKER_RESCHEDULE", "INIT_OR_RESCHEDULED"),
+    ]

@@ -124,7 +124,7 @@ def test_worker_that_ended_while_its_agent_was_away_is_reported_on_return() -> N
 def test_host_without_a_record_of_a_launched_worker_has_lost_it(world: World) -> None:
     assert world.join("host-1") == [
         "a exit g1 r1 LOST_SHIM_DIED",
-        "a restarts as g2: LOST_SHIM_DIED of workerpool1-0 rank 1, w1 pays",
+        "a restarts as g2: LOST_SHIM_DIED of workerpool1-0 rank 1, free",
         "> host-1 close",
         "> host-1 welcome 1",
         "> host-1 PREPARE a w1 g2",
@@ -132,13 +132,20 @@ def test_host_without_a_record_of_a_launched_worker_has_lost_it(world: World) ->
     ]
 
 
-def test_host_that_rebooted_has_lost_it_to_the_reboot(world: World) -> None:
+def test_host_that_rebooted_has_lost_it_to_the_reboot() -> None:
+    world = World(hosts=2)
+    world.submit("a", gang(retries=3))
+    world.run("a")
     world.hang_up("host-1")
     assert world.join("host-1", boot="boot-2")[:3] == [
         "host-1 joined",
         "a exit g1 r1 LOST_REBOOT",
-        "a restarts as g2: LOST_REBOOT of workerpool1-0 rank 1, w1 pays",
+        "a leaves to RETRY: LOST_REBOOT of workerpool1-0 rank 1, keeps w0, not on host-1, JOB pays",
     ]
+    # Nothing of it is left there, and no other host is free.
+    world.exit("a", 0, "STOPPED:15")
+    world.report("a", 1, "EMPTY")
+    assert world.report("a", 0, "EMPTY")[:2] == ["a emptied w0", "a placed g2 on host-0 host-1"]
 
 
 def test_all_ranks_of_a_worker_that_vanished_are_accounted_for() -> None:
@@ -148,7 +155,7 @@ def test_all_ranks_of_a_worker_that_vanished_are_accounted_for() -> None:
     world.exit("a", 3)
     assert world.join("host-1")[:2] == [
         "a exit g1 r2 LOST_SHIM_DIED",
-        "a restarts as g2: LOST_SHIM_DIED of workerpool1-0 rank 2, w1 pays",
+        "a restarts as g2: LOST_SHIM_DIED of workerpool1-0 rank 2, free",
     ]
     world.exit("a", 0, "STOPPED:15", 1)
     world.exit("a", 1, "STOPPED:15", 1)
@@ -156,7 +163,7 @@ def test_all_ranks_of_a_worker_that_vanished_are_accounted_for() -> None:
     assert world.join("host-0")[:3] == [
         "a exit g2 r0 LOST_SHIM_DIED",
         "a exit g2 r1 LOST_SHIM_DIED",
-        "a restarts as g3: LOST_SHIM_DIED of workerpool0-0 rank 0, w0 pays",
+        "a restarts as g3: LOST_SHIM_DIED of workerpool0-0 rank 0, free",
     ]
 
 

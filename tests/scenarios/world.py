@@ -20,7 +20,7 @@ from holdfast_controller.core import actions as act
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import stimuli as st
 from holdfast_controller.core.fold import fold
-from holdfast_controller.core.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.gang import Gang, Pool, Retries, Success, Task
 from holdfast_controller.core.job import TERMINAL
 from holdfast_controller.core.model import Cluster, Exit, ExitReason, Gpu, Inventory, Job, Now
 from holdfast_controller.core.reactor import Reactor
@@ -31,11 +31,11 @@ WALL = 1_000_000.0
 GIB = 1 << 30
 
 
-def gang(workers: int = 2, *, gpus: int = 4, processes: int = 1, **rules: Any) -> Gang:
-    """Pool 0 of one worker and pool 1 of the others; each fills a host of four GPUs."""
+def gang(workers: int = 2, *, gpus: int = 4, processes: int = 1, retries: int = 0, **rules: Any) -> Gang:
+    """Pool 0 of one worker and pool 1 of the others; each fills a host of four GPUs; so many retries of the job."""
     pool = Pool(1, Task(("train",)), processes=processes, gpus=gpus)
     pools = (pool,) if workers == 1 else (pool, dataclasses.replace(pool, replicas=workers - 1))
-    return Gang(pools, **{"success": Success.ALL, **rules})
+    return Gang(pools, **{"success": Success.ALL, "retries": Retries(job_retries=retries), **rules})
 
 
 def inventory(
@@ -82,6 +82,22 @@ class World:
     def restart(self, job: str, by: str = "ann") -> list[str]:
         self._token += 1
         return self.step(st.RestartAsked(self._token, by, job))
+
+    def pause(self, job: str, by: str = "ann") -> list[str]:
+        self._token += 1
+        return self.step(st.PauseAsked(self._token, by, job))
+
+    def resume(self, job: str, by: str = "ann") -> list[str]:
+        self._token += 1
+        return self.step(st.ResumeAsked(self._token, by, job))
+
+    def fence(self, host: str) -> list[str]:
+        self._token += 1
+        return self.step(st.FenceAsked(self._token, "ann", host, "switched off"))
+
+    def drain(self, host: str, deadline_s: float | None = None, *, at_checkpoint: bool = False) -> list[str]:
+        self._token += 1
+        return self.step(st.DrainAsked(self._token, "ann", host, "upgrade", deadline_s, at_checkpoint))
 
     def cordon(self, host: str, reason: str = "disk") -> list[str]:
         self._token += 1
@@ -159,6 +175,7 @@ class World:
         end_time: float | None = None,
         session: int | None = None,
         message: str = "",
+        said: tuple[str, ...] = (),
     ) -> list[str]:
         """An exit report: ``how`` is a code, or a reason without one, or ``SIGNALED:11``."""
         known = self.cluster.jobs[job]
@@ -167,7 +184,7 @@ class World:
         number = generation if generation is not None else known.generation
         self._sequence += 1
         at_time = self.wall if end_time is None else end_time
-        ended = Exit(1, number, rank, *_how(how), message=message, end_time=at_time)
+        ended = Exit(1, number, rank, *_how(how), message=message, end_time=at_time, stderr_tail=said)
         return self.step(
             st.ExitReported(
                 at, session or self.sessions[at], self._sequence, job, member.name, ended, port_taken=port_taken
@@ -326,7 +343,8 @@ def _check_hangs(job: Job, history: list[ev.Event]) -> None:
     assert [hang.number for hang in job.hangs] == list(range(1, len(told) + 1))
     assert sum(hang.open for hang in job.hangs if hang.generation == job.generation) <= 1, "two hangs at once"
     restarted = [e for e in history if isinstance(e, ev.HangJudged) and e.outcome == "RESTARTED"]
-    generations = [e for e in history if isinstance(e, ev.RestartDecided) and e.end_reason == "HANG"]
+    launches = [e for e in history if isinstance(e, ev.RestartDecided | ev.AttemptEnded)]
+    generations = [e for e in launches if e.end_reason == "HANG"]
     assert len(restarted) == len(generations), "a restart upon a hang without its verdict, or the other way round"
     assert job.hang_restarts <= job.gang.max_hang_restarts
     if job.gang.hang.action is not Action.RESTART:
@@ -342,4 +360,6 @@ def _how(how: str | int) -> tuple[ExitReason, int | None, int | None]:
     if isinstance(how, int):
         return (ExitReason.NONZERO_EXIT if how else ExitReason.COMPLETED), how, None
     reason, _, signal = how.partition(":")
+    if signal.startswith("code"):
+        return ExitReason[reason], int(signal.removeprefix("code")), None
     return ExitReason[reason], None, int(signal) if signal else None

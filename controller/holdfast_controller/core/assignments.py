@@ -5,7 +5,7 @@ the way is computed again when the agent says hello.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast_controller.core.gang import Gang, Member
 from holdfast_controller.core.model import Cluster, ExitReason, Job, Place, Rendezvous, place_key
@@ -57,7 +57,7 @@ def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
         gang=job.gang,
         phase=phase,
         stop_reason=job.stop_reason,
-        restart_count=len(job.recoveries),
+        restart_count=job.restarts_in_place,
         last_end=job.last_end,
         spec_json=job.spec_json,
         grace_s=min(job.gang.grace_s, HANG_GRACE_S) if hung else job.gang.grace_s,
@@ -68,20 +68,34 @@ def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
 def _phase(job: Job, index: int) -> Phase:
     if job.terminal and index in job.emptied:
         return Phase.FORGET
-    if job.outcome is not None:
+    if job.stopping:
         return Phase.STOP
     return Phase.RUN if job.launched else Phase.PREPARE
 
 
+def released(cluster: Cluster, job: Job, index: int, host: str) -> Assignment:
+    """The order to a host that a worker has left: nothing of it is wanted there any more."""
+    return replace(desired(cluster, job, index), place=Place(host), phase=Phase.FORGET, rendezvous=None)
+
+
 def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:
-    """Every worker that holds a share of the host."""
+    """Every worker that is placed on the host and holds its share there."""
     found = []
     for key in cluster.hosts[host].allocations:
         job_id, _, index = key.rpartition("/")
-        found.append((cluster.jobs[job_id], int(index)))
+        job = cluster.jobs[job_id]
+        if job.places[int(index)].host == host:
+            found.append((job, int(index)))
     return found
 
 
+def withheld(cluster: Cluster, host: str) -> list[str]:
+    """Shares of the host that workers hold which have moved elsewhere: the host has not proven them empty."""
+    here = {place_key(job.id, index) for job, index in on_host(cluster, host)}
+    return [key for key in cluster.hosts[host].allocations if key not in here]
+
+
 def holds(cluster: Cluster, job: Job, index: int, host: str) -> bool:
-    """Whether the worker has its share on that very host."""
-    return place_key(job.id, index) in cluster.hosts[host].allocations
+    """Whether the worker is placed on that very host, and has its share there."""
+    placed = index < len(job.places) and job.places[index].host == host
+    return placed and place_key(job.id, index) in cluster.hosts[host].allocations

@@ -5,11 +5,38 @@ A type's name and fields are durable: change one only by a new version (see ``sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Exit, ExitReason, Inventory, JobError, Place, Rendezvous, Started
+from holdfast_controller.core.model import (
+    Exit,
+    ExitReason,
+    Inventory,
+    JobError,
+    Leaving,
+    Place,
+    Rendezvous,
+    Started,
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a failure means for budgets: what it was, whose fault it may be, and whether there was progress before.
+
+    ``key`` is equal for failures of the same kind. ``host`` is empty unless the host may be at fault.
+    """
+
+    key: str
+    budget: str = ""
+    """WORKER, TRANSIENT, INTERNAL, JOB, or empty: free."""
+    host: str = ""
+    progressed: bool = False
+    step: float | None = None
+    """Highest step known."""
+    checkpoint: bool = False
+    """A checkpoint was seen in this generation."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +131,63 @@ class RestartDecided:
     hang_step: float | None = None
     detect_s: float | None = None
     diagnose_s: float = 0.0
+    failure: Failure | None = None
+    not_before: float | None = None
+    """Wall clock before which the next generation isn't launched."""
+
+
+@dataclass(frozen=True)
+class AttemptEnded:
+    """The attempt is given up: its workers are stopped, and the job is placed anew, or pauses.
+
+    ``keep`` names workers whose places are reserved for the next attempt, ``avoid`` the hosts to leave out if
+    others are free. ``recover`` is the word of the recovery record; empty where there is none (a pause).
+    ``budget`` says what pays: JOB, TRANSIENT, INTERNAL or nothing.
+    """
+
+    job_id: str
+    at: float
+    leaving: Leaving
+    end_reason: str
+    related: str = ""
+    failed_at: float = 0.0
+    recover: str = ""
+    budget: str = ""
+    keep: tuple[int, ...] = ()
+    avoid: tuple[str, ...] = ()
+    stop_reason: ExitReason = ExitReason.STOPPED
+    failure: Failure | None = None
+    not_before: float | None = None
+    hang_restarts: int | None = None
+    hang_step: float | None = None
+    detect_s: float | None = None
+    diagnose_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class PauseRequested:
+    """A user wants the job to give its hosts up and wait."""
+
+    job_id: str
+    at: float
+    by: str
+
+
+@dataclass(frozen=True)
+class JobPaused:
+    """Nothing of it is left anywhere; it holds nothing until it is resumed."""
+
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True)
+class JobResumed:
+    """It waits for hosts again."""
+
+    job_id: str
+    at: float
+    by: str
 
 
 @dataclass(frozen=True)
@@ -117,7 +201,7 @@ class CauseFound:
     end_reason: str
     related: str
     failed_at: float
-    charged: int
+    charged: int | None = None
 
 
 @dataclass(frozen=True)
@@ -215,6 +299,19 @@ class WorkerEmptied:
 
 
 @dataclass(frozen=True)
+class WorkerFenced:
+    """Nothing of the worker runs any more, though its host can't say so: its deadline or an admin has seen to it.
+
+    What it held stays withheld until the host proves it empty, unless an admin vouches for it.
+    """
+
+    job_id: str
+    at: float
+    worker: str
+    vouched: bool = False
+
+
+@dataclass(frozen=True)
 class JobEnded:
     """The job has reached its final state. ``error`` replaces the one of ``JobEnding``, if there is one."""
 
@@ -234,6 +331,7 @@ class HostJoined:
     boot_id: str
     agent_version: str
     inventory: Inventory
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -253,6 +351,37 @@ class HostUncordoned:
     host: str
     at: float
     by: str
+
+
+@dataclass(frozen=True)
+class HostDraining:
+    """Its work is to end or to move off; it takes no new work. ``deadline`` is wall clock."""
+
+    host: str
+    at: float
+    reason: str
+    by: str
+    deadline: float | None = None
+    at_checkpoint: bool = False
+
+
+@dataclass(frozen=True)
+class HostFenced:
+    """An admin vouches that nothing runs there any more: what it held is free, its ranks are lost."""
+
+    host: str
+    at: float
+    reason: str
+    by: str
+
+
+@dataclass(frozen=True)
+class HostPlaceFreed:
+    """A place that was withheld is proven empty. ``place`` is JOB/WORKER_INDEX."""
+
+    host: str
+    at: float
+    place: str
 
 
 @dataclass(frozen=True)
@@ -281,6 +410,10 @@ JobEvent = (
     | RankExited
     | LateExitFound
     | RestartDecided
+    | AttemptEnded
+    | PauseRequested
+    | JobPaused
+    | JobResumed
     | CauseFound
     | HangNoticed
     | HangDiagnosed
@@ -291,7 +424,17 @@ JobEvent = (
     | CancelRequested
     | JobEnding
     | WorkerEmptied
+    | WorkerFenced
     | JobEnded
 )
-HostEvent = HostJoined | HostCordoned | HostUncordoned | HostLost | HostReturned
+HostEvent = (
+    HostJoined
+    | HostCordoned
+    | HostUncordoned
+    | HostDraining
+    | HostFenced
+    | HostPlaceFreed
+    | HostLost
+    | HostReturned
+)
 Event = JobEvent | HostEvent

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core import restart
+from holdfast_controller.core import policy
 from holdfast_controller.core.actions import AckExit, Note
-from holdfast_controller.core.cause import name_cause
+from holdfast_controller.core.attempts import HangRestart, Story, on_left, reached, retry
+from holdfast_controller.core.cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
 from holdfast_controller.core.gang import Member, Success
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import check_started
 from holdfast_controller.core.model import Exit, ExitReason, Job
-from holdfast_controller.core.records import unknown_ends
+from holdfast_controller.core.records import close_records, unknown_ends
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import ExitReported
 from holdfast_controller.core.stop import end
@@ -39,15 +40,20 @@ def on_exit(step: Step, reported: ExitReported) -> None:
 
 def _is_there(job: Job, index: int, reported: ExitReported) -> bool:
     newest = job.generation if job.launched else job.generation - 1
+    generation = reported.exit.generation
+    place = job.place_at(generation, index)
     return (
-        index < len(job.places)
-        and job.places[index].host == reported.host
-        and 1 <= reported.exit.generation <= newest
+        place is not None
+        and place.host == reported.host
+        and 1 <= generation <= newest
+        and generation not in job.unlaunched
         and reported.exit.rank in job.gang.members[index].ranks
     )
 
 
-def record_exits(step: Step, job: Job, member: Member, exits: list[Exit], *, port_taken: bool = False) -> None:
+def record_exits(
+    step: Step, job: Job, member: Member, exits: list[Exit], *, port_taken: bool = False, unfit: bool = False
+) -> None:
     """Write terminal records of a worker's ranks where there are none, then act on those of this generation."""
     fresh = []
     for exit_ in exits:
@@ -57,16 +63,17 @@ def record_exits(step: Step, job: Job, member: Member, exits: list[Exit], *, por
             fresh.append(exit_)
         elif _differs(known, exit_) and exit_ not in job.late_exits:
             step.emit(ev.LateExitFound(job.id, step.now.wall, member.name, exit_))
-    if job.launched and any(exit_.generation == job.generation - 1 for exit_ in fresh):
+    if any(exit_.generation < job.generation for exit_ in fresh) or job.stopping:
         name_cause(step, job)
     current = [exit_ for exit_ in fresh if exit_.generation == job.generation]
-    if not current or job.outcome is not None:
+    if not current or job.stopping:
         return
-    bad = next((exit_ for exit_ in current if not exit_.ok), None)
-    if bad is None or job.primary_done_at is not None:
+    if job.primary_done_at is not None or all(exit_.ok for exit_ in job.exits_now().values()):
         _check_done(step, job)
-    else:
-        answer(step, job, member, bad, port_taken=port_taken)
+    elif port_taken or is_settled(job):
+        answer(step, job, port_taken=port_taken, unfit=unfit)
+    elif ("settle", job.id) not in step.timers.due:
+        step.timers.set(("settle", job.id), step.now.mono + SETTLE_S)
 
 
 def _differs(known: Exit, late: Exit) -> bool:
@@ -87,31 +94,76 @@ def _check_done(step: Step, job: Job) -> None:
         check_started(step, job)
 
 
-def answer(step: Step, job: Job, member: Member, exit_: Exit, *, port_taken: bool) -> None:
+def on_settled(step: Step, job: Job) -> None:
+    """Whoever may have been the cause had time enough to say so."""
+    if job.launched and not job.stopping and first_failure(job, job.generation) is not None:
+        answer(step, job)
+
+
+def answer(step: Step, job: Job, *, port_taken: bool = False, unfit: bool = False) -> None:
     """Do what the failure policy says of the first failure of this generation."""
-    match restart.decide(job, member, exit_, port_taken=port_taken):
-        case restart.Fail(error):
+    found = first_failure(job, job.generation) or _any_failure(job)
+    if found is None:
+        return
+    member, exit_ = found
+    problem = _gpu_problem(step, job, member)
+    cause = policy.classify(job.gang, exit_, port_taken=port_taken, unfit=unfit, gpu_problem=problem)
+    _act(step, job, member, exit_, cause, problem)
+
+
+def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: policy.Cause, problem: str = "") -> None:
+    step.timers.clear(("settle", job.id))
+    story = Story(f"{member.name} rank {exit_.rank}", exit_.end_time or step.now.wall)
+    host = job.places[member.index].host
+    match policy.decide(job, member, exit_, cause, reached(step, job)):
+        case policy.Fail(error):
             end(step, job, JobState.FAILED, error)
-        case restart.Restart(charged, port_retry):
+        case policy.Restart(cause, failure, charged):
             restart_gang(
                 step,
                 job,
-                end_reason="PORT_TAKEN" if port_retry else exit_.reason.name,
-                related=f"{member.name} rank {exit_.rank}",
-                failed_at=exit_.end_time or step.now.wall,
+                end_reason=_REASONS.get(cause, exit_.reason.name),
+                related=story.related,
+                failed_at=story.failed_at,
                 charged=charged,
-                port_retry=port_retry,
+                failure=failure if cause is not policy.Cause.PORT_TAKEN else None,
             )
+        case policy.Replace(cause, failure, cordon):
+            if cordon:
+                cordon_faulty(step, host, f"{job.id}: {problem or exit_.message or cause.value}")
+            why = _REASONS.get(cause, exit_.reason.name)
+            retry(step, job, failure, why, story, away=frozenset({host}), replace=True, cordoned=cordon)
+        case policy.Retry(cause, failure):
+            why = _REASONS.get(cause, exit_.reason.name)
+            retry(step, job, failure, why, story, away=frozenset({host}))
 
 
-@dataclass(frozen=True)
-class HangRestart:
-    """What a restart upon a hang adds: how many in a row, the step it hung at, and where the time went."""
+_REASONS = {
+    policy.Cause.PORT_TAKEN: "PORT_TAKEN",
+    policy.Cause.HANG: "HANG",
+    policy.Cause.HARDWARE_FAULT: "HARDWARE_FAULT",
+    policy.Cause.HOST_UNFIT: "HOST_UNFIT",
+}
+"""Where the class says more of a recovery than the end's own reason does."""
 
-    restarts: int
-    step: float | None
-    detect_s: float
-    diagnose_s: float
+
+def _any_failure(job: Job) -> tuple[Member, Exit] | None:
+    """A rank that did not end well, though nobody is to blame: it never started."""
+    bad = next((exit_ for exit_ in job.exits_now().values() if not exit_.ok), None)
+    return (member_of(job, bad.rank), bad) if bad is not None else None
+
+
+def _gpu_problem(step: Step, job: Job, member: Member) -> str:
+    """What is wrong with a GPU of the worker at present; empty when all are well."""
+    place = job.places[member.index]
+    gpus = step.cluster.hosts[place.host].inventory.gpus
+    return next((f"GPU {gpu.index}: {gpu.problem}" for gpu in gpus if gpu.uuid in place.gpus and gpu.problem), "")
+
+
+def cordon_faulty(step: Step, name: str, reason: str) -> None:
+    """Let a host take no more work until somebody has looked at it."""
+    if not step.cluster.hosts[name].cordoned:
+        step.emit(ev.HostCordoned(name, step.now.wall, reason, "holdfast"))
 
 
 def restart_gang(
@@ -122,11 +174,12 @@ def restart_gang(
     related: str,
     failed_at: float,
     charged: int | None = None,
-    port_retry: bool = False,
     stop_reason: ExitReason = ExitReason.STOPPED,
     hang: HangRestart | None = None,
+    failure: ev.Failure | None = None,
 ) -> None:
     """Go on with the next generation in the same places: one message stops the old and prepares the new."""
+    wait_s = policy.backoff_s(job, failure) if failure is not None and hang is None else 0.0
     step.emit(
         ev.RestartDecided(
             job.id,
@@ -137,24 +190,27 @@ def restart_gang(
             stop_reason,
             failed_at,
             charged,
-            port_retry,
+            end_reason == "PORT_TAKEN",
             hang.restarts if hang else None,
             hang.step if hang else None,
             hang.detect_s if hang else None,
             hang.diagnose_s if hang else 0.0,
+            failure,
+            step.now.wall + wait_s if wait_s else None,
         )
     )
     step.timers.clear(("end_grace", job.id))
+    step.timers.clear(("settle", job.id))
     step.touch(job)
 
 
-def on_cannot_prepare(step: Step, job: Job, index: int, message: str) -> None:
+def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fault: bool = False) -> None:
     """A place can't be made ready: its ranks will never start, and the failure policy decides.
 
     Once the gang is launched that means that what was ready (its ports, most likely) is so no longer; the next
     generation prepares afresh, and finds out if it is more than that.
     """
-    if job.outcome is not None:
+    if job.stopping:
         return
     member = job.gang.members[index]
     reason = ExitReason.NOT_STARTED if job.launched else ExitReason.CANNOT_START
@@ -162,7 +218,7 @@ def on_cannot_prepare(step: Step, job: Job, index: int, message: str) -> None:
         Exit(job.attempt, job.generation, rank, reason, message=message, end_time=step.now.wall)
         for rank in member.ranks
     ]
-    record_exits(step, job, member, records, port_taken=job.launched)
+    record_exits(step, job, member, records, port_taken=job.launched, unfit=host_fault)
 
 
 def on_place_vanished(step: Step, job: Job, index: int, *, rebooted: bool) -> None:
@@ -171,3 +227,24 @@ def on_place_vanished(step: Step, job: Job, index: int, *, rebooted: bool) -> No
     member = job.gang.members[index]
     message = f"{job.places[index].host} has no record of it"
     record_exits(step, job, member, unknown_ends(job, member, reason, message, step.now.wall))
+
+
+def lose_workers(step: Step, job: Job, host: str, message: str, *, vouched: bool = False) -> None:
+    """A host is given up together with what ran there: its ranks are lost, and the job goes on without it.
+
+    Only for jobs whose shims stop the work by themselves by now, or where an admin ``vouched`` for it.
+    """
+    gone = [i for i in job.awaited if job.places[i].host == host]
+    for index in gone:
+        member = job.gang.members[index]
+        records = unknown_ends(job, member, ExitReason.LOST_HOST, message, step.now.wall)
+        record_exits(step, job, member, records)
+    if not job.stopping and gone:
+        member = job.gang.members[gone[0]]
+        lost = Exit(job.attempt, job.generation, member.first_rank, ExitReason.LOST_HOST, message=message)
+        _act(step, job, member, lost, policy.Cause.HOST_LOST)
+    for index in gone:
+        member = job.gang.members[index]
+        close_records(step, job, member, ExitReason.LOST_HOST, message)
+        step.emit(ev.WorkerFenced(job.id, step.now.wall, member.name, vouched))
+    on_left(step, job)

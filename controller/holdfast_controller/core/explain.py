@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Cluster, Host, Job
-from holdfast_controller.core.placement import Wait, plan
+from holdfast_controller.core.model import Cluster, Host, Job, Leaving
+from holdfast_controller.core.placement import Wait, plan_job
+from holdfast_controller.core.queue import in_order
 
 
 def queue_positions(cluster: Cluster) -> Mapping[str, int]:
     """Place of each queued job in the queue, from 0."""
-    return {job_id: place for place, job_id in enumerate(cluster.queue)}
+    return {job.id: place for place, job in enumerate(in_order(cluster))}
 
 
 def wait_reason(cluster: Cluster, job: Job, takers: list[Host], positions: Mapping[str, int] | None = None) -> str:
     """Why ``job`` isn't running at present; empty when it is, or has ended."""
     if job.terminal:
         return ""
+    if job.state is JobState.PAUSED:
+        return "paused; go on with: holdfast job resume"
+    if job.leaving is not None and job.awaited:
+        verb = "being paused" if job.leaving is Leaving.PAUSE else "being placed anew"
+        return _unfinished(cluster, job, f"{verb}; waits for its workers to be gone from", set(job.emptied))
     if job.state is JobState.QUEUED:
         return _queued(cluster, job, takers, positions or queue_positions(cluster))
     if job.outcome is not None:
         return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.emptied))
     if not job.launched:
-        verb = "restarting in place on" if job.recoveries else "being prepared on"
+        again = job.recoveries and job.recoveries[-1].recover == "PROC_RESTART"
+        verb = "restarting in place on" if again else "being prepared on"
         return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
     if not job.started:
         return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
@@ -33,11 +40,11 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], positions: Mappi
 def _queued(cluster: Cluster, job: Job, takers: list[Host], positions: Mapping[str, int]) -> str:
     ahead = positions.get(job.id, 0)
     if ahead:
-        head = next(iter(cluster.queue))
+        head = in_order(cluster)[0].id
         return f"behind {head} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head}"
     if not cluster.hosts:
         return "no host has joined yet"
-    found = plan(job.gang, takers)
+    found = plan_job(job, takers)
     return found.reason if isinstance(found, Wait) else "being placed"
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold_attempt import fold_attempt, leave_queue, note_failure, release, release_kept
 from holdfast_controller.core.fold_hang import fold_hang
+from holdfast_controller.core.fold_host import fold_host
 from holdfast_controller.core.job import JobState, checked
 from holdfast_controller.core.model import (
     Allocation,
+    Attempt,
     Cluster,
-    Host,
     Job,
     Recovery,
     Runtime,
@@ -26,8 +28,17 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
     """Apply ``event`` and count it."""
     cluster.sequence += 1
     match event:
-        case ev.HostJoined() | ev.HostCordoned() | ev.HostUncordoned() | ev.HostLost() | ev.HostReturned():
-            _fold_host(cluster, event)
+        case (
+            ev.HostJoined()
+            | ev.HostCordoned()
+            | ev.HostUncordoned()
+            | ev.HostDraining()
+            | ev.HostFenced()
+            | ev.HostPlaceFreed()
+            | ev.HostLost()
+            | ev.HostReturned()
+        ):
+            fold_host(cluster, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)
         case _:
@@ -50,6 +61,7 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         number=cluster.sequence,
         updated_at=event.at,
         cursor=cluster.sequence,
+        queued_since=event.at,
     )
     cluster.queue[event.job_id] = None
     if event.request_id:
@@ -74,6 +86,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.late_exits.append(event.exit)
         case ev.RestartDecided():
             _restart(cluster, job, event)
+        case ev.AttemptEnded() | ev.PauseRequested() | ev.JobPaused() | ev.JobResumed():
+            fold_attempt(cluster, job, event)
         case ev.CauseFound():
             _cause_found(job, event)
         case ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangOver() | ev.JobHeld():
@@ -81,19 +95,24 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.PrimaryCompleted():
             job.primary_done_at = event.at
         case ev.CancelRequested():
-            if job.state is not JobState.QUEUED:
+            if job.awaited:
                 job.state = checked(job.state, JobState.CANCELLING)
         case ev.JobEnding():
             job.outcome = event.outcome
             job.error = event.error
             job.stop_reason = event.stop_reason
-            cluster.queue.pop(job.id, None)
-            cluster.watches.pop(job.id, None)
-            cluster.suspects.pop(job.id, None)
+            leave_queue(cluster, job)
+            release_kept(cluster, job)
         case ev.WorkerEmptied():
             index = job.gang.index_by_name[event.worker]
             job.emptied.add(index)
-            cluster.hosts[job.places[index].host].allocations.pop(place_key(job.id, index), None)
+            if job.outcome is not None or index not in job.kept:
+                release(cluster, job, index)
+        case ev.WorkerFenced():
+            index = job.gang.index_by_name[event.worker]
+            job.emptied.add(index)
+            if event.vouched:
+                release(cluster, job, index)
         case ev.JobEnded():
             job.state = checked(job.state, event.state)
             job.ended_at = event.at
@@ -105,10 +124,19 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
 
 def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     job.state = checked(job.state, JobState.PENDING)
+    if job.generation and not job.launched:
+        job.unlaunched.add(job.generation)
+    release_kept(cluster, job)
     job.attempt, job.generation = event.attempt, event.generation
     job.places = event.places
+    job.attempts.append(Attempt(event.attempt, event.generation, event.places))
     job.rendezvous = None
+    job.started = {}
     job.emptied = set()
+    job.leaving = None
+    job.avoided = frozenset()
+    job.queued_since = job.not_before = None
+    job.lacks = 0
     cluster.queue.pop(job.id, None)
     cluster.runtime[job.id] = Runtime()
     for member, place in zip(job.gang.members, event.places, strict=True):
@@ -122,18 +150,24 @@ def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
     job.started = event.started
     if job.state is JobState.PENDING:
         job.state = checked(job.state, JobState.RUNNING)
-        job.started_at = event.at
+        job.started_at = event.at if job.started_at is None else job.started_at
+    if job.running_since is None:
+        job.running_since = event.at
     if job.recoveries and job.recoveries[-1].generation == event.generation:
         job.recoveries[-1].ended_at = event.at
 
 
 def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
+    failed = job.generation
     job.generation = event.generation
     job.rendezvous = None
     job.started = {}
     job.stop_reason = event.stop_reason
     job.last_end = event.end_reason
     job.primary_done_at = None
+    job.not_before = event.not_before
+    if event.failure is not None:
+        note_failure(job, event.failure)
     if event.charged is not None:
         job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
     if event.hang_restarts is not None:
@@ -148,6 +182,7 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
             event.related,
             failed_at=event.failed_at,
             charged=event.charged,
+            failed_generation=failed if event.hang_restarts is None and event.failure is not None else None,
             detect_s=event.detect_s,
             diagnose_s=event.diagnose_s,
         )
@@ -158,35 +193,10 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
 def _cause_found(job: Job, event: ev.CauseFound) -> None:
     """The recovery names the true cause, and the budget of that worker pays instead."""
     recovery = job.recoveries[-1]
-    if recovery.charged is not None:
-        job.worker_restarts[recovery.charged] -= 1
+    if recovery.charged is not None and event.charged is not None:
+        job.worker_restarts[recovery.charged] = max(job.worker_restarts.get(recovery.charged, 0) - 1, 0)
         job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
-    recovery.charged = event.charged
+        recovery.charged = event.charged
     recovery.related, recovery.end_reason = event.related, event.end_reason
     recovery.failed_at = event.failed_at
     job.last_end = event.end_reason
-
-
-def _fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
-    match event:
-        case ev.HostJoined():
-            host = cluster.hosts.get(event.host)
-            if host is None:
-                cluster.hosts[event.host] = Host(
-                    event.host, event.address, event.boot_id, event.agent_version, event.inventory
-                )
-            else:
-                host.address, host.boot_id = event.address, event.boot_id
-                host.agent_version, host.inventory = event.agent_version, event.inventory
-        case ev.HostCordoned():
-            cluster.hosts[event.host].cordoned = True
-            cluster.hosts[event.host].cordon_reason = event.reason
-        case ev.HostUncordoned():
-            cluster.hosts[event.host].cordoned = False
-            cluster.hosts[event.host].cordon_reason = ""
-        case ev.HostLost():
-            cluster.hosts[event.host].lost = True
-        case ev.HostReturned():
-            cluster.hosts[event.host].lost = False
-        case _:
-            assert_never(event)

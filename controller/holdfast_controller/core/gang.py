@@ -20,6 +20,67 @@ class Success(enum.Enum):
     ALL = "ALL"
 
 
+class Scope(enum.Enum):
+    """What is launched anew when a worker fails: all of the gang, or that worker alone."""
+
+    GANG = "GANG"
+    WORKER = "WORKER"
+
+
+class Strategy(enum.Enum):
+    """How a job shares the cluster. SPOT gives way to others; FLEX_START waits like STANDARD."""
+
+    STANDARD = "STANDARD"
+    SPOT = "SPOT"
+    FLEX_START = "FLEX_START"
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How failures are answered, and how often, beside restarts in place. Exit codes; times in seconds."""
+
+    scope: Scope = Scope.GANG
+    job_retries: int = 3
+    """Of the whole job, on other hosts where there are any."""
+    permanent_codes: frozenset[int] = frozenset()
+    transient_codes: frozenset[int] = frozenset()
+    backoff_s: float = 0.0
+    """Before a second failure in a row is answered by a launch; doubles with each one more."""
+    backoff_limit_s: float = 300.0
+    unconditional: bool = False
+    """Retry the job whatever its failure was."""
+    no_progress_limit: int = 3
+    """The same failure so often in a row without progress, where progress is known, is final; 0: never."""
+    disabled: bool = False
+    """Nothing is tried again, whoever is at fault."""
+
+
+@dataclass(frozen=True)
+class HostSelector:
+    """Which hosts a job may have. Labels are (key, value) pairs: all of ``labels``, none of ``avoid_labels``."""
+
+    hosts: frozenset[str] = frozenset()
+    """Only these, if there are any."""
+    avoid: frozenset[str] = frozenset()
+    labels: tuple[tuple[str, str], ...] = ()
+    avoid_labels: tuple[tuple[str, str], ...] = ()
+
+    def admits(self, name: str, labels: dict[str, str]) -> bool:
+        """Whether a host of this name and with these labels may be used."""
+        if name in self.avoid or (self.hosts and name not in self.hosts):
+            return False
+        wanted = all(labels.get(key) == value for key, value in self.labels)
+        return wanted and not any(labels.get(key) == value for key, value in self.avoid_labels)
+
+
+@dataclass(frozen=True)
+class WarningSignal:
+    """A signal that ranks get before they are stopped for time's sake. ``before_s`` is how long before."""
+
+    signal: int
+    before_s: float
+
+
 @dataclass(frozen=True)
 class Task:
     """What each rank runs. ``env`` holds (name, value) pairs, not yet expanded."""
@@ -69,9 +130,23 @@ class Gang:
     grace_s: float = 10.0
     end_grace_s: float = 300.0
     max_worker_restarts: int = 5
+    """In place, for each worker."""
     success: Success = Success.PRIMARY
     hang: HangSettings = field(default_factory=HangSettings)
     max_hang_restarts: int = 3
+    retries: Retries = field(default_factory=Retries)
+    strategy: Strategy = Strategy.STANDARD
+    priority: int = 1
+    """1 to 3; 3 goes first."""
+    project: str = "default"
+    max_wait_s: float = 86400.0
+    """Longest time in the queue; 0 for ever."""
+    waits: bool = True
+    """Where there is no room: wait for it. Otherwise it is tried three times."""
+    selector: HostSelector = field(default_factory=HostSelector)
+    replace_when_lost: bool = False
+    """When a host is cut off, its shims stop the work, and the job goes on without it."""
+    warning: WarningSignal | None = None
 
     @cached_property
     def members(self) -> tuple[Member, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from holdfast.hang.rules import Finding
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.exits import HangRestart, restart_gang
+from holdfast_controller.core.attempts import HangRestart, Story, retry
+from holdfast_controller.core.exits import restart_gang
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import ExitReason, Job, JobError, Runtime
 from holdfast_controller.core.steps import Step
@@ -30,19 +31,24 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
         end(step, job, JobState.FAILED, error, stop_reason=ExitReason.HANG_KILLED)
         return
     step.emit(ev.HangJudged(job.id, step.now.wall, "RESTARTED", again, suspects, hosts))
+    related = " and ".join(suspects) or "no rank in particular"
+    highest = max((at for at in (reached, job.hang_step) if at is not None), default=None)
+    detect_s, diagnose_s = hang.noticed_at - hang.since, step.now.wall - hang.noticed_at
+    failure = ev.Failure("HANG", host=hosts[0] if len(hosts) == 1 else "", step=reached)
+    story = Story(related, hang.since, HangRestart(restarts, highest, detect_s, diagnose_s))
+    if again:
+        away, why = frozenset(hosts), ExitReason.HANG_KILLED
+        retry(step, job, failure, "HANG", story, away=away, replace=True, stop_reason=why)
+        return
     restart_gang(
         step,
         job,
         end_reason="HANG",
-        related=" and ".join(suspects) or "no rank in particular",
+        related=related,
         failed_at=hang.since,
         stop_reason=ExitReason.HANG_KILLED,
-        hang=HangRestart(
-            restarts,
-            max((at for at in (reached, job.hang_step) if at is not None), default=None),
-            hang.noticed_at - hang.since,
-            step.now.wall - hang.noticed_at,
-        ),
+        hang=story.hang,
+        failure=failure,
     )
 
 
@@ -75,7 +81,7 @@ def _again(job: Job, hosts: tuple[str, ...]) -> str:
         ]
         if before:
             which = f"hang {before[0]}" if len(before) == 1 else f"hangs {', '.join(before)}"
-            return f"{host} was suspect in {which} too and should be replaced, which is not done by itself yet"
+            return f"{host} was suspect in {which} too: its work moves to another host if one is free"
     return ""
 
 

@@ -19,13 +19,13 @@ from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.tuning import Action
 from holdfast.hang.watch import JobWatch, begin, pause_reason
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import Refuse, Reply
+from holdfast_controller.core.actions import Reply
 from holdfast_controller.core.hang_evidence import keep, take_again, take_evidence, take_in
 from holdfast_controller.core.hang_restart import act, highest_step, hosts_of
+from holdfast_controller.core.lookup import find_job
 from holdfast_controller.core.model import Hang, Job, Runtime
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import EvidenceArrived, FeaturesReported, HoldAsked
-from holdfast_controller.core.stop import unknown_job
 from holdfast_controller.core.suspects import brake, note_suspect
 from holdfast_controller.core.vectors import of_member, vectors_of
 
@@ -72,12 +72,12 @@ def on_evidence(step: Step, arrived: EvidenceArrived) -> None:
 
 def _is_current(job: Job, index: int, host: str, generation: int) -> bool:
     placed = index < len(job.places) and job.places[index].host == host
-    return placed and generation == job.generation and job.launched and job.outcome is None
+    return placed and generation == job.generation and job.launched and not job.stopping
 
 
 def _is_judged(job: Job) -> bool:
     """A gang whose primary is done may stand still: it ends by itself, or is ended when its grace is over."""
-    runs = job.launched and job.outcome is None and job.primary_done_at is None
+    runs = job.launched and not job.stopping and job.primary_done_at is None
     return runs and job.gang.hang.action is not Action.OFF
 
 
@@ -247,9 +247,8 @@ def _moves(step: Step, hang: Hang, workers: list[WorkerFeatures], result: verdic
 
 def on_hold(step: Step, asked: HoldAsked) -> None:
     """Suspend action on hangs, or end that."""
-    job = step.cluster.jobs.get(asked.job_id)
+    job = find_job(step, asked.token, asked.job_id)
     if job is None:
-        step.do(Refuse(asked.token, unknown_job(asked.job_id)))
         return
     until = step.now.wall + asked.duration_s if asked.duration_s > 0 else None
     if not job.terminal and (until is not None or job.held_until is not None):

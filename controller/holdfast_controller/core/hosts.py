@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from holdfast.errors import NotFound
+from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import leases
 from holdfast_controller.core.actions import CloseSession, Note, Refuse, Reply, Welcome
-from holdfast_controller.core.assignments import on_host
-from holdfast_controller.core.exits import on_place_vanished
+from holdfast_controller.core.assignments import on_host, withheld
+from holdfast_controller.core.exits import lose_workers, on_place_vanished
+from holdfast_controller.core.lookup import find_host
 from holdfast_controller.core.model import Host, Job, Liveness, Presence
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import (
     CordonAsked,
+    FenceAsked,
     HostBeat,
     HostConnected,
     HostDisconnected,
@@ -36,7 +38,13 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     if known is None or _news(known, hello):
         step.emit(
             ev.HostJoined(
-                hello.host, step.now.wall, hello.address, hello.boot_id, hello.agent_version, hello.inventory
+                hello.host,
+                step.now.wall,
+                hello.address,
+                hello.boot_id,
+                hello.agent_version,
+                hello.inventory,
+                hello.labels,
             )
         )
     heard(step, hello.host)
@@ -47,12 +55,16 @@ def on_connected(step: Step, hello: HostConnected) -> None:
         step.touch(job, index)
         if (job.id, job.gang.members[index].name) not in reported:
             on_place_vanished(step, job, index, rebooted=rebooted)
+    for key in withheld(step.cluster, hello.host):
+        job_id, _, number = key.rpartition("/")
+        if (job_id, step.cluster.jobs[job_id].gang.members[int(number)].name) not in reported:
+            step.emit(ev.HostPlaceFreed(hello.host, step.now.wall, key))
     step.capacity_freed = True
 
 
 def _news(known: Host, hello: HostConnected) -> bool:
-    now = (known.address, known.boot_id, known.agent_version, known.inventory)
-    return now != (hello.address, hello.boot_id, hello.agent_version, hello.inventory)
+    now = (known.address, known.boot_id, known.agent_version, known.inventory, known.labels)
+    return now != (hello.address, hello.boot_id, hello.agent_version, hello.inventory, hello.labels)
 
 
 def on_disconnected(step: Step, gone: HostDisconnected) -> None:
@@ -67,7 +79,15 @@ def on_beat(step: Step, beat: HostBeat) -> None:
     host = step.cluster.hosts.get(beat.host)
     if host is not None and beat.inventory is not None and beat.inventory != host.inventory:
         step.emit(
-            ev.HostJoined(host.name, step.now.wall, host.address, host.boot_id, host.agent_version, beat.inventory)
+            ev.HostJoined(
+                host.name,
+                step.now.wall,
+                host.address,
+                host.boot_id,
+                host.agent_version,
+                beat.inventory,
+                host.labels,
+            )
         )
         step.capacity_freed = True
 
@@ -126,19 +146,44 @@ def _mass_silence(step: Step) -> bool:
 
 
 def _lose(step: Step, name: str, silent_s: float) -> None:
-    """Give a host up: ending jobs wait for it no longer, running ones are left to run on."""
+    """Give a host up: ending jobs wait for it no longer, running ones run on, unless they asked otherwise."""
     host = step.cluster.hosts.get(name)
     if host is None or host.lost:
         return
     step.emit(ev.HostLost(name, step.now.wall, silent_s))
-    jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, name)}
-    for job in jobs.values():
+    for job in _jobs_on(step, name):
+        if job.gang.replace_when_lost:
+            lose_workers(step, job, name, f"{name} was lost")
         settle(step, job)
+
+
+def _jobs_on(step: Step, name: str) -> list[Job]:
+    jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, name)}
+    return list(jobs.values())
+
+
+def on_fence(step: Step, asked: FenceAsked) -> None:
+    """Take an admin's word that nothing runs on a host any more: jobs go on without it."""
+    host = find_host(step, asked.token, asked.host)
+    if host is None:
+        return
+    if step.cluster.presence_of(host.name).session is not None:
+        problem = f"The host {host.name} is connected; fencing is for hosts that can't answer."
+        step.do(Refuse(asked.token, WrongState(problem, fix="Drain it, or switch it off first.")))
+        return
+    step.emit(ev.HostFenced(host.name, step.now.wall, asked.reason, asked.by))
+    for job in _jobs_on(step, host.name):
+        lose_workers(step, job, host.name, f"{host.name} was fenced by {asked.by}", vouched=True)
+        settle(step, job)
+    for key in withheld(step.cluster, host.name):
+        step.emit(ev.HostPlaceFreed(host.name, step.now.wall, key))
+    step.capacity_freed = True
+    step.do(Reply(asked.token, host.name))
 
 
 def on_cordon(step: Step, asked: CordonAsked) -> None:
     """Take no new work on a host; what runs there runs on."""
-    host = _host(step, asked.token, asked.host)
+    host = find_host(step, asked.token, asked.host)
     if host is None:
         return
     if not host.cordoned or host.cordon_reason != asked.reason:
@@ -148,17 +193,10 @@ def on_cordon(step: Step, asked: CordonAsked) -> None:
 
 def on_uncordon(step: Step, asked: UncordonAsked) -> None:
     """Take work on a host again."""
-    host = _host(step, asked.token, asked.host)
+    host = find_host(step, asked.token, asked.host)
     if host is None:
         return
     if host.cordoned:
         step.emit(ev.HostUncordoned(host.name, step.now.wall, asked.by))
         step.capacity_freed = True
     step.do(Reply(asked.token, host.name))
-
-
-def _host(step: Step, token: int, name: str) -> Host | None:
-    host = step.cluster.hosts.get(name)
-    if host is None:
-        step.do(Refuse(token, NotFound(f"There is no host {name!r}.", fix="See: holdfast host list")))
-    return host

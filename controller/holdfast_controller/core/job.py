@@ -15,17 +15,42 @@ class JobState(enum.Enum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+    PAUSED = "PAUSED"
+    EXPIRED = "EXPIRED"
 
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.PENDING, JobState.CANCELLED}),
-    JobState.PENDING: frozenset({JobState.RUNNING, JobState.CANCELLING, JobState.SUCCEEDED, JobState.FAILED}),
-    JobState.RUNNING: frozenset({JobState.CANCELLING, JobState.SUCCEEDED, JobState.FAILED}),
+    JobState.QUEUED: frozenset(
+        {
+            JobState.PENDING,
+            JobState.PAUSED,
+            JobState.CANCELLING,
+            JobState.CANCELLED,
+            JobState.EXPIRED,
+            JobState.FAILED,
+        }
+    ),
+    JobState.PENDING: frozenset(
+        {
+            JobState.RUNNING,
+            JobState.QUEUED,
+            JobState.PAUSED,
+            JobState.CANCELLING,
+            JobState.SUCCEEDED,
+            JobState.FAILED,
+        }
+    ),
+    JobState.RUNNING: frozenset(
+        {JobState.QUEUED, JobState.PAUSED, JobState.CANCELLING, JobState.SUCCEEDED, JobState.FAILED}
+    ),
+    JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED}),
     JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.FAILED, JobState.SUCCEEDED}),
     JobState.SUCCEEDED: frozenset(),
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),
+    JobState.EXPIRED: frozenset(),
 }
+"""QUEUED comes again after an attempt that failed, or that a pause ended: the job waits for new hosts."""
 
 TERMINAL = frozenset(state for state, following in TRANSITIONS.items() if not following)
 

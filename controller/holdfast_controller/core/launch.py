@@ -15,17 +15,29 @@ from holdfast_controller.core.stimuli import PlaceReport
 
 def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
     """A place is empty of older generations and ready; with the last of them the gang is launched."""
-    if job.outcome is not None or job.launched:
+    if job.stopping or job.launched:
         step.touch(job, index)
         return
     close_records(step, job, job.gang.members[index], ExitReason.NOT_STARTED, "stopped before it was started")
     prepared = step.cluster.runtime_of(job.id).prepared
     prepared[index] = Prepared(report.port, report.master_port)
     if len(prepared) == len(job.places):
-        name_cause(step, job)
-        rendezvous = _rendezvous(step.cluster, job, prepared, step.policies.secret_key)
-        step.emit(ev.GangLaunched(job.id, step.now.wall, job.generation, rendezvous))
-        step.touch(job)
+        launch(step, job)
+
+
+def launch(step: Step, job: Job) -> None:
+    """Launch a gang whose places are all ready, unless its time has not come yet."""
+    prepared = step.cluster.runtime_of(job.id).prepared
+    if job.stopping or job.launched or len(prepared) < len(job.places):
+        return
+    wait_s = (job.not_before or 0.0) - step.now.wall
+    if wait_s > 0:
+        step.timers.set(("launch", job.id), step.now.mono + wait_s)
+        return
+    name_cause(step, job)
+    rendezvous = _rendezvous(step.cluster, job, prepared, step.policies.secret_key)
+    step.emit(ev.GangLaunched(job.id, step.now.wall, job.generation, rendezvous))
+    step.touch(job)
 
 
 def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: bytes) -> Rendezvous:
@@ -38,14 +50,14 @@ def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: 
 
 def on_running(step: Step, job: Job, index: int, report: PlaceReport) -> None:
     """A worker's ranks were started; with the last of them the job is running."""
-    if job.launched and not job.started and job.outcome is None:
+    if job.launched and not job.started and not job.stopping:
         step.cluster.runtime_of(job.id).started[index] = Started(report.shim_pid, report.pids)
         check_started(step, job)
 
 
 def check_started(step: Step, job: Job) -> None:
     """Note the gang's start once every worker was seen running, or has ended before it was seen."""
-    if not job.launched or job.started:
+    if not job.launched or job.started or job.stopping:
         return
     seen, ended = step.cluster.runtime_of(job.id).started, job.exits_now()
     started = {}
@@ -56,6 +68,6 @@ def check_started(step: Step, job: Job) -> None:
             started[member.index] = Started(0, ())
         else:
             return
-    if job.started_at is None:
-        step.timers.set(("timeout", job.id), step.now.mono + job.gang.timeout_s)
+    if job.running_since is None:
+        step.timers.set(("timeout", job.id), step.now.mono + max(job.gang.timeout_s - job.ran_s, 0.0))
     step.emit(ev.GangStarted(job.id, step.now.wall, job.generation, started))

@@ -85,6 +85,22 @@ class Place:
     gpus: tuple[str, ...] = ()
 
 
+class Leaving(enum.Enum):
+    """Why an attempt is being ended while the job is not: to be placed anew, or to pause."""
+
+    RETRY = "RETRY"
+    PAUSE = "PAUSE"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One placement of the gang: from which generation on, and where. ``places`` in gang order."""
+
+    number: int
+    generation: int
+    places: tuple[Place, ...]
+
+
 @dataclass(frozen=True)
 class Rendezvous:
     """How the ranks of one launched generation find each other. ``ports`` is one per worker, in gang order."""
@@ -110,6 +126,7 @@ class Recovery:
 
     attempt: int
     generation: int
+    """The one that it launches."""
     started_at: float
     end_reason: str
     related: str
@@ -118,6 +135,8 @@ class Recovery:
     failed_at: float = 0.0
     charged: int | None = None
     """The worker whose budget paid."""
+    failed_generation: int | None = None
+    """Of which a rank failed; None where the reason is another."""
     detect_s: float | None = None
     """From the cause to its notice; None where the exit itself was the notice."""
     diagnose_s: float = 0.0
@@ -162,6 +181,8 @@ class JobError:
     message: str
     details: tuple[str, ...] = ()
     exit_code: int | None = None
+    rank: int | None = None
+    """Whose end it is about, if it is about one."""
 
 
 @dataclass
@@ -187,12 +208,41 @@ class Job:
     """Set once the current generation is launched."""
     started: dict[int, Started] = field(default_factory=dict)
     emptied: set[int] = field(default_factory=set)
-    """Workers whose place is proven empty for good."""
+    """Workers whose place is proven empty for good, as far as this attempt goes."""
+    attempts: list[Attempt] = field(default_factory=list)
+    """Every placement so far, the current one included."""
+    unlaunched: set[int] = field(default_factory=set)
+    """Generations that were given up before their launch."""
+    leaving: Leaving | None = None
+    """Set while the attempt's workers are stopped for good, though the job goes on."""
+    kept: frozenset[int] = frozenset()
+    """Workers whose place is reserved for the next attempt."""
+    avoided: frozenset[str] = frozenset()
+    """Hosts that the next placement leaves out if it can: the job failed there."""
+    not_before: float | None = None
+    """Wall clock before which the next launch, or placement, doesn't come."""
+    queued_since: float | None = None
+    """Since when it waits for hosts; wall clock."""
+    lacks: int = 0
+    """Times that it was tried to place a job that doesn't wait."""
     exits: dict[int, dict[int, Exit]] = field(default_factory=dict)
     """Terminal records by generation and rank."""
     late_exits: list[Exit] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
     worker_restarts: dict[int, int] = field(default_factory=dict)
+    job_retries: int = 0
+    transient_restarts: int = 0
+    internal_errors: int = 0
+    same_failure: tuple[str, int] = ("", 0)
+    """What the last failure was, and how often in a row without progress."""
+    failures: int = 0
+    """In a row without progress, of any kind."""
+    best_step: float | None = None
+    """Highest step known when the job last failed."""
+    checkpointed: bool = False
+    """A checkpoint was seen in the job's life."""
+    suspected: dict[str, int] = field(default_factory=dict)
+    """By host: failures in a row that may be its fault."""
     port_retries: int = 0
     hangs: list[Hang] = field(default_factory=list)
     hang_restarts: int = 0
@@ -209,6 +259,10 @@ class Job:
     error: JobError | None = None
     primary_done_at: float | None = None
     started_at: float | None = None
+    running_since: float | None = None
+    """Since when the attempt runs."""
+    ran_s: float = 0.0
+    """Run time of earlier attempts."""
     updated_at: float = 0.0
     ended_at: float | None = None
 
@@ -218,9 +272,29 @@ class Job:
         return self.state in TERMINAL
 
     @property
+    def stopping(self) -> bool:
+        """Its workers are being stopped for good: the job ends, or this attempt of it."""
+        return self.outcome is not None or self.leaving is not None
+
+    @property
+    def awaited(self) -> list[int]:
+        """Workers whose place is not proven empty."""
+        return [index for index in range(len(self.places)) if index not in self.emptied]
+
+    @property
     def launched(self) -> bool:
         """The current generation was launched."""
         return self.rendezvous is not None
+
+    @property
+    def restarts_in_place(self) -> int:
+        """Launches that needed no scheduling, over the job's life."""
+        return sum(recovery.recover == "PROC_RESTART" for recovery in self.recoveries)
+
+    def place_at(self, generation: int, index: int) -> Place | None:
+        """Where a worker was in a generation; None for one that was never placed."""
+        found = [attempt for attempt in self.attempts if attempt.generation <= generation]
+        return found[-1].places[index] if found and index < len(found[-1].places) else None
 
     def exits_now(self) -> dict[int, Exit]:
         """Exits of the current generation by rank, in the order in which they were recorded."""
@@ -274,6 +348,11 @@ class Host:
     cordoned: bool = False
     cordon_reason: str = ""
     lost: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    draining: bool = False
+    drain_deadline: float | None = None
+    """Wall clock; None: what runs there may end by itself."""
+    drain_at_checkpoint: bool = False
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model import Job
+from holdfast_controller.core.model import Job, Leaving
 
 
 def narrate(event: ev.Event, job: Job | None) -> str:
@@ -19,6 +19,15 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             return f"{event.host} cordoned by {event.by}" + (f": {event.reason}" if event.reason else "")
         case ev.HostUncordoned():
             return f"{event.host} uncordoned by {event.by}"
+        case ev.HostDraining():
+            until = ", moved off at its deadline" if event.deadline is not None else ""
+            return f"{event.host} is drained by {event.by}{until}" + (f": {event.reason}" if event.reason else "")
+        case ev.HostFenced():
+            return f"{event.host} fenced by {event.by}: nothing runs there any more" + (
+                f" ({event.reason})" if event.reason else ""
+            )
+        case ev.HostPlaceFreed():
+            return f"{event.host} has proven the place of {event.place} empty"
         case ev.HostLost():
             return f"{event.host} lost: silent for {event.silent_s:.0f} s"
         case ev.HostReturned():
@@ -49,6 +58,16 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"late news of {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
         case ev.RestartDecided():
             return f"restarting in place as generation {event.generation}: {_cause(event, job)}"
+        case ev.AttemptEnded():
+            return _attempt_ended(event, job)
+        case ev.PauseRequested():
+            return f"paused by {event.by}"
+        case ev.JobPaused():
+            return "PAUSED: it holds no hosts"
+        case ev.JobResumed():
+            return f"resumed by {event.by}"
+        case ev.WorkerFenced():
+            return f"{event.worker} is taken as gone"
         case ev.CauseFound():
             return f"first to fail was {event.related} ({event.end_reason})"
         case ev.HangNoticed():
@@ -83,6 +102,17 @@ _JUDGED = {
     "WITHHELD": "hang confirmed, not acted on",
     "BUDGET_SPENT": "hang confirmed, no hang restart is left",
 }
+
+
+def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
+    if event.leaving is Leaving.PAUSE:
+        return "stopping all workers to pause"
+    cause = f"{event.related} ({event.end_reason})"
+    away = f" away from {_listing(list(event.avoid))}" if event.avoid else ""
+    if event.keep:
+        return f"moving{away}, the others stay: {cause}"
+    count = f", job retry {job.job_retries} of {job.gang.retries.job_retries}" if event.budget == "JOB" else ""
+    return f"trying the whole job again{away}: {cause}{count}"
 
 
 def _cause(event: ev.RestartDecided, job: Job) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast_controller.core.gang import Gang, Pool
-from holdfast_controller.core.model import Host, Place
+from holdfast_controller.core.gang import Gang, HostSelector, Pool
+from holdfast_controller.core.model import Host, Job, Place
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
 _MIB = 1 << 20
@@ -78,10 +78,11 @@ def _words(name: str) -> set[str]:
     return {word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word}
 
 
-def room(host: Host, *, empty: bool = False) -> Room:
-    """What a host has free; with ``empty``, what it would have with no work on it."""
+def room(host: Host, *, empty: bool = False, without: str = "") -> Room:
+    """What a host has free; with ``empty``, what it would have with no work on it; or without a job's own work."""
     inventory = host.inventory
-    held = () if empty else tuple(host.allocations.values())
+    prefix = f"{without}/" if without else ""
+    held = [a for key, a in host.allocations.items() if not (empty or (prefix and key.startswith(prefix)))]
     taken = {uuid for allocation in held for uuid in allocation.gpus}
     gpus = sorted(
         (g for g in inventory.gpus if (empty or not g.problem) and g.uuid not in taken), key=lambda g: g.index
@@ -102,18 +103,44 @@ def plan(gang: Gang, hosts: Iterable[Host]) -> Plan | Wait:
     return plan_in(gang, [room(host) for host in hosts])
 
 
-def plan_in(gang: Gang, rooms: list[Room]) -> Plan | Wait:
-    """As ``plan``, over rooms, which it uses up. The choosiest and largest workers choose first."""
+def plan_job(job: Job, hosts: Iterable[Host]) -> Plan | Wait:
+    """Place a job that waits, on those of ``hosts`` that it may have, or say why not.
+
+    What it keeps of its last attempt stays if the rest finds room beside it on hosts that it doesn't avoid; else
+    all of it is placed anew; and the hosts that it avoids are better than none.
+    """
+    admitted = [host for host in hosts if job.gang.selector.admits(host.name, host.labels)]
+    if not admitted and job.gang.selector != HostSelector():
+        return Wait("no host that it may have takes work at present")
+    others = [host for host in admitted if host.name not in job.avoided]
+    by_name = {host.name for host in others}
+    kept = {index: job.places[index] for index in job.kept}
+    if kept and all(place.host in by_name for place in kept.values()):
+        found = plan_in(job.gang, [room(host) for host in others], kept)
+        if isinstance(found, Plan):
+            return found
+    if len(others) < len(admitted):
+        found = plan_in(job.gang, [room(host, without=job.id) for host in others])
+        if isinstance(found, Plan):
+            return found
+    return plan_in(job.gang, [room(host, without=job.id) for host in admitted])
+
+
+def plan_in(gang: Gang, rooms: list[Room], kept: Mapping[int, Place] | None = None) -> Plan | Wait:
+    """As ``plan``, over rooms, which it uses up, beside places that are taken already.
+
+    The choosiest and largest workers choose first.
+    """
     if not rooms:
         return Wait("no host takes work at present")
-    order = sorted(gang.members, key=lambda m: (*_need(gang.pool_of(m)), m.index))
-    places: dict[int, Place] = {}
-    used: Counter[str] = Counter()
-    for member in order:
+    places: dict[int, Place] = dict(kept or {})
+    missing = [member for member in gang.members if member.index not in places]
+    used = Counter(place.host for place in places.values())
+    for member in sorted(missing, key=lambda m: (*_need(gang.pool_of(m)), m.index)):
         pool = gang.pool_of(member)
         fitting = [r for r in rooms if r.fits(pool)]
         if not fitting:
-            return Wait(_lack(pool, rooms, len(places), len(order)))
+            return Wait(_lack(pool, rooms, len(places), len(gang.members)))
         place = places[member.index] = _choose(pool, fitting, used).take(pool)
         used[place.host] += 1
     return Plan(tuple(places[m.index] for m in gang.members))

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core import hangs, hosts, stimuli
-from holdfast_controller.core.actions import Note, Reply
-from holdfast_controller.core.assignments import holds
-from holdfast_controller.core.exits import on_cannot_prepare, on_exit, restart_gang
+from holdfast_controller.core import attempts, drain, hangs, hosts, stimuli
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.actions import Assign, Note, Reply
+from holdfast_controller.core.assignments import holds, released
+from holdfast_controller.core.cause import SETTLE_S, first_failure
+from holdfast_controller.core.exits import on_cannot_prepare, on_exit, on_settled, restart_gang
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.launch import on_prepared, on_running
+from holdfast_controller.core.launch import launch, on_prepared, on_running
 from holdfast_controller.core.model import Cluster, Job, Now, place_key
 from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
@@ -38,15 +40,24 @@ class Reactor:
             presence = self.cluster.presence_of(name)
             presence.last_seen = now.mono
             self.timers.set(("host", name), now.mono + self.policies.leases.suspect_s)
+            deadline = self.cluster.hosts[name].drain_deadline
+            if deadline is not None:
+                self.timers.set(("drain", name), now.mono + max(deadline - now.wall, 0.0))
         for job in self.cluster.jobs.values():
             if job.terminal:
                 continue
-            if job.started_at is not None:
-                left = min(max(job.started_at + job.gang.timeout_s - now.wall, 0.0), job.gang.timeout_s)
+            if job.running_since is not None:
+                left = job.gang.timeout_s - job.ran_s
+                left = min(max(job.running_since + left - now.wall, 0.0), left)
                 self.timers.set(("timeout", job.id), now.mono + left)
             if job.primary_done_at is not None:
                 left = min(max(job.primary_done_at + job.gang.end_grace_s - now.wall, 0.0), job.gang.end_grace_s)
                 self.timers.set(("end_grace", job.id), now.mono + left)
+            if job.not_before is not None and job.not_before > now.wall:
+                kind = "retry" if job.state is JobState.QUEUED else "launch"
+                self.timers.set((kind, job.id), now.mono + job.not_before - now.wall)
+            if job.launched and not job.stopping and first_failure(job, job.generation) is not None:
+                self.timers.set(("settle", job.id), now.mono + SETTLE_S)
 
     def next_due(self) -> float | None:
         """When ``TimePassed`` is wanted, on the monotonic clock."""
@@ -68,10 +79,18 @@ class Reactor:
                 on_cancel(step, stimulus)
             case stimuli.RestartAsked():
                 self._on_restart_asked(step, stimulus)
+            case stimuli.PauseAsked():
+                attempts.on_pause(step, stimulus)
+            case stimuli.ResumeAsked():
+                attempts.on_resume(step, stimulus)
             case stimuli.CordonAsked():
                 hosts.on_cordon(step, stimulus)
             case stimuli.UncordonAsked():
                 hosts.on_uncordon(step, stimulus)
+            case stimuli.DrainAsked():
+                drain.on_drain(step, stimulus)
+            case stimuli.FenceAsked():
+                hosts.on_fence(step, stimulus)
             case stimuli.HostConnected():
                 hosts.on_connected(step, stimulus)
                 for report in stimulus.places:
@@ -128,20 +147,25 @@ class Reactor:
             step.do(Note("unknown_place", (("host", host), ("job", report.job_id), ("worker", report.worker))))
             return
         if not holds(self.cluster, job, index, host):
-            self._on_released_place(step, job, index, host)
+            self._on_released_place(step, job, index, host, report.state)
         elif report.generation == job.generation:
             self._on_current_place(step, job, index, report)
 
-    def _on_released_place(self, step: Step, job: Job, index: int, host: str) -> None:
-        """The worker holds nothing there any more: the host may forget it, if it was there last.
+    def _on_released_place(self, step: Step, job: Job, index: int, host: str, state: PlaceState) -> None:
+        """The worker holds nothing there any more: the host may forget it, if it was there.
 
-        It is told so once; its answer is no reason to tell it again.
+        It is told so once; its answer is no reason to tell it again. What was withheld there is free once empty.
         """
-        forgetting, key = self.cluster.presence_of(host).forgetting, place_key(job.id, index)
-        if key in forgetting:
-            forgetting.discard(key)
-        elif job.terminal and job.places and job.places[index].host == host:
-            step.touch(job, index)
+        presence, key = self.cluster.presence_of(host), place_key(job.id, index)
+        if state is PlaceState.EMPTY and key in self.cluster.hosts[host].allocations:
+            step.emit(ev.HostPlaceFreed(host, step.now.wall, key))
+            step.capacity_freed = True
+        if key in presence.forgetting:
+            if state is PlaceState.EMPTY:
+                presence.forgetting.discard(key)
+        elif presence.session is not None and _has_left(job, index, host):
+            presence.forgetting.add(key)
+            step.do(Assign(host, presence.session, released(self.cluster, job, index, host)))
 
     def _on_current_place(self, step: Step, job: Job, index: int, report: PlaceReport) -> None:
         runtime = self.cluster.runtime_of(job.id)
@@ -155,7 +179,7 @@ class Reactor:
             case PlaceState.RUNNING:
                 on_running(step, job, index, report)
             case PlaceState.CANNOT_PREPARE:
-                on_cannot_prepare(step, job, index, report.message)
+                on_cannot_prepare(step, job, index, report.message, host_fault=report.host_fault)
             case PlaceState.EMPTY:
                 on_empty(step, job, index)
             case PlaceState.PREPARING | PlaceState.STOPPING:
@@ -179,12 +203,28 @@ class Reactor:
         due = self.timers.pop_due(step.now.mono)
         hosts.on_silence(step, [name for kind, name in due if kind == "host"])
         for kind, name in due:
-            if kind == "host":
-                continue
-            job = self.cluster.jobs[name]
-            if kind == "timeout":
+            if kind == "drain":
+                drain.on_deadline(step, self.cluster.hosts[name])
+            elif kind != "host":
+                self._on_job_timer(step, kind, self.cluster.jobs[name])
+
+    def _on_job_timer(self, step: Step, kind: str, job: Job) -> None:
+        match kind:
+            case "timeout":
                 on_timeout(step, job)
-            elif kind == "hang":
+            case "hang":
                 hangs.on_look(step, job)
-            elif kind == "end_grace" and job.outcome is None and not job.terminal:
+            case "settle":
+                on_settled(step, job)
+            case "launch":
+                launch(step, job)
+            case "retry":
+                step.capacity_freed = True
+            case "end_grace" if job.outcome is None and not job.terminal:
                 end(step, job, JobState.SUCCEEDED)
+
+
+def _has_left(job: Job, index: int, host: str) -> bool:
+    """Whether the worker was on the host, and nothing of it is wanted there any more."""
+    was_here = any(attempt.places[index].host == host for attempt in job.attempts)
+    return was_here and (job.terminal or job.places[index].host != host)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.hang.evidence import Evidence
 from holdfast.hang.features import WorkerFeatures
@@ -40,6 +40,8 @@ class PlaceReport:
     shim_pid: int = 0
     pids: tuple[int, ...] = ()
     message: str = ""
+    host_fault: bool = False
+    """With CANNOT_PREPARE: the host failed its checks; the program may be all right."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,24 @@ class RestartAsked:
 
 
 @dataclass(frozen=True)
+class PauseAsked:
+    """A user wants the job to give its hosts up and wait."""
+
+    token: int
+    by: str
+    job_id: str
+
+
+@dataclass(frozen=True)
+class ResumeAsked:
+    """A user wants a paused job to go on."""
+
+    token: int
+    by: str
+    job_id: str
+
+
+@dataclass(frozen=True)
 class CordonAsked:
     """An admin wants a host to take no new work."""
 
@@ -94,6 +114,28 @@ class UncordonAsked:
 
 
 @dataclass(frozen=True)
+class DrainAsked:
+    """An admin wants a host's work to end or to move off. ``deadline_s`` from now; None: it may end by itself."""
+
+    token: int
+    by: str
+    host: str
+    reason: str
+    deadline_s: float | None = None
+    at_checkpoint: bool = False
+
+
+@dataclass(frozen=True)
+class FenceAsked:
+    """An admin vouches that nothing runs on a host any more."""
+
+    token: int
+    by: str
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class HostConnected:
     """An agent opened its session and said hello."""
 
@@ -104,6 +146,7 @@ class HostConnected:
     agent_version: str
     inventory: Inventory
     places: tuple[PlaceReport, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -190,8 +233,12 @@ Stimulus = (
     JobSubmission
     | CancelAsked
     | RestartAsked
+    | PauseAsked
+    | ResumeAsked
     | CordonAsked
     | UncordonAsked
+    | DrainAsked
+    | FenceAsked
     | HostConnected
     | HostDisconnected
     | HostBeat

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.errors import NotFound, WrongState
+from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
-from holdfast_controller.core import restart
 from holdfast_controller.core.actions import Refuse, Reply
+from holdfast_controller.core.attempts import clear_timers, on_left
+from holdfast_controller.core.cause import first_failure
 from holdfast_controller.core.job import JobState
+from holdfast_controller.core.lookup import find_job
 from holdfast_controller.core.model import ExitReason, Job, JobError
 from holdfast_controller.core.records import close_records
+from holdfast_controller.core.report import error_of
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import CancelAsked, RestartAsked
 
@@ -26,8 +29,7 @@ def end(
 ) -> None:
     """Decide the job's end. It has it once nothing of it is left anywhere."""
     step.emit(ev.JobEnding(job.id, step.now.wall, outcome, error, stop_reason))
-    step.timers.clear(("end_grace", job.id))
-    step.timers.clear(("timeout", job.id))
+    clear_timers(step, job)
     step.touch(job)
     settle(step, job)
 
@@ -39,7 +41,7 @@ def settle(step: Step, job: Job) -> None:
     """
     if job.outcome is None or job.terminal:
         return
-    awaited = [index for index in range(len(job.places)) if index not in job.emptied]
+    awaited = job.awaited
     lost = [index for index in awaited if step.cluster.hosts[job.places[index].host].lost]
     if len(lost) < len(awaited):
         return
@@ -52,19 +54,18 @@ def settle(step: Step, job: Job) -> None:
 
 def _first_cause(job: Job) -> JobError | None:
     """The error of the rank that failed first, where that is another one than was reported first."""
-    if job.outcome is not JobState.FAILED or job.error is None or job.error.code not in restart.OF_RANKS:
+    if job.outcome is not JobState.FAILED or job.error is None or job.error.rank is None:
         return None
-    found = restart.first_failure(job, job.generation)
-    if found is None:
+    found = first_failure(job, job.generation)
+    if found is None or found[1].rank == job.error.rank:
         return None
     member, exit_ = found
-    error = restart.error_of(member, exit_, restarts=job.worker_restarts.get(member.index, 0))
-    return error if error != job.error else None
+    return error_of(member, exit_, restarts=job.worker_restarts.get(member.index, 0))
 
 
 def on_empty(step: Step, job: Job, index: int) -> None:
-    """A place is proven empty; that matters once the job is ending, since then nothing more starts there."""
-    if job.outcome is None:
+    """A place is proven empty; that matters once the job or its attempt ends: then nothing more starts there."""
+    if not job.stopping:
         return
     if index not in job.emptied:
         member = job.gang.members[index]
@@ -75,15 +76,15 @@ def on_empty(step: Step, job: Job, index: int) -> None:
         step.emit(ev.WorkerEmptied(job.id, step.now.wall, member.name))
         step.capacity_freed = True
     settle(step, job)
+    on_left(step, job)
     if job.terminal:
         step.touch(job, index)
 
 
 def on_cancel(step: Step, asked: CancelAsked) -> None:
     """End a job at a user's wish. Asking twice, or for a job that has ended, changes nothing."""
-    job = step.cluster.jobs.get(asked.job_id)
+    job = find_job(step, asked.token, asked.job_id)
     if job is None:
-        step.do(Refuse(asked.token, unknown_job(asked.job_id)))
         return
     if not job.terminal and job.outcome is None:
         step.emit(ev.CancelRequested(job.id, step.now.wall, asked.by))
@@ -95,11 +96,10 @@ def on_cancel(step: Step, asked: CancelAsked) -> None:
 
 def restartable(step: Step, asked: RestartAsked) -> Job | None:
     """The job, if its gang may be relaunched now; else the caller is told why not."""
-    job = step.cluster.jobs.get(asked.job_id)
+    job = find_job(step, asked.token, asked.job_id)
     if job is None:
-        step.do(Refuse(asked.token, unknown_job(asked.job_id)))
         return None
-    if job.state is not JobState.RUNNING or job.outcome is not None or not job.launched:
+    if job.state is not JobState.RUNNING or job.stopping or not job.launched:
         state = "ending" if job.outcome is not None and not job.terminal else job.state.name
         problem = f"The job {job.id} is {state}; only a RUNNING job can be restarted in place."
         fix = "Submit it again." if job.terminal else "Wait until it runs."
@@ -114,8 +114,3 @@ def on_timeout(step: Step, job: Job) -> None:
         limit = f"{job.gang.timeout_s:g}s"
         error = JobError(DEADLINE_EXCEEDED, f"The job ran longer than its timeout of {limit}.")
         end(step, job, JobState.FAILED, error)
-
-
-def unknown_job(job_id: str) -> NotFound:
-    """The refusal for an id that names no job."""
-    return NotFound(f"There is no job {job_id!r}.", fix="See: holdfast ps --all")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidInput, NeverFits, Violation
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import Refuse, Reply
+from holdfast_controller.core.actions import Assign, Refuse, Reply
+from holdfast_controller.core.assignments import released
 from holdfast_controller.core.explain import wait_reason
 from holdfast_controller.core.gang import Gang
-from holdfast_controller.core.model import Cluster, Host, Job, Liveness
-from holdfast_controller.core.placement import Plan, Wait, plan, plan_in, room
+from holdfast_controller.core.model import Cluster, Host, Job, Liveness, place_key
+from holdfast_controller.core.placement import Plan, Wait, plan_in, plan_job, room
+from holdfast_controller.core.queue import in_order
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import JobSubmission
 
@@ -38,7 +40,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     )
     step.do(Reply(asked.token, asked.job_id))
     job = cluster.jobs[asked.job_id]
-    if next(iter(cluster.queue)) == job.id:
+    if in_order(cluster)[0] is job:
         place_queue(step)
     if not job.places:
         step.emit(ev.JobQueued(job.id, step.now.wall, wait_reason(cluster, job, takers(cluster))))
@@ -80,14 +82,27 @@ def takers(cluster: Cluster) -> list[Host]:
 def place_queue(step: Step) -> None:
     """First come, first served: place the head of the queue until one has to wait."""
     cluster = step.cluster
-    while cluster.queue:
-        job = cluster.jobs[next(iter(cluster.queue))]
-        found = plan(job.gang, takers(cluster))
+    for job in in_order(cluster):
+        if not may_be_placed(job, step.now.wall):
+            continue
+        found = plan_job(job, takers(cluster))
         if isinstance(found, Wait):
             return
         _place(step, job, found)
 
 
+def may_be_placed(job: Job, now_wall: float) -> bool:
+    """Whether nothing of an earlier attempt is left, and its time has come."""
+    return not job.awaited and (job.not_before is None or job.not_before <= now_wall)
+
+
 def _place(step: Step, job: Job, found: Plan) -> None:
+    """Give a job its hosts; those that it has left may forget it."""
+    before = job.places
     step.emit(ev.JobPlaced(job.id, step.now.wall, job.attempt + 1, job.generation + 1, found.places))
     step.touch(job)
+    for index, place in enumerate(before):
+        presence = step.cluster.presence_of(place.host)
+        if place.host != job.places[index].host and presence.session is not None:
+            presence.forgetting.add(place_key(job.id, index))
+            step.do(Assign(place.host, presence.session, released(step.cluster, job, index, place.host)))

@@ -7,8 +7,8 @@ import functools
 from google.protobuf import json_format
 
 from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.lookup import unknown_job
 from holdfast_controller.core.model import Job
-from holdfast_controller.core.stop import unknown_job
 from holdfast_controller.core.submit import takers
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.wire_job import job_to_proto

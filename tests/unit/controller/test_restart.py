@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from holdfast_controller.core.restart import PORT_RETRIES, Fail, Restart, decide, error_of, first_failure
 from tests.unit.controller.examples import job
 
 from holdfast_controller.core.gang import Gang, Pool, Task
 from holdfast_controller.core.model import Exit, ExitReason, Job
-from holdfast_controller.core.restart import PORT_RETRIES, Fail, Restart, decide, error_of, first_failure
 
 R = ExitReason
 BAD = [

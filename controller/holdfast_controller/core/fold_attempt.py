@@ -1,0 +1,120 @@
+"""What the ends of attempts mean: the part of ``fold`` that keeps attempts, their places and the budgets."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.job import JobState, checked
+from holdfast_controller.core.model import Cluster, Job, Leaving, Recovery, place_key
+
+AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobPaused | ev.JobResumed
+
+
+def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
+    """Apply ``event``."""
+    match event:
+        case ev.AttemptEnded():
+            _ended(cluster, job, event)
+        case ev.PauseRequested():
+            leave_queue(cluster, job)
+            if job.leaving is not None:
+                job.leaving = Leaving.PAUSE
+        case ev.JobPaused():
+            job.state = checked(job.state, JobState.PAUSED)
+            job.leaving = None
+            job.queued_since = job.not_before = None
+            release_kept(cluster, job)
+            cluster.runtime.pop(job.id, None)
+        case ev.JobResumed():
+            job.state = checked(job.state, JobState.QUEUED)
+            _queue(cluster, job, event.at)
+        case _:
+            assert_never(event)
+
+
+def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
+    job.leaving = event.leaving
+    job.stop_reason = event.stop_reason
+    job.last_end = event.end_reason
+    job.primary_done_at = None
+    if job.running_since is not None:
+        job.ran_s += event.at - job.running_since
+        job.running_since = None
+    job.kept, job.avoided = frozenset(event.keep), frozenset(event.avoid)
+    cluster.watches.pop(job.id, None)
+    cluster.suspects.pop(job.id, None)
+    if event.failure is not None:
+        note_failure(job, event.failure)
+    if event.budget == "JOB":
+        job.job_retries += 1
+    if event.hang_restarts is not None:
+        job.hang_restarts, job.hang_step = event.hang_restarts, event.hang_step
+    if event.leaving is Leaving.RETRY:
+        job.state = checked(job.state, JobState.QUEUED)
+        job.not_before = event.not_before
+        _queue(cluster, job, event.at)
+    if event.recover:
+        failed = job.generation if event.failure is not None and event.hang_restarts is None else None
+        job.recoveries.append(
+            Recovery(
+                job.attempt + 1,
+                job.generation + 1,
+                event.at,
+                event.end_reason,
+                event.related,
+                recover=event.recover,
+                start_type="INIT_OR_RESCHEDULED",
+                failed_at=event.failed_at,
+                failed_generation=failed,
+                detect_s=event.detect_s,
+                diagnose_s=event.diagnose_s,
+            )
+        )
+
+
+def _queue(cluster: Cluster, job: Job, at: float) -> None:
+    cluster.queue[job.id] = None
+    job.queued_since = at
+
+
+def note_failure(job: Job, failure: ev.Failure) -> None:
+    """Charge a failure to the budgets; progress before it has refilled them all."""
+    if failure.progressed:
+        job.worker_restarts.clear()
+        job.job_retries = job.transient_restarts = job.internal_errors = job.failures = 0
+        job.same_failure = ("", 0)
+    key, times = job.same_failure
+    job.same_failure = (failure.key, times + 1 if key == failure.key else 1)
+    job.failures += 1
+    job.checkpointed |= failure.checkpoint
+    if failure.step is not None:
+        job.best_step = failure.step if job.best_step is None else max(job.best_step, failure.step)
+    if failure.host:
+        job.suspected[failure.host] = job.suspected.get(failure.host, 0) + 1
+    match failure.budget:
+        case "TRANSIENT":
+            job.transient_restarts += 1
+        case "INTERNAL":
+            job.internal_errors += 1
+        case "HANG":
+            job.hang_restarts += 1
+
+
+def leave_queue(cluster: Cluster, job: Job) -> None:
+    """It waits for no hosts any more."""
+    cluster.queue.pop(job.id, None)
+    cluster.watches.pop(job.id, None)
+    cluster.suspects.pop(job.id, None)
+
+
+def release(cluster: Cluster, job: Job, index: int) -> None:
+    """Give back what a worker held on its host."""
+    cluster.hosts[job.places[index].host].allocations.pop(place_key(job.id, index), None)
+
+
+def release_kept(cluster: Cluster, job: Job) -> None:
+    """Give back what was reserved, though empty, for the next attempt."""
+    for index in job.kept & job.emptied:
+        release(cluster, job, index)
+    job.kept = frozenset()

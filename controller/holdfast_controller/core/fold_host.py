@@ -1,0 +1,49 @@
+"""What the events of hosts mean: the part of ``fold`` that keeps the hosts."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.model import Cluster, Host
+
+
+def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
+    """Apply ``event`` to its host."""
+    match event:
+        case ev.HostJoined():
+            host = cluster.hosts.get(event.host)
+            if host is None:
+                cluster.hosts[event.host] = Host(
+                    event.host,
+                    event.address,
+                    event.boot_id,
+                    event.agent_version,
+                    event.inventory,
+                    labels=event.labels,
+                )
+            else:
+                host.address, host.boot_id = event.address, event.boot_id
+                host.agent_version, host.inventory = event.agent_version, event.inventory
+                host.labels = event.labels
+        case ev.HostCordoned():
+            cluster.hosts[event.host].cordoned = True
+            cluster.hosts[event.host].cordon_reason = event.reason
+        case ev.HostUncordoned():
+            host = cluster.hosts[event.host]
+            host.cordoned, host.cordon_reason = False, ""
+            host.draining, host.drain_deadline, host.drain_at_checkpoint = False, None, False
+        case ev.HostDraining():
+            host = cluster.hosts[event.host]
+            host.cordoned, host.cordon_reason, host.draining = True, event.reason, True
+            host.drain_deadline, host.drain_at_checkpoint = event.deadline, event.at_checkpoint
+        case ev.HostFenced():
+            pass  # What follows for the places there are events of their jobs.
+        case ev.HostPlaceFreed():
+            cluster.hosts[event.host].allocations.pop(event.place, None)
+        case ev.HostLost():
+            cluster.hosts[event.host].lost = True
+        case ev.HostReturned():
+            cluster.hosts[event.host].lost = False
+        case _:
+            assert_never(event)
