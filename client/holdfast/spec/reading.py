@@ -18,8 +18,9 @@ from pydantic.fields import FieldInfo
 
 from holdfast.errors import InvalidSpec, Violation
 from holdfast.spec import rules, spelling
-from holdfast.spec.models import JobFile, JobSpec, Model, model_in
-from holdfast.spec.rules import Place
+from holdfast.spec.base import Model, model_in
+from holdfast.spec.broken import Place
+from holdfast.spec.models import JobFile, JobSpec
 from holdfast.spec.scalars import Many, Refused, plain, scalar_in, shown
 
 MAX_VIOLATIONS = 50

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 from pydantic.alias_generators import to_camel
 
-from holdfast.spec.models import JobFile, Model, model_in
-from holdfast.spec.rules import Place
+from holdfast.spec.base import Model, model_in
+from holdfast.spec.broken import Place
+from holdfast.spec.models import JobFile
 from holdfast.spec.scalars import shown
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -18,7 +19,6 @@ _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 FOREIGN = frozenset(
     {
         "baseOutputDirectory",
-        "disableRetries",
         "diskSpec",
         "enableDashboardAccess",
         "enableWebAccess",
@@ -26,7 +26,6 @@ FOREIGN = frozenset(
         "experiment",
         "experimentRun",
         "lustreMounts",
-        "maxWaitDuration",
         "models",
         "network",
         "nfsMounts",
@@ -34,9 +33,7 @@ FOREIGN = frozenset(
         "protectedArtifactLocationId",
         "reservationAffinity",
         "reservedIpRanges",
-        "restartJobOnWorkerRestart",
         "serviceAccount",
-        "strategy",
         "tensorboard",
         "tpuTopology",
     }
