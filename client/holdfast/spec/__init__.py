@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.launcher import is_launcher
 from holdfast.spec import text as _text
+from holdfast.spec.kept import DiskSpec, NfsMount, OutputDirectory, warnings
 from holdfast.spec.lifecycle import (
     Backoff,
     DisconnectPolicy,
@@ -48,6 +49,7 @@ __all__ = [
     "Backoff",
     "ContainerSpec",
     "DisconnectPolicy",
+    "DiskSpec",
     "EnvVar",
     "FaultTolerance",
     "HangAction",
@@ -56,6 +58,8 @@ __all__ = [
     "JobFile",
     "JobSpec",
     "MachineSpec",
+    "NfsMount",
+    "OutputDirectory",
     "ProcessSpec",
     "PythonPackageSpec",
     "RestartScope",
@@ -75,6 +79,7 @@ __all__ = [
     "to_dict",
     "to_proto",
     "unavailable_tasks",
+    "warnings",
 ]
 
 

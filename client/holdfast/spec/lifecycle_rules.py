@@ -99,7 +99,9 @@ def _bad_signal(name: str) -> Broken:
     full = f"SIG{name.upper().removeprefix('SIG')}"
     if full in ("SIGKILL", "SIGSTOP"):
         return Broken(place, f"must not be {full}: no program can take it as a warning", "use SIGUSR1 or SIGTERM")
-    near = [full] if full in WARNING_SIGNALS else difflib.get_close_matches(full[:32], WARNING_SIGNALS, n=1)
+    near = [known for known, number in WARNING_SIGNALS.items() if full == known or name == str(number)]
+    if not near and not name.isdecimal():
+        near = difflib.get_close_matches(full[:32], WARNING_SIGNALS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(WARNING_SIGNALS)}"
     return Broken(place, "names no signal that can warn a program", hint)
 

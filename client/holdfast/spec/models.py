@@ -15,8 +15,9 @@ from pydantic import Field, model_validator
 from holdfast.expand import MAX_BYTES
 from holdfast.spec import rules
 from holdfast.spec.base import Model
+from holdfast.spec.kept import DiskSpec, Kept, NfsMount, OutputDirectory
 from holdfast.spec.lifecycle import FaultTolerance, Labels, Scheduling
-from holdfast.spec.scalars import Choice, Many, Refused, Text, Whole
+from holdfast.spec.scalars import Choice, Flag, Many, Refused, Text, Whole
 
 Name = Annotated[str, Text(max_chars=256)]
 Uri = Annotated[str, Text(max_chars=4096, empty=False)]
@@ -30,8 +31,10 @@ VariableName = Annotated[
         must="be letters, digits and underscores, not starting with a digit",
     ),
 ]
+DisplayName = Annotated[str, Text(max_chars=128, empty=False)]
 AnnotationKey = Annotated[str, Text(max_chars=320, empty=False)]
 Annotation = Annotated[str, Text(max_bytes=65_536, control=True)]
+Annotations = Annotated[dict[AnnotationKey, Annotation], Many(0, 64)]
 
 IMAGE = "registry.example/train:1"
 
@@ -126,6 +129,10 @@ class WorkerPoolSpec(Model):
     """A Python package; validated and stored, but refused at submit."""
     processes_per_worker: Annotated[int, Whole(1, 1024)] = 1
     """Ranks (processes) of each worker; 1 where the command is itself a launcher such as torchrun."""
+    nfs_mounts: Annotated[tuple[NfsMount, ...], Many(0, 100)] = ()
+    """Kept; nothing is mounted."""
+    disk_spec: DiskSpec | None = None
+    """Kept; a worker uses its host's disks."""
 
 
 class SuccessPolicy(enum.Enum):
@@ -154,6 +161,28 @@ class JobSpec(Model):
         SuccessPolicy.PRIMARY
     )
     """PRIMARY: done when the primary exits 0. ALL: when every rank has exited 0."""
+    base_output_directory: OutputDirectory | None = None
+    """Where AIP_MODEL_DIR, AIP_CHECKPOINT_DIR and AIP_TENSORBOARD_LOG_DIR point."""
+    service_account: Kept = ""
+    """Kept; ranks run as the user that their host's admin chose."""
+    network: Kept = ""
+    """Kept; ranks use their host's network."""
+    reserved_ip_ranges: Annotated[tuple[Kept, ...], Many(0, 100)] = ()
+    """Kept; ranks use their host's addresses."""
+    persistent_resource_id: Kept = ""
+    """Kept; hosts are chosen with hostSelector."""
+    tensorboard: Kept = ""
+    """Kept; there is no TensorBoard service."""
+    enable_web_access: Annotated[bool, Flag()] = False
+    """Kept; there is no shell in the browser."""
+    enable_dashboard_access: Annotated[bool, Flag()] = False
+    """Kept; there is no dashboard."""
+    experiment: Kept = ""
+    """Kept; use labels."""
+    experiment_run: Kept = ""
+    """Kept; use labels."""
+    models: Annotated[tuple[Kept, ...], Many(0, 100)] = ()
+    """Kept; there is no model registry."""
 
     @model_validator(mode="after")
     def _keeps_the_rules(self) -> JobSpec:
@@ -172,13 +201,13 @@ class JobFile(Model):
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 
-    display_name: Annotated[str, Text(max_chars=128, empty=False)]
+    display_name: DisplayName
     """At most 128 characters; the file's name unless set."""
     job_spec: JobSpec = Field(examples=[{"workerPoolSpecs": EXAMPLE_POOLS}])
     """What the job runs and how."""
     labels: Labels = Field(default_factory=dict)
     """At most 64; keys and values of at most 64 characters."""
-    annotations: Annotated[dict[AnnotationKey, Annotation], Many(0, 64)] = Field(default_factory=dict)
+    annotations: Annotations = Field(default_factory=dict)
     """Notes of users and programs, at most 64 of at most 64 KiB each; those of fault-tolerance/ are acted on."""
     project: Annotated[
         str,

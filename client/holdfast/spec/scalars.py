@@ -270,7 +270,7 @@ class Choice(Scalar):
             return self.default
         found = self.of.__members__.get(name)
         if found is None:
-            near = difflib.get_close_matches(name.upper()[:60], self.of.__members__, n=1)
+            near = difflib.get_close_matches(name[:60].upper().removeprefix(self.prefix), self.of.__members__, n=1)
             hint = f"did you mean {near[0]}?" if near else ""
             raise Refused(f"must be {' or '.join(self.of.__members__)}, not {shown(value)}", hint)
         return found

@@ -5,7 +5,7 @@ A type's name and fields are durable: change one only by a new version (see ``sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.job import JobState
@@ -24,6 +24,7 @@ class JobSubmitted:
     labels: dict[str, str]
     gang: Gang
     spec_json: str
+    annotations: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

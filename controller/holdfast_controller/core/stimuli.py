@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.hang.evidence import Evidence
 from holdfast.hang.features import WorkerFeatures
@@ -54,6 +54,7 @@ class JobSubmission:
     labels: dict[str, str]
     gang: Gang
     spec_json: str
+    annotations: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
