@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -53,10 +53,10 @@ TERMINAL = frozenset(
 )
 """States that a job never leaves."""
 
-# RestartJob is missing on purpose: twice is not the same as once.
+# RestartJob and Drain are missing on purpose: twice is not the same as once, and a deadline counts from the call.
 _IDEMPOTENT = {
-    "holdfast.v1.JobService": ("CreateJob", "GetJob", "ListJobs", "CancelJob"),
-    "holdfast.v1.HostService": ("ListHosts", "GetHost", "Cordon", "Uncordon"),
+    "holdfast.v1.JobService": ("CreateJob", "GetJob", "ListJobs", "CancelJob", "PauseJob", "ResumeJob"),
+    "holdfast.v1.HostService": ("ListHosts", "GetHost", "Cordon", "Uncordon", "FenceHost"),
     "holdfast.v1.HangService": ("HoldJob",),
 }
 _SERVICE_CONFIG = {
@@ -119,11 +119,22 @@ class Client:
     # Jobs
 
     async def create_job(
-        self, job: JobFile | job_pb2.CustomJob, *, request_id: str | None = None
+        self,
+        job: JobFile | job_pb2.CustomJob,
+        *,
+        request_id: str | None = None,
+        on_warning: Callable[[str], None] | None = None,
     ) -> job_pb2.CustomJob:
-        """Submit a job; it survives power loss once this returns. The same ``request_id`` creates one job only."""
+        """Submit a job; it survives power loss once this returns. The same ``request_id`` creates one job only.
+
+        ``on_warning`` gets a sentence for each field that is kept but changes nothing on a bare host.
+        """
         request = job_pb2.CreateJobRequest(request_id=request_id or uuid.uuid4().hex, job=as_proto(job))
-        return (await self._unary(self._jobs.CreateJob(request, timeout=CALL_TIMEOUT_S))).job
+        created = await self._unary(self._jobs.CreateJob(request, timeout=CALL_TIMEOUT_S))
+        if on_warning is not None:
+            for warning in created.warnings:
+                on_warning(warning)
+        return created.job
 
     async def get_job(self, job_id: str) -> job_pb2.CustomJob:
         """The job with its workers. Raises ``NotFound``."""
@@ -155,6 +166,16 @@ class Client:
     async def restart_job(self, job_id: str) -> job_pb2.CustomJob:
         """Stop the gang and launch its next generation on the same hosts. Never repeated by itself."""
         call = self._jobs.RestartJob(job_pb2.RestartJobRequest(id=job_id), timeout=CALL_TIMEOUT_S)
+        return (await self._unary(call)).job
+
+    async def pause_job(self, job_id: str) -> job_pb2.CustomJob:
+        """Stop the gang, free its hosts and keep the job until ``resume_job``; returns before that is done."""
+        call = self._jobs.PauseJob(job_pb2.PauseJobRequest(id=job_id), timeout=CALL_TIMEOUT_S)
+        return (await self._unary(call)).job
+
+    async def resume_job(self, job_id: str) -> job_pb2.CustomJob:
+        """Queue a paused job again."""
+        call = self._jobs.ResumeJob(job_pb2.ResumeJobRequest(id=job_id), timeout=CALL_TIMEOUT_S)
         return (await self._unary(call)).job
 
     async def watch_job(
@@ -295,6 +316,27 @@ class Client:
     async def uncordon(self, name: str) -> host_pb2.Host:
         """The host takes work again."""
         call = self._hosts.Uncordon(host_pb2.UncordonRequest(name=name), timeout=CALL_TIMEOUT_S)
+        return (await self._unary(call)).host
+
+    async def drain(
+        self, name: str, reason: str = "", *, deadline_s: float | None = None, at_checkpoint: bool = False
+    ) -> host_pb2.Host:
+        """The host takes no new work, and what still runs there ``deadline_s`` from now is moved off.
+
+        Without a deadline that is at once. With ``at_checkpoint`` a job is moved as soon as it has saved one.
+        ``uncordon`` ends it.
+        """
+        request = host_pb2.DrainRequest(name=name, reason=reason, at_checkpoint=at_checkpoint)
+        if deadline_s is not None:
+            request.deadline.FromNanoseconds(round(deadline_s * 1e9))
+        return (await self._unary(self._hosts.Drain(request, timeout=CALL_TIMEOUT_S))).host
+
+    async def fence_host(self, name: str, reason: str = "") -> host_pb2.Host:
+        """Vouch that the host is off, or that nothing of its work runs any more: the work is placed elsewhere.
+
+        Where that is not so, two copies of a job run at once.
+        """
+        call = self._hosts.FenceHost(host_pb2.FenceHostRequest(name=name, reason=reason), timeout=CALL_TIMEOUT_S)
         return (await self._unary(call)).host
 
     # The link

@@ -8,6 +8,7 @@ the host's defaults and the admin's environment file, the user's variables, and 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,8 +23,10 @@ RECORDER_ENTRIES = 2000
 RECORDER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 RAS_PORT = 28028
+OUTPUT_NAMES = {"AIP_MODEL_DIR": "model", "AIP_CHECKPOINT_DIR": "checkpoints", "AIP_TENSORBOARD_LOG_DIR": "logs"}
 VALUE_MAX_BYTES = 128 * 1024 - 1024
 """Linux refuses to start a program with one variable of 128 KiB (MAX_ARG_STRLEN)."""
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +196,32 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
         "TF_CONFIG": _tf_config(launch, rendezvous),
         "CLUSTER_SPEC": _cluster_spec(launch, rendezvous),
     }
+    env |= _output(launch.job_spec_json)
     if facts.data_interface:
         env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = facts.data_interface
     if launch.gpus or facts.gpu_names:
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         env["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpu_names.get(uuid, uuid) for uuid in launch.gpus)
     return env
+
+
+def _output(job_spec_json: str) -> dict[str, str]:
+    """Where the job's results go, by the names that managed services use; nothing where the job does not say."""
+    try:
+        directory = json.loads(job_spec_json).get("baseOutputDirectory", {})
+    except json.JSONDecodeError:
+        return {}
+    prefix = directory.get("outputUriPrefix", "")
+    if prefix.startswith("file://"):
+        # Programs open these names as they are.
+        prefix = _PERCENT.sub(_byte, prefix.removeprefix("file://").encode()).decode(errors="replace")
+    if not prefix:
+        return {}
+    return {name: f"{prefix.rstrip('/')}/{below}/" for name, below in OUTPUT_NAMES.items()}
+
+
+def _byte(escaped: re.Match[bytes]) -> bytes:
+    return bytes([int(escaped[1], 16)])
 
 
 def _tf_config(launch: Launch, rendezvous: Rendezvous) -> str:

@@ -64,6 +64,10 @@ class Console:
         """One line of progress."""
         self._line(styled("holdfast:", "2", colour=self._colour) + f" {text}")
 
+    def warning(self, text: str) -> None:
+        """One thing that was taken but will not do what somebody may expect of it."""
+        self._line(styled("warning:", "1;33", colour=self._colour) + f" {text}")
+
     def end_line(self) -> None:
         """Leave the line on which a terminal has echoed ^C."""
         if os.isatty(ERR):

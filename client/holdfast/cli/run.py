@@ -89,11 +89,11 @@ def run(
     async def work(client: Client) -> int:
         from holdfast.cli.following import follow
 
-        created = await client.create_job(job)
+        console = Console()
+        created = await client.create_job(job, on_warning=console.warning)
         if detach:
             click.echo(created.id)
             return exit_status.OK
-        console = Console()
         console.note(f"job {created.id}: {created.display_name}")
         return await follow(client, created, console, show_all=show_all)
 

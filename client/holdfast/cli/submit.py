@@ -32,8 +32,8 @@ def submit(file: str, wait: bool, show_all: bool, name: str | None) -> None:
         job.display_name = name
 
     async def work(client: Client) -> int:
-        created = await client.create_job(job)
         console = Console()
+        created = await client.create_job(job, on_warning=console.warning)
         if not wait:
             click.echo(created.id)
             console.note(f"submitted {created.display_name}; follow it with: holdfast logs -f {created.id}")

@@ -13,18 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.launcher import is_launcher
 from holdfast.spec import text as _text
-from holdfast.spec.models import (
-    ContainerSpec,
-    EnvVar,
+from holdfast.spec.kept import DiskSpec, NfsMount, OutputDirectory, warnings
+from holdfast.spec.lifecycle import (
+    Backoff,
+    DisconnectPolicy,
     FaultTolerance,
     HangAction,
     HangDetection,
+    HostSelector,
+    RestartScope,
+    Scheduling,
+    SchedulingStrategy,
+    WarningSignal,
+)
+from holdfast.spec.lifecycle_rules import WARNING_SIGNALS
+from holdfast.spec.models import (
+    ContainerSpec,
+    EnvVar,
     JobFile,
     JobSpec,
     MachineSpec,
     ProcessSpec,
     PythonPackageSpec,
-    Scheduling,
     SuccessPolicy,
     WorkerPoolSpec,
 )
@@ -35,18 +45,28 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2, spec_pb2
 
 __all__ = [
+    "WARNING_SIGNALS",
+    "Backoff",
     "ContainerSpec",
+    "DisconnectPolicy",
+    "DiskSpec",
     "EnvVar",
     "FaultTolerance",
     "HangAction",
     "HangDetection",
+    "HostSelector",
     "JobFile",
     "JobSpec",
     "MachineSpec",
+    "NfsMount",
+    "OutputDirectory",
     "ProcessSpec",
     "PythonPackageSpec",
+    "RestartScope",
     "Scheduling",
+    "SchedulingStrategy",
     "SuccessPolicy",
+    "WarningSignal",
     "WorkerPoolSpec",
     "from_proto",
     "is_launcher",
@@ -59,6 +79,7 @@ __all__ = [
     "to_dict",
     "to_proto",
     "unavailable_tasks",
+    "warnings",
 ]
 
 
@@ -97,14 +118,14 @@ def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
 
 
 def job_to_proto(job: JobFile) -> job_pb2.CustomJob:
-    """What CreateJob takes: the job's name, spec and labels."""
+    """What CreateJob takes: all that a user may set."""
     from holdfast.spec import wire
 
     return wire.job_to_proto(job)
 
 
 def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
-    """Name, spec and labels of a CustomJob, by the rules of a file. Raises ``InvalidSpec``."""
+    """What a user may set of a CustomJob, by the rules of a file. Raises ``InvalidSpec``."""
     from holdfast.spec import wire
 
     return wire.job_from_proto(message)

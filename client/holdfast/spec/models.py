@@ -1,22 +1,23 @@
 """The job file as frozen pydantic models: field for field the messages of ``proto/holdfast/v1/spec.proto``.
 
-Field names, limits and defaults stand here; rules that join several fields are in ``rules``. An instance is always
+Field names, limits and defaults stand here; rules that join several fields are in ``rules``,
+and ``lifecycle`` holds what says how a job lives. An instance is always
 valid, however it was made; ``holdfast.spec.parse`` is the way that reports everything wrong at once.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, model_validator
 
 from holdfast.expand import MAX_BYTES
 from holdfast.spec import rules
-from holdfast.spec.scalars import Choice, Many, Refused, Seconds, Text, Whole
-
-DAY_S = 86_400.0
+from holdfast.spec.base import Model
+from holdfast.spec.kept import DiskSpec, Kept, NfsMount, OutputDirectory
+from holdfast.spec.lifecycle import FaultTolerance, Labels, Scheduling
+from holdfast.spec.scalars import Choice, Flag, Many, Refused, Text, Whole
 
 Name = Annotated[str, Text(max_chars=256)]
 Uri = Annotated[str, Text(max_chars=4096, empty=False)]
@@ -30,23 +31,12 @@ VariableName = Annotated[
         must="be letters, digits and underscores, not starting with a digit",
     ),
 ]
-Label = Annotated[str, Text(max_chars=64)]
-LabelKey = Annotated[str, Text(max_chars=64, empty=False)]
+DisplayName = Annotated[str, Text(max_chars=128, empty=False)]
+AnnotationKey = Annotated[str, Text(max_chars=320, empty=False)]
+Annotation = Annotated[str, Text(max_bytes=65_536, control=True)]
+Annotations = Annotated[dict[AnnotationKey, Annotation], Many(0, 64)]
 
 IMAGE = "registry.example/train:1"
-
-
-class Model(BaseModel):
-    """Frozen, no unknown fields, camelCase outside and snake_case inside."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-        hide_input_in_errors=True,
-    )
 
 
 class EnvVar(Model):
@@ -139,60 +129,10 @@ class WorkerPoolSpec(Model):
     """A Python package; validated and stored, but refused at submit."""
     processes_per_worker: Annotated[int, Whole(1, 1024)] = 1
     """Ranks (processes) of each worker; 1 where the command is itself a launcher such as torchrun."""
-
-
-class Scheduling(Model):
-    """Times and limits of the whole job."""
-
-    timeout: Annotated[float, Seconds(3650 * DAY_S, zero=False)] = 7 * DAY_S
-    """Longest run time."""
-    grace_period: Annotated[float, Seconds(3600.0)] = 10.0
-    """Time between SIGTERM and SIGKILL."""
-    end_grace: Annotated[float, Seconds(DAY_S)] = 300.0
-    """Time the other workers get to finish after the primary exited 0."""
-
-
-class HangAction(enum.Enum):
-    """What a confirmed hang leads to. Values are the names in the contract."""
-
-    NOTIFY = "HANG_ACTION_NOTIFY"
-    RESTART = "HANG_ACTION_RESTART"
-    OFF = "HANG_ACTION_OFF"
-
-
-Learned = Annotated[float | None, Seconds(30 * DAY_S, zero=False, optional=True)]
-"""A time that the job's own rhythm decides unless it is set."""
-
-
-class HangDetection(Model):
-    """What is done about a hang, and how long is too long. What is unset is learned from the job."""
-
-    action: Annotated[HangAction | None, Choice(HangAction, "HANG_ACTION_", None)] = None
-    """NOTIFY: explained and told. RESTART: killed and relaunched in place. OFF: nobody looks. The cluster's
-    default unless set."""
-    timeout: Learned = None
-    """Silence of the output after which a hang is noticed and, unless ceiling says otherwise, acted on."""
-    floor: Learned = None
-    """The least silence that counts, whatever the job's rhythm."""
-    ceiling: Learned = None
-    """Silence after which a hang is acted on though only one family of signals shows it."""
-    startup_timeout: Learned = None
-    """How long the start may take while every rank is blocked."""
-    lone_work_timeout: Learned = None
-    """How long one rank may work while all others wait."""
-    step_pattern: Annotated[str, Text(max_chars=1024)] = ""
-    """Regular expression whose first group is the step in a line of output."""
-
-
-class FaultTolerance(Model):
-    """How failures of workers are answered."""
-
-    max_worker_restarts: Annotated[int, Whole(0, 1000)] = 5
-    """In-place restarts for each worker's failures; 0 for none."""
-    hang_detection: HangDetection = Field(default_factory=HangDetection)
-    """What is done about a hang."""
-    max_hang_restarts: Annotated[int, Whole(0, 1000)] = 3
-    """Hang restarts in a row without progress; 0 for none."""
+    nfs_mounts: Annotated[tuple[NfsMount, ...], Many(0, 100)] = ()
+    """Kept; nothing is mounted."""
+    disk_spec: DiskSpec | None = None
+    """Kept; a worker uses its host's disks."""
 
 
 class SuccessPolicy(enum.Enum):
@@ -221,10 +161,32 @@ class JobSpec(Model):
         SuccessPolicy.PRIMARY
     )
     """PRIMARY: done when the primary exits 0. ALL: when every rank has exited 0."""
+    base_output_directory: OutputDirectory | None = None
+    """Where AIP_MODEL_DIR, AIP_CHECKPOINT_DIR and AIP_TENSORBOARD_LOG_DIR point."""
+    service_account: Kept = ""
+    """Kept; ranks run as the user that their host's admin chose."""
+    network: Kept = ""
+    """Kept; ranks use their host's network."""
+    reserved_ip_ranges: Annotated[tuple[Kept, ...], Many(0, 100)] = ()
+    """Kept; ranks use their host's addresses."""
+    persistent_resource_id: Kept = ""
+    """Kept; hosts are chosen with hostSelector."""
+    tensorboard: Kept = ""
+    """Kept; there is no TensorBoard service."""
+    enable_web_access: Annotated[bool, Flag()] = False
+    """Kept; there is no shell in the browser."""
+    enable_dashboard_access: Annotated[bool, Flag()] = False
+    """Kept; there is no dashboard."""
+    experiment: Kept = ""
+    """Kept; use labels."""
+    experiment_run: Kept = ""
+    """Kept; use labels."""
+    models: Annotated[tuple[Kept, ...], Many(0, 100)] = ()
+    """Kept; there is no model registry."""
 
     @model_validator(mode="after")
     def _keeps_the_rules(self) -> JobSpec:
-        for broken in rules.broken(self.model_dump(exclude_none=True)):
+        for broken in rules.broken(self.model_dump(exclude_unset=True, exclude_none=True)):
             raise Refused(broken.problem, broken.fix)
         return self
 
@@ -239,17 +201,21 @@ class JobFile(Model):
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 
-    display_name: Annotated[str, Text(max_chars=128, empty=False)]
+    display_name: DisplayName
     """At most 128 characters; the file's name unless set."""
     job_spec: JobSpec = Field(examples=[{"workerPoolSpecs": EXAMPLE_POOLS}])
     """What the job runs and how."""
-    labels: Annotated[dict[LabelKey, Label], Many(0, 64)] = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
     """At most 64; keys and values of at most 64 characters."""
-
-
-def model_in(annotation: Any) -> type[Model] | None:
-    """The model inside a field's annotation (``X``, ``X | None``, ``tuple[X, ...]``), or None for scalars."""
-    if isinstance(annotation, type) and issubclass(annotation, Model):
-        return annotation
-    arguments = getattr(annotation, "__args__", ())
-    return next((found for arg in arguments if (found := model_in(arg)) is not None), None)
+    annotations: Annotations = Field(default_factory=dict)
+    """Notes of users and programs, at most 64 of at most 64 KiB each; those of fault-tolerance/ are acted on."""
+    project: Annotated[
+        str,
+        Text(
+            max_chars=63,
+            empty=False,
+            pattern="[a-z0-9][a-z0-9-]*",
+            must="be lower-case letters, digits and dashes",
+        ),
+    ] = "default"
+    """Whom the job's resources are counted for."""

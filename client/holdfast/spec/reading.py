@@ -2,8 +2,8 @@
 
 The walk follows the models' own fields: it takes both spellings of a name, remembers which one the user wrote,
 reads each value by the scalar in the field's annotation and goes on after whatever is refused. Rules that join
-fields then run on all that could be read. Only where nothing was wrong are the models made. The walk never follows
-the data beyond the fields that exist, so no input, however deep or wide, costs more than its own size.
+fields (``joining``) then run on all that could be read. Only where nothing was wrong are the models made. The walk
+never follows the data beyond the fields that exist, so no input, however deep or wide, costs more than its size.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 from holdfast.errors import InvalidSpec, Violation
-from holdfast.spec import rules, spelling
-from holdfast.spec.models import JobFile, JobSpec, Model, model_in
-from holdfast.spec.rules import Place
+from holdfast.spec import joining, spelling
+from holdfast.spec.base import Model, model_in
+from holdfast.spec.broken import Place
+from holdfast.spec.envelope import Envelope
+from holdfast.spec.models import JobFile, JobSpec
 from holdfast.spec.scalars import Many, Refused, plain, scalar_in, shown
 
 MAX_VIOLATIONS = 50
@@ -43,18 +45,30 @@ def parse(data: object, *, what: str = "The job spec", name: str = "job", at_mos
     counted.
     """
     walk = _Walk()
+    wrapping: dict[str, Any] = {}
+    if isinstance(data, Mapping) and not data.keys().isdisjoint(Envelope.model_fields):
+        outer, data = _unwrapped(data)
+        wrapping = walk.model(Envelope, outer, ()) or {}
     if isinstance(data, Mapping) and _is_bare(data):
         read: dict[str, Any] | None = {"job_spec": walk.model(JobSpec, data, ())}
-        spec_place: Place = ()
+        walk.spec_place = ()
     else:
         read = walk.model(JobFile, data, ())
-        spec_place = ("job_spec",)
-    if read and read.get("job_spec"):
-        for broken in rules.broken(read["job_spec"]):
-            walk.refuse((*spec_place, *broken.place), broken.problem, broken.fix)
+    if read is not None:
+        joining.join(read, wrapping.get("metadata") or {}, walk)
     if walk.violations or read is None:
         raise InvalidSpec(_listed(walk.violations, at_most), what=what)
     return JobFile.model_validate({"display_name": name, **read})
+
+
+def _unwrapped(data: Mapping[Any, Any]) -> tuple[Table, Table]:
+    """(what another service puts around a job, the job)."""
+    outer, inner = Table(), Table()
+    for key, value in data.items():
+        (outer if key in Envelope.model_fields else inner)[key] = value
+    for key in getattr(data, "repeated", ()):
+        (outer if key in Envelope.model_fields else inner).repeated.append(key)
+    return outer, inner
 
 
 def _is_bare(data: Mapping[Any, Any]) -> bool:
@@ -80,9 +94,15 @@ class _Walk:
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.spelled: dict[Place, str] = {}
+        self.spec_place: Place = ("job_spec",)
+        """Where the spec stands in the data."""
 
     def refuse(self, place: Place, problem: str, fix: str = "") -> None:
-        self.violations.append(Violation(spelling.path(place, self.spelled), problem, fix))
+        self.violations.append(Violation(self.path(place), problem, fix))
+
+    def path(self, place: Place) -> str:
+        """The place as the user spelled it."""
+        return spelling.path(place, self.spelled)
 
     def model(self, model: type[Model], data: object, place: Place) -> dict[str, Any] | None:
         """The fields that are set, under their own names."""

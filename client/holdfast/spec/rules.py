@@ -7,29 +7,17 @@ broken fields and the broken rules together.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast.expand import TooLong, expand_args, expand_env
 from holdfast.launcher import is_launcher
+from holdfast.spec import lifecycle_rules
+from holdfast.spec.broken import Broken, Fields
 
 TASKS = ("process_spec", "container_spec", "python_package_spec")
 MAX_ARGS_CHARS = 100_000
 MAX_RANKS = 100_000
-
-Fields = Mapping[str, Any]
-Place = tuple[str | int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A rule that the spec breaks, at a place counted from the spec."""
-
-    place: Place
-    problem: str
-    fix: str = ""
 
 
 def broken(job: Fields) -> Iterator[Broken]:
@@ -40,21 +28,7 @@ def broken(job: Fields) -> Iterator[Broken]:
             for found in _pool(pool, index):
                 yield Broken(("worker_pool_specs", index, *found.place), found.problem, found.fix)
     yield from _ranks(pools)
-    yield from _step_pattern(job.get("fault_tolerance") or {})
-
-
-def _step_pattern(tolerance: Fields) -> Iterator[Broken]:
-    pattern = (tolerance.get("hang_detection") or {}).get("step_pattern")
-    if not pattern:
-        return
-    place = ("fault_tolerance", "hang_detection", "step_pattern")
-    try:
-        groups = re.compile(pattern).groups
-    except (re.error, OverflowError, RecursionError) as error:
-        yield Broken(place, f"is no regular expression: {str(error)[:200]}", r"such as step=(\d+)")
-        return
-    if not groups:
-        yield Broken(place, "has no group for the step", r"put the number into parentheses, such as step=(\d+)")
+    yield from lifecycle_rules.broken(job)
 
 
 def _pool(pool: Fields, index: int) -> Iterator[Broken]:

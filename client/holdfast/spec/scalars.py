@@ -7,6 +7,7 @@ already gives it back unchanged.
 
 from __future__ import annotations
 
+import difflib
 import enum
 import json
 import math
@@ -192,6 +193,22 @@ class Whole(Scalar):
 
 
 @dataclass(frozen=True, slots=True)
+class Flag(Scalar):
+    """True or false; never a word in quotes, which a program could read either way."""
+
+    def read(self, value: object) -> bool:
+        flag = plain(value)
+        if isinstance(flag, bool):
+            return flag
+        quoted = isinstance(value, str) and value.lower() in ("true", "false")
+        fix = f"write {str(value).lower()} without quotes" if quoted else ""
+        raise Refused(f"must be true or false, not {shown(value)}", fix)
+
+    def describe(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
 class Seconds(Scalar):
     """A duration: seconds, or text such as ``90s``, ``15m``, ``2h``. Kept as seconds, printed as ``"90s"``."""
 
@@ -253,7 +270,9 @@ class Choice(Scalar):
             return self.default
         found = self.of.__members__.get(name)
         if found is None:
-            raise Refused(f"must be {' or '.join(self.of.__members__)}, not {shown(value)}")
+            near = difflib.get_close_matches(name[:60].upper().removeprefix(self.prefix), self.of.__members__, n=1)
+            hint = f"did you mean {near[0]}?" if near else ""
+            raise Refused(f"must be {' or '.join(self.of.__members__)}, not {shown(value)}", hint)
         return found
 
     def print(self, value: enum.Enum | None) -> Any:

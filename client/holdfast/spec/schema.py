@@ -14,7 +14,8 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from holdfast.spec.models import JobFile, JobSpec, Model, WorkerPoolSpec, model_in
+from holdfast.spec.base import Model, model_in
+from holdfast.spec.models import JobFile, JobSpec, WorkerPoolSpec
 from holdfast.spec.rules import TASKS
 from holdfast.spec.scalars import Many, scalar_in
 

@@ -9,35 +9,20 @@ from collections.abc import Mapping
 
 from pydantic.alias_generators import to_camel
 
-from holdfast.spec.models import JobFile, Model, model_in
-from holdfast.spec.rules import Place
+from holdfast.spec.base import Model, model_in
+from holdfast.spec.broken import Place
+from holdfast.spec.kept import KEPT
+from holdfast.spec.models import JobFile
 from holdfast.spec.scalars import shown
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 FOREIGN = frozenset(
     {
-        "baseOutputDirectory",
-        "disableRetries",
-        "diskSpec",
-        "enableDashboardAccess",
-        "enableWebAccess",
         "encryptionSpec",
-        "experiment",
-        "experimentRun",
         "lustreMounts",
-        "maxWaitDuration",
-        "models",
-        "network",
-        "nfsMounts",
-        "persistentResourceId",
         "protectedArtifactLocationId",
         "reservationAffinity",
-        "reservedIpRanges",
-        "restartJobOnWorkerRestart",
-        "serviceAccount",
-        "strategy",
-        "tensorboard",
         "tpuTopology",
     }
 )
@@ -82,7 +67,7 @@ def guess(key: str, model: type[Model]) -> str:
         return "a field of managed services that has no counterpart here; remove it"
     if near := difflib.get_close_matches(camel[:60].lower(), [n.lower() for n in elsewhere], n=1, cutoff=0.8):
         return f"did you mean {folded[near[0]]}? It belongs {elsewhere[folded[near[0]]]}"
-    return f"fields here: {', '.join(own)}"
+    return f"fields here: {', '.join(to_camel(name) for name in model.model_fields if name not in KEPT)}"
 
 
 @functools.cache

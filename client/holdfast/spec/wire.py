@@ -35,18 +35,24 @@ def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
 
 
 def job_to_proto(job: JobFile) -> job_pb2.CustomJob:
-    """What CreateJob takes: the job's name, spec and labels."""
+    """What CreateJob takes: all that a user may set."""
     return json_format.ParseDict(to_dict(job), job_pb2.CustomJob())
 
 
 def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
-    """Name, spec and labels of a CustomJob, by the rules of a file; other fields are the controller's and ignored.
+    """What a user may set of a CustomJob, by the rules of a file; other fields are the controller's and ignored.
 
     Raises ``InvalidSpec``.
     """
-    data: dict[str, Any] = {"jobSpec": _to_json(message.job_spec, "jobSpec"), "labels": dict(message.labels)}
+    data: dict[str, Any] = {
+        "jobSpec": _to_json(message.job_spec, "jobSpec"),
+        "labels": dict(message.labels),
+        "annotations": dict(message.annotations),
+    }
     if message.display_name:
         data["displayName"] = message.display_name
+    if message.project:
+        data["project"] = message.project
     return parse(data, what=WHAT, at_most=MAX_VIOLATIONS)
 
 

@@ -51,6 +51,7 @@ class JobSubmitted:
     labels: dict[str, str]
     gang: Gang
     spec_json: str
+    annotations: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         gang=event.gang,
         spec_json=event.spec_json,
         created_at=event.at,
+        annotations=event.annotations,
         number=cluster.sequence,
         updated_at=event.at,
         cursor=cluster.sequence,

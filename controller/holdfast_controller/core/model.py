@@ -197,6 +197,7 @@ class Job:
     gang: Gang
     spec_json: str
     created_at: float
+    annotations: dict[str, str] = field(default_factory=dict)
     number: int = 0
     """Place of its submission in the log: the order of creation."""
     cursor: int = 0

@@ -56,6 +56,7 @@ class JobSubmission:
     labels: dict[str, str]
     gang: Gang
     spec_json: str
+    annotations: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

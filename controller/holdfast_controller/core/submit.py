@@ -36,6 +36,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
             asked.labels,
             asked.gang,
             asked.spec_json,
+            asked.annotations,
         )
     )
     step.do(Reply(asked.token, asked.job_id))

@@ -63,9 +63,11 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 labels=dict(job_file.labels),
                 gang=gang,
                 spec_json=spec_json,
+                annotations=dict(job_file.annotations),
             )
         )
-        return job_pb2.CreateJobResponse(job=await durable_picture(self._driver, job_id))
+        warnings = map(str, spec.warnings(job_file.job_spec))
+        return job_pb2.CreateJobResponse(job=await durable_picture(self._driver, job_id), warnings=warnings)
 
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:

@@ -106,11 +106,16 @@ def _server(config: ControllerConfig, driver: Driver) -> tuple[grpc.aio.Server, 
     server = grpc.aio.server(options=OPTIONS)
     transfers = Transfers()
     driver.take_evidence = Examiner(driver, transfers).take
+    # What a service does not have yet answers UNIMPLEMENTED, as the base class does.
     job_pb2_grpc.add_JobServiceServicer_to_server(
-        JobService(driver, transfers, config.cluster, _default_action(config)), server
+        JobService(driver, transfers, config.cluster, _default_action(config)),  # type: ignore[abstract]
+        server,
     )
     hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
-    host_pb2_grpc.add_HostServiceServicer_to_server(HostService(driver, config.cluster), server)
+    host_pb2_grpc.add_HostServiceServicer_to_server(
+        HostService(driver, config.cluster),  # type: ignore[abstract]
+        server,
+    )
     agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)

@@ -85,6 +85,7 @@ def job_to_proto(
         display_name=job.display_name,
         job_spec=spec,
         labels=job.labels,
+        annotations=job.annotations,
         state=job_pb2.JobState.Value(f"JOB_STATE_{job.state.name}"),
         create_time=timestamp(job.created_at),
         update_time=timestamp(job.updated_at),

@@ -35,6 +35,16 @@ async def watch(jobs: Any, name: str, cursor: int = 0) -> list[job_pb2.WatchJobR
     return [event async for event in call]
 
 
+async def test_what_changes_nothing_here_is_kept_and_warned_about(controller: Controller, jobs: Any) -> None:
+    asked = job(annotations={"note": "x"})
+    asked.job_spec.service_account = "trainer@example.org"
+    answer = await jobs.CreateJob(job_pb2.CreateJobRequest(job=asked), timeout=WITHIN_S)
+    assert [warning.partition(":")[0] for warning in answer.warnings] == ["jobSpec.serviceAccount"]
+    kept = await get(jobs, answer.job.id)
+    assert kept.annotations == {"note": "x"}
+    assert kept.job_spec.service_account == "trainer@example.org"
+
+
 async def test_job_goes_the_whole_way(controller: Controller, jobs: Any) -> None:
     async with controller.agent() as agent:
         made = await create(jobs, job("My train.py", labels={"team": "x"}))

@@ -70,6 +70,33 @@ def test_contract_of_tensorflow_and_the_reference() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("prefix", "below"),
+    [
+        ("/data/out", "/data/out"),
+        ("/data/out//", "/data/out"),
+        ("/", ""),
+        ("file:///data/my%20r%C3%BCn", "/data/my rün"),
+        ("gs://bucket/run%201/", "gs://bucket/run%201"),
+    ],
+)
+def test_results_go_below_the_prefix_that_the_job_names(prefix: str, below: str) -> None:
+    env = planned(job_spec_json=json.dumps({"baseOutputDirectory": {"outputUriPrefix": prefix}}))[0]
+    assert {name: value for name, value in env.items() if name.startswith("AIP_")} == {
+        "AIP_MODEL_DIR": f"{below}/model/",
+        "AIP_CHECKPOINT_DIR": f"{below}/checkpoints/",
+        "AIP_TENSORBOARD_LOG_DIR": f"{below}/logs/",
+    }
+
+
+def test_a_job_without_an_output_directory_may_set_its_variables_itself() -> None:
+    process = Process(("python",), env=(("AIP_MODEL_DIR", "/mine"),))
+    assert planned(process)[0]["AIP_MODEL_DIR"] == "/mine"
+    spec = json.dumps({"baseOutputDirectory": {"outputUriPrefix": "/ours"}})
+    assert planned(process, job_spec_json=spec)[0]["AIP_MODEL_DIR"] == "/ours/model/"
+    assert "AIP_CHECKPOINT_DIR" not in planned(process)[0]
+
+
 def test_job_text_that_no_variable_can_hold_is_left_out() -> None:
     env = planned(job_spec_json="x" * VALUE_MAX_BYTES)[0]
     assert json.loads(env["CLUSTER_SPEC"])["job"] == ""

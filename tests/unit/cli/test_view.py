@@ -39,6 +39,7 @@ def full_job() -> job_pb2.CustomJob:
         display_name="train",
         job_spec=spec,
         labels={"team": "x"},
+        annotations={"note": "n"},
         state=job_pb2.JOB_STATE_RUNNING,
         attempt=1,
         generation=2,
@@ -85,6 +86,8 @@ def test_a_job_in_full() -> None:
             "successPolicy": "SUCCESS_POLICY_ALL",
         },
         "labels": {"team": "x"},
+        "annotations": {"note": "n"},
+        "project": "default",
         "owner": "ada",
         "state": "JOB_STATE_RUNNING",
         "createTime": "2026-11-21T04:00:00Z",
@@ -222,6 +225,7 @@ def test_an_event_keeps_whole_numbers_whole() -> None:
 
 def test_a_host_in_full() -> None:
     host = host_pb2.Host(name="h", state=host_pb2.HOST_STATE_READY, cordoned=True, cordon_reason="fan", workers=1)
+    host.labels["rack"] = "7"
     host.inventory.cpu_count = 8
     host.inventory.gpus.add(uuid="GPU-1", index=0, model="H100", memory_bytes=80, job_id="j1")
     assert view.host(host) == {
@@ -229,6 +233,9 @@ def test_a_host_in_full() -> None:
         "state": "READY",
         "cordoned": True,
         "cordonReason": "fan",
+        "draining": False,
+        "drainDeadline": None,
+        "labels": {"rack": "7"},
         "address": "",
         "agentVersion": "",
         "bootId": "",

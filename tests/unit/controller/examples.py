@@ -25,7 +25,7 @@ EXIT = Exit(1, 1, 0, ExitReason.SIGNALED, None, 11, True, "killed by signal 11",
 INVENTORY = Inventory(8, 64 * GIB, (Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", 80 * GIB, "fell off the bus"),))
 
 JOB_EVENTS: list[ev.JobEvent] = [
-    ev.JobSubmitted("a", 1.0, "ann", "r-1", "train", {"team": "vision"}, GANG, "{}"),
+    ev.JobSubmitted("a", 1.0, "ann", "r-1", "train", {"team": "vision"}, GANG, "{}", {"note": "x"}),
     ev.JobQueued("a", 2.0, "needs 2 GPUs on one host"),
     ev.JobPlaced("a", 3.0, 1, 1, (Place("h1", ("GPU-1", "GPU-2")), Place("h1"), Place("h2"))),
     ev.GangLaunched("a", 4.0, 1, Rendezvous("10.0.0.1", 20001, "s", ("10.0.0.1",) * 3, (1, 2, 3))),

@@ -17,22 +17,27 @@ from pydantic.alias_generators import to_camel
 from holdfast import spec
 from holdfast.errors import InvalidSpec
 from holdfast.spec import models, schema
-from holdfast.spec.models import Model, model_in
-from holdfast.spec.scalars import Choice, Seconds, Text, Whole, scalar_in
+from holdfast.spec.base import Model, model_in
+from holdfast.spec.scalars import Choice, Flag, Seconds, Text, Whole, scalar_in
 from holdfast.v1 import job_pb2, spec_pb2
 
 ROOT = Path(__file__).parents[3]
 MESSAGES = spec_pb2.DESCRIPTOR.message_types_by_name
-MODEL_OF = {name: getattr(models, "JobSpec" if name == "CustomJobSpec" else name) for name in MESSAGES}
+MODEL_OF = {name: getattr(spec, "JobSpec" if name == "CustomJobSpec" else name) for name in MESSAGES}
 
 
 def kind_in_proto(field: FieldDescriptor) -> str:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return "map of " + kind_in_proto(field.message_type.fields_by_name["value"])
     if field.message_type is not None:
         return str(field.message_type.full_name)
     if field.enum_type is not None:
         return str(field.enum_type.full_name)
-    return {FieldDescriptor.TYPE_STRING: "string", FieldDescriptor.TYPE_INT32: "int32"}.get(field.type) or {
-        FieldDescriptor.TYPE_INT64: "int64"
+    return {
+        FieldDescriptor.TYPE_STRING: "string",
+        FieldDescriptor.TYPE_BOOL: "bool",
+        FieldDescriptor.TYPE_INT32: "int32",
+        FieldDescriptor.TYPE_INT64: "int64",
     }[field.type]
 
 
@@ -41,10 +46,16 @@ def kind_in_model(model: type[Model], name: str) -> str:
     field = model.model_fields[name]
     if (inner := model_in(field.annotation)) is not None:
         return "holdfast.v1." + next(proto for proto, of in MODEL_OF.items() if of is inner)
+    if typing.get_origin(field.annotation) is dict:
+        _, value = typing.get_args(field.annotation)
+        assert isinstance(scalar_in(value.__metadata__), Text)
+        return "map of string"
     many = typing.get_origin(field.annotation) is tuple
     match scalar_in(typing.get_args(field.annotation)[0].__metadata__ if many else field.metadata):
         case Text():
             return "string"
+        case Flag():
+            return "bool"
         case Whole(bits=bits):
             return f"int{bits}"
         case Seconds():
@@ -62,7 +73,7 @@ def test_each_model_mirrors_its_message(name: str) -> None:
 
     assert list(model.model_fields) == [field.name for field in message.fields]
     for field in message.fields:
-        many = typing.get_origin(model.model_fields[field.name].annotation) is tuple
+        many = typing.get_origin(model.model_fields[field.name].annotation) in (tuple, dict)
         assert field.json_name == model.model_fields[field.name].alias
         assert kind_in_model(model, field.name) == kind_in_proto(field)
         assert many == (
@@ -72,9 +83,9 @@ def test_each_model_mirrors_its_message(name: str) -> None:
 
 def test_each_enum_mirrors_the_contract() -> None:
     enums = spec_pb2.DESCRIPTOR.enum_types_by_name
-    assert sorted(enums) == ["HangAction", "SuccessPolicy"]
+    assert {"HangAction", "RestartScope", "SuccessPolicy"} <= set(enums)
     for name, enum in enums.items():
-        assert [value.name for value in enum.values][1:] == [member.value for member in getattr(models, name)]
+        assert [value.name for value in enum.values][1:] == [member.value for member in getattr(spec, name)]
 
 
 def test_the_one_task_is_a_oneof() -> None:

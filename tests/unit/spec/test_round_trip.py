@@ -71,8 +71,42 @@ tolerance = st.fixed_dictionaries(
                 "stepPattern": st.sampled_from(["", r"step=(\d+)", "(?i)iter (?P<step>[0-9.]+)"]),
             },
         ),
+        "restartScope": st.sampled_from(["GANG", "RESTART_SCOPE_WORKER", "UNSPECIFIED"]),
+        "maxJobRetries": st.one_of(st.integers(0, 1000), st.none()),
+        "permanentExitCodes": st.lists(st.integers(1, 99), max_size=3),
+        "transientExitCodes": st.lists(st.integers(100, 255).map(str), max_size=3),
+        "backoff": st.fixed_dictionaries({}, optional={"initial": st.integers(0, 300), "limit": st.just("1h")}),
+        "unconditionalRetry": st.booleans(),
+        "noProgressLimit": st.integers(0, 1000),
+        "disconnectPolicy": st.sampled_from(["KEEP", "DISCONNECT_POLICY_STOP_AND_REPLACE"]),
     },
 )
+host_labels = st.dictionaries(solid, printable, max_size=2)
+selector = st.fixed_dictionaries(
+    {},
+    optional={
+        "hosts": st.lists(solid.map("a".__add__), max_size=2),
+        "avoidHosts": st.lists(solid.map("b".__add__), max_size=2),
+        "labels": host_labels,
+        "avoidLabels": host_labels.map(lambda labels: {key: f"not {value}" for key, value in labels.items()}),
+    },
+)
+scheduling = st.fixed_dictionaries(
+    {},
+    optional={
+        "timeout": durations,
+        "gracePeriod": durations,
+        "endGrace": durations,
+        "disableRetries": st.just(False),
+        "restartJobOnWorkerRestart": st.just(False),
+        "maxWaitDuration": st.one_of(st.just(0), durations),
+        "strategy": st.sampled_from([*spec.SchedulingStrategy.__members__, "SCHEDULING_STRATEGY_SPOT"]),
+        "priority": st.sampled_from([1, 2, "3"]),
+        "warningSignal": st.just({"signal": "SIGUSR1", "before": 1e-9}),
+        "waitForResources": st.booleans(),
+        "hostSelector": selector,
+    },
+).filter(lambda drawn: "warningSignal" not in drawn or drawn.get("timeout") != 1e-9)
 
 
 @st.composite
@@ -96,15 +130,17 @@ jobs = st.fixed_dictionaries(
         "jobSpec": st.fixed_dictionaries(
             {"workerPoolSpecs": pools()},
             optional={
-                "scheduling": st.fixed_dictionaries(
-                    {}, optional={"timeout": durations, "gracePeriod": durations, "endGrace": durations}
-                ),
+                "scheduling": scheduling,
                 "faultTolerance": tolerance,
                 "successPolicy": st.sampled_from(["ALL", "SUCCESS_POLICY_PRIMARY"]),
             },
         ),
     },
-    optional={"labels": st.dictionaries(solid, printable, max_size=3)},
+    optional={
+        "labels": st.dictionaries(solid, printable, max_size=3),
+        "annotations": st.dictionaries(solid, text, max_size=3),
+        "project": st.sampled_from(["default", "vision-2", "0"]),
+    },
 )
 
 
