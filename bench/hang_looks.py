@@ -17,7 +17,8 @@ from holdfast.hang.features import Motion, OutputFeatures, RankFeatures, WorkerF
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core import stimuli as st
 from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.model import Cluster, Inventory, Now
+from holdfast_controller.core.host_model import Inventory
+from holdfast_controller.core.model import Cluster, Now
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState

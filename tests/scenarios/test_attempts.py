@@ -291,7 +291,7 @@ def test_job_that_asked_for_it_goes_on_without_a_lost_host() -> None:
     world.run("a")
     world.hang_up("host-1")
     told = world.wait(80, beating=["host-0", "host-2"])
-    assert told[-4:] == [
+    assert [words for words in told if not words.startswith("> note")][-4:] == [
         "a exit g1 r1 LOST_HOST",
         "a leaves to RETRY: LOST_HOST of workerpool1-0 rank 1, keeps w0, not on host-1, JOB pays",
         "a fenced w1",

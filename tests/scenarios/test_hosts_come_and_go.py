@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang, inventory
 
+from holdfast_controller.core.host_model import Liveness
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Liveness
 from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported
 
 

@@ -21,8 +21,9 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core import stimuli as st
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.gang import Gang, Pool, Retries, Success, Task
+from holdfast_controller.core.host_model import Gpu, Inventory
 from holdfast_controller.core.job import TERMINAL
-from holdfast_controller.core.model import Cluster, Exit, ExitReason, Gpu, Inventory, Job, Now
+from holdfast_controller.core.model import Cluster, Exit, ExitReason, Job, Now
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState

@@ -74,7 +74,7 @@ class Scheduling(Model):
     end_grace: Annotated[float, Seconds(DAY_S)] = 300.0
     """Time the other workers get to finish after the primary exited 0."""
     restart_job_on_worker_restart: Annotated[bool, Flag()] = False
-    """Whether a worker that failed takes the whole job with it: the next attempt, not only the next generation."""
+    """Whether a worker's restart is one of all workers; so it is unless restartScope is WORKER."""
     disable_retries: Annotated[bool, Flag()] = False
     """No restart and no retry of any kind, not even after an internal error."""
     max_wait_duration: Annotated[float, Seconds(3650 * DAY_S)] = DAY_S

@@ -6,8 +6,9 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Reply
 from holdfast_controller.core.assignments import on_host
 from holdfast_controller.core.attempts import Story, retry
+from holdfast_controller.core.host_model import Host
 from holdfast_controller.core.lookup import find_host
-from holdfast_controller.core.model import Host, Job
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import DrainAsked
 

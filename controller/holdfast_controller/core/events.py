@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.host_events import HostCordoned as HostCordoned
+from holdfast_controller.core.host_events import HostDraining as HostDraining
+from holdfast_controller.core.host_events import HostEvent as HostEvent
+from holdfast_controller.core.host_events import HostFenced as HostFenced
+from holdfast_controller.core.host_events import HostJoined as HostJoined
+from holdfast_controller.core.host_events import HostLost as HostLost
+from holdfast_controller.core.host_events import HostPlaceFreed as HostPlaceFreed
+from holdfast_controller.core.host_events import HostReturned as HostReturned
+from holdfast_controller.core.host_events import HostUncordoned as HostUncordoned
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import (
-    Exit,
-    ExitReason,
-    Inventory,
-    JobError,
-    Leaving,
-    Place,
-    Rendezvous,
-    Started,
-)
+from holdfast_controller.core.model import Exit, ExitReason, JobError, Leaving, Place, Rendezvous, Started
 
 
 @dataclass(frozen=True)
@@ -322,86 +322,6 @@ class JobEnded:
     error: JobError | None = None
 
 
-@dataclass(frozen=True)
-class HostJoined:
-    """An agent introduced its host, for the first time or with something new."""
-
-    host: str
-    at: float
-    address: str
-    boot_id: str
-    agent_version: str
-    inventory: Inventory
-    labels: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class HostCordoned:
-    """The host takes no new work."""
-
-    host: str
-    at: float
-    reason: str
-    by: str
-
-
-@dataclass(frozen=True)
-class HostUncordoned:
-    """The host takes work again."""
-
-    host: str
-    at: float
-    by: str
-
-
-@dataclass(frozen=True)
-class HostDraining:
-    """Its work is to end or to move off; it takes no new work. ``deadline`` is wall clock."""
-
-    host: str
-    at: float
-    reason: str
-    by: str
-    deadline: float | None = None
-    at_checkpoint: bool = False
-
-
-@dataclass(frozen=True)
-class HostFenced:
-    """An admin vouches that nothing runs there any more: what it held is free, its ranks are lost."""
-
-    host: str
-    at: float
-    reason: str
-    by: str
-
-
-@dataclass(frozen=True)
-class HostPlaceFreed:
-    """A place that was withheld is proven empty. ``place`` is JOB/WORKER_INDEX."""
-
-    host: str
-    at: float
-    place: str
-
-
-@dataclass(frozen=True)
-class HostLost:
-    """The host was silent past its lease."""
-
-    host: str
-    at: float
-    silent_s: float
-
-
-@dataclass(frozen=True)
-class HostReturned:
-    """A lost host is heard again."""
-
-    host: str
-    at: float
-
-
 JobEvent = (
     JobSubmitted
     | JobQueued
@@ -427,15 +347,5 @@ JobEvent = (
     | WorkerEmptied
     | WorkerFenced
     | JobEnded
-)
-HostEvent = (
-    HostJoined
-    | HostCordoned
-    | HostUncordoned
-    | HostDraining
-    | HostFenced
-    | HostPlaceFreed
-    | HostLost
-    | HostReturned
 )
 Event = JobEvent | HostEvent

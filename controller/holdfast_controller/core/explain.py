@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast_controller.core.host_model import Host
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Cluster, Host, Job, Leaving
+from holdfast_controller.core.model import Cluster, Job, Leaving
 from holdfast_controller.core.placement import Wait, plan_job
 from holdfast_controller.core.queue import in_order
 

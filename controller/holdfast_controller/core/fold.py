@@ -12,16 +12,9 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold_attempt import fold_attempt, leave_queue, note_failure, release, release_kept
 from holdfast_controller.core.fold_hang import fold_hang
 from holdfast_controller.core.fold_host import fold_host
+from holdfast_controller.core.host_model import Allocation, place_key
 from holdfast_controller.core.job import JobState, checked
-from holdfast_controller.core.model import (
-    Allocation,
-    Attempt,
-    Cluster,
-    Job,
-    Recovery,
-    Runtime,
-    place_key,
-)
+from holdfast_controller.core.model import Attempt, Cluster, Job, Recovery, Runtime
 
 
 def fold(cluster: Cluster, event: ev.Event) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.job import JobState, checked
-from holdfast_controller.core.model import Cluster, Job, Leaving, Recovery, place_key
+from holdfast_controller.core.model import Cluster, Job, Leaving, Recovery
 
 AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobPaused | ev.JobResumed
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model import Cluster, Host
+from holdfast_controller.core.host_model import Host
+from holdfast_controller.core.model import Cluster
 
 
 def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:

@@ -8,8 +8,9 @@ from holdfast_controller.core import leases
 from holdfast_controller.core.actions import CloseSession, Note, Refuse, Reply, Welcome
 from holdfast_controller.core.assignments import on_host, withheld
 from holdfast_controller.core.exits import lose_workers, on_place_vanished
+from holdfast_controller.core.host_model import Host, Liveness, Presence
 from holdfast_controller.core.lookup import find_host
-from holdfast_controller.core.model import Host, Job, Liveness, Presence
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import (
     CordonAsked,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast_controller.core.model import Liveness, Presence
+from holdfast_controller.core.host_model import Liveness, Presence
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from holdfast.errors import NotFound
 from holdfast_controller.core.actions import Refuse
-from holdfast_controller.core.model import Host, Job
+from holdfast_controller.core.host_model import Host
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.steps import Step
 
 

@@ -14,6 +14,7 @@ from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.watch import JobWatch
 from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.host_model import Host, Presence
 from holdfast_controller.core.job import TERMINAL, JobState
 
 
@@ -306,78 +307,6 @@ class Job:
         return self.exits.get(generation, {}).get(rank)
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU of a host; ``problem`` is empty when healthy."""
-
-    uuid: str
-    index: int
-    model: str
-    memory_bytes: int
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class Inventory:
-    """What a host has. ``gpu_problem`` says why the GPUs can't be read, if they can't."""
-
-    cpus: int
-    memory_bytes: int
-    gpus: tuple[Gpu, ...] = ()
-    max_workers: int = 64
-    gpu_problem: str = ""
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """What one worker holds on a host."""
-
-    cpus: int
-    memory_mb: int
-    gpus: tuple[str, ...]
-
-
-@dataclass
-class Host:
-    """A host: the fold of its events and of the places on it."""
-
-    name: str
-    address: str
-    boot_id: str
-    agent_version: str
-    inventory: Inventory
-    cordoned: bool = False
-    cordon_reason: str = ""
-    lost: bool = False
-    labels: dict[str, str] = field(default_factory=dict)
-    draining: bool = False
-    drain_deadline: float | None = None
-    """Wall clock; None: what runs there may end by itself."""
-    drain_at_checkpoint: bool = False
-    allocations: dict[str, Allocation] = field(default_factory=dict)
-    """By ``JOB/WORKER_INDEX``."""
-
-
-class Liveness(enum.Enum):
-    """Whether we hear from a host."""
-
-    READY = "READY"
-    SUSPECT = "SUSPECT"
-    LOST = "LOST"
-
-
-@dataclass
-class Presence:
-    """What is known of a host only while this controller runs."""
-
-    session: int | None = None
-    last_seen: float = 0.0
-    last_seen_wall: float = 0.0
-    liveness: Liveness = Liveness.SUSPECT
-    forgetting: set[str] = field(default_factory=set)
-    """Places that this session was told to forget and hasn't answered for."""
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A place that is empty of older generations and ready for the current one."""
@@ -423,11 +352,6 @@ class Runtime:
     dump: Dump | None = None
     dumps: int = 0
     health: str = ""
-
-
-def place_key(job_id: str, worker: int) -> str:
-    """Key of one worker's allocation on its host."""
-    return f"{job_id}/{worker}"
 
 
 @dataclass

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast_controller.core.gang import Gang, HostSelector, Pool
-from holdfast_controller.core.model import Host, Job, Place
+from holdfast_controller.core.host_model import Host
+from holdfast_controller.core.model import Job, Place
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
 _MIB = 1 << 20

@@ -15,9 +15,10 @@ from holdfast_controller.core.actions import Assign, Note, Reply
 from holdfast_controller.core.assignments import holds, released
 from holdfast_controller.core.cause import SETTLE_S, first_failure
 from holdfast_controller.core.exits import on_cannot_prepare, on_exit, on_settled, restart_gang
+from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import launch, on_prepared, on_running
-from holdfast_controller.core.model import Cluster, Job, Now, place_key
+from holdfast_controller.core.model import Cluster, Job, Now
 from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
 from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable

@@ -9,8 +9,9 @@ from holdfast_controller.core.actions import Action, Assign
 from holdfast_controller.core.assignments import Phase, desired
 from holdfast_controller.core.events import Event
 from holdfast_controller.core.fold import fold
+from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.leases import LeasePolicy
-from holdfast_controller.core.model import Cluster, Job, Now, place_key
+from holdfast_controller.core.model import Cluster, Job, Now
 from holdfast_controller.core.narrate import narrate
 
 TimerKey = tuple[str, str]

@@ -8,7 +8,8 @@ from holdfast_controller.core.actions import Assign, Refuse, Reply
 from holdfast_controller.core.assignments import released
 from holdfast_controller.core.explain import wait_reason
 from holdfast_controller.core.gang import Gang
-from holdfast_controller.core.model import Cluster, Host, Job, Liveness, place_key
+from holdfast_controller.core.host_model import Host, Liveness, place_key
+from holdfast_controller.core.model import Cluster, Job
 from holdfast_controller.core.placement import Plan, Wait, plan_in, plan_job, room
 from holdfast_controller.core.queue import in_order
 from holdfast_controller.core.steps import Step

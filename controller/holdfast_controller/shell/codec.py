@@ -13,7 +13,8 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model import Host, Job
+from holdfast_controller.core.host_model import Host
+from holdfast_controller.core.model import Job
 
 EVENT_TYPES: dict[str, type[Any]] = {
     cls.__name__: cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)

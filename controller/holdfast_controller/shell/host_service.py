@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from holdfast.errors import NotFound
+from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.identity import Kind
 from holdfast.v1 import host_pb2, host_pb2_grpc
-from holdfast_controller.core.stimuli import CordonAsked, UncordonAsked
+from holdfast_controller.core.stimuli import CordonAsked, DrainAsked, FenceAsked, UncordonAsked
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.wire_agent import seconds
 from holdfast_controller.shell.wire_host import host_to_proto
 
 
@@ -69,6 +70,23 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         by = authorise(context, Kind.USER, self._name).name
         name = await self._driver.ask(lambda token: UncordonAsked(token, by, request.name))
         return host_pb2.UncordonResponse(host=await self._host(name))
+
+    @unary
+    async def Drain(self, request: host_pb2.DrainRequest, context: Context) -> host_pb2.DrainResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        deadline_s = seconds(request.deadline) if request.HasField("deadline") else None
+        if deadline_s is not None and deadline_s < 0:
+            raise InvalidInput([Violation("deadline", "is negative", "write how long the work may go on")])
+        name = await self._driver.ask(
+            lambda token: DrainAsked(token, by, request.name, request.reason, deadline_s, request.at_checkpoint)
+        )
+        return host_pb2.DrainResponse(host=await self._host(name))
+
+    @unary
+    async def FenceHost(self, request: host_pb2.FenceHostRequest, context: Context) -> host_pb2.FenceHostResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        name = await self._driver.ask(lambda token: FenceAsked(token, by, request.name, request.reason))
+        return host_pb2.FenceHostResponse(host=await self._host(name))
 
     async def _host(self, name: str) -> host_pb2.Host:
         host = self._driver.cluster.hosts.get(name)

@@ -16,7 +16,7 @@ from holdfast.hang.tuning import Action
 from holdfast.identity import Kind
 from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.explain import queue_positions
-from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, RestartAsked
+from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
 from holdfast_controller.core.submit import takers
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.job_filter import parse_filter
@@ -25,7 +25,8 @@ from holdfast_controller.shell.pictures import durable_picture, find_job, spec_m
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.store import Record
 from holdfast_controller.shell.transfers import Transfers
-from holdfast_controller.shell.wire_job import gang_of, job_to_proto, timestamp
+from holdfast_controller.shell.wire_gang import gang_of
+from holdfast_controller.shell.wire_job import job_to_proto, timestamp
 
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 _PAGE = 100
@@ -51,7 +52,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             raise TaskKindUnavailable(missing)
         if len(request.request_id) > 128:
             raise InvalidInput([Violation("requestId", "is longer than 128 characters", "use a UUID")])
-        gang = gang_of(job_file.job_spec, self._hang_action)
+        gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)
         spec_json = json_format.MessageToJson(spec.to_proto(job_file.job_spec), indent=None)
         job_id = await self._driver.ask(
             lambda token: JobSubmission(
@@ -105,6 +106,18 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         by = authorise(context, Kind.USER, self._name).name
         job_id = await self._driver.ask(lambda token: RestartAsked(token, by, request.id))
         return job_pb2.RestartJobResponse(job=await durable_picture(self._driver, job_id))
+
+    @unary
+    async def PauseJob(self, request: job_pb2.PauseJobRequest, context: Context) -> job_pb2.PauseJobResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        job_id = await self._driver.ask(lambda token: PauseAsked(token, by, request.id))
+        return job_pb2.PauseJobResponse(job=await durable_picture(self._driver, job_id))
+
+    @unary
+    async def ResumeJob(self, request: job_pb2.ResumeJobRequest, context: Context) -> job_pb2.ResumeJobResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        job_id = await self._driver.ask(lambda token: ResumeAsked(token, by, request.id))
+        return job_pb2.ResumeJobResponse(job=await durable_picture(self._driver, job_id))
 
     @streaming
     async def WatchJob(

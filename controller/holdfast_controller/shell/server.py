@@ -106,14 +106,13 @@ def _server(config: ControllerConfig, driver: Driver) -> tuple[grpc.aio.Server, 
     server = grpc.aio.server(options=OPTIONS)
     transfers = Transfers()
     driver.take_evidence = Examiner(driver, transfers).take
-    # What a service does not have yet answers UNIMPLEMENTED, as the base class does.
     job_pb2_grpc.add_JobServiceServicer_to_server(
-        JobService(driver, transfers, config.cluster, _default_action(config)),  # type: ignore[abstract]
+        JobService(driver, transfers, config.cluster, _default_action(config)),
         server,
     )
     hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
     host_pb2_grpc.add_HostServiceServicer_to_server(
-        HostService(driver, config.cluster),  # type: ignore[abstract]
+        HostService(driver, config.cluster),
         server,
     )
     agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)

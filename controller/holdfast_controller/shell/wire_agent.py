@@ -13,7 +13,8 @@ from holdfast.v1 import agent_pb2, host_pb2, job_pb2, spec_pb2
 from holdfast_controller.core import stimuli
 from holdfast_controller.core.assignments import Assignment, Phase
 from holdfast_controller.core.gang import Gang
-from holdfast_controller.core.model import Exit, ExitReason, Gpu, Inventory, Rendezvous
+from holdfast_controller.core.host_model import Gpu, Inventory
+from holdfast_controller.core.model import Exit, ExitReason, Rendezvous
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState
 
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
@@ -39,6 +40,7 @@ def hello(host: str, session: int, message: agent_pb2.Hello) -> stimuli.HostConn
         agent_version=message.agent_version,
         inventory=inventory(message.inventory),
         places=tuple(report(worker) for worker in message.workers),
+        labels=dict(message.labels),
     )
 
 
@@ -63,6 +65,7 @@ def report(message: agent_pb2.WorkerReport) -> PlaceReport:
         shim_pid=message.shim_pid,
         pids=tuple(rank.pid for rank in ranks),
         message=message.message,
+        host_fault=message.host_fault,
     )
 
 
@@ -147,6 +150,11 @@ def _rendezvous(gang: Gang, found: Rendezvous) -> agent_pb2.Rendezvous:
     return agent_pb2.Rendezvous(
         master_address=found.master_address, master_port=found.master_port, secret=found.secret, pools=pools
     )
+
+
+def seconds(message: duration_pb2.Duration) -> float:
+    """A duration of the wire in seconds."""
+    return message.seconds + message.nanos / 1e9
 
 
 def duration(seconds: float) -> duration_pb2.Duration:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast.v1 import host_pb2
-from holdfast_controller.core.model import Cluster, Host
+from holdfast_controller.core.host_model import Host
+from holdfast_controller.core.model import Cluster
 from holdfast_controller.shell.wire_job import timestamp
 
 
@@ -41,7 +42,11 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         cpu_reserved=sum(a.cpus for a in held),
         memory_reserved_bytes=sum(a.memory_mb for a in held) << 20,
         workers=len(host.allocations),
+        labels=host.labels,
+        draining=host.draining,
     )
+    if host.drain_deadline is not None:
+        message.drain_deadline.CopyFrom(timestamp(host.drain_deadline))
     if presence.last_seen_wall:
         message.last_seen.CopyFrom(timestamp(presence.last_seen_wall))
     return message

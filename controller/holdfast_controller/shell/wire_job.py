@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 from google.protobuf import timestamp_pb2
 
-from holdfast.hang.tuning import Action, HangSettings
-from holdfast.spec import HangDetection, JobSpec, from_proto
+from holdfast.spec import JobSpec, from_proto
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.explain import wait_reason
-from holdfast_controller.core.gang import Gang, Member, Pool, Success, Task
-from holdfast_controller.core.model import Cluster, Exit, Hang, Host, Job, JobError, Recovery, WorkerState
+from holdfast_controller.core.gang import Member
+from holdfast_controller.core.host_model import Host
+from holdfast_controller.core.model import Cluster, Exit, Hang, Job, JobError, Recovery, WorkerState
 
 
 def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
@@ -20,49 +20,6 @@ def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
     stamp = timestamp_pb2.Timestamp()
     stamp.FromDatetime(datetime.fromtimestamp(wall_s, UTC))
     return stamp
-
-
-def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY) -> Gang:
-    """What the core needs of a validated spec whose tasks are processes."""
-    return Gang(
-        pools=tuple(
-            Pool(
-                replicas=pool.replica_count,
-                task=Task(
-                    command=tuple(pool.process_spec.command),
-                    args=tuple(pool.process_spec.args),
-                    env=tuple((env.name, env.value) for env in pool.process_spec.env),
-                    working_directory=pool.process_spec.working_directory or "",
-                ),
-                processes=pool.processes_per_worker,
-                cpus=pool.machine_spec.cpu_count,
-                memory_mb=pool.machine_spec.memory_mb,
-                gpus=pool.machine_spec.accelerator_count,
-                gpu_type=pool.machine_spec.accelerator_type or "",
-            )
-            for pool in spec.worker_pool_specs
-            if pool.process_spec is not None
-        ),
-        timeout_s=spec.scheduling.timeout,
-        grace_s=spec.scheduling.grace_period,
-        end_grace_s=spec.scheduling.end_grace,
-        max_worker_restarts=spec.fault_tolerance.max_worker_restarts,
-        success=Success[spec.success_policy.name],
-        hang=_hang_settings(spec.fault_tolerance.hang_detection, hang_action),
-        max_hang_restarts=spec.fault_tolerance.max_hang_restarts,
-    )
-
-
-def _hang_settings(wishes: HangDetection, default: Action) -> HangSettings:
-    return HangSettings(
-        action=Action[wishes.action.name] if wishes.action is not None else default,
-        timeout_s=wishes.timeout,
-        floor_s=wishes.floor,
-        ceiling_s=wishes.ceiling,
-        startup_timeout_s=wishes.startup_timeout,
-        lone_work_timeout_s=wishes.lone_work_timeout,
-        step_pattern=wishes.step_pattern,
-    )
 
 
 def spec_of(request: spec_pb2.CustomJobSpec) -> JobSpec:
@@ -85,7 +42,6 @@ def job_to_proto(
         display_name=job.display_name,
         job_spec=spec,
         labels=job.labels,
-        annotations=job.annotations,
         state=job_pb2.JobState.Value(f"JOB_STATE_{job.state.name}"),
         create_time=timestamp(job.created_at),
         update_time=timestamp(job.updated_at),
@@ -94,6 +50,8 @@ def job_to_proto(
         wait_reason=wait_reason(cluster, job, takers, positions),
         recoveries=[_recovery(recovery) for recovery in job.recoveries],
         owner=job.owner,
+        project=job.gang.project,
+        annotations=job.annotations,
         cursor=job.cursor,
         hangs=[hang_to_proto(hang) for hang in job.hangs],
         health=health_of(cluster, job),

@@ -16,7 +16,8 @@ import pytest
 from holdfast.errors import NotFound, StoreError, Unavailable
 from holdfast_controller.core import stimuli as st
 from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.model import Cluster, Inventory
+from holdfast_controller.core.host_model import Inventory
+from holdfast_controller.core.model import Cluster
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell import driver as driver_module
 from holdfast_controller.shell.driver import Driver

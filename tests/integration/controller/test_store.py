@@ -253,7 +253,7 @@ store = Store(Path(sys.argv[1]))
 cluster = store.call(store.open).result()
 sequence = cluster.sequence
 if sequence == 0:
-    from holdfast_controller.core.model import Inventory
+    from holdfast_controller.core.host_model import Inventory
     first = ev.HostJoined("h", 0.0, "", "", "", Inventory(1, 1))
     store.call(store.commit, [Record(1, "host/h", "HostJoined", 1, 0.0, "", "", codec.dump_event(first))]).result()
     sequence = 1

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.gang import Gang, Pool, Task
+from holdfast_controller.core.host_model import Gpu, Host, Inventory
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import (
-    Exit,
-    ExitReason,
-    Gpu,
-    Host,
-    Inventory,
-    Job,
-    JobError,
-    Place,
-    Rendezvous,
-    Started,
-)
+from holdfast_controller.core.model import Exit, ExitReason, Job, JobError, Leaving, Place, Rendezvous, Started
 
 GIB = 1 << 30
 TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")
@@ -62,6 +52,27 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.HangNoticed("a", 8.9, 3, 8.85, "R4", "nothing new was printed for 31 min", (), ()),
     ev.HangJudged("a", 8.91, "BUDGET_SPENT"),
     ev.PrimaryCompleted("a", 9.0),
+    ev.AttemptEnded(
+        "a",
+        9.1,
+        Leaving.RETRY,
+        "SIGNALED",
+        "workerpool1-0 rank 2",
+        9.0,
+        recover="WORKER_RESCHEDULE",
+        budget="TRANSIENT",
+        keep=(0, 1),
+        avoid=("h2",),
+        failure=ev.Failure("TRANSIENT 139", "TRANSIENT", "h2", True, 7.0),
+        not_before=9.3,
+    ),
+    ev.WorkerEmptied("a", 9.2, "workerpool0-0"),
+    ev.WorkerEmptied("a", 9.2, "workerpool1-0"),
+    ev.WorkerFenced("a", 9.2, "workerpool1-1"),
+    ev.PauseRequested("a", 9.4, "bob"),
+    ev.JobPaused("a", 9.5),
+    ev.JobResumed("a", 9.6, "ann"),
+    ev.JobPlaced("a", 9.7, 2, 4, (Place("h1", ("GPU-1", "GPU-2")), Place("h1"), Place("h1"))),
     ev.CancelRequested("a", 10.0, "bob"),
     ev.JobEnding("a", 11.0, JobState.CANCELLED, JobError(1, "cancelled", ("x",), 139)),
     ev.WorkerEmptied("a", 12.0, "workerpool0-0"),
@@ -74,6 +85,10 @@ HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostUncordoned("h1", 0.4, "ann"),
     ev.HostLost("h2", 0.5, 75.2),
     ev.HostReturned("h2", 0.6),
+    ev.HostDraining("h2", 0.7, "upgrade", "ann", 600.0, True),
+    ev.HostUncordoned("h2", 0.75, "ann"),
+    ev.HostFenced("h2", 0.8, "no power", "ann"),
+    ev.HostPlaceFreed("h2", 0.9, "b/0"),
 ]
 EVENTS: list[ev.Event] = [*HOST_EVENTS, *JOB_EVENTS]
 

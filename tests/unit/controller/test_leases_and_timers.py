@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast_controller.core.host_model import Liveness, Presence
 from holdfast_controller.core.leases import LeasePolicy, brake, liveness, next_change
-from holdfast_controller.core.model import Liveness, Presence
 from holdfast_controller.core.steps import Timers
 
 POLICY = LeasePolicy()

@@ -21,8 +21,8 @@ def test_every_state_can_be_reached_from_the_first() -> None:
     assert reached == set(JobState)
 
 
-def test_terminal_states_are_the_three_ends_and_have_no_way_out() -> None:
-    assert {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED} == TERMINAL
+def test_terminal_states_are_the_four_ends_and_have_no_way_out() -> None:
+    assert {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED} == TERMINAL
     assert all(not TRANSITIONS[state] for state in TERMINAL)
 
 

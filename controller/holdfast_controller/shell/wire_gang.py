@@ -1,0 +1,103 @@
+"""What the core needs of a job's spec."""
+
+from __future__ import annotations
+
+import signal
+
+from holdfast.hang.tuning import Action, HangSettings
+from holdfast.spec import HangDetection, JobSpec, lifecycle
+from holdfast_controller.core.gang import (
+    Gang,
+    HostSelector,
+    Pool,
+    Retries,
+    Scope,
+    Strategy,
+    Success,
+    Task,
+    WarningSignal,
+)
+
+
+def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str = "default") -> Gang:
+    """What the core needs of a validated spec whose tasks are processes."""
+    scheduling, tolerance = spec.scheduling, spec.fault_tolerance
+    return Gang(
+        pools=tuple(
+            Pool(
+                replicas=pool.replica_count,
+                task=Task(
+                    command=tuple(pool.process_spec.command),
+                    args=tuple(pool.process_spec.args),
+                    env=tuple((env.name, env.value) for env in pool.process_spec.env),
+                    working_directory=pool.process_spec.working_directory or "",
+                ),
+                processes=pool.processes_per_worker,
+                cpus=pool.machine_spec.cpu_count,
+                memory_mb=pool.machine_spec.memory_mb,
+                gpus=pool.machine_spec.accelerator_count,
+                gpu_type=pool.machine_spec.accelerator_type or "",
+            )
+            for pool in spec.worker_pool_specs
+            if pool.process_spec is not None
+        ),
+        timeout_s=scheduling.timeout,
+        grace_s=scheduling.grace_period,
+        end_grace_s=scheduling.end_grace,
+        max_worker_restarts=tolerance.max_worker_restarts,
+        success=Success[spec.success_policy.name],
+        hang=_hang_settings(tolerance.hang_detection, hang_action),
+        max_hang_restarts=tolerance.max_hang_restarts,
+        retries=_retries(spec),
+        strategy=Strategy[scheduling.strategy.current.name],
+        priority=scheduling.priority,
+        project=project,
+        max_wait_s=scheduling.max_wait_duration,
+        waits=scheduling.wait_for_resources,
+        selector=_selector(scheduling.host_selector),
+        replace_when_lost=tolerance.disconnect_policy.name == "STOP_AND_REPLACE",
+        warning=_warning(scheduling.warning_signal),
+    )
+
+
+def _hang_settings(wishes: HangDetection, default: Action) -> HangSettings:
+    return HangSettings(
+        action=Action[wishes.action.name] if wishes.action is not None else default,
+        timeout_s=wishes.timeout,
+        floor_s=wishes.floor,
+        ceiling_s=wishes.ceiling,
+        startup_timeout_s=wishes.startup_timeout,
+        lone_work_timeout_s=wishes.lone_work_timeout,
+        step_pattern=wishes.step_pattern,
+    )
+
+
+def _retries(spec: JobSpec) -> Retries:
+    """Whoever asks for the whole job's restart when a worker restarts asks for the gang's: they are one here."""
+    wishes = spec.fault_tolerance
+    return Retries(
+        scope=Scope.GANG if spec.scheduling.restart_job_on_worker_restart else Scope[wishes.restart_scope.name],
+        job_retries=wishes.max_job_retries,
+        permanent_codes=frozenset(wishes.permanent_exit_codes),
+        transient_codes=frozenset(wishes.transient_exit_codes),
+        backoff_s=wishes.backoff.initial,
+        backoff_limit_s=wishes.backoff.limit,
+        unconditional=wishes.unconditional_retry,
+        no_progress_limit=wishes.no_progress_limit,
+        disabled=spec.scheduling.disable_retries,
+    )
+
+
+def _selector(wishes: lifecycle.HostSelector) -> HostSelector:
+    return HostSelector(
+        hosts=frozenset(wishes.hosts),
+        avoid=frozenset(wishes.avoid_hosts),
+        labels=tuple(sorted(wishes.labels.items())),
+        avoid_labels=tuple(sorted(wishes.avoid_labels.items())),
+    )
+
+
+def _warning(wish: lifecycle.WarningSignal | None) -> WarningSignal | None:
+    if wish is None or not wish.signal:
+        return None
+    return WarningSignal(signal.Signals[wish.signal].value, wish.before)
