@@ -293,7 +293,7 @@ def test_job_that_asked_for_it_goes_on_without_a_lost_host() -> None:
     told = world.wait(80, beating=["host-0", "host-2"])
     assert [words for words in told if not words.startswith("> note")][-4:] == [
         "a exit g1 r1 LOST_HOST",
-        "a leaves to RETRY: LOST_HOST of workerpool1-0 rank 1, keeps w0, not on host-1, JOB pays",
+        "a leaves to RETRY: LOST_HOST of workerpool1-0 rank 1, keeps w0, not on host-1, HOST pays",
         "a fenced w1",
         "> host-0 STOP a w0 g1",
     ]
@@ -319,7 +319,7 @@ def test_admin_s_word_fences_a_host_and_frees_what_it_held() -> None:
     assert told[:4] == [
         "host-1 fenced",
         "a exit g1 r1 LOST_HOST",
-        "a leaves to RETRY: LOST_HOST of workerpool1-0 rank 1, keeps w0, not on host-1, JOB pays",
+        "a leaves to RETRY: LOST_HOST of workerpool1-0 rank 1, keeps w0, not on host-1, HOST pays",
         "a fenced w1",
     ]
     assert not world.cluster.hosts["host-1"].allocations

@@ -140,7 +140,7 @@ def test_host_that_rebooted_has_lost_it_to_the_reboot() -> None:
     assert world.join("host-1", boot="boot-2")[:3] == [
         "host-1 joined",
         "a exit g1 r1 LOST_REBOOT",
-        "a leaves to RETRY: LOST_REBOOT of workerpool1-0 rank 1, keeps w0, not on host-1, JOB pays",
+        "a leaves to RETRY: LOST_REBOOT of workerpool1-0 rank 1, keeps w0, not on host-1, HOST pays",
     ]
     # Nothing of it is left there, and no other host is free.
     world.exit("a", 0, "STOPPED:15")

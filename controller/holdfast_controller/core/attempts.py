@@ -14,7 +14,7 @@ from holdfast_controller.core.actions import Refuse, Reply
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.lookup import find_job
 from holdfast_controller.core.model import ExitReason, Job, Leaving
-from holdfast_controller.core.policy import Reached, backoff_s
+from holdfast_controller.core.policy import Budget, Reached, backoff_s
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import PauseAsked, ResumeAsked
 
@@ -88,7 +88,7 @@ def retry(
             story.related,
             story.failed_at,
             recover=_recover(replace=bool(keep), cordoned=cordoned),
-            budget=failure.budget if replace else "JOB",
+            budget=failure.budget if replace else Budget.JOB.value,
             keep=keep,
             avoid=tuple(sorted(away)),
             stop_reason=stop_reason,

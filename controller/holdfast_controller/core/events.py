@@ -30,7 +30,7 @@ class Failure:
 
     key: str
     budget: str = ""
-    """WORKER, TRANSIENT, INTERNAL, JOB, or empty: free."""
+    """WORKER, TRANSIENT, INTERNAL, HANG, HOST, or empty: free."""
     host: str = ""
     progressed: bool = False
     step: float | None = None
@@ -143,7 +143,7 @@ class AttemptEnded:
 
     ``keep`` names workers whose places are reserved for the next attempt, ``avoid`` the hosts to leave out if
     others are free. ``recover`` is the word of the recovery record; empty where there is none (a pause).
-    ``budget`` says what pays: JOB, TRANSIENT, INTERNAL or nothing.
+    ``budget`` says what pays: JOB, HOST, TRANSIENT, INTERNAL or nothing.
     """
 
     job_id: str

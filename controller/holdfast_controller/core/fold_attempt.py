@@ -83,7 +83,7 @@ def note_failure(job: Job, failure: ev.Failure) -> None:
     """Charge a failure to the budgets; progress before it has refilled them all."""
     if failure.progressed:
         job.worker_restarts.clear()
-        job.job_retries = job.transient_restarts = job.internal_errors = job.failures = 0
+        job.job_retries = job.transient_restarts = job.internal_errors = job.host_moves = job.failures = 0
         job.same_failure = ("", 0)
     key, times = job.same_failure
     job.same_failure = (failure.key, times + 1 if key == failure.key else 1)
@@ -98,6 +98,8 @@ def note_failure(job: Job, failure: ev.Failure) -> None:
             job.transient_restarts += 1
         case "INTERNAL":
             job.internal_errors += 1
+        case "HOST":
+            job.host_moves += 1
         case "HANG":
             job.hang_restarts += 1
 

@@ -235,6 +235,7 @@ class Job:
     job_retries: int = 0
     transient_restarts: int = 0
     internal_errors: int = 0
+    host_moves: int = 0
     same_failure: tuple[str, int] = ("", 0)
     """What the last failure was, and how often in a row without progress."""
     failures: int = 0

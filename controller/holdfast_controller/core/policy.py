@@ -28,6 +28,8 @@ PORT_RETRIES = 5
 TRANSIENT_RESTARTS = 3
 INTERNAL_RESTARTS = 2
 """Three attempts in all."""
+HOST_MOVES = 3
+"""Times in a row, without progress, that work moves away from hosts that were lost or broken."""
 _SIGABRT, _SIGSEGV = 6, 11
 _FROM_OUTSIDE = frozenset({1, 2, 9, 15})
 """HUP, INT, KILL, TERM: nobody gets these from his own code."""
@@ -72,6 +74,7 @@ class Budget(enum.Enum):
     TRANSIENT = "TRANSIENT"
     INTERNAL = "INTERNAL"
     HANG = "HANG"
+    HOST = "HOST"
     JOB = "JOB"
 
 
@@ -99,8 +102,8 @@ TABLE: dict[Cause, Rule] = {
     Cause.OUT_OF_MEMORY: Rule(Way.NOWHERE, Budget.NONE),
     Cause.CANNOT_START: Rule(Way.NOWHERE, Budget.NONE),
     Cause.HANG: Rule(Way.IN_PLACE, Budget.HANG, suspect=True),
-    Cause.HOST_LOST: Rule(Way.REPLACE, Budget.JOB, suspect=True),
-    Cause.HARDWARE_FAULT: Rule(Way.REPLACE, Budget.JOB, suspect=True, cordon=True),
+    Cause.HOST_LOST: Rule(Way.REPLACE, Budget.HOST, suspect=True),
+    Cause.HARDWARE_FAULT: Rule(Way.REPLACE, Budget.HOST, suspect=True, cordon=True),
     Cause.HOST_UNFIT: Rule(Way.REPLACE, Budget.NONE, cordon=True),
     Cause.PORT_TAKEN: Rule(Way.IN_PLACE, Budget.NONE),
     Cause.INTERNAL: Rule(Way.IN_PLACE, Budget.INTERNAL, suspect=True),
@@ -255,6 +258,7 @@ def _used(job: Job, member: Member, failure: Failure) -> dict[Budget, int]:
         Budget.TRANSIENT: job.transient_restarts,
         Budget.INTERNAL: job.internal_errors,
         Budget.HANG: job.hang_restarts,
+        Budget.HOST: job.host_moves,
         Budget.JOB: job.job_retries,
     }
 
@@ -266,6 +270,7 @@ def _limits(job: Job) -> dict[Budget, int]:
         Budget.TRANSIENT: TRANSIENT_RESTARTS if job.gang.max_worker_restarts else 0,
         Budget.INTERNAL: INTERNAL_RESTARTS,
         Budget.HANG: job.gang.max_hang_restarts,
+        Budget.HOST: HOST_MOVES,
         Budget.JOB: job.gang.retries.job_retries,
     }
 

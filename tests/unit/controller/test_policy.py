@@ -11,6 +11,7 @@ from tests.unit.controller.examples import job
 from holdfast_controller.core.gang import Gang, Pool, Retries, Task
 from holdfast_controller.core.model import Exit, ExitReason, Job, Place
 from holdfast_controller.core.policy import (
+    HOST_MOVES,
     INTERNAL_RESTARTS,
     PORT_RETRIES,
     TABLE,
@@ -73,6 +74,8 @@ def spend(found: Job, budget: Budget) -> None:
             found.internal_errors = INTERNAL_RESTARTS
         case Budget.HANG:
             found.hang_restarts = found.gang.max_hang_restarts
+        case Budget.HOST:
+            found.host_moves = HOST_MOVES
         case Budget.JOB:
             found.job_retries = found.gang.retries.job_retries
         case Budget.NONE:
@@ -161,7 +164,7 @@ def test_what_other_failures_have_spent_costs_this_one_nothing(cause: Cause, oth
 @pytest.mark.parametrize("cause", Cause)
 def test_progress_refills_what_was_spent(cause: Cause) -> None:
     found = made()
-    for budget in (Budget.WORKER, Budget.TRANSIENT, Budget.INTERNAL, Budget.JOB, Budget.HANG):
+    for budget in (Budget.WORKER, Budget.TRANSIENT, Budget.INTERNAL, Budget.JOB, Budget.HANG, Budget.HOST):
         spend(found, budget)
     found.best_step = 10.0
     assert answer(found, cause, Reached(11.0)) is WITH_BUDGET[cause]
