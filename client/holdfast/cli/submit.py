@@ -10,6 +10,7 @@ import click
 from holdfast.cli import exit_status
 from holdfast.cli.calls import with_client
 from holdfast.cli.console import Console
+from holdfast.cli.job_options import JobOptions, job_options
 from holdfast.errors import InvalidSpec, Violation
 
 if TYPE_CHECKING:
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 @click.option("--wait", is_flag=True, help="Show the job's output and exit as it does.")
 @click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
 @click.option("--name", help="Display name, in place of the file's.")
-def submit(file: str, wait: bool, show_all: bool, name: str | None) -> None:
+@job_options
+def submit(file: str, wait: bool, show_all: bool, name: str | None, options: JobOptions) -> None:
     """Submit a job file and print the job's id.
 
-    FILE is YAML or JSON; - reads stdin.
+    FILE is YAML or JSON; - reads stdin. What options say counts in place of what the file says.
     """
     job = _read(file)
     if name:
         job.display_name = name
+    options.apply(job)
 
     async def work(client: Client) -> int:
         console = Console()
