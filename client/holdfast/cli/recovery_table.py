@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import click
+from google.protobuf.duration_pb2 import Duration
 
 from holdfast.cli.job_sections import phases_in_words, short
-from holdfast.cli.spans import clock, span
+from holdfast.cli.spans import clock
 from holdfast.cli.table import Cell, Column, Row, write
 from holdfast.v1 import job_pb2
 
@@ -56,5 +57,6 @@ def row(recovery: job_pb2.Recovery, now: float) -> Row:
 def summary(job: job_pb2.CustomJob) -> str:
     """``3 recoveries, 2m 10s lost``; only what is over counts as lost."""
     count = len(job.recoveries)
-    lost = sum(each.lost.ToNanoseconds() for each in job.recoveries) / 1e9
-    return f"{count} recover{'y' if count == 1 else 'ies'}, {span(lost)} lost"
+    lost = Duration()
+    lost.FromNanoseconds(sum(each.lost.ToNanoseconds() for each in job.recoveries))
+    return f"{count} recover{'y' if count == 1 else 'ies'}, {short(lost)} lost"

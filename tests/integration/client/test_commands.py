@@ -366,6 +366,26 @@ scheduling: {priority: 2, timeout: 1h, hostSelector: {hosts: [a], labels: {rack:
     ]
 
 
+async def test_a_command_of_another_service_is_taken(controller: FakeController, tmp_path: Path) -> None:
+    pool = "--worker-pool-spec=machine-type=n1-standard-4,replica-count=1,container-image-uri=r.example/t:1"
+    words = ("submit", "--region=here", "--display-name=digits", pool, pool.replace("count=1", "count=3"))
+    result = await holdfast(controller, tmp_path, *words)
+    assert (result.returncode, result.stdout) == (0, b"j1\n"), result.stderr
+    assert result.stderr.startswith(b"warning: --region: changes nothing")
+    job = controller.jobs["j1"]
+    assert job.display_name == "digits"
+    assert [pool.replica_count for pool in job.job_spec.worker_pool_specs] == [1, 3]
+
+
+@pytest.mark.parametrize("words", [(), ("job.yaml", "--config", "job.yaml"), ("a", "--worker-pool-spec", "b=c")])
+async def test_a_job_comes_from_one_place(
+    controller: FakeController, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    result = await holdfast(controller, tmp_path, "submit", *words)
+    assert result.returncode == 2
+    assert b"Give one of FILE, --config and --worker-pool-spec." in result.stderr
+
+
 @pytest.mark.parametrize(
     "words", [("--priority", "4"), ("--label-selector", "rack"), ("--max-retries", "-1"), ("--max-wait", "soon")]
 )
