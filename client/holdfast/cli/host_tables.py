@@ -58,6 +58,8 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("memory", f"{_gib(inventory.memory_bytes)}, {_gib(host.memory_reserved_bytes)} reserved"),
         ("workers", f"{host.workers} of at most {inventory.max_workers}"),
         ("jobs", ", ".join(host.job_ids)),
+        ("drained", f"by {clock(host.drain_deadline.seconds, now)}" if host.HasField("drain_deadline") else ""),
+        ("labels", ", ".join(f"{key}={value}" for key, value in sorted(host.labels.items()))),
         *([("boot", host.boot_id)] if wide else []),
     ]
     for name, value in facts:
@@ -106,8 +108,10 @@ def host_line(host: host_pb2.Host, now: float) -> str:
 
 
 def state_cell(host: host_pb2.Host) -> Cell:
-    """A host's state, and whether it is cordoned."""
+    """A host's state, and whether it is cordoned or being drained."""
     name = state_name(host_pb2.HostState.Name(host.state))
+    if host.draining:
+        return Cell(f"{name} draining", "33")
     return Cell(f"{name} cordoned", "33") if host.cordoned else Cell(name, _STYLES.get(name, ""))
 
 

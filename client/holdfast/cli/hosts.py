@@ -14,6 +14,7 @@ from holdfast.cli.calls import with_client
 from holdfast.cli.commands import Commands
 from holdfast.cli.console import Console
 from holdfast.cli.output import json_line, output_option, show_list, show_one
+from holdfast.cli.parameters import duration
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from holdfast.client import Client
     from holdfast.v1 import host_pb2
+
+_CHECKPOINT_DEADLINE_S = 1800.0
 
 
 @click.group(cls=Commands)
@@ -87,6 +90,61 @@ def cordon(name: tuple[str, ...], reason: str) -> None:
 def uncordon(name: tuple[str, ...]) -> None:
     """Let hosts take work again."""
     _each(name, "takes work again", lambda client, each: client.uncordon(each))
+
+
+@host.command()
+@click.argument("name")
+@click.option(
+    "--deadline",
+    type=duration,
+    help="Time that work gets to end or to save, such as 30m.  [default: none; 30m with --at-checkpoint]",
+)
+@click.option("--at-checkpoint", is_flag=True, help="Move each job as soon as it has saved a checkpoint.")
+@click.option("--reason", default="", help="Why, for others to read.")
+@click.option("--wait", is_flag=True, help="Return once nothing runs there any more.")
+def drain(name: str, deadline: float | None, at_checkpoint: bool, reason: str, wait: bool) -> None:
+    """Move the work of a host elsewhere, and let it take no new one.
+
+    At once, or when the deadline is over. `holdfast host uncordon` lets it take work again, and ends a drain.
+    """
+    from holdfast.cli.draining import left_in_words, wait_until_empty
+
+    if at_checkpoint and deadline is None:
+        deadline = _CHECKPOINT_DEADLINE_S
+
+    async def work(client: Client) -> bool:
+        console = Console()
+        host = await client.drain(name, reason, deadline_s=deadline, at_checkpoint=at_checkpoint)
+        console.note(f"host {name} is drained: {left_in_words(host)}")
+        return await wait_until_empty(client, host, console) if wait and host.workers else True
+
+    if not with_client(work):
+        sys.exit(exit_status.OUR_FAILURE)
+
+
+@host.command()
+@click.argument("name")
+@click.option("--yes-it-is-off", is_flag=True, help="You know that nothing of its work runs any more.")
+@click.option("--reason", default="", help="Why, for others to read.")
+def fence(name: str, yes_it_is_off: bool, reason: str) -> None:
+    """Vouch that a host is off, so that its work is placed elsewhere.
+
+    For a host that can't be reached and won't come back soon. If its work still runs there, two copies of a job
+    write to the same files: cut its power first.
+    """
+    if not yes_it_is_off:
+        raise click.UsageError(
+            "Only somebody who knows can say that nothing of its work runs any more. Cut the power of the host,"
+            f" then write: holdfast host fence {name} --yes-it-is-off"
+        )
+
+    async def work(client: Client) -> host_pb2.Host:
+        return await client.fence_host(name, reason)
+
+    fenced = with_client(work)
+    from holdfast.cli.draining import left_in_words
+
+    Console().note(f"host {name} is fenced: {left_in_words(fenced)}")
 
 
 def _each(names: tuple[str, ...], done: str, call: Callable[[Client, str], Awaitable[host_pb2.Host]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import click
 
@@ -12,10 +12,10 @@ from holdfast.cli import exit_table
 from holdfast.cli.console import OUT, coloured, styled
 from holdfast.cli.gang import gpus_of, ranks_of
 from holdfast.cli.job_sections import hangs_section, indented, left_out, recoveries_section
-from holdfast.cli.job_tables import ran, reason, state_cell
+from holdfast.cli.job_tables import project_of, ran, reason, state_cell
 from holdfast.cli.spans import age, local, span
 from holdfast.cli.table import Cell, Column, Row, cut, printable, terminal_width
-from holdfast.v1 import job_pb2
+from holdfast.v1 import job_pb2, spec_pb2
 from holdfast.view import state_name
 
 _MOST_EXITS = 20
@@ -61,6 +61,9 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
         yield "waits", printable(job.wait_reason)
     if job.owner:
         yield "owner", job.owner
+    if project_of(job) != "default":
+        yield "project", printable(job.project)
+    yield from _scheduling(job.job_spec.scheduling)
     yield "created", f"{local(job.create_time.seconds)} ({age(now - job.create_time.seconds)} ago)"
     if job.HasField("end_time"):
         yield "ended", f"{local(job.end_time.seconds)} ({age(now - job.end_time.seconds)} ago)"
@@ -82,7 +85,31 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
         if process.working_directory:
             yield "directory", process.working_directory
     if job.labels:
-        yield "labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
+        yield "labels", _pairs(job.labels)
+    if job.annotations:
+        yield "notes", printable(_pairs(job.annotations))
+
+
+def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
+    """What a job asks of the queue and of its hosts, where that is not what nearly all ask."""
+    if scheduling.priority > 1:
+        yield "priority", str(scheduling.priority)
+    strategy = spec_pb2.SchedulingStrategy.Name(scheduling.strategy).removeprefix("SCHEDULING_STRATEGY_")
+    if strategy not in ("UNSPECIFIED", "STANDARD", "ON_DEMAND"):
+        yield "strategy", strategy
+    selector = scheduling.host_selector
+    wishes = [
+        *(["on " + ", ".join(selector.hosts)] if selector.hosts else []),
+        *(["not on " + ", ".join(selector.avoid_hosts)] if selector.avoid_hosts else []),
+        *(["with " + _pairs(selector.labels)] if selector.labels else []),
+        *(["without " + _pairs(selector.avoid_labels)] if selector.avoid_labels else []),
+    ]
+    if wishes:
+        yield "hosts", printable("; ".join(wishes))
+
+
+def _pairs(mapping: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(mapping.items()))
 
 
 def _workers(job: job_pb2.CustomJob, *, wide: bool, width: int | None, colour: bool) -> str:

@@ -71,7 +71,7 @@ def recoveries_section(job: job_pb2.CustomJob, now: float, *, wide: bool, width:
     columns = [Column("GEN", right=True), Column("STARTED"), Column("LOST", right=True), Column("REASON")]
     columns += [Column("CAUSED BY", give=True), *([Column("ANSWER")] if wide else [])]
     lines = [_recovery(each, now, wide=wide) for each in kept]
-    spent = [_phases(each.phases) for each in kept]
+    spent = [phases_in_words(each.phases) for each in kept]
     whole_columns = [*columns, Column("TIME SPENT")]
     whole = [[*line, times] for line, times in zip(lines, spent, strict=True)]
     plain = indented(whole_columns, whole, width=None, colour=False)
@@ -86,14 +86,14 @@ def _recovery(recovery: job_pb2.Recovery, now: float, *, wide: bool) -> list[Cel
     return [
         str(recovery.generation),
         clock(recovery.started_at.seconds, now),
-        _short(recovery.lost) if recovery.HasField("lost") else "going on",
+        short(recovery.lost) if recovery.HasField("lost") else "going on",
         recovery.end_reason,
         recovery.end_related_task,
         *([recovery.end_recover] if wide else []),
     ]
 
 
-def _phases(phases: job_pb2.RecoveryPhases) -> str:
+def phases_in_words(phases: job_pb2.RecoveryPhases) -> str:
     """What took time: ``stop 2.9s, start 110ms``."""
     each = (
         ("detect", phases.detect),
@@ -101,7 +101,7 @@ def _phases(phases: job_pb2.RecoveryPhases) -> str:
         ("stop", phases.stop),
         ("start", phases.start),
     )
-    return ", ".join(f"{name} {_short(spent)}" for name, spent in each if spent.ToNanoseconds() >= 500_000)
+    return ", ".join(f"{name} {short(spent)}" for name, spent in each if spent.ToNanoseconds() >= 500_000)
 
 
 def left_out(count: int) -> str:
@@ -115,6 +115,7 @@ def indented(columns: Sequence[Column], lines: Sequence[Row], *, width: int | No
     return "".join("  " + line + "\n" for line in render(columns, lines, width=room, colour=colour).splitlines())
 
 
-def _short(duration: Duration) -> str:
+def short(duration: Duration) -> str:
+    """``110ms``, ``2.9s``, ``3m 12s``."""
     seconds = duration.ToNanoseconds() / 1e9
     return f"{seconds * 1000:.0f}ms" if seconds < 1 else span(seconds)

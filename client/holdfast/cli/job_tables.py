@@ -22,6 +22,7 @@ STATE_STYLES = {
     "EXPIRED": "31",
     "CANCELLING": "35",
     "CANCELLED": "35",
+    "PAUSED": "35",
 }
 
 _COLUMNS = (
@@ -36,11 +37,15 @@ _COLUMNS = (
 _WIDE = (
     *_COLUMNS[:-1],
     Column("OWNER", give=True),
+    Column("PROJECT", give=True),
+    Column("PRIO", right=True),
     Column("ATT", right=True),
     Column("GEN", right=True),
     Column("RAN", right=True),
     _COLUMNS[-1],
 )
+_UNUSUAL = ("PROJECT", "PRIO", "ATT")
+"""Shown in the narrow table too, where a job has something else there than nearly all others."""
 
 
 def state_cell(state: int) -> Cell:
@@ -67,12 +72,8 @@ def ran(job: job_pb2.CustomJob, now: float) -> float | None:
     return end - (job.start_time.seconds + job.start_time.nanos / 1e9)
 
 
-def rows(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool) -> list[Row]:
-    """One row a job, in the order given."""
-    return [_row(job, now, wide=wide) for job in jobs]
-
-
-def _row(job: job_pb2.CustomJob, now: float, *, wide: bool) -> Row:
+def _row(job: job_pb2.CustomJob, now: float) -> Row:
+    """A cell for each column of the wide table."""
     seconds = ran(job, now)
     row: list[Cell | str] = [
         Cell(job.id, "1"),
@@ -82,9 +83,43 @@ def _row(job: job_pb2.CustomJob, now: float, *, wide: bool) -> Row:
         str(gpus_of(job.job_spec) or "-"),
         age(now - job.create_time.seconds),
     ]
-    if wide:
-        row += [job.owner, str(job.attempt), str(job.generation), span(seconds) if seconds is not None else "-"]
-    return [*row, reason(job)]
+    ran_for = span(seconds) if seconds is not None else "-"
+    return [
+        *row,
+        job.owner,
+        project_of(job),
+        str(priority_of(job)),
+        str(job.attempt),
+        str(job.generation),
+        ran_for,
+        reason(job),
+    ]
+
+
+def project_of(job: job_pb2.CustomJob) -> str:
+    """Whom it is counted for; older controllers don't say."""
+    return job.project or "default"
+
+
+def priority_of(job: job_pb2.CustomJob) -> int:
+    """From 1 to 3."""
+    return job.job_spec.scheduling.priority or 1
+
+
+def table(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool) -> tuple[list[Column], list[Row]]:
+    """Columns, and a row a job in the order given. ``wide`` has all columns, else those that tell something."""
+    told = {
+        "PROJECT": any(project_of(job) != "default" for job in jobs),
+        "PRIO": any(priority_of(job) != 1 for job in jobs),
+        "ATT": any(job.attempt > 1 for job in jobs),
+    }
+    shown = [
+        index
+        for index, column in enumerate(_WIDE)
+        if wide or column in _COLUMNS or (column.title in _UNUSUAL and told[column.title])
+    ]
+    rows = [_row(job, now) for job in jobs]
+    return [_WIDE[index] for index in shown], [[row[index] for index in shown] for row in rows]
 
 
 def write_jobs(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool, hint: str) -> None:
@@ -92,7 +127,7 @@ def write_jobs(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool, hin
     if not jobs:
         click.echo(hint, err=True)
         return
-    write(_WIDE if wide else _COLUMNS, rows(jobs, now, wide=wide))
+    write(*table(jobs, now, wide=wide))
 
 
 def write_events(events: Sequence[job_pb2.WatchJobResponse], *, wide: bool) -> None:

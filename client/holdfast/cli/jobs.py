@@ -14,6 +14,7 @@ from holdfast.cli import exit_status
 from holdfast.cli.calls import with_client
 from holdfast.cli.commands import Commands
 from holdfast.cli.console import Console
+from holdfast.cli.job_control import pause, recoveries, resume
 from holdfast.cli.job_hangs import hangs, hold, stacks
 from holdfast.cli.output import dump, json_line, output_option, show_list, show_one
 from holdfast.cli.parameters import job_argument
@@ -220,7 +221,7 @@ def restart(job_id: str) -> None:
     with_client(work)
 
 
-for _command in (cancel, hangs, stacks, hold):
+for _command in (pause, resume, cancel, recoveries, hangs, stacks, hold):
     job.add_command(_command)
 
 

@@ -11,6 +11,7 @@ import click
 from holdfast.cli import exit_status
 from holdfast.cli.calls import with_client
 from holdfast.cli.console import Console
+from holdfast.cli.job_options import JobOptions, job_options
 from holdfast.cli.parameters import duration
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--cpus", type=click.IntRange(0), default=0, help="Cores reserved for each worker.")
 @click.option("--memory-mb", type=click.IntRange(0), default=0, help="Memory reserved for each worker, in MiB.")
-@click.option("--timeout", type=duration, help="Longest run time, such as 2h.  [default: 7d]")
+@job_options
 @click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]")
 @click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]")
 @click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
@@ -56,11 +57,11 @@ def run(
     hang_timeout: float | None,
     cpus: int,
     memory_mb: int,
-    timeout: float | None,
     grace: float | None,
     workdir: str,
     show_all: bool,
     detach: bool,
+    options: JobOptions,
 ) -> None:
     """Run COMMAND on the cluster and exit as it does.
 
@@ -78,13 +79,13 @@ def run(
         max_restarts=max_restarts,
         cpus=cpus,
         memory_mb=memory_mb,
-        timeout_s=timeout,
         grace_s=grace,
         workdir=workdir,
         restart_on_hang=restart_on_hang,
         hang_timeout_s=hang_timeout,
     )
     job = job_of(request, os.environ, os.getcwd())
+    options.apply(job)
 
     async def work(client: Client) -> int:
         from holdfast.cli.following import follow

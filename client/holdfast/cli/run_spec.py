@@ -32,7 +32,6 @@ class RunRequest:
     max_restarts: int | None = None
     cpus: int = 0
     memory_mb: int = 0
-    timeout_s: float | None = None
     grace_s: float | None = None
     workdir: str = ""
     restart_on_hang: bool = False
@@ -64,8 +63,6 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
         if count > 0
     ]
     spec = spec_pb2.CustomJobSpec(worker_pool_specs=pools, success_policy=spec_pb2.SUCCESS_POLICY_ALL)
-    if request.timeout_s is not None:
-        spec.scheduling.timeout.CopyFrom(_duration(request.timeout_s))
     if request.grace_s is not None:
         spec.scheduling.grace_period.CopyFrom(_duration(request.grace_s))
     if request.max_restarts is not None:

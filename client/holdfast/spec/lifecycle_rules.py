@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from holdfast.spec.broken import Broken, Fields
 
@@ -41,7 +39,6 @@ def broken(job: Fields) -> Iterator[Broken]:
     yield from _host_selector(scheduling.get("host_selector") or {})
     yield from _exit_codes(tolerance)
     yield from _backoff(tolerance.get("backoff") or {})
-    yield from _step_pattern(tolerance.get("hang_detection") or {})
 
 
 def _retries(scheduling: Fields, tolerance: Fields) -> Iterator[Broken]:
@@ -138,17 +135,3 @@ def _backoff(backoff: Fields) -> Iterator[Broken]:
             f"is {initial:g} s, longer than the limit of {limit:g} s",
             "write a shorter time here, or a longer limit beside it",
         )
-
-
-def _step_pattern(hang: Fields) -> Iterator[Broken]:
-    pattern: Any = hang.get("step_pattern")
-    if not pattern:
-        return
-    place = (_TOLERANCE, "hang_detection", "step_pattern")
-    try:
-        groups = re.compile(pattern).groups
-    except (re.error, OverflowError, RecursionError) as error:
-        yield Broken(place, f"is no regular expression: {str(error)[:200]}", r"such as step=(\d+)")
-        return
-    if not groups:
-        yield Broken(place, "has no group for the step", r"put the number into parentheses, such as step=(\d+)")

@@ -7,6 +7,7 @@ broken fields and the broken rules together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,7 +29,22 @@ def broken(job: Fields) -> Iterator[Broken]:
             for found in _pool(pool, index):
                 yield Broken(("worker_pool_specs", index, *found.place), found.problem, found.fix)
     yield from _ranks(pools)
+    yield from _step_pattern(job.get("fault_tolerance") or {})
     yield from lifecycle_rules.broken(job)
+
+
+def _step_pattern(tolerance: Fields) -> Iterator[Broken]:
+    pattern = (tolerance.get("hang_detection") or {}).get("step_pattern")
+    if not pattern:
+        return
+    place = ("fault_tolerance", "hang_detection", "step_pattern")
+    try:
+        groups = re.compile(pattern).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        yield Broken(place, f"is no regular expression: {str(error)[:200]}", r"such as step=(\d+)")
+        return
+    if not groups:
+        yield Broken(place, "has no group for the step", r"put the number into parentheses, such as step=(\d+)")
 
 
 def _pool(pool: Fields, index: int) -> Iterator[Broken]:

@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 from holdfast.spec.base import Model, model_in
+from holdfast.spec.envelope import Envelope
 from holdfast.spec.models import JobFile, JobSpec, WorkerPoolSpec
 from holdfast.spec.rules import TASKS
 from holdfast.spec.scalars import Many, scalar_in
@@ -26,6 +27,11 @@ def json_schema() -> dict[str, Any]:
     _define(JobFile, definitions)
     job_file = definitions[JobFile.__name__]
     job_file["properties"] |= {to_camel(name): {"readOnly": True} for name in sorted(JobFile.OUTPUT_ONLY)}
+    _define(Envelope, definitions)
+    around = definitions.pop(Envelope.__name__)["properties"]
+    for model in (JobFile, JobSpec):
+        # Which of the two a file holds shows in other fields.
+        definitions[model.__name__]["properties"] |= around
     definitions[WorkerPoolSpec.__name__]["oneOf"] = [{"required": [to_camel(task)]} for task in TASKS]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -63,6 +63,7 @@ class FakeController(
         self.stacks: dict[str, list[hang_pb2.TakeStacksResponse]] = defaultdict(list)
         self.calls: list[tuple[str, Any]] = []
         self.failures: list[HoldfastError] = []
+        self.warnings: list[str] = []
         self.on_create: Callable[[job_pb2.CustomJob], Awaitable[None]] | None = None
         self.oldest_cursor = 0
         self.delay_s = 0.0
@@ -148,7 +149,7 @@ class FakeController(
             return job_pb2.CreateJobResponse(job=self.jobs[self._requests[request.request_id]])
         job = self.add_job(request.job)
         self._requests[request.request_id] = job.id
-        reply = job_pb2.CreateJobResponse()
+        reply = job_pb2.CreateJobResponse(warnings=self.warnings)
         reply.job.CopyFrom(job)
         if self.on_create is not None:
             await self.on_create(job)
@@ -191,6 +192,20 @@ class FakeController(
     async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Any) -> job_pb2.RestartJobResponse:
         await self._called("RestartJob", request, context)
         return job_pb2.RestartJobResponse(job=await self._job(request.id, context))
+
+    async def PauseJob(self, request: job_pb2.PauseJobRequest, context: Any) -> job_pb2.PauseJobResponse:
+        await self._called("PauseJob", request, context)
+        job = await self._job(request.id, context)
+        if job.state not in ENDED:
+            self.event(job.id, "PauseRequested", "paused by user", "PAUSED")
+        return job_pb2.PauseJobResponse(job=job)
+
+    async def ResumeJob(self, request: job_pb2.ResumeJobRequest, context: Any) -> job_pb2.ResumeJobResponse:
+        await self._called("ResumeJob", request, context)
+        job = await self._job(request.id, context)
+        if job.state == STATES.JOB_STATE_PAUSED:
+            self.event(job.id, "JobResumed", "resumed by user", "QUEUED")
+        return job_pb2.ResumeJobResponse(job=job)
 
     async def WatchJob(
         self, request: job_pb2.WatchJobRequest, context: Any
@@ -266,6 +281,22 @@ class FakeController(
         host = await self._host(request.name, context)
         host.cordoned, host.cordon_reason = False, ""
         return host_pb2.UncordonResponse(host=host)
+
+    async def Drain(self, request: host_pb2.DrainRequest, context: Any) -> host_pb2.DrainResponse:
+        await self._called("Drain", request, context)
+        host = await self._host(request.name, context)
+        host.cordoned = host.draining = True
+        host.cordon_reason = request.reason
+        if request.HasField("deadline"):
+            host.drain_deadline.FromDatetime(datetime.datetime.now(datetime.UTC) + request.deadline.ToTimedelta())
+        return host_pb2.DrainResponse(host=host)
+
+    async def FenceHost(self, request: host_pb2.FenceHostRequest, context: Any) -> host_pb2.FenceHostResponse:
+        await self._called("FenceHost", request, context)
+        host = await self._host(request.name, context)
+        host.ClearField("job_ids")
+        host.workers = 0
+        return host_pb2.FenceHostResponse(host=host)
 
     # HangService
 

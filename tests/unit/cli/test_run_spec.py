@@ -104,10 +104,9 @@ def test_limits_and_times_are_set_only_when_asked() -> None:
     spec = job_of(RunRequest(("a",)), {}, "/").job_spec
     assert not spec.HasField("scheduling")
     assert not spec.HasField("fault_tolerance")
-    asked = RunRequest(("a",), timeout_s=90.5, grace_s=0, max_restarts=0, cpus=2, memory_mb=512)
+    asked = RunRequest(("a",), grace_s=90.5, max_restarts=0, cpus=2, memory_mb=512)
     spec = job_of(asked, {}, "/").job_spec
-    assert spec.scheduling.timeout.ToMilliseconds() == 90_500
-    assert spec.scheduling.HasField("grace_period")
+    assert spec.scheduling.grace_period.ToMilliseconds() == 90_500
     assert spec.fault_tolerance.HasField("max_worker_restarts")
     machine = spec.worker_pool_specs[0].machine_spec
     assert (machine.cpu_count, machine.memory_mb) == (2, 512)

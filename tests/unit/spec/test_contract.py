@@ -113,6 +113,14 @@ def test_the_schema_describes_every_field() -> None:
             assert "description" in described or "readOnly" in described, f"{name}.{field}"
 
 
+def test_the_schema_knows_what_another_service_puts_around_a_job() -> None:
+    definitions = spec.json_schema()["$defs"]
+    for name in ("JobFile", "JobSpec"):
+        assert {"kind", "metadata"} <= definitions[name]["properties"].keys()
+        assert not {"kind", "metadata"} & set(definitions[name]["required"])
+    assert list(definitions["Metadata"]["properties"]) == ["name", "annotations", "labels"]
+
+
 def test_the_documentation_names_every_field() -> None:
     text = (ROOT / "docs" / "job-file.md").read_text()
     for model in (*MODEL_OF.values(), models.JobFile):

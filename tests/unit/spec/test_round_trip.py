@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast import spec
 from holdfast.errors import InvalidSpec, Violation
-from holdfast.spec import spelling
+from holdfast.spec import FaultTolerance, HostSelector, Scheduling, spelling, wishes
+from holdfast.spec.envelope import Envelope, Metadata
 from holdfast.spec.models import JobFile, JobSpec, ProcessSpec, WorkerPoolSpec
 
 RELAXED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -120,6 +121,8 @@ def pools(draw: st.DrawFn) -> list[dict[str, Any]]:
         }
         if draw(st.booleans()):
             pool["machineSpec"] = draw(machine)
+            pool["nfsMounts"] = draw(st.lists(st.fixed_dictionaries({"server": printable, "path": printable})))
+            pool["diskSpec"] = {"bootDiskType": draw(printable), "bootDiskSizeGb": draw(integers)}
         drawn.append(pool)
     return drawn
 
@@ -133,6 +136,12 @@ jobs = st.fixed_dictionaries(
                 "scheduling": scheduling,
                 "faultTolerance": tolerance,
                 "successPolicy": st.sampled_from(["ALL", "SUCCESS_POLICY_PRIMARY"]),
+                "baseOutputDirectory": st.sampled_from(
+                    [{"outputUriPrefix": "/o"}, {"output_uri_prefix": "gs://b"}]
+                ),
+                **dict.fromkeys(("serviceAccount", "network", "experiment", "tensorboard"), printable),
+                **dict.fromkeys(("reservedIpRanges", "models"), st.lists(printable, max_size=2)),
+                "enableWebAccess": st.booleans(),
             },
         ),
     },
@@ -160,7 +169,18 @@ def test_valid_jobs_survive_printing_yaml_json_and_protobuf(data: dict[str, Any]
     assert JobFile.model_validate(job.model_dump()) == job
 
 
-FIELDS = [name for model in (JobFile, JobSpec, WorkerPoolSpec, ProcessSpec) for name in spelling.names(model)]
+MODELS = (
+    JobFile,
+    JobSpec,
+    WorkerPoolSpec,
+    ProcessSpec,
+    Envelope,
+    Metadata,
+    Scheduling,
+    FaultTolerance,
+    HostSelector,
+)
+FIELDS = [*(name for model in MODELS for name in spelling.names(model)), *wishes.KNOWN]
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=2),
     lambda inner: (

@@ -1,0 +1,48 @@
+"""What is left on a host that is drained, and the wait until nothing is."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.cli.spans import clock
+
+if TYPE_CHECKING:
+    from holdfast.cli.console import Console
+    from holdfast.client import Client
+    from holdfast.v1 import host_pb2
+
+_NAMED = 3
+
+
+def left_in_words(host: host_pb2.Host) -> str:
+    """``2 jobs are still there (a, b); they are moved off by 10:30:00``."""
+    if not host.workers and not host.job_ids:
+        return "nothing runs there"
+    count, named = len(host.job_ids), ", ".join(host.job_ids[:_NAMED])
+    more = f" and {count - _NAMED} more" if count > _NAMED else ""
+    verb, they = ("job is", "it is") if count == 1 else ("jobs are", "they are")
+    by = f" by {clock(host.drain_deadline.seconds, time.time())}" if host.HasField("drain_deadline") else ""
+    moved = f"; {they} moved off{by}" if host.draining else ""
+    return f"{count} {verb} still there ({named}{more}){moved}"
+
+
+async def wait_until_empty(client: Client, host: host_pb2.Host, console: Console) -> bool:
+    """Follows the host until nothing runs there, telling each change. False where somebody ended the drain."""
+    told = left_in_words(host)
+    changes = client.watch_hosts(on_link=console.on_link("Waiting"))
+    async with contextlib.aclosing(changes):
+        async for change in changes:
+            if change.name != host.name:
+                continue
+            if not change.workers and not change.job_ids:
+                console.note(f"host {host.name}: nothing runs there any more")
+                return True
+            if not change.draining:
+                console.note(f"host {host.name} is not drained any more: {left_in_words(change)}")
+                return False
+            if (now := left_in_words(change)) != told:
+                told = now
+                console.note(f"host {host.name}: {told}")
+    return False

@@ -1,0 +1,108 @@
+"""Jobs in a list and their recoveries: columns that tell something, and long names on narrow terminals."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli import recovery_table
+from holdfast.cli.job_page import page
+from holdfast.cli.job_tables import table
+from holdfast.cli.table import render
+from holdfast.v1 import job_pb2, spec_pb2
+
+NOW = 1_795_233_600.0
+
+
+def a_job(**fields: object) -> job_pb2.CustomJob:
+    job = job_pb2.CustomJob(id="j1", display_name="train", attempt=1, generation=1)
+    for name, value in fields.items():
+        setattr(job, name, value)
+    job.create_time.FromSeconds(int(NOW) - 60)
+    return job
+
+
+def titles(*jobs: job_pb2.CustomJob, wide: bool = False) -> list[str]:
+    return [column.title for column in table(jobs, NOW, wide=wide)[0]]
+
+
+USUAL = ["ID", "NAME", "STATE", "RANKS", "GPUS", "AGE", "REASON"]
+
+
+def test_usual_jobs_have_the_usual_columns() -> None:
+    assert titles(a_job(), a_job(project="default")) == USUAL
+    assert titles(a_job(), wide=True) == [*USUAL[:-1], "OWNER", "PROJECT", "PRIO", "ATT", "GEN", "RAN", "REASON"]
+
+
+def test_a_column_shows_once_a_job_has_something_to_say_in_it() -> None:
+    urgent = a_job()
+    urgent.job_spec.scheduling.priority = 3
+    assert titles(a_job(), urgent) == [*USUAL[:-1], "PRIO", "REASON"]
+    assert titles(a_job(project="vision")) == [*USUAL[:-1], "PROJECT", "REASON"]
+    assert titles(a_job(attempt=2)) == [*USUAL[:-1], "ATT", "REASON"]
+    columns, rows = table([a_job(project="vision", attempt=2), urgent], NOW, wide=False)
+    assert [len(row) for row in rows] == [len(columns)] * 2
+    assert [row[6:9] for row in rows] == [["vision", "1", "2"], ["default", "3", "1"]]
+
+
+def lines_of(job: job_pb2.CustomJob) -> list[str]:
+    return list(page(job, NOW, wide=False, width=None, colour=False))
+
+
+def test_the_page_names_what_is_unusual() -> None:
+    usual = "\n".join(lines_of(a_job(project="default")))
+    assert not any(word in usual for word in ("project", "priority", "strategy", "hosts", "notes"))
+    job = a_job(project="vision")
+    job.annotations["ticket"] = "a\x1b[31mb"
+    scheduling = job.job_spec.scheduling
+    scheduling.priority, scheduling.strategy = 2, spec_pb2.SCHEDULING_STRATEGY_SPOT
+    scheduling.host_selector.avoid_labels["gpu"] = "old"
+    found = lines_of(job)
+    for line in (
+        "  project     vision",
+        "  priority    2",
+        "  strategy    SPOT",
+        "  hosts       without gpu=old",
+        "  notes       ticket=a?[31mb",
+    ):
+        assert line in found
+
+
+def with_recoveries() -> job_pb2.CustomJob:
+    job = a_job()
+    first = job.recoveries.add(attempt=1, generation=2, end_reason="HANG", end_recover="PROC_RESTART")
+    first.end_related_task = "workerpool1-1023 rank 8191"
+    first.started_at.FromSeconds(int(NOW) - 50)
+    first.ended_at.FromSeconds(int(NOW) - 40)
+    first.lost.FromMilliseconds(95_000)
+    first.phases.detect.FromMilliseconds(60_000)
+    first.phases.start.FromMilliseconds(110)
+    second = job.recoveries.add(attempt=2, generation=3, end_reason="LOST_HOST", end_recover="NEW_WORD")
+    second.started_at.FromSeconds(int(NOW) - 30)
+    return job
+
+
+def shown(job: job_pb2.CustomJob, width: int | None) -> list[str]:
+    rows = [recovery_table.row(each, NOW) for each in job.recoveries]
+    return render(recovery_table.COLUMNS, rows, width=width, colour=False).splitlines()
+
+
+def test_recoveries_say_what_ended_what_was_done_and_what_it_cost() -> None:
+    _, first, second = shown(with_recoveries(), None)
+    assert " ".join(first.split()[1:]) == (
+        "1.2 HANG workerpool1-1023 rank 8191 restarted in place 1m 35s detect 1m, start 110ms"
+    )
+    assert " ".join(second.split()[1:]) == "2.3 LOST_HOST - NEW_WORD going on -"
+    assert recovery_table.summary(with_recoveries()) == "2 recoveries, 1m 35s lost"
+
+
+@pytest.mark.parametrize("width", [72, 80, 100])
+def test_recoveries_fit_the_terminal(width: int) -> None:
+    lines = shown(with_recoveries(), width)
+    assert all(len(line) <= width for line in lines)
+    assert "1.2" in lines[1] and "1m 35s" in lines[1]
+
+
+@pytest.mark.parametrize("word", sorted(recovery_table.ANSWERS))
+def test_each_answer_has_words(word: str) -> None:
+    recovery = job_pb2.Recovery(end_recover=word)
+    assert recovery_table.row(recovery, NOW)[4] == recovery_table.ANSWERS[word]

@@ -1,0 +1,42 @@
+"""Options that say when and where a job runs, written into the job."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from holdfast.cli.job_options import JobOptions, key_value
+from holdfast.v1 import job_pb2
+
+
+def test_what_is_not_given_leaves_the_job_as_it_is() -> None:
+    job = job_pb2.CustomJob(display_name="d")
+    before = job.SerializeToString()
+    JobOptions().apply(job)
+    assert job.SerializeToString() == before
+    assert not job.HasField("job_spec")
+
+
+def test_zeros_are_said_and_not_left_out() -> None:
+    job = job_pb2.CustomJob()
+    JobOptions(max_wait_s=0.0, max_retries=0).apply(job)
+    assert job.job_spec.scheduling.HasField("max_wait_duration")
+    assert job.job_spec.fault_tolerance.HasField("max_job_retries")
+    assert not job.job_spec.scheduling.HasField("timeout")
+
+
+def test_times_keep_their_fractions() -> None:
+    job = job_pb2.CustomJob()
+    JobOptions(timeout_s=90.5).apply(job)
+    assert job.job_spec.scheduling.timeout.ToMilliseconds() == 90_500
+
+
+def test_a_label_may_hold_anything_after_the_first_equals_sign() -> None:
+    assert key_value("a=b=c") == ("a", "b=c")
+    assert key_value("a=") == ("a", "")
+
+
+@pytest.mark.parametrize("value", ["a", "=b", ""])
+def test_a_label_without_a_key_or_value_is_refused(value: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not KEY=VALUE"):
+        key_value(value)
