@@ -82,7 +82,7 @@ _OPTIONS = (
     click.option(
         "--max-retries",
         type=click.IntRange(0),
-        help="New placements of the whole job after failures.  [default: 3]",
+        help="New placements of the whole job after failures.  [default: 3; with run 0]",
     ),
     click.option("--on-host", "on_hosts", multiple=True, metavar="HOST", help="Use only this host, or these."),
     click.option("--avoid-host", "avoid_hosts", multiple=True, metavar="HOST", help="Never use this host."),

@@ -65,6 +65,8 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     spec = spec_pb2.CustomJobSpec(worker_pool_specs=pools, success_policy=spec_pb2.SUCCESS_POLICY_ALL)
     if request.grace_s is not None:
         spec.scheduling.grace_period.CopyFrom(_duration(request.grace_s))
+    # What runs at a prompt is restarted as often as its option says; a job file's job is retried beyond that.
+    spec.fault_tolerance.max_job_retries = 0
     if request.max_restarts is not None:
         spec.fault_tolerance.max_worker_restarts = request.max_restarts
     if request.restart_on_hang:

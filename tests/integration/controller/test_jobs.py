@@ -73,6 +73,7 @@ async def test_job_goes_the_whole_way(controller: Controller, jobs: Any) -> None
 async def test_failure_shows_code_restart_and_error(controller: Controller, jobs: Any) -> None:
     what = job()
     what.job_spec.fault_tolerance.max_worker_restarts = 1
+    what.job_spec.fault_tolerance.max_job_retries = 0
     async with controller.agent() as agent:
         made = await create(jobs, what)
         for generation in (1, 2):
