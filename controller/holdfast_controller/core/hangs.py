@@ -106,7 +106,6 @@ def on_look(step: Step, job: Job) -> None:
     result = verdict.step(
         known, workers, job.gang.hang, step.now.mono, diagnosis=_fresh_diagnosis(known, runtime), brake=why
     )
-    result = _not_before_its_time(result, step.now.mono)
     step.cluster.watches[job.id] = (job.generation, result.watch)
     suspicion = result.watch.suspicion
     note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
@@ -115,15 +114,6 @@ def on_look(step: Step, job: Job) -> None:
         _obey(step, job, runtime, result.verdict, order)
     if _is_judged(job):
         _note_change(step, job, runtime, workers, result, kept=bool(why) or _is_held(step, job))
-
-
-def _not_before_its_time(result: verdict.Step, now_s: float) -> verdict.Step:
-    """A finding is acted on when it may be, also where it took the place of another that was withheld."""
-    early = [o for o in result.orders if isinstance(o, verdict.Act) and o.finding.act_at_s > now_s]
-    if not early:
-        return result
-    orders = tuple(order for order in result.orders if order not in early)
-    return replace(result, watch=replace(result.watch, rung=Rung.NOTICED), orders=orders)
 
 
 def _fresh_diagnosis(known: JobWatch, runtime: Runtime) -> Diagnosis | None:
