@@ -81,5 +81,7 @@ def action_line(action: act.Action) -> str:
             return f"> {action.host} dump {action.dump} of {whom}{closer}"
         case act.KeepEvidence():
             return f"> keep {action.job_id} hang {action.hang} {action.worker}"
+        case act.KeepWatch():
+            return f"> keep the watch of {action.job_id}"
         case act.Note():
             return f"> note {action.event} {' '.join(value for _, value in action.fields)}"

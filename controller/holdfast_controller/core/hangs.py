@@ -2,9 +2,9 @@
 
 The rules are ``holdfast.hang``'s. Here their orders meet the job: a notice becomes an event that the user sees, a
 diagnosis is asked of every host, and an order to act becomes the next generation in place, within the budget of
-hang restarts, or the job's end. Nothing is judged before every worker was heard of, and nothing of it is remembered
-across a restart of this controller, which makes the detector slower then, never rasher: a hang that was told stays
-open until something is seen to move.
+hang restarts, or the job's end. Nothing is judged before every worker was heard of. Across a restart of this
+controller what was learned of a job is remembered (``watch_keeping``) and a suspicion is not, so the evidence is taken
+anew; a hang that was told stays open until something is seen to move.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from holdfast_controller.core.stimuli import EvidenceArrived, FeaturesReported, 
 from holdfast_controller.core.stop import unknown_job
 from holdfast_controller.core.suspects import brake, note_suspect
 from holdfast_controller.core.vectors import of_member, vectors_of
+from holdfast_controller.core.watch_keeping import keep_watch
 
 LOOK_EVERY_S = 5.0
 """At least so often each job is judged; a heartbeat's time."""
@@ -107,6 +108,7 @@ def on_look(step: Step, job: Job) -> None:
         known, workers, job.gang.hang, step.now.mono, diagnosis=_fresh_diagnosis(known, runtime), brake=why
     )
     step.cluster.watches[job.id] = (job.generation, result.watch)
+    keep_watch(step, job, result.watch)
     suspicion = result.watch.suspicion
     note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
     runtime.health = result.verdict.sentence

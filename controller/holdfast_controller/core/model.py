@@ -331,6 +331,14 @@ class Suspect:
     mounts: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class KeptWatch:
+    """A watch as it is written down: of which generation, with times relative to the moment of keeping."""
+
+    generation: int
+    watch: JobWatch
+
+
 @dataclass
 class Runtime:
     """What agents said of a job's current generation; they say it again after a restart of ours."""
@@ -366,6 +374,8 @@ class Cluster:
     runtime: dict[str, Runtime] = field(default_factory=dict)
     watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
     """By job: the generation that is watched for hangs, and what is remembered of it."""
+    kept_watches: dict[str, tuple[float, KeptWatch]] = field(default_factory=dict)
+    """By job: what was last written down of its watch, and when on our monotonic clock."""
     suspects: dict[str, Suspect] = field(default_factory=dict)
 
     def runtime_of(self, job_id: str) -> Runtime:

@@ -15,11 +15,12 @@ from holdfast_controller.core.assignments import holds
 from holdfast_controller.core.exits import on_cannot_prepare, on_exit, restart_gang
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import on_prepared, on_running
-from holdfast_controller.core.model import Cluster, Job, Now, place_key
+from holdfast_controller.core.model import Cluster, Job, KeptWatch, Now, place_key
 from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
 from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.submit import on_submission, place_queue
+from holdfast_controller.core.watch_keeping import forget_ended, wake
 
 _ALIVE = frozenset({PlaceState.PREPARING, PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK})
 
@@ -32,8 +33,12 @@ class Reactor:
         self.policies = policies
         self.timers = Timers()
 
-    def resume(self, now: Now) -> None:
-        """After a start: every lease gets a full term anew, every running timeout what is left of it."""
+    def resume(self, now: Now, kept: dict[str, KeptWatch] | None = None) -> None:
+        """After a start: every lease gets a full term anew, every running timeout what is left of it.
+
+        ``kept`` is what an earlier controller has learned of the jobs' rhythms.
+        """
+        wake(self.cluster, kept or {}, now)
         for name in self.cluster.hosts:
             presence = self.cluster.presence_of(name)
             presence.last_seen = now.mono
@@ -58,6 +63,7 @@ class Reactor:
         self._dispatch(step, stimulus)
         if step.capacity_freed:
             place_queue(step)
+        forget_ended(step)
         return step.finish()
 
     def _dispatch(self, step: Step, stimulus: Stimulus) -> None:

@@ -12,8 +12,9 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
+from holdfast.hang.plain import from_plain, to_plain
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model import Host, Job
+from holdfast_controller.core.model import Host, Job, KeptWatch
 
 EVENT_TYPES: dict[str, type[Any]] = {
     cls.__name__: cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)
@@ -51,6 +52,16 @@ def load_event(name: str, version: int, payload: str) -> ev.Event:
 def dump_entity(entity: Job | Host) -> str:
     """A job or host as JSON."""
     return _ENTITIES[type(entity).__name__.lower()].dump_json(entity).decode()
+
+
+def dump_watch(kept: KeptWatch) -> str:
+    """What is kept of a job's watch, as JSON."""
+    return json.dumps(to_plain(kept), separators=(",", ":"))
+
+
+def load_watch(payload: str) -> KeptWatch:
+    """The kept watch again. Raises ``ValueError`` for what isn't one, or not one of this version."""
+    return from_plain(KeptWatch, json.loads(payload))
 
 
 def load_entity(kind: str, payload: str) -> Any:

@@ -15,10 +15,12 @@ import pytest
 from tests.unit.controller.examples import EVENTS
 
 from holdfast.errors import StoreError
+from holdfast.hang.keeping import resting
+from holdfast.hang.watch import begin
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import KeepEvidence
+from holdfast_controller.core.actions import KeepEvidence, KeepWatch
 from holdfast_controller.core.fold import fold
-from holdfast_controller.core.model import Cluster
+from holdfast_controller.core.model import Cluster, KeptWatch
 from holdfast_controller.shell import codec
 from holdfast_controller.shell.store import Deposed, Record, Store
 
@@ -289,6 +291,7 @@ def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(path: Path
 
 def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(filled: Path) -> None:
     edit(filled, "DROP TABLE evidence")
+    edit(filled, "DROP TABLE watches")
     edit(filled, "UPDATE alembic_version SET version_num = '0001'")
     store, cluster = opened(filled)
     try:
@@ -301,6 +304,51 @@ def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(fille
     store, cluster = opened(filled)
     store.close()
     assert same(cluster, folded(EVENTS))
+
+
+def watch_of(generation: int) -> KeptWatch:
+    return KeptWatch(generation, resting(begin(100.0 * generation), 500.0))
+
+
+def kept_watches(path: Path) -> dict[str, KeptWatch]:
+    store, _ = opened(path)
+    try:
+        found: dict[str, KeptWatch] = store.call(store.kept_watches).result()
+        return found
+    finally:
+        store.close()
+
+
+def test_watches_are_kept_by_job_until_they_are_given_up(path: Path) -> None:
+    store, _ = opened(path)
+    first = [KeepWatch("a", watch_of(1)), KeepWatch("b", watch_of(1)), KeepWatch("c", watch_of(1))]
+    try:
+        store.call(store.commit, records(), first).result()
+        store.call(store.commit, [], [KeepWatch("a", watch_of(2)), KeepWatch("b", None)]).result()
+    finally:
+        store.close()
+    assert kept_watches(path) == {"a": watch_of(2), "c": watch_of(1)}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE watches SET payload = replace(payload, '1', '2') WHERE job = 'a'",
+        "UPDATE watches SET payload = 'x' WHERE job = 'a'",
+        "UPDATE watches SET checksum = 1 WHERE job = 'a'",
+    ],
+)
+def test_watch_that_cannot_be_read_is_left_out_and_the_others_are_there(
+    path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, _ = opened(path)
+    try:
+        store.call(store.commit, [], [KeepWatch(job, watch_of(1)) for job in "ab"]).result()
+    finally:
+        store.close()
+    edit(path, damage)
+    assert kept_watches(path) == {"b": watch_of(1)}
+    assert "watch_unreadable" in [entry.getMessage() for entry in caplog.records]
 
 
 def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -> None:
