@@ -24,16 +24,8 @@ _TUNING = Tuning()
 
 def resting(watch: JobWatch, now_s: float) -> JobWatch:
     """What is kept of it, with times relative to ``now_s``."""
-    kept = replace(
-        watch,
-        rung=Rung.HEALTHY,
-        suspicion=None,
-        still_since_s=None,
-        lone_since_s=None,
-        hold_until_s=None,
-        phases={},
-    )
-    return _shifted(kept, -now_s)
+    calm = replace(watch, rung=Rung.HEALTHY, suspicion=None, still_since_s=None, lone_since_s=None)
+    return _shifted(replace(calm, hold_until_s=None, phases={}), -now_s)
 
 
 def woken(kept: JobWatch, now_s: float) -> JobWatch:

@@ -1,4 +1,4 @@
-"""Verbs of kept watches: what was learned of a job's rhythm is written beside the log, and taken up after a restart.
+"""Verbs of kept watches: what was learned of a job's rhythm is written beside the log and taken up after a restart.
 
 It is a cache: nothing is decided from it that looks at the job wouldn't show again, later. So a record that is
 missing, can't be read or is of another generation is a watch that begins anew.

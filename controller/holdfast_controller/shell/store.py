@@ -105,7 +105,7 @@ class Store:
             return bytes.fromhex(self._meta("secret_key") or "")
 
     def commit(self, records: Sequence[Record], kept: Sequence[Kept] = ()) -> None:
-        """Append ``records``, which go on where the log ends, and keep what is to be kept. On disk when this returns.
+        """Append ``records``, which go on where the log ends, and keep what is to be. On disk when this returns.
 
         Raises ``Deposed`` when another controller has begun a newer epoch, ``StoreError`` when it can't be done.
         """
