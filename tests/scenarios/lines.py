@@ -55,6 +55,9 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} ending {event.outcome.name}"
         case ev.WorkerEmptied():
             return f"{event.job_id} emptied w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
+        case ev.CommonCauseNoticed():
+            where = f" at {event.mount}" if event.mount else f" on {' '.join(event.hosts)}" if event.hosts else ""
+            return f"common cause of {' '.join(event.jobs)}{where}: {event.sentence}"
         case ev.JobEnded():
             return f"{event.job_id} ended {event.state.name}"
 

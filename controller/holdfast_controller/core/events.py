@@ -1,4 +1,6 @@
-"""The event log: what happened, in past tense, frozen. Each names its job or host; ``at`` is wall-clock seconds.
+"""The event log: what happened, in past tense, frozen. Each names its job or host, or is the cluster's own.
+
+``at`` is wall-clock seconds.
 
 A type's name and fields are durable: change one only by a new version (see ``shell/codec``).
 """
@@ -272,6 +274,19 @@ class HostReturned:
     at: float
 
 
+@dataclass(frozen=True)
+class CommonCauseNoticed:
+    """Several jobs, or several hosts of one, hang for one reason, as far as is known. An event of the cluster."""
+
+    at: float
+    sentence: str
+    jobs: tuple[str, ...]
+    mount: str = ""
+    """The storage that they wait for, if it is that."""
+    hosts: tuple[str, ...] = ()
+    """Those that wait for it, else those that all of the jobs share."""
+
+
 JobEvent = (
     JobSubmitted
     | JobQueued
@@ -294,4 +309,5 @@ JobEvent = (
     | JobEnded
 )
 HostEvent = HostJoined | HostCordoned | HostUncordoned | HostLost | HostReturned
-Event = JobEvent | HostEvent
+ClusterEvent = CommonCauseNoticed
+Event = JobEvent | HostEvent | ClusterEvent

@@ -30,6 +30,8 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             _fold_host(cluster, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)
+        case ev.CommonCauseNoticed():
+            pass
         case _:
             job = cluster.jobs[event.job_id]
             job.cursor = cluster.sequence

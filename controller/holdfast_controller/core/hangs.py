@@ -20,13 +20,20 @@ from holdfast.hang.tuning import Action
 from holdfast.hang.watch import JobWatch, begin, pause_reason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Refuse, Reply
+from holdfast_controller.core.common_causes import (
+    forget_passed,
+    note_hang,
+    note_relaunched,
+    note_withheld,
+    why_braked,
+)
 from holdfast_controller.core.hang_evidence import keep, take_again, take_evidence, take_in
 from holdfast_controller.core.hang_restart import act, highest_step, hosts_of
 from holdfast_controller.core.model import Hang, Job, Runtime
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import EvidenceArrived, FeaturesReported, HoldAsked
 from holdfast_controller.core.stop import unknown_job
-from holdfast_controller.core.suspects import brake, note_suspect
+from holdfast_controller.core.suspects import note_suspect, shared_cause
 from holdfast_controller.core.vectors import of_member, vectors_of
 from holdfast_controller.core.watch_keeping import keep_watch
 
@@ -103,7 +110,8 @@ def on_look(step: Step, job: Job) -> None:
         runtime.health = f"nothing was heard of {', '.join(missing[:3])}{more} yet: blind, not hung"
         return
     known = _watch(step, job)
-    why = brake(step.cluster, job, workers)
+    cause = shared_cause(step.cluster, job, workers)
+    why = why_braked(step.cluster, job, cause, step.now.mono)
     result = verdict.step(
         known, workers, job.gang.hang, step.now.mono, diagnosis=_fresh_diagnosis(known, runtime), brake=why
     )
@@ -111,6 +119,9 @@ def on_look(step: Step, job: Job) -> None:
     keep_watch(step, job, result.watch)
     suspicion = result.watch.suspicion
     note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
+    forget_passed(step.cluster, step.now.mono)
+    if cause is not None and why and result.verdict.withheld == cause.sentence:
+        note_withheld(step, job, cause)
     runtime.health = result.verdict.sentence
     for order in result.orders:
         _obey(step, job, runtime, result.verdict, order)
@@ -148,6 +159,7 @@ def _obey(step: Step, job: Job, runtime: Runtime, found: verdict.Verdict, order:
         case verdict.Act(finding):
             _tell(step, job, runtime, finding)
             _tell_diagnosis(step, job, runtime, finding)
+            note_relaunched(step, job)
             act(step, job, runtime, finding, found.sentence)
 
 
@@ -178,6 +190,7 @@ def _tell(step: Step, job: Job, runtime: Runtime, finding: Finding) -> None:
             highest_step(runtime),
         )
     )
+    note_hang(step, job)
     if runtime.dump is not None:
         keep(step, job, runtime.dump)
 

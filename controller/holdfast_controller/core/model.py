@@ -331,6 +331,21 @@ class Suspect:
     mounts: frozenset[str]
 
 
+@dataclass
+class SharedCause:
+    """Jobs that hang together. Times on our monotonic clock; ``mount`` is the storage they wait for, if any."""
+
+    since_s: float
+    """When the first of them would have been acted on."""
+    mount: str
+    jobs: dict[str, None]
+    relaunched: dict[str, float] = field(default_factory=dict)
+    """When each of them had its turn."""
+    cleared_s: float | None = None
+    """When one of them was last seen to move again by itself."""
+    told_again: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class KeptWatch:
     """A watch as it is written down: of which generation, with times relative to the moment of keeping."""
@@ -377,6 +392,7 @@ class Cluster:
     kept_watches: dict[str, tuple[float, KeptWatch]] = field(default_factory=dict)
     """By job: what was last written down of its watch, and when on our monotonic clock."""
     suspects: dict[str, Suspect] = field(default_factory=dict)
+    shared_causes: list[SharedCause] = field(default_factory=list)
 
     def runtime_of(self, job_id: str) -> Runtime:
         """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""

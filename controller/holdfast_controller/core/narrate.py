@@ -23,6 +23,9 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             return f"{event.host} lost: silent for {event.silent_s:.0f} s"
         case ev.HostReturned():
             return f"{event.host} is back"
+        case ev.CommonCauseNoticed():
+            where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
+            return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
         case _:
             assert job is not None
             return _job_sentence(event, job)
@@ -101,4 +104,4 @@ def _rank(worker: str, rank: int) -> str:
 
 def _listing(names: list[str]) -> str:
     shown = ", ".join(names[:6])
-    return f"{shown} and {len(names) - 6} more hosts" if len(names) > 6 else shown
+    return f"{shown} and {len(names) - 6} more" if len(names) > 6 else shown

@@ -18,7 +18,7 @@ from holdfast_controller.core.model import Host, Job, KeptWatch
 
 EVENT_TYPES: dict[str, type[Any]] = {
     cls.__name__: cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)
-}
+} | {ev.ClusterEvent.__name__: ev.ClusterEvent}
 VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1)
 UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """By (type, old version): the payload of the next version."""
@@ -28,7 +28,9 @@ _ENTITIES: dict[str, TypeAdapter[Any]] = {"job": TypeAdapter(Job), "host": TypeA
 
 
 def entity_of(event: ev.Event) -> str:
-    """``job/ID`` or ``host/NAME``."""
+    """``job/ID``, ``host/NAME`` or ``cluster``."""
+    if isinstance(event, ev.ClusterEvent):
+        return "cluster"
     job_id = getattr(event, "job_id", None)
     return f"job/{job_id}" if job_id is not None else f"host/{event.host}"  # type: ignore[union-attr]
 

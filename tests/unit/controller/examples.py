@@ -75,7 +75,8 @@ HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostLost("h2", 0.5, 75.2),
     ev.HostReturned("h2", 0.6),
 ]
-EVENTS: list[ev.Event] = [*HOST_EVENTS, *JOB_EVENTS]
+CLUSTER_EVENT = ev.CommonCauseNoticed(30.0, "2 hosts wait for storage at /data", ("a", "b"), "/data", ("h1", "h2"))
+EVENTS: list[ev.Event] = [*HOST_EVENTS, *JOB_EVENTS, CLUSTER_EVENT]
 
 
 def host(
