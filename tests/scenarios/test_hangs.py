@@ -221,3 +221,14 @@ def test_second_hang_with_the_same_suspect_host_asks_for_its_replacement(program
     words = "host-2 was suspect in hang 1 too and should be replaced, which is not done by itself yet"
     assert f"a hang RESTARTED: {words}" in told
     assert newest(program).note == words
+
+
+def test_of_two_ranks_the_one_that_is_in_no_collective_is_named(program: Training) -> None:
+    assert program.stands_still(35) == NOTICED
+    program.world.evidence("a", 0, program.dumps(0))
+    program.world.evidence("a", 1, program.dumps(1, IN_LOADER))
+    assert program.stands_still(40)[1:3] == [
+        "a hang RESTARTED",
+        "a restarts as g2: HANG of workerpool1-0 rank 1, free",
+    ]
+    assert (newest(program).suspects, newest(program).hosts) == (("workerpool1-0 rank 1",), ("host-1",))
