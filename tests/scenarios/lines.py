@@ -43,6 +43,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} stacks: {event.stacks or 'none'}"
         case ev.HangJudged():
             return f"{event.job_id} hang {event.outcome}" + (f": {event.note}" if event.note else "")
+        case ev.HangStuck():
+            return f"{event.job_id} stuck on {event.host}: {event.why}"
         case ev.HangOver():
             return f"{event.job_id} moves again"
         case ev.JobHeld():

@@ -161,6 +161,17 @@ class HangJudged:
 
 
 @dataclass(frozen=True)
+class HangStuck:
+    """It was acted on, and a host can't get rid of its processes: the restart waits. ``why`` is the host's word."""
+
+    job_id: str
+    at: float
+    worker: str
+    host: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class HangOver:
     """It moves again."""
 
@@ -300,6 +311,7 @@ JobEvent = (
     | HangNoticed
     | HangDiagnosed
     | HangJudged
+    | HangStuck
     | HangOver
     | JobHeld
     | PrimaryCompleted

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.fold_hang import fold_hang
+from holdfast_controller.core.fold_hang import close_hang, fold_hang
 from holdfast_controller.core.job import JobState, checked
 from holdfast_controller.core.model import (
     Allocation,
@@ -78,7 +78,9 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             _restart(cluster, job, event)
         case ev.CauseFound():
             _cause_found(job, event)
-        case ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangOver() | ev.JobHeld():
+        case (
+            ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
+        ):
             fold_hang(job, event)
         case ev.PrimaryCompleted():
             job.primary_done_at = event.at
@@ -89,6 +91,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.outcome = event.outcome
             job.error = event.error
             job.stop_reason = event.stop_reason
+            close_hang(job, event.at, _ENDED[event.outcome])
             cluster.queue.pop(job.id, None)
             cluster.watches.pop(job.id, None)
             cluster.suspects.pop(job.id, None)
@@ -103,6 +106,13 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             cluster.runtime.pop(job.id, None)
         case _:
             assert_never(event)
+
+
+_ENDED = {
+    JobState.CANCELLED: "the job was cancelled",
+    JobState.FAILED: "the job failed",
+    JobState.SUCCEEDED: "the job ended",
+}
 
 
 def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
@@ -130,6 +140,7 @@ def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
 
 
 def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
+    close_hang(job, event.at, f"the gang was relaunched before: {event.related} ({event.end_reason})")
     job.generation = event.generation
     job.rendezvous = None
     job.started = {}

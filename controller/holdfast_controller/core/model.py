@@ -142,11 +142,13 @@ class Hang:
     stacks: str = ""
     diagnosed_at: float | None = None
     outcome: str = ""
-    """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER; empty while it is open."""
+    """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER, ENDED; empty while it is open."""
     note: str = ""
     judged_at: float | None = None
     over_at: float | None = None
-    """When it was seen to move again."""
+    """When it was seen to move again, or ended with its job or generation."""
+    stuck_hosts: tuple[str, ...] = ()
+    """Hosts that could not be emptied when it was acted on."""
 
     @property
     def open(self) -> bool:

@@ -61,6 +61,9 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"stacks: {event.stacks or 'none could be taken'}"
         case ev.HangJudged():
             return _JUDGED[event.outcome] + (f": {event.note}" if event.note else "")
+        case ev.HangStuck():
+            why = f": {event.why}" if event.why else ""
+            return f"escalated: {event.host} holds processes of {event.worker} that outlive KILL{why}"
         case ev.HangOver():
             return f"moves again: {event.note}"
         case ev.JobHeld():

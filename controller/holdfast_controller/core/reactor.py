@@ -13,6 +13,7 @@ from holdfast_controller.core import hangs, hosts, stimuli
 from holdfast_controller.core.actions import Note, Reply
 from holdfast_controller.core.assignments import holds
 from holdfast_controller.core.exits import on_cannot_prepare, on_exit, restart_gang
+from holdfast_controller.core.hang_stuck import on_stuck
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import on_prepared, on_running
 from holdfast_controller.core.model import Cluster, Job, KeptWatch, Now, place_key
@@ -153,6 +154,7 @@ class Reactor:
         runtime = self.cluster.runtime_of(job.id)
         if report.state is PlaceState.STUCK:
             runtime.stuck[index] = report.message
+            on_stuck(step, job, index, report.message)
             return
         runtime.stuck.pop(index, None)
         match report.state:

@@ -59,6 +59,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
         detect_s=0.21,
         diagnose_s=0.03,
     ),
+    ev.HangStuck("a", 8.85, "workerpool0-0", "h1", "pid 8 outlives KILL (state D)"),
     ev.HangNoticed("a", 8.9, 3, 8.85, "R4", "nothing new was printed for 31 min", (), ()),
     ev.HangJudged("a", 8.91, "BUDGET_SPENT"),
     ev.PrimaryCompleted("a", 9.0),

@@ -173,6 +173,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "stacks: none could be taken",
         "hang confirmed, relaunching in place: h1 was suspect in hang 1 too",
         "restarting in place as generation 3: workerpool1-0 rank 2 (HANG), hang restart 1 of 3 in a row",
+        "escalated: h1 holds processes of workerpool0-0 that outlive KILL: pid 8 outlives KILL (state D)",
         "hang noticed (R4): nothing new was printed for 31 min",
         "hang confirmed, no hang restart is left",
         "primary completed; the others have 300 s to finish",
