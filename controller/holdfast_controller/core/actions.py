@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast.errors import HoldfastError
 from holdfast_controller.core.assignments import Assignment
-from holdfast_controller.core.model import KeptWatch
+from holdfast_controller.core.hang_model import KeptWatch
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from holdfast.hang.common_cause import CommonCause
 from holdfast.hang.tuning import Tuning
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Note
-from holdfast_controller.core.model import Cluster, Job, SharedCause
+from holdfast_controller.core.hang_model import SharedCause
+from holdfast_controller.core.model import Cluster, Job
 from holdfast_controller.core.steps import Step
 
 _TUNING = Tuning()

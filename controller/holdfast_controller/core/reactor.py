@@ -13,10 +13,11 @@ from holdfast_controller.core import hangs, hosts, stimuli
 from holdfast_controller.core.actions import Note, Reply
 from holdfast_controller.core.assignments import holds
 from holdfast_controller.core.exits import on_cannot_prepare, on_exit, restart_gang
+from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.hang_stuck import on_stuck
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import on_prepared, on_running
-from holdfast_controller.core.model import Cluster, Job, KeptWatch, Now, place_key
+from holdfast_controller.core.model import Cluster, Job, Now, place_key
 from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
 from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable

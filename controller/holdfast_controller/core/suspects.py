@@ -12,7 +12,8 @@ from holdfast.hang.common_cause import CommonCause, SuspectJob, common_cause
 from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.samples import State
 from holdfast.hang.tuning import Tuning
-from holdfast_controller.core.model import Cluster, Job, Suspect
+from holdfast_controller.core.hang_model import Suspect
+from holdfast_controller.core.model import Cluster, Job
 
 MOST_NEIGHBOURS = 31
 """Enough to name a common cause; more would change no decision."""

@@ -10,7 +10,8 @@ from holdfast.hang import keeping
 from holdfast.hang.watch import JobWatch
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import KeepWatch
-from holdfast_controller.core.model import Cluster, Job, KeptWatch, Now
+from holdfast_controller.core.hang_model import KeptWatch
+from holdfast_controller.core.model import Cluster, Job, Now
 from holdfast_controller.core.steps import Step
 
 

@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 
 from holdfast.hang.plain import from_plain, to_plain
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model import Host, Job, KeptWatch
+from holdfast_controller.core.hang_model import KeptWatch
+from holdfast_controller.core.model import Host, Job
 
 EVENT_TYPES: dict[str, type[Any]] = {
     cls.__name__: cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)

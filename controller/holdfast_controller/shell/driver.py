@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 from holdfast.errors import Unavailable
 from holdfast_controller.core import actions as act
-from holdfast_controller.core.model import Cluster, KeptWatch, Now
+from holdfast_controller.core.hang_model import KeptWatch
+from holdfast_controller.core.model import Cluster, Now
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.steps import Decision, Entry, Policies
 from holdfast_controller.core.stimuli import Stimulus, TimePassed

@@ -28,8 +28,9 @@ from holdfast.errors import StoreError
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import KeepEvidence, KeepWatch, Kept
 from holdfast_controller.core.fold import fold
+from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Cluster, KeptWatch
+from holdfast_controller.core.model import Cluster
 from holdfast_controller.shell import codec
 from holdfast_controller.shell.schema import events, evidence, meta, snapshots, watches
 

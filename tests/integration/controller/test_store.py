@@ -20,7 +20,8 @@ from holdfast.hang.watch import begin
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import KeepEvidence, KeepWatch
 from holdfast_controller.core.fold import fold
-from holdfast_controller.core.model import Cluster, KeptWatch
+from holdfast_controller.core.hang_model import KeptWatch
+from holdfast_controller.core.model import Cluster
 from holdfast_controller.shell import codec
 from holdfast_controller.shell.store import Deposed, Record, Store
 
