@@ -36,6 +36,11 @@ from holdfast_controller.shell.schema import events, evidence, meta, snapshots, 
 
 log = logging.getLogger(__name__)
 
+EVIDENCE_HANGS = 20
+"""Of so many of a job's hangs the evidence is kept, the newest ones."""
+EVIDENCE_BYTES = 64 << 20
+"""Of one job's evidence; what is too much goes, that of the oldest hangs first. A rank's takes a few KiB."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -128,6 +133,20 @@ class Store:
     def _keep_evidence(self, piece: KeepEvidence) -> None:
         row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker, "content": piece.content}
         self._db.execute(sa.insert(evidence).prefix_with("OR REPLACE"), row)
+        self._drop_evidence(piece.job_id)
+
+    def _drop_evidence(self, job: str) -> None:
+        """Keep what there is room for: the newest hang's first, and of one hang what came first."""
+        size = sa.func.length(evidence.c.content).label("size")
+        query = sa.select(evidence.c.hang, evidence.c.worker, size).where(evidence.c.job == job)
+        used, hangs = 0, set()
+        for row in list(self._db.execute(query.order_by(evidence.c.hang.desc(), sa.literal_column("rowid")))):
+            hangs.add(row.hang)
+            used += row.size
+            if len(hangs) > EVIDENCE_HANGS or used > EVIDENCE_BYTES:
+                key = (evidence.c.job == job, evidence.c.hang == row.hang, evidence.c.worker == row.worker)
+                self._db.execute(sa.delete(evidence).where(*key))
+                log.info("evidence_dropped", extra={"fields": {"job": job, "hang": row.hang, "worker": row.worker}})
 
     def _keep_watch(self, piece: KeepWatch) -> None:
         if piece.kept is None:

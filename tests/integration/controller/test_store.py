@@ -23,6 +23,7 @@ from holdfast_controller.core.fold import fold
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.shell import codec
+from holdfast_controller.shell import store as store_module
 from holdfast_controller.shell.store import Deposed, Record, Store
 
 
@@ -305,6 +306,34 @@ def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(fille
     store, cluster = opened(filled)
     store.close()
     assert same(cluster, folded(EVENTS))
+
+
+def test_evidence_of_the_newest_hangs_is_kept_and_no_more_of_a_job_than_has_room(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "EVIDENCE_HANGS", 3)
+    monkeypatch.setattr(store_module, "EVIDENCE_BYTES", 1000)
+    store, _ = opened(path)
+    try:
+
+        def kept(job: str, hang: int) -> list[str]:
+            return [worker for worker, _ in store.call(store.evidence, job, hang).result()]
+
+        def keep(hang: int, size: int, *workers: str, job: str = "a") -> None:
+            pieces = [KeepEvidence(job, hang, worker, b"x" * size) for worker in workers]
+            store.call(store.commit, [], pieces).result()
+
+        keep(1, 900, "w0", job="b")
+        for hang in range(1, 6):
+            keep(hang, 100, "w0", "w1")
+        assert [kept("a", hang) for hang in range(1, 6)] == [[], [], ["w0", "w1"], ["w0", "w1"], ["w0", "w1"]]
+        keep(6, 400, "w0")
+        assert [kept("a", hang) for hang in range(3, 7)] == [[], ["w0", "w1"], ["w0", "w1"], ["w0"]]
+        keep(7, 500, "w0", "w1", "w2")
+        assert [kept("a", hang) for hang in range(5, 8)] == [[], [], ["w0", "w1"]]
+        assert kept("b", 1) == ["w0"]
+    finally:
+        store.close()
 
 
 def watch_of(generation: int) -> KeptWatch:
