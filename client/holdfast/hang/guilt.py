@@ -15,6 +15,9 @@ from holdfast.hang.samples import State
 from holdfast.hang.stacks import RankStack, mismatched, odd_ones, strays
 from holdfast.hang.view import Seen, View
 
+# Where the kernel lets a thread wait for another one, or for a peer at the other end of a pipe or a connection.
+_TO_BE_WOKEN = ("futex", "pipe_read", "poll", "sk_wait", "wait_woken", "unix_stream")
+
 
 def guilty(view: View) -> tuple[str, ...]:
     """The ranks that differ from their waiting peers; none when none differs.
@@ -97,8 +100,8 @@ def _idle_beside_spinning(view: View) -> Sequence[Seen]:
 
 def _asleep(view: View) -> Sequence[Seen]:
     """Ranks that sleep by the clock, beside others that wait for a wake-up by somebody else."""
-    asleep = [seen for seen in view.live if "nanosleep" in seen.features.wchan]
-    waits = [seen for seen in view.live if "futex" in seen.features.wchan]
+    asleep = [seen for seen in view.live if seen.features.still and "nanosleep" in seen.features.wchan]
+    waits = [seen for seen in view.live if any(word in seen.features.wchan for word in _TO_BE_WOKEN)]
     return asleep if len(asleep) + len(waits) == len(view.live) else []
 
 

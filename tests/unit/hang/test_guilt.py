@@ -64,7 +64,10 @@ def test_rank_that_sleeps_by_the_clock_is_named_beside_one_that_waits_to_be_woke
     sleeps = replace(WAITS, wchan="hrtimer_nanosleep")
     assert named(look(WAITS, sleeps)) == [1]
     assert named(look(sleeps, sleeps)) == []
-    assert named(look(replace(WAITS, wchan="ep_poll"), sleeps)) == []
+    assert named(look(replace(WAITS, wchan="anon_pipe_read"), sleeps)) == [1]
+    assert named(look(replace(WAITS, wchan="folio_wait_bit"), sleeps)) == []
+    assert named(look(replace(WAITS, wchan=""), sleeps)) == []
+    assert named(look(WAITS, replace(sleeps, motion=Motion.STIRRING))) == []
 
 
 def test_stopped_rank_is_named_whatever_the_stacks_say() -> None:
