@@ -35,7 +35,7 @@ _OUTCOMES = {
     "WITHHELD": "confirmed, but not acted on",
     "BUDGET_SPENT": "no hang restart was left, so the job failed",
     "OVER": "moved again by itself",
-    "ENDED": "still open when it ended with its job or generation",
+    "ENDED": "over before anything was decided",
 }
 _JUDGED = {"RESTARTED": "acted", "BUDGET_SPENT": "given up", "OVER": "over", "ENDED": "ended"}
 
