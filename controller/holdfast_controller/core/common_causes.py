@@ -19,6 +19,7 @@ from holdfast_controller.core.hang_model import SharedCause
 from holdfast_controller.core.model import Cluster, Job
 from holdfast_controller.core.steps import Step
 
+SWEEP_EVERY_S = 5.0
 _TUNING = Tuning()
 
 
@@ -50,7 +51,7 @@ def note_withheld(step: Step, job: Job, cause: CommonCause) -> None:
         if known.mount == cause.mount and not shared.isdisjoint(known.jobs):
             known.jobs |= dict.fromkeys(sorted(shared))
             return
-    made = SharedCause(step.now.mono, cause.mount, dict.fromkeys(sorted(shared)))
+    made = SharedCause(step.now.mono, cause.mount, dict.fromkeys(sorted(shared)), swept_s=step.now.mono)
     causes.append(made)
     _tell(step, made, cause.sentence, cause.hosts or _common_hosts(step.cluster, made))
 
@@ -75,19 +76,31 @@ def note_hang(step: Step, job: Job) -> None:
     _tell(step, held, words, _common_hosts(step.cluster, held))
 
 
-def forget_passed(cluster: Cluster, now_s: float) -> None:
-    """Jobs leave a cause that they are no longer suspect of, those that were relaunched after some time."""
-    if not cluster.shared_causes:
+def forget_passed(cluster: Cluster, job: Job, now_s: float) -> None:
+    """Jobs leave a cause that they are no longer suspect of, those that were relaunched after some time.
+
+    Asked at every look at a job, so the others of its cause, which may have ended, are looked at now and then only.
+    """
+    causes = cluster.shared_causes
+    for cause in causes:
+        names = [job.id] if job.id in cause.jobs else []
+        if now_s - cause.swept_s >= SWEEP_EVERY_S:
+            cause.swept_s, names = now_s, list(cause.jobs)
+        for name in names:
+            _leave(cluster, cause, name, now_s)
+    if not all(cause.jobs for cause in causes):
+        cluster.shared_causes = [cause for cause in causes if cause.jobs]
+
+
+def _leave(cluster: Cluster, cause: SharedCause, name: str, now_s: float) -> None:
+    at_s = cause.relaunched.get(name)
+    goes_on = cluster.jobs[name].outcome is None
+    fresh = at_s is not None and now_s - at_s < _TUNING.common_cause_again_s
+    if name in cluster.suspects or (fresh and goes_on):
         return
-    for cause in cluster.shared_causes:
-        for name in list(cause.jobs):
-            at_s = cause.relaunched.get(name)
-            fresh = at_s is not None and now_s - at_s < _TUNING.common_cause_again_s
-            if name not in cluster.suspects and not (fresh and cluster.jobs[name].outcome is None):
-                del cause.jobs[name]
-                if name not in cause.relaunched and cluster.jobs[name].outcome is None:
-                    cause.cleared_s = now_s
-    cluster.shared_causes = [cause for cause in cluster.shared_causes if cause.jobs]
+    del cause.jobs[name]
+    if at_s is None and goes_on:
+        cause.cleared_s = now_s
 
 
 def _of(cluster: Cluster, job_id: str) -> SharedCause | None:

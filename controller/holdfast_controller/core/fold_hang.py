@@ -38,7 +38,7 @@ def fold_hang(job: Job, event: HangEvent) -> None:
         case ev.HangStuck():
             hang = job.hangs[-1]
             hang.stuck_hosts = (*hang.stuck_hosts, event.host)
-            words = f"{event.host} can't be emptied" + (f": {event.why}" if event.why else "")
+            words = f"{event.host} could not be emptied" + (f": {event.why}" if event.why else "")
             hang.note = f"{hang.note}; {words}" if hang.note else words
         case ev.HangOver():
             hang = job.hangs[-1]

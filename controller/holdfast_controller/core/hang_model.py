@@ -47,6 +47,8 @@ class SharedCause:
     cleared_s: float | None = None
     """When one of them was last seen to move again by itself."""
     told_again: bool = False
+    swept_s: float = 0.0
+    """When all of its jobs were last looked at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def on_look(step: Step, job: Job) -> None:
     keep_watch(step, job, result.watch)
     suspicion = result.watch.suspicion
     note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
-    forget_passed(step.cluster, step.now.mono)
+    forget_passed(step.cluster, job, step.now.mono)
     if cause is not None and why and result.verdict.withheld == cause.sentence:
         note_withheld(step, job, cause)
     runtime.health = result.verdict.sentence
