@@ -354,7 +354,9 @@ def test_data_loader_that_deadlocks_is_shown_and_left_behind(stories: dict[str, 
 def test_ddp_rank_in_another_collective_than_its_peers_is_named(stories: dict[str, Story]) -> None:
     story = stories["mismatch"]
     hang = check_ddp(story.cluster, story.job_id, story.before)
-    assert hang["stacks"] == "workerpool1-0 rank 3 waits in barrier; 3 ranks wait in backward"
+    assert hang["stacks"] == (
+        "mismatched collectives: workerpool1-0 rank 3 waits in barrier; 3 ranks wait in backward"
+    )
 
 
 def test_job_that_hangs_after_every_restart_fails_and_says_why(stories: dict[str, Story]) -> None:

@@ -64,6 +64,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} stacks: {event.stacks or 'none'}"
         case ev.HangJudged():
             return f"{event.job_id} hang {event.outcome}" + (f": {event.note}" if event.note else "")
+        case ev.HangStuck():
+            return f"{event.job_id} stuck on {event.host}: {event.why}"
         case ev.HangOver():
             return f"{event.job_id} moves again"
         case ev.JobHeld():
@@ -76,6 +78,9 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} ending {event.outcome.name}"
         case ev.WorkerEmptied():
             return f"{event.job_id} emptied w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
+        case ev.CommonCauseNoticed():
+            where = f" at {event.mount}" if event.mount else f" on {' '.join(event.hosts)}" if event.hosts else ""
+            return f"common cause of {' '.join(event.jobs)}{where}: {event.sentence}"
         case ev.JobEnded():
             return f"{event.job_id} ended {event.state.name}"
 
@@ -105,5 +110,7 @@ def action_line(action: act.Action) -> str:
             return f"> {action.host} dump {action.dump} of {whom}{closer}"
         case act.KeepEvidence():
             return f"> keep {action.job_id} hang {action.hang} {action.worker}"
+        case act.KeepWatch():
+            return f"> keep the watch of {action.job_id}"
         case act.Note():
             return f"> note {action.event} {' '.join(value for _, value in action.fields)}"

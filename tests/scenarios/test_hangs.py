@@ -233,3 +233,14 @@ def test_second_hang_with_the_same_suspect_host_moves_its_worker_and_keeps_the_r
         ("PROC_RESTART", "RESTARTED"),
         ("WORKER_RESCHEDULE", "INIT_OR_RESCHEDULED"),
     ]
+
+
+def test_of_two_ranks_the_one_that_is_in_no_collective_is_named(program: Training) -> None:
+    assert program.stands_still(35) == NOTICED
+    program.world.evidence("a", 0, program.dumps(0))
+    program.world.evidence("a", 1, program.dumps(1, IN_LOADER))
+    assert program.stands_still(40)[1:3] == [
+        "a hang RESTARTED",
+        "a restarts as g2: HANG of workerpool1-0 rank 1, free",
+    ]
+    assert (newest(program).suspects, newest(program).hosts) == (("workerpool1-0 rank 1",), ("host-1",))

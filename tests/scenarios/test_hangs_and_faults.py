@@ -9,7 +9,6 @@ from tests.scenarios.hang_stories import (
     DUMPS,
     NOTICED,
     RESTARTED,
-    answer,
     comes_back,
     hangs_until_restart,
     job_of,
@@ -17,7 +16,6 @@ from tests.scenarios.hang_stories import (
 )
 from tests.scenarios.training import IN_LOADER, Training, training
 
-from holdfast.hang.features import Motion
 from holdfast_controller.core import actions as act
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.gang import Success
@@ -166,77 +164,6 @@ def test_others_may_stand_still_once_the_primary_is_done() -> None:
     program.mute = {0}
     assert program.stands_still(800) == []
     assert "a ending SUCCEEDED" in program.stands_still(200)
-
-
-# --- The controller restarts --------------------------------------------------------------------------------------
-
-
-def suspect(program: Training) -> None:
-    program.changes[0] = {"motion": Motion.BURNING}
-    program.stands_still(35)
-
-
-def noticed(program: Training) -> None:
-    program.stands_still(35)
-
-
-def half_diagnosed(program: Training) -> None:
-    noticed(program)
-    program.world.evidence("a", 0, program.dumps(0))
-
-
-def diagnosed(program: Training) -> None:
-    noticed(program)
-    answer(program)
-    program.world.wait(0)
-
-
-def withheld(program: Training) -> None:
-    program.world.hold("a", 100)
-    program.stands_still(90)
-
-
-RUNGS = [suspect, noticed, half_diagnosed, diagnosed, withheld]
-
-
-@pytest.mark.parametrize("down_s", [1.0, 300.0])
-@pytest.mark.parametrize("rung", RUNGS)
-def test_restart_of_the_controller_leads_to_no_rash_verdict(
-    program: Training, rung: Callable[[Training], None], down_s: float
-) -> None:
-    """What was told stays told, and is over once the gang moves."""
-    rung(program)
-    hangs = len(job_of(program).hangs)
-    comes_back(program, down_s=down_s)
-    assert [line for line in program.stands_still(600) if " dump " not in line] == []
-    assert len(job_of(program).hangs) == hangs
-    program.changes = {}
-    told = program.trains(60)
-    assert told == (["a moves again"] if hangs else [])
-    assert program.trains(300) == []
-
-
-@pytest.mark.parametrize("rung", RUNGS)
-def test_hang_is_still_found_after_a_restart_of_the_controller(
-    program: Training, rung: Callable[[Training], None]
-) -> None:
-    """Its past is forgotten, so start-up's limit counts anew; nobody is told twice."""
-    rung(program)
-    hangs = len(job_of(program).hangs)
-    comes_back(program)
-    program.changes = {}
-    told = program.stands_still(2000)
-    assert len([line for line in told if " hangs " in line]) == 1 - hangs
-    assert "a hang RESTARTED" in told
-    assert len(job_of(program).hangs) == 1
-
-
-def test_restart_between_the_verdict_and_the_launch_goes_on_with_it(program: Training) -> None:
-    hangs_until_restart(program)
-    comes_back(program)
-    assert "a launched g2" in program.restarts()
-    program.trains(60)
-    assert (job_of(program).hang_restarts, job_of(program).last_end) == (1, "HANG")
 
 
 def test_looks_stop_when_the_job_ends(program: Training) -> None:

@@ -10,7 +10,6 @@ from tests.scenarios.training import Training, hanging_gang, training
 from tests.scenarios.world import World
 
 from holdfast.hang.features import Motion
-from holdfast.hang.samples import State
 from holdfast.hang.tuning import Action
 
 # --- Hands off ----------------------------------------------------------------------------------------------------
@@ -68,40 +67,6 @@ def test_held_job_that_asks_to_be_notified_is_told_so_first() -> None:
     told = program.stands_still(120)
     judged = [line for line in told if line.startswith("a hang ")]
     assert judged == ["a hang WITHHELD: the job is held for 40 s more", "a hang WOULD_RESTART"]
-
-
-def test_two_jobs_that_turn_suspect_together_are_both_left_alone() -> None:
-    first = training("a", hosts=4)
-    second = training("b", world=first.world)
-    first.still_s = second.still_s = None
-    told: list[str] = []
-    for _ in range(40):
-        told += first.stands_still(5)
-        for vector in vectors_of_still(second):
-            told += second.world.features("b", vector)
-    judged = [line for line in told if " hang " in line]
-    why = "2 jobs turned suspect within 3 min: nothing is killed while a switch or a file server may be at fault"
-    assert sorted(judged) == [f"a hang WITHHELD: {why}", f"b hang WITHHELD: {why}"]
-    assert not any("restarts" in line for line in told)
-
-
-def test_end_of_one_of_two_suspect_jobs_frees_the_other() -> None:
-    first = training("a", hosts=4)
-    second = training("b", world=first.world)
-    for _ in range(20):
-        first.stands_still(5)
-        for vector in vectors_of_still(second):
-            second.world.features("b", vector)
-    first.world.cancel("b")
-    assert first.stands_still(5)[0] == "a hang RESTARTED"
-
-
-def test_storage_that_ranks_of_two_hosts_wait_for_is_no_fault_of_the_job(program: Training) -> None:
-    for rank in (0, 1):
-        program.changes[rank] = {"state": State.DISK, "mount": "/data"}
-    told = program.stands_still(120)
-    words = "2 hosts wait for storage at /data: nothing is killed while the file server may be at fault"
-    assert [line for line in told if "hang W" in line] == [f"a hang WITHHELD: {words}"]
 
 
 # --- Moving again -------------------------------------------------------------------------------------------------

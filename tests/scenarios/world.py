@@ -27,6 +27,7 @@ from holdfast_controller.core.model import Cluster, Exit, ExitReason, Job, Now
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState
+from holdfast_controller.shell import codec
 
 WALL = 1_000_000.0
 GIB = 1 << 30
@@ -64,6 +65,8 @@ class World:
         """Every action so far."""
         self.ready: set[tuple[str, str, int]] = set()
         """(job, worker, generation) that its host has said is prepared."""
+        self.kept: dict[str, str] = {}
+        """What the store keeps of watches, by job, as it is written."""
         self._session = 0
         self._token = 0
         self._sequence = 0
@@ -274,7 +277,7 @@ class World:
         return told
 
     def restart_controller(self, *, down_s: float = 1.0) -> None:
-        """The controller dies and starts again: only the log is left, and no session."""
+        """The controller dies and starts again: only the log and what the store keeps is left, and no session."""
         self.mono += down_s
         cluster = Cluster(epoch=self.cluster.epoch + 1)
         for event in self.log:
@@ -282,7 +285,8 @@ class World:
         assert durable(cluster) == durable(self.cluster)
         self.cluster = cluster
         self.reactor = Reactor(cluster, self.policies)
-        self.reactor.resume(Now(self.mono, self.wall))
+        kept = {job: codec.load_watch(payload) for job, payload in self.kept.items()}
+        self.reactor.resume(Now(self.mono, self.wall), kept)
         self.sessions.clear()
 
     # --- the step ------------------------------------------------------------------------------------------------
@@ -294,15 +298,22 @@ class World:
             self.log.append(entry.event)
             assert entry.sequence == len(self.log)
             assert entry.message
-        self.sent += decision.actions
-        self._check(before, decision.actions)
+        self._keep([action for action in decision.actions if isinstance(action, act.KeepWatch)])
+        actions = tuple(action for action in decision.actions if not isinstance(action, act.KeepWatch))
+        self.sent += actions
+        self._check(before, actions)
         shadow = Cluster(epoch=self.cluster.epoch)
         for event in self.log:
             fold(shadow, event)
         assert durable(shadow) == durable(self.cluster)
-        return [line(entry.event, self.cluster) for entry in decision.entries] + [
-            action_line(a) for a in decision.actions
-        ]
+        return [line(entry.event, self.cluster) for entry in decision.entries] + [action_line(a) for a in actions]
+
+    def _keep(self, actions: Iterable[act.KeepWatch]) -> None:
+        """As the store does: written at once, told to nobody."""
+        for action in actions:
+            self.kept.pop(action.job_id, None)
+            if action.kept is not None:
+                self.kept[action.job_id] = codec.dump_watch(action.kept)
 
     def _check(self, before: dict[str, Any], actions: tuple[act.Action, ...]) -> None:
         for host in self.cluster.hosts.values():
@@ -312,7 +323,7 @@ class World:
             if before.get(job.id) in TERMINAL:
                 assert job.state is before[job.id], "terminal absorbs"
             _check_history(job, [e for e in self.log if getattr(e, "job_id", "") == job.id], self.ready)
-        watched = self.cluster.watches.keys() | self.cluster.suspects.keys()
+        watched = self.cluster.watches.keys() | self.cluster.suspects.keys() | self.kept.keys()
         assert all(self.cluster.jobs[name].outcome is None for name in watched), "a job that ends is still watched"
         for action in actions:
             if isinstance(action, act.Assign | act.AckExit | act.Welcome):

@@ -35,8 +35,9 @@ _OUTCOMES = {
     "WITHHELD": "confirmed, but not acted on",
     "BUDGET_SPENT": "no hang restart was left, so the job failed",
     "OVER": "moved again by itself",
+    "ENDED": "over before anything was decided",
 }
-_JUDGED = {"RESTARTED": "acted", "BUDGET_SPENT": "given up", "OVER": "over"}
+_JUDGED = {"RESTARTED": "acted", "BUDGET_SPENT": "given up", "OVER": "over", "ENDED": "ended"}
 
 
 def hang_lines(hang: job_pb2.Hang, *, width: int | None, colour: bool) -> Iterator[str]:

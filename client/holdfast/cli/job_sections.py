@@ -20,6 +20,7 @@ OUTCOMES = {
     "WITHHELD": ("not acted on", "33"),
     "BUDGET_SPENT": ("job failed", "31"),
     "OVER": ("over", "32"),
+    "ENDED": ("ended", ""),
 }
 """A hang's outcome in a word or two, and its colour."""
 

@@ -21,6 +21,8 @@ class CommonCause:
     jobs: tuple[str, ...]
     mount: str
     sentence: str
+    # That wait for the mount.
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,15 @@ def common_cause(suspects: Sequence[SuspectJob], tuning: Tuning | None = None) -
     if mount:
         jobs = tuple(sorted({s.job for s in suspects if mount in _waits(s.workers)}))
         where = f"{len(hosts)} hosts wait for storage at {mount}"
-        return CommonCause(jobs, mount, f"{where}: nothing is killed while the file server may be at fault")
+        words = f"{where}: nothing is killed while the file server may be at fault"
+        return CommonCause(jobs, mount, words, tuple(sorted(hosts)))
     together = _within(suspects, limits.common_cause_s)
     if len(together) < 2:
         return None
     words = f"{len(together)} jobs turned suspect within {limits.common_cause_s / 60:.0f} min"
-    return CommonCause(together, "", f"{words}: nothing is killed while a switch or a file server may be at fault")
+    patience = f"for {limits.common_cause_hold_s / 60:.0f} min"
+    why = f"nothing is killed {patience}, since a switch or a file server may be at fault"
+    return CommonCause(together, "", f"{words}: {why}")
 
 
 def _waits(workers: Sequence[WorkerFeatures]) -> Mapping[str, frozenset[str]]:

@@ -30,7 +30,8 @@ TRANSITIONS: Mapping[Rung, frozenset[Rung]] = {
     Rung.SUSPECT: frozenset({Rung.HEALTHY, Rung.NOTICED}),
     Rung.NOTICED: frozenset({Rung.HEALTHY, Rung.CONFIRMED}),
     Rung.CONFIRMED: frozenset({Rung.HEALTHY, Rung.WITHHELD, Rung.ACTED}),
-    Rung.WITHHELD: frozenset({Rung.HEALTHY, Rung.ACTED}),
+    # Back to NOTICED when another finding takes the place of the withheld one, and its own time has not come.
+    Rung.WITHHELD: frozenset({Rung.HEALTHY, Rung.NOTICED, Rung.ACTED}),
     Rung.ACTED: frozenset({Rung.STUCK}),
     Rung.STUCK: frozenset(),
 }

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from holdfast.hang.step_pattern import MAX_STEP_LINE
+
 # Bounds on memory. Shapes beyond the bound are held to be old: a log that prints ever new words must not be eternal
 # progress. A program's own log statements are far fewer.
 MAX_SHAPES = 512
@@ -94,7 +96,7 @@ class LineReader:
 
     def _is_step(self, pattern: re.Pattern[str], line: str) -> bool:
         """Progress by the job's own pattern: its first group is the step, and a step not seen last is progress."""
-        found = pattern.search(line[:MAX_LINE])
+        found = pattern.search(line[:MAX_STEP_LINE])
         if found is None:
             return False
         number = _NUMBER.search(found.group(1) if pattern.groups and found.group(1) else found.group(0))

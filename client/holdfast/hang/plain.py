@@ -61,4 +61,14 @@ def _read(kind: Any, plain: Any) -> Any:
         made = typing.cast(type[Any], kind)
         hints = typing.get_type_hints(made)
         return made(**{name: _read(hints[name], item) for name, item in plain.items()})
+    return _leaf(kind, plain)
+
+
+def _leaf(kind: Any, plain: Any) -> Any:
+    """A number, a text or a truth value; what is none of the kind would only be found out much later."""
+    allowed = {float: (int, float), int: (int,), str: (str,), bool: (bool,)}.get(kind)
+    if allowed is None:
+        return plain
+    if not isinstance(plain, allowed) or (isinstance(plain, bool) and kind is not bool):
+        raise TypeError(f"{plain!r:.80} is no {kind.__name__}")
     return plain

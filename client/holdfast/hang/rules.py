@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.hang.features import GpuLook, Motion
-from holdfast.hang.samples import Family, State
-from holdfast.hang.stacks import odd_ones
-from holdfast.hang.view import Seen, View
+from holdfast.hang.guilt import guilty, oddity
+from holdfast.hang.samples import Family
+from holdfast.hang.view import View
 
 
 class Rule(enum.Enum):
@@ -99,7 +97,7 @@ def odd(view: View) -> Finding | None:
     """R1: a rank is stopped, dead, gone with success while its peers wait, or its GPU failed. Suspected, not
     killed.
     """
-    found = [(seen, why) for seen in view.ranks if (why := _oddity(seen, view))]
+    found = [(seen, why) for seen in view.ranks if (why := oddity(seen, view))]
     if not found:
         return None
     since_s = min(seen.features.still_since_s for seen, _ in found)
@@ -116,25 +114,6 @@ def odd(view: View) -> Finding | None:
         suspects=tuple(seen.name for seen, _ in found),
         evidence=(("odd_s", view.now_s - since_s),),
     )
-
-
-def _oddity(seen: Seen, view: View) -> str:
-    rank = seen.features
-    if rank.paused_by_us or rank.traced:
-        return ""
-    if rank.hardware:
-        return f"can't go on: {rank.hardware}"
-    if rank.motion is Motion.STOPPED:
-        return "is stopped by a signal"
-    if rank.motion is Motion.ZOMBIE:
-        return "is dead and not reaped"
-    if rank.motion is Motion.EXITED and rank.exit_code == 0 and view.live and _live_are_still(view):
-        return "has ended with success while its peers wait"
-    return ""
-
-
-def _live_are_still(view: View) -> bool:
-    return not view.unseen and all(seen.features.still for seen in view.live)
 
 
 # -- R2, R3 ------------------------------------------------------------------------------------------------------
@@ -294,67 +273,6 @@ def counts(view: View) -> Finding | None:
         suspects=laggards or guilty(view),
         evidence=(("frozen_s", frozen_s),),
     )
-
-
-# -- R5 ----------------------------------------------------------------------------------------------------------
-
-
-def guilty(view: View) -> tuple[str, ...]:
-    """R5: the ranks that differ from their waiting peers, by the strongest sign there is; none when none differs.
-
-    A rank that works or can't be seen is never named.
-    """
-    for sign in _SIGNS:
-        named = sign(view)
-        if named and len(named) < max(2, len(view.ranks)):
-            return tuple(seen.name for seen in named)
-    return ()
-
-
-def _failed(view: View) -> Sequence[Seen]:
-    return [seen for seen in view.ranks if _oddity(seen, view)]
-
-
-def _uninterruptible(view: View) -> Sequence[Seen]:
-    return [seen for seen in view.live if seen.features.state is State.DISK]
-
-
-def _burning(view: View) -> Sequence[Seen]:
-    return [seen for seen in view.moving if seen.features.motion is Motion.BURNING]
-
-
-def _by_stack(view: View) -> Sequence[Seen]:
-    if view.diagnosis is None:
-        return []
-    odd_keys = {(stack.worker, stack.rank) for stack in odd_ones(view.diagnosis.groups)}
-    return [seen for seen in view.live if seen.key in odd_keys]
-
-
-def _by_gpu(view: View) -> Sequence[Seen]:
-    return _minority(view.live, lambda seen: seen.features.gpu.look if seen.features.gpu else None)
-
-
-def _by_wait(view: View) -> Sequence[Seen]:
-    return _minority(view.live, lambda seen: (seen.features.state, seen.features.wchan))
-
-
-_SIGNS: tuple[Callable[[View], Sequence[Seen]], ...] = (
-    _failed,
-    _uninterruptible,
-    _burning,
-    _by_stack,
-    _by_gpu,
-    _by_wait,
-)
-
-
-def _minority(ranks: Sequence[Seen], key: Callable[[Seen], object]) -> Sequence[Seen]:
-    """Ranks outside the group of equals that holds more than half of all."""
-    sizes = Counter(key(seen) for seen in ranks)
-    if not sizes:
-        return []
-    common, size = sizes.most_common(1)[0]
-    return [seen for seen in ranks if key(seen) != common] if 2 * size > len(ranks) else []
 
 
 # -- All of them -------------------------------------------------------------------------------------------------

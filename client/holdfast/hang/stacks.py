@@ -63,7 +63,16 @@ _MEETINGS = frozenset(
     }
 )
 
-
+# Of these, those that every rank of a group has to enter; a backward pass ends in one.
+_FOR_ALL = _MEETINGS - {
+    "send",
+    "recv",
+    "isend",
+    "irecv",
+    "batch_isend_irecv",
+    "synchronize",
+    "block_until_ready",
+}
 # Of these, the names that mean nothing else in a program of the user's own either.
 _COLLECTIVES = frozenset({"all_reduce", "allreduce", "all_gather", "reduce_scatter", "broadcast", "barrier"})
 
@@ -106,6 +115,11 @@ class Group:
 
     stacks: tuple[RankStack, ...]
     place: str
+
+    @property
+    def meets(self) -> bool:
+        """Whether they wait for their peers, as far as the place tells."""
+        return self.place in _MEETINGS
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -188,16 +202,33 @@ def odd_ones(groups: Sequence[Group]) -> tuple[RankStack, ...]:
     return tuple(stack for group in groups[1:] for stack in group.stacks)
 
 
+def strays(groups: Sequence[Group]) -> tuple[RankStack, ...]:
+    """Where no group holds more than half: the ranks in no meeting, if all the others wait in one."""
+    if not groups or 2 * len(groups[0].stacks) > sum(len(group.stacks) for group in groups):
+        return ()
+    away = [group for group in groups if not group.meets]
+    return tuple(stack for group in away for stack in group.stacks) if len(away) < len(groups) else ()
+
+
+def mismatched(groups: Sequence[Group]) -> bool:
+    """Whether all ranks wait in collectives, and not all in the same: they will never meet.
+
+    A `send` may well wait for a `recv`, and what a `synchronize` waits for can't be seen: neither proves anything.
+    """
+    return len({group.place for group in groups}) > 1 and all(group.place in _FOR_ALL for group in groups)
+
+
 def sentence(groups: Sequence[Group]) -> str:
-    """What the dumps say, the odd ones first; empty without dumps.
+    """What the dumps say, the odd ones first; empty without dumps. Collectives that never meet are called so.
 
     "workerpool0-1 rank 5 is in data_loader.py:212 `queue.get`; 7 ranks wait in all_reduce".
     """
-    return "; ".join(_phrase(group) for group in reversed(groups))
+    said = "; ".join(_phrase(group) for group in reversed(groups))
+    return f"mismatched collectives: {said}" if mismatched(groups) else said
 
 
 def _phrase(group: Group) -> str:
-    meets = ":" not in group.place
+    meets = group.meets
     if len(group.stacks) > 2:
         who, verb = f"{len(group.stacks)} ranks", "wait in" if meets else "are in"
     else:

@@ -114,6 +114,15 @@ class Tuning:
     rediagnose_last_s: float = 900.0
     # Law: two jobs suspect within 3 min have a common cause.
     common_cause_s: float = 180.0
+    # So long at most is nothing killed because of it, unless ranks wait for storage in the kernel. Switches restart
+    # within minutes, and after ten the peers' own watchdogs (NCCL's: 10 min) would have given up as well.
+    common_cause_hold_s: float = 600.0
+    # Then one job at a time is relaunched. Ours: a start takes 45 s at the median, and a hang a minute to be seen.
+    common_cause_turn_s: float = 300.0
+    # Where one job moves again by itself, the others may need a moment longer. Ours: as long as a hang is watched.
+    common_cause_settle_s: float = 60.0
+    # A job relaunched then and found hanging again within half an hour tells that the fault is still there.
+    common_cause_again_s: float = 1800.0
     # Three missed heartbeats of 5 s: a worker not heard of is blind, and time nobody watched is no silence.
     stale_s: float = 15.0
 

@@ -139,6 +139,9 @@ def _climb(watch: JobWatch, view: View, settings: HangSettings, brake: str) -> S
         watch = replace(watch, rung=climb(watch.rung, Rung.HEALTHY), suspicion=None)
         return Step(watch, _unfound(view))
     watch, orders = _take_up(watch, finding, view)
+    if watch.rung is Rung.WITHHELD and not _confirmed(watch, finding, view):
+        # Another finding took the place of the one that was withheld: it is acted on in its own time.
+        watch = replace(watch, rung=climb(watch.rung, Rung.NOTICED))
     if watch.rung is Rung.NOTICED and _confirmed(watch, finding, view):
         watch = replace(watch, rung=climb(watch.rung, Rung.CONFIRMED))
     if watch.rung not in (Rung.CONFIRMED, Rung.WITHHELD):

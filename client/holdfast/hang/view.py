@@ -66,6 +66,8 @@ class View:
     dumps_awaited: bool = True
     by_frames: frozenset[tuple[str, int]] = frozenset()
     counts: Counts | None = None
+    # The highest step that each worker has told, where it tells one.
+    steps: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def live(self) -> tuple[Seen, ...]:

@@ -180,6 +180,7 @@ def look(
         dumps_awaited=_dumps_awaited(watch, now_s, tuning),
         by_frames=_still_counting(watch, now_s, tuning),
         counts=counts,
+        steps={worker.worker: worker.output.step for worker in workers if worker.output.step is not None},
     )
 
 

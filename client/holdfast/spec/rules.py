@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.expand import TooLong, expand_args, expand_env
+from holdfast.hang.step_pattern import why_endless
 from holdfast.launcher import is_launcher
 from holdfast.spec import lifecycle_rules
 from holdfast.spec.broken import Broken, Fields
@@ -39,12 +40,14 @@ def _step_pattern(tolerance: Fields) -> Iterator[Broken]:
         return
     place = ("fault_tolerance", "hang_detection", "step_pattern")
     try:
-        groups = re.compile(pattern).groups
+        groups, endless = re.compile(pattern).groups, why_endless(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         yield Broken(place, f"is no regular expression: {str(error)[:200]}", r"such as step=(\d+)")
         return
     if not groups:
         yield Broken(place, "has no group for the step", r"put the number into parentheses, such as step=(\d+)")
+    if endless:
+        yield Broken(place, endless, r"match less, such as step=(\d+)")
 
 
 def _pool(pool: Fields, index: int) -> Iterator[Broken]:

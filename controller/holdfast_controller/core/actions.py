@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from holdfast.errors import HoldfastError
 from holdfast_controller.core.assignments import Assignment
+from holdfast_controller.core.hang_model import KeptWatch
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,14 @@ class KeepEvidence:
 
 
 @dataclass(frozen=True)
+class KeepWatch:
+    """Keep what was learned of a job's rhythm, in the same commit; None: nothing is worth keeping any more."""
+
+    job_id: str
+    kept: KeptWatch | None
+
+
+@dataclass(frozen=True)
 class Note:
     """Something an operator should find in the log; ``fields`` are name and value pairs."""
 
@@ -93,4 +102,6 @@ class Note:
     fields: tuple[tuple[str, str], ...] = ()
 
 
-Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | KeepEvidence | Note
+Kept = KeepEvidence | KeepWatch
+"""What is part of the commit itself."""
+Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | Kept | Note

@@ -1,4 +1,6 @@
-"""The event log: what happened, in past tense, frozen. Each names its job or host; ``at`` is wall-clock seconds.
+"""The event log: what happened, in past tense, frozen. Each names its job or host, or is the cluster's own.
+
+``at`` is wall-clock seconds.
 
 A type's name and fields are durable: change one only by a new version (see ``shell/codec``).
 """
@@ -244,6 +246,17 @@ class HangJudged:
 
 
 @dataclass(frozen=True)
+class HangStuck:
+    """It was acted on, and a host can't get rid of its processes: the restart waits. ``why`` is the host's word."""
+
+    job_id: str
+    at: float
+    worker: str
+    host: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class HangOver:
     """It moves again."""
 
@@ -322,6 +335,19 @@ class JobEnded:
     error: JobError | None = None
 
 
+@dataclass(frozen=True)
+class CommonCauseNoticed:
+    """Several jobs, or several hosts of one, hang for one reason, as far as is known. An event of the cluster."""
+
+    at: float
+    sentence: str
+    jobs: tuple[str, ...]
+    mount: str = ""
+    """The storage that they wait for, if it is that."""
+    hosts: tuple[str, ...] = ()
+    """Those that wait for it, else those that all of the jobs share."""
+
+
 JobEvent = (
     JobSubmitted
     | JobQueued
@@ -339,6 +365,7 @@ JobEvent = (
     | HangNoticed
     | HangDiagnosed
     | HangJudged
+    | HangStuck
     | HangOver
     | JobHeld
     | PrimaryCompleted
@@ -348,4 +375,5 @@ JobEvent = (
     | WorkerFenced
     | JobEnded
 )
-Event = JobEvent | HostEvent
+ClusterEvent = CommonCauseNoticed
+Event = JobEvent | HostEvent | ClusterEvent

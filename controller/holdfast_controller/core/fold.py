@@ -10,7 +10,7 @@ from typing import assert_never
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold_attempt import fold_attempt, leave_queue, note_failure, release, release_kept
-from holdfast_controller.core.fold_hang import fold_hang
+from holdfast_controller.core.fold_hang import close_hang, fold_hang
 from holdfast_controller.core.fold_host import fold_host
 from holdfast_controller.core.host_model import Allocation, place_key
 from holdfast_controller.core.job import JobState, checked
@@ -34,6 +34,8 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             fold_host(cluster, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)
+        case ev.CommonCauseNoticed():
+            pass
         case _:
             job = cluster.jobs[event.job_id]
             job.cursor = cluster.sequence
@@ -84,7 +86,9 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             fold_attempt(cluster, job, event)
         case ev.CauseFound():
             _cause_found(job, event)
-        case ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangOver() | ev.JobHeld():
+        case (
+            ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
+        ):
             fold_hang(job, event)
         case ev.PrimaryCompleted():
             job.primary_done_at = event.at
@@ -95,6 +99,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.outcome = event.outcome
             job.error = event.error
             job.stop_reason = event.stop_reason
+            close_hang(job, event.at, _ENDED[event.outcome])
             leave_queue(cluster, job)
             release_kept(cluster, job)
         case ev.WorkerEmptied():
@@ -114,6 +119,14 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             cluster.runtime.pop(job.id, None)
         case _:
             assert_never(event)
+
+
+_ENDED = {
+    JobState.CANCELLED: "the job was cancelled",
+    JobState.FAILED: "the job failed",
+    JobState.SUCCEEDED: "the job ended",
+    JobState.EXPIRED: "the job ended",
+}
 
 
 def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
@@ -153,6 +166,7 @@ def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
 
 def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     failed = job.generation
+    close_hang(job, event.at, f"the gang was relaunched before: {event.related} ({event.end_reason})")
     job.generation = event.generation
     job.rendezvous = None
     job.started = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold_hang import close_hang
 from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.job import JobState, checked
 from holdfast_controller.core.model import Cluster, Job, Leaving, Recovery
@@ -35,6 +36,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
 
 
 def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
+    close_hang(job, event.at, f"the attempt was given up before: {event.end_reason}")
     job.leaving = event.leaving
     job.stop_reason = event.stop_reason
     job.last_end = event.end_reason
@@ -43,7 +45,6 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
         job.ran_s += event.at - job.running_since
         job.running_since = None
     job.kept, job.avoided = frozenset(event.keep), frozenset(event.avoid)
-    cluster.watches.pop(job.id, None)
     cluster.suspects.pop(job.id, None)
     if event.failure is not None:
         note_failure(job, event.failure)

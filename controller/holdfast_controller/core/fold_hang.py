@@ -7,7 +7,7 @@ from typing import assert_never
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model import Hang, Job
 
-HangEvent = ev.HangNoticed | ev.HangDiagnosed | ev.HangJudged | ev.HangOver | ev.JobHeld
+HangEvent = ev.HangNoticed | ev.HangDiagnosed | ev.HangJudged | ev.HangStuck | ev.HangOver | ev.JobHeld
 
 
 def fold_hang(job: Job, event: HangEvent) -> None:
@@ -35,6 +35,11 @@ def fold_hang(job: Job, event: HangEvent) -> None:
             hang = job.hangs[-1]
             hang.outcome, hang.note, hang.judged_at = event.outcome, event.note, event.at
             _name(hang, event)
+        case ev.HangStuck():
+            hang = job.hangs[-1]
+            hang.stuck_hosts = (*hang.stuck_hosts, event.host)
+            words = f"{event.host} could not be emptied" + (f": {event.why}" if event.why else "")
+            hang.note = f"{hang.note}; {words}" if hang.note else words
         case ev.HangOver():
             hang = job.hangs[-1]
             hang.note, hang.over_at = event.note, event.at
@@ -45,6 +50,16 @@ def fold_hang(job: Job, event: HangEvent) -> None:
             job.held_until = event.until
         case _:
             assert_never(event)
+
+
+def close_hang(job: Job, at: float, why: str) -> None:
+    """The newest hang, where it is still open, ends with its job or generation. What was told of it stays."""
+    hang = job.hangs[-1] if job.hangs else None
+    if hang is None or not hang.open:
+        return
+    hang.over_at = at
+    if not hang.outcome:
+        hang.outcome, hang.note, hang.judged_at = "ENDED", why, at
 
 
 def _name(hang: Hang, event: ev.HangDiagnosed | ev.HangJudged) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from holdfast.hang.evidence import diagnosis
 from holdfast_controller.core.actions import KeepEvidence, TakeEvidence
-from holdfast_controller.core.model import Dump, Job, Runtime
+from holdfast_controller.core.hang_model import Dump
+from holdfast_controller.core.model import Job, Runtime
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import EvidenceArrived
 

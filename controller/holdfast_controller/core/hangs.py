@@ -2,9 +2,9 @@
 
 The rules are ``holdfast.hang``'s. Here their orders meet the job: a notice becomes an event that the user sees, a
 diagnosis is asked of every host, and an order to act becomes the next generation in place, within the budget of
-hang restarts, or the job's end. Nothing is judged before every worker was heard of, and nothing of it is remembered
-across a restart of this controller, which makes the detector slower then, never rasher: a hang that was told stays
-open until something is seen to move.
+hang restarts, or the job's end. Nothing is judged before every worker was heard of. Across a restart of this
+controller what was learned of a job is remembered (``watch_keeping``) and a suspicion is not, so the evidence is
+taken anew; a hang that was told stays open until something is seen to move.
 """
 
 from __future__ import annotations
@@ -20,14 +20,22 @@ from holdfast.hang.tuning import Action
 from holdfast.hang.watch import JobWatch, begin, pause_reason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Reply
+from holdfast_controller.core.common_causes import (
+    forget_passed,
+    note_hang,
+    note_relaunched,
+    note_withheld,
+    why_braked,
+)
 from holdfast_controller.core.hang_evidence import keep, take_again, take_evidence, take_in
 from holdfast_controller.core.hang_restart import act, highest_step, hosts_of
 from holdfast_controller.core.lookup import find_job
 from holdfast_controller.core.model import Hang, Job, Runtime
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import EvidenceArrived, FeaturesReported, HoldAsked
-from holdfast_controller.core.suspects import brake, note_suspect
+from holdfast_controller.core.suspects import note_suspect, shared_cause
 from holdfast_controller.core.vectors import of_member, vectors_of
+from holdfast_controller.core.watch_keeping import keep_watch
 
 LOOK_EVERY_S = 5.0
 """At least so often each job is judged; a heartbeat's time."""
@@ -102,28 +110,23 @@ def on_look(step: Step, job: Job) -> None:
         runtime.health = f"nothing was heard of {', '.join(missing[:3])}{more} yet: blind, not hung"
         return
     known = _watch(step, job)
-    why = brake(step.cluster, job, workers)
+    cause = shared_cause(step.cluster, job, workers)
+    why = why_braked(step.cluster, job, cause, step.now.mono)
     result = verdict.step(
         known, workers, job.gang.hang, step.now.mono, diagnosis=_fresh_diagnosis(known, runtime), brake=why
     )
-    result = _not_before_its_time(result, step.now.mono)
     step.cluster.watches[job.id] = (job.generation, result.watch)
+    keep_watch(step, job, result.watch)
     suspicion = result.watch.suspicion
     note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
+    forget_passed(step.cluster, job, step.now.mono)
+    if cause is not None and why and result.verdict.withheld == cause.sentence:
+        note_withheld(step, job, cause)
     runtime.health = result.verdict.sentence
     for order in result.orders:
         _obey(step, job, runtime, result.verdict, order)
     if _is_judged(job):
         _note_change(step, job, runtime, workers, result, kept=bool(why) or _is_held(step, job))
-
-
-def _not_before_its_time(result: verdict.Step, now_s: float) -> verdict.Step:
-    """A finding is acted on when it may be, also where it took the place of another that was withheld."""
-    early = [o for o in result.orders if isinstance(o, verdict.Act) and o.finding.act_at_s > now_s]
-    if not early:
-        return result
-    orders = tuple(order for order in result.orders if order not in early)
-    return replace(result, watch=replace(result.watch, rung=Rung.NOTICED), orders=orders)
 
 
 def _fresh_diagnosis(known: JobWatch, runtime: Runtime) -> Diagnosis | None:
@@ -156,6 +159,7 @@ def _obey(step: Step, job: Job, runtime: Runtime, found: verdict.Verdict, order:
         case verdict.Act(finding):
             _tell(step, job, runtime, finding)
             _tell_diagnosis(step, job, runtime, finding)
+            note_relaunched(step, job)
             act(step, job, runtime, finding, found.sentence)
 
 
@@ -186,6 +190,7 @@ def _tell(step: Step, job: Job, runtime: Runtime, finding: Finding) -> None:
             highest_step(runtime),
         )
     )
+    note_hang(step, job)
     if runtime.dump is not None:
         keep(step, job, runtime.dump)
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from holdfast.hang.evidence import Evidence
 from holdfast.hang.features import WorkerFeatures
-from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.watch import JobWatch
 from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.hang_model import Dump, KeptWatch, SharedCause, Suspect
 from holdfast_controller.core.host_model import Host, Presence
 from holdfast_controller.core.job import TERMINAL, JobState
 
@@ -162,11 +161,13 @@ class Hang:
     stacks: str = ""
     diagnosed_at: float | None = None
     outcome: str = ""
-    """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER; empty while it is open."""
+    """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER, ENDED; empty while it is open."""
     note: str = ""
     judged_at: float | None = None
     over_at: float | None = None
-    """When it was seen to move again."""
+    """When it was seen to move again, or ended with its job or generation."""
+    stuck_hosts: tuple[str, ...] = ()
+    """Hosts that could not be emptied when it was acted on."""
 
     @property
     def open(self) -> bool:
@@ -317,31 +318,6 @@ class Prepared:
 
 
 @dataclass
-class Dump:
-    """Evidence that was asked for: what has come so far. ``number`` counts within the generation."""
-
-    number: int
-    awaited: set[int]
-    suspects: tuple[str, ...] = ()
-    lost: set[int] = field(default_factory=set)
-    """Workers whose answer was lost; where all are, each is asked again, once, when it is heard of."""
-    again: set[int] = field(default_factory=set)
-    parts: list[Evidence] = field(default_factory=list)
-    contents: dict[str, bytes] = field(default_factory=dict)
-    """What is to be kept, by worker."""
-    diagnosis: Diagnosis | None = None
-    told: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A job on the ladder: since when on our monotonic clock, and the mounts that its ranks wait for."""
-
-    since_s: float
-    mounts: frozenset[str]
-
-
-@dataclass
 class Runtime:
     """What agents said of a job's current generation; they say it again after a restart of ours."""
 
@@ -371,7 +347,10 @@ class Cluster:
     runtime: dict[str, Runtime] = field(default_factory=dict)
     watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
     """By job: the generation that is watched for hangs, and what is remembered of it."""
+    kept_watches: dict[str, tuple[float, KeptWatch]] = field(default_factory=dict)
+    """By job: what was last written down of its watch, and when on our monotonic clock."""
     suspects: dict[str, Suspect] = field(default_factory=dict)
+    shared_causes: list[SharedCause] = field(default_factory=list)
 
     def runtime_of(self, job_id: str) -> Runtime:
         """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""

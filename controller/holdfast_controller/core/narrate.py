@@ -32,6 +32,9 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             return f"{event.host} lost: silent for {event.silent_s:.0f} s"
         case ev.HostReturned():
             return f"{event.host} is back"
+        case ev.CommonCauseNoticed():
+            where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
+            return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
         case _:
             assert job is not None
             return _job_sentence(event, job)
@@ -77,6 +80,9 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"stacks: {event.stacks or 'none could be taken'}"
         case ev.HangJudged():
             return _JUDGED[event.outcome] + (f": {event.note}" if event.note else "")
+        case ev.HangStuck():
+            why = f": {event.why}" if event.why else ""
+            return f"escalated: {event.host} holds processes of {event.worker} that outlive KILL{why}"
         case ev.HangOver():
             return f"moves again: {event.note}"
         case ev.JobHeld():
@@ -131,4 +137,4 @@ def _rank(worker: str, rank: int) -> str:
 
 def _listing(names: list[str]) -> str:
     shown = ", ".join(names[:6])
-    return f"{shown} and {len(names) - 6} more hosts" if len(names) > 6 else shown
+    return f"{shown} and {len(names) - 6} more" if len(names) > 6 else shown

@@ -15,6 +15,8 @@ from holdfast_controller.core.actions import Assign, Note, Reply
 from holdfast_controller.core.assignments import holds, released
 from holdfast_controller.core.cause import SETTLE_S, first_failure
 from holdfast_controller.core.exits import on_cannot_prepare, on_exit, on_settled, restart_gang
+from holdfast_controller.core.hang_model import KeptWatch
+from holdfast_controller.core.hang_stuck import on_stuck
 from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import launch, on_prepared, on_running
@@ -23,6 +25,7 @@ from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
 from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.submit import on_submission, place_queue
+from holdfast_controller.core.watch_keeping import forget_ended, wake
 
 _ALIVE = frozenset({PlaceState.PREPARING, PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK})
 
@@ -35,8 +38,12 @@ class Reactor:
         self.policies = policies
         self.timers = Timers()
 
-    def resume(self, now: Now) -> None:
-        """After a start: every lease gets a full term anew, every running timeout what is left of it."""
+    def resume(self, now: Now, kept: dict[str, KeptWatch] | None = None) -> None:
+        """After a start: every lease gets a full term anew, every running timeout what is left of it.
+
+        ``kept`` is what an earlier controller has learned of the jobs' rhythms.
+        """
+        wake(self.cluster, kept or {}, now)
         for name in self.cluster.hosts:
             presence = self.cluster.presence_of(name)
             presence.last_seen = now.mono
@@ -70,6 +77,7 @@ class Reactor:
         self._dispatch(step, stimulus)
         if step.capacity_freed:
             place_queue(step)
+        forget_ended(step)
         return step.finish()
 
     def _dispatch(self, step: Step, stimulus: Stimulus) -> None:
@@ -172,6 +180,7 @@ class Reactor:
         runtime = self.cluster.runtime_of(job.id)
         if report.state is PlaceState.STUCK:
             runtime.stuck[index] = report.message
+            on_stuck(step, job, index, report.message)
             return
         runtime.stuck.pop(index, None)
         match report.state:

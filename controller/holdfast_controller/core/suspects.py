@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-from holdfast.hang.common_cause import SuspectJob, common_cause
+from holdfast.hang.common_cause import CommonCause, SuspectJob, common_cause
 from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.samples import State
 from holdfast.hang.tuning import Tuning
-from holdfast_controller.core.model import Cluster, Job, Suspect
+from holdfast_controller.core.hang_model import Suspect
+from holdfast_controller.core.model import Cluster, Job
 
 MOST_NEIGHBOURS = 31
 """Enough to name a common cause; more would change no decision."""
@@ -28,22 +29,22 @@ def note_suspect(cluster: Cluster, job: Job, since_s: float | None, workers: lis
     cluster.suspects[job.id] = Suspect(since_s, frozenset(rank.mount for rank in waiting if rank.mount))
 
 
-def brake(cluster: Cluster, job: Job, workers: list[WorkerFeatures]) -> str:
-    """The cause that this job's suspicion shares with others or among its hosts, in words; empty without one."""
+def shared_cause(cluster: Cluster, job: Job, workers: list[WorkerFeatures]) -> CommonCause | None:
+    """The cause that this job's suspicion shares with others or among its hosts."""
     mine = cluster.suspects.get(job.id)
     if mine is None:
-        return ""
+        return None
     others = [(job_id, other) for job_id, other in cluster.suspects.items() if job_id != job.id]
     if mine.mounts:
         sharing = islice((pair for pair in others if mine.mounts & pair[1].mounts), MOST_NEIGHBOURS)
         found = [SuspectJob(job_id, o.since_s, _vectors(cluster, job_id)) for job_id, o in sharing]
-        words = _words(job, [SuspectJob(job.id, mine.since_s, workers), *found])
-        if words:
-            return words
+        cause = _of_job(job, [SuspectJob(job.id, mine.since_s, workers), *found])
+        if cause is not None:
+            return cause
     near = islice((pair for pair in others if abs(pair[1].since_s - mine.since_s) <= _WINDOW_S), MOST_NEIGHBOURS)
     # Without their vectors: a mount of theirs is no matter of this job.
     found = [SuspectJob(job_id, other.since_s, ()) for job_id, other in near]
-    return _words(job, [SuspectJob(job.id, mine.since_s, ()), *found]) if found else ""
+    return _of_job(job, [SuspectJob(job.id, mine.since_s, ()), *found]) if found else None
 
 
 def _vectors(cluster: Cluster, job_id: str) -> list[WorkerFeatures]:
@@ -51,6 +52,6 @@ def _vectors(cluster: Cluster, job_id: str) -> list[WorkerFeatures]:
     return list(runtime.features.values()) if runtime is not None else []
 
 
-def _words(job: Job, suspects: list[SuspectJob]) -> str:
+def _of_job(job: Job, suspects: list[SuspectJob]) -> CommonCause | None:
     cause = common_cause(suspects)
-    return cause.sentence if cause is not None and job.id in cause.jobs else ""
+    return cause if cause is not None and job.id in cause.jobs else None

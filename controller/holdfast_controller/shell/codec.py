@@ -12,13 +12,15 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
+from holdfast.hang.plain import from_plain, to_plain
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.host_model import Host
 from holdfast_controller.core.model import Job
 
 EVENT_TYPES: dict[str, type[Any]] = {
     cls.__name__: cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)
-}
+} | {ev.ClusterEvent.__name__: ev.ClusterEvent}
 VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1)
 UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """By (type, old version): the payload of the next version."""
@@ -28,7 +30,9 @@ _ENTITIES: dict[str, TypeAdapter[Any]] = {"job": TypeAdapter(Job), "host": TypeA
 
 
 def entity_of(event: ev.Event) -> str:
-    """``job/ID`` or ``host/NAME``."""
+    """``job/ID``, ``host/NAME`` or ``cluster``."""
+    if isinstance(event, ev.ClusterEvent):
+        return "cluster"
     job_id = getattr(event, "job_id", None)
     return f"job/{job_id}" if job_id is not None else f"host/{event.host}"  # type: ignore[union-attr]
 
@@ -52,6 +56,16 @@ def load_event(name: str, version: int, payload: str) -> ev.Event:
 def dump_entity(entity: Job | Host) -> str:
     """A job or host as JSON."""
     return _ENTITIES[type(entity).__name__.lower()].dump_json(entity).decode()
+
+
+def dump_watch(kept: KeptWatch) -> str:
+    """What is kept of a job's watch, as JSON."""
+    return json.dumps(to_plain(kept), separators=(",", ":"))
+
+
+def load_watch(payload: str) -> KeptWatch:
+    """The kept watch again. Raises ``ValueError`` for what isn't one, or not one of this version."""
+    return from_plain(KeptWatch, json.loads(payload))
 
 
 def load_entity(kind: str, payload: str) -> Any:

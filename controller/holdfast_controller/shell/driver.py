@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from holdfast.errors import Unavailable
 from holdfast_controller.core import actions as act
+from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster, Now
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.steps import Decision, Entry, Policies
@@ -59,9 +60,9 @@ class Driver:
         self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
         self._loop = asyncio.get_running_loop()
 
-    def start(self) -> None:
-        """Give every lease a full term and arm the timers."""
-        self.reactor.resume(_now())
+    def start(self, kept: dict[str, KeptWatch] | None = None) -> None:
+        """Give every lease a full term, go on with the watches that were kept, and arm the timers."""
+        self.reactor.resume(_now(), kept)
         self._arm()
 
     def feed(self, stimulus: Stimulus) -> None:
@@ -151,7 +152,7 @@ class Driver:
             records = [_record(entry) for decision in batch for entry in decision.entries]
             self._dirty.update(record.entity for record in records)
             snapshot = self._due_snapshot()
-            kept = [a for decision in batch for a in decision.actions if isinstance(a, act.KeepEvidence)]
+            kept = [a for decision in batch for a in decision.actions if isinstance(a, act.Kept)]
             if records or kept:
                 await asyncio.wrap_future(self.store.call(self.store.commit, records, kept))
             self._publish(records)
@@ -186,7 +187,7 @@ class Driver:
                     caller.set_exception(error)
             case act.Note(event, fields):
                 log.warning(event, extra={"fields": dict(fields)})
-            case act.KeepEvidence():
+            case act.KeepEvidence() | act.KeepWatch():
                 pass  # it is in the commit
             case act.TakeEvidence():
                 self.take_evidence(action)

@@ -39,6 +39,15 @@ snapshots = Table(
 )
 """Entities as of ``meta.snapshot_sequence``: a cache that makes starts fast."""
 
+watches = Table(
+    "watches",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("payload", Text, nullable=False),
+    Column("checksum", Integer, nullable=False),
+)
+"""What was learned of the rhythm of each job that is watched for hangs: a cache, which may be lost."""
+
 evidence = Table(
     "evidence",
     metadata,

@@ -69,7 +69,7 @@ async def serve(config: ControllerConfig, on_ready: Callable[[int], None] | None
         driver = Driver(store, cluster, policies)
         server, health_servicer = _server(config, driver)
         port = _listen(server, config)
-        driver.start()
+        driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
         await server.start()
         for name in ("", *SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)

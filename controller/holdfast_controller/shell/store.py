@@ -9,6 +9,7 @@ may then be ahead of the disk.
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import sqlite3
 import zlib
@@ -25,12 +26,20 @@ from alembic.script import ScriptDirectory
 
 from holdfast.errors import StoreError
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import KeepEvidence
+from holdfast_controller.core.actions import KeepEvidence, KeepWatch, Kept
 from holdfast_controller.core.fold import fold
+from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.shell import codec
-from holdfast_controller.shell.schema import events, evidence, meta, snapshots
+from holdfast_controller.shell.schema import events, evidence, meta, snapshots, watches
+
+log = logging.getLogger(__name__)
+
+EVIDENCE_HANGS = 20
+"""Of so many of a job's hangs the evidence is kept, the newest ones."""
+EVIDENCE_BYTES = 64 << 20
+"""Of one job's evidence; what is too much goes, that of the oldest hangs first. A rank's takes a few KiB."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,8 +110,8 @@ class Store:
         with self._db.begin():
             return bytes.fromhex(self._meta("secret_key") or "")
 
-    def commit(self, records: Sequence[Record], kept: Sequence[KeepEvidence] = ()) -> None:
-        """Append ``records``, which go on where the log ends, and keep evidence. On disk when this returns.
+    def commit(self, records: Sequence[Record], kept: Sequence[Kept] = ()) -> None:
+        """Append ``records``, which go on where the log ends, and keep what is to be. On disk when this returns.
 
         Raises ``Deposed`` when another controller has begun a newer epoch, ``StoreError`` when it can't be done.
         """
@@ -115,9 +124,51 @@ class Store:
             if records:
                 self._db.execute(_INSERT, [_row(record) for record in records])
             for piece in kept:
-                row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker, "content": piece.content}
-                self._db.execute(sa.insert(evidence).prefix_with("OR REPLACE"), row)
+                if isinstance(piece, KeepEvidence):
+                    self._keep_evidence(piece)
+                else:
+                    self._keep_watch(piece)
         self.sequence = expected.stop - 1
+
+    def _keep_evidence(self, piece: KeepEvidence) -> None:
+        row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker, "content": piece.content}
+        self._db.execute(sa.insert(evidence).prefix_with("OR REPLACE"), row)
+        self._drop_evidence(piece.job_id)
+
+    def _drop_evidence(self, job: str) -> None:
+        """Keep what there is room for: the newest hang's first, and of one hang what came first."""
+        size = sa.func.length(evidence.c.content).label("size")
+        query = sa.select(evidence.c.hang, evidence.c.worker, size).where(evidence.c.job == job)
+        used, hangs = 0, set()
+        for row in list(self._db.execute(query.order_by(evidence.c.hang.desc(), sa.literal_column("rowid")))):
+            hangs.add(row.hang)
+            used += row.size
+            if len(hangs) > EVIDENCE_HANGS or used > EVIDENCE_BYTES:
+                key = (evidence.c.job == job, evidence.c.hang == row.hang, evidence.c.worker == row.worker)
+                self._db.execute(sa.delete(evidence).where(*key))
+                log.info("evidence_dropped", extra={"fields": {"job": job, "hang": row.hang, "worker": row.worker}})
+
+    def _keep_watch(self, piece: KeepWatch) -> None:
+        if piece.kept is None:
+            self._db.execute(sa.delete(watches).where(watches.c.job == piece.job_id))
+            return
+        payload = codec.dump_watch(piece.kept)
+        row = {"job": piece.job_id, "payload": payload, "checksum": _checksum(piece.job_id, payload)}
+        self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
+
+    def kept_watches(self) -> dict[str, KeptWatch]:
+        """What was learned of the jobs' rhythms, by job. A record that can't be read is left out, and noted."""
+        found: dict[str, KeptWatch] = {}
+        with self._failing("cannot be read"), self._db.begin():
+            rows = list(self._db.execute(sa.select(watches)))
+        for row in rows:
+            try:
+                if row.checksum != _checksum(row.job, row.payload):
+                    raise ValueError("it is not what was written")
+                found[row.job] = codec.load_watch(row.payload)
+            except ValueError as error:
+                log.warning("watch_unreadable", extra={"fields": {"job": row.job, "problem": str(error)}})
+        return found
 
     def snapshot(self, sequence: int, entities: Iterable[tuple[str, str]]) -> None:
         """Replace the snapshots of ``entities`` (name, payload), which are as of ``sequence``."""

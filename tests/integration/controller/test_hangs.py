@@ -20,8 +20,10 @@ from holdfast.hang.evidence import Dump, Evidence, Look, ProcessEvidence, RankEv
 from holdfast.hang.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.stacks import Frame
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, hang_pb2, hang_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
+from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.shell import transfers
 from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.server import serve
 
 WORKER = "workerpool0-0"
@@ -304,9 +306,17 @@ async def test_vector_that_can_not_be_true_ends_no_session(controller: Controlle
         await agent.until(lambda a: sequence in a.acks())
 
 
-async def test_evidence_and_holds_outlive_the_controller(
-    config: ControllerConfig, certificates: Certificates
+async def test_evidence_holds_and_what_was_learned_outlive_the_controller(
+    config: ControllerConfig, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    woken: list[dict[str, KeptWatch] | None] = []
+    start_driver = Driver.start
+
+    def start_noted(driver: Driver, kept: dict[str, KeptWatch] | None = None) -> None:
+        woken.append(kept)
+        start_driver(driver, kept)
+
+    monkeypatch.setattr(Driver, "start", start_noted)
     content = b""
     name = ""
     for start in (1, 2):
@@ -330,3 +340,5 @@ async def test_evidence_and_holds_outlive_the_controller(
                 assert shown.HasField("held_until")
             await controller.close()
             serving.cancel()
+    assert woken[0] == {}
+    assert set(woken[1] or {}) == {name}

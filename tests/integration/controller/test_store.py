@@ -289,6 +289,7 @@ def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(path: Path
 
 def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(filled: Path) -> None:
     edit(filled, "DROP TABLE evidence")
+    edit(filled, "DROP TABLE watches")
     edit(filled, "UPDATE alembic_version SET version_num = '0001'")
     store, cluster = opened(filled)
     try:
@@ -301,25 +302,3 @@ def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(fille
     store, cluster = opened(filled)
     store.close()
     assert same(cluster, folded(EVENTS))
-
-
-def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -> None:
-    store, _ = opened(path)
-    pieces = [
-        KeepEvidence("a", 1, "w1", b"old"),
-        KeepEvidence("a", 1, "w0", b""),
-        KeepEvidence("a", 2, "w0", b"other hang"),
-        KeepEvidence("b", 1, "w0", b"other job"),
-        KeepEvidence("a", 1, "w1", b"new"),
-    ]
-    try:
-        store.call(store.commit, records(), pieces).result()
-    finally:
-        store.close()
-    store, cluster = opened(path)
-    try:
-        assert same(cluster, folded(EVENTS))
-        assert store.call(store.evidence, "a", 1).result() == [("w0", b""), ("w1", b"new")]
-        assert store.call(store.evidence, "a", 3).result() == []
-    finally:
-        store.close()

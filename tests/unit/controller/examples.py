@@ -49,6 +49,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
         detect_s=0.21,
         diagnose_s=0.03,
     ),
+    ev.HangStuck("a", 8.85, "workerpool0-0", "h1", "pid 8 outlives KILL (state D)"),
     ev.HangNoticed("a", 8.9, 3, 8.85, "R4", "nothing new was printed for 31 min", (), ()),
     ev.HangJudged("a", 8.91, "BUDGET_SPENT"),
     ev.PrimaryCompleted("a", 9.0),
@@ -90,7 +91,8 @@ HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostFenced("h2", 0.8, "no power", "ann"),
     ev.HostPlaceFreed("h2", 0.9, "b/0"),
 ]
-EVENTS: list[ev.Event] = [*HOST_EVENTS, *JOB_EVENTS]
+CLUSTER_EVENT = ev.CommonCauseNoticed(30.0, "2 hosts wait for storage at /data", ("a", "b"), "/data", ("h1", "h2"))
+EVENTS: list[ev.Event] = [*HOST_EVENTS, *JOB_EVENTS, CLUSTER_EVENT]
 
 
 def host(

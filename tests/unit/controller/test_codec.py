@@ -22,7 +22,7 @@ names = [type(event).__name__ for event in EVENTS]
 
 
 def test_the_examples_cover_every_event_type() -> None:
-    types = {cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)}
+    types = {cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)} | {ev.ClusterEvent}
     assert {type(event) for event in EVENTS} == types
     assert set(codec.EVENT_TYPES) == {cls.__name__ for cls in types}
     assert set(codec.VERSIONS) == set(codec.EVENT_TYPES)
@@ -78,7 +78,7 @@ def test_a_loaded_entity_can_be_folded_on() -> None:
 
 
 def test_entity_of_an_event() -> None:
-    assert {codec.entity_of(event) for event in EVENTS} == {"job/a", "host/h1", "host/h2"}
+    assert {codec.entity_of(event) for event in EVENTS} == {"job/a", "host/h1", "host/h2", "cluster"}
 
 
 def test_unknown_type_or_newer_version_is_refused() -> None:
@@ -177,6 +177,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "stacks: none could be taken",
         "hang confirmed, relaunching in place: h1 was suspect in hang 1 too",
         "restarting in place as generation 3: workerpool1-0 rank 2 (HANG), hang restart 1 of 3 in a row",
+        "escalated: h1 holds processes of workerpool0-0 that outlive KILL: pid 8 outlives KILL (state D)",
         "hang noticed (R4): nothing new was printed for 31 min",
         "hang confirmed, no hang restart is left",
         "primary completed; the others have 300 s to finish",
@@ -192,4 +193,5 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "ending as CANCELLED: cancelled",
         "workerpool0-0 is gone from its host",
         "CANCELLED",
+        "common cause of a, b: 2 hosts wait for storage at /data",
     ]

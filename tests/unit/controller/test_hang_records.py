@@ -11,6 +11,7 @@ from holdfast.hang.features import Motion, OutputFeatures, RankFeatures, WorkerF
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.assignments import desired
 from holdfast_controller.core.fold import fold
+from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Cluster, Exit, ExitReason, Hang, Job, Now, Place, Runtime
 from holdfast_controller.core.vectors import of_member, vectors_of
 from holdfast_controller.shell.wire_job import hang_to_proto, health_of
@@ -54,6 +55,32 @@ def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
         fold(cluster, event)
     hang = cluster.jobs["a"].hangs[0]
     assert (hang.outcome, hang.note, hang.judged_at) == ("OVER", "it prints", 9.0)
+
+
+@pytest.mark.parametrize(
+    ("end", "note"),
+    [
+        (ev.JobEnding("a", 9.0, JobState.CANCELLED), "the job was cancelled"),
+        (ev.JobEnding("a", 9.0, JobState.FAILED), "the job failed"),
+        (ev.JobEnding("a", 9.0, JobState.SUCCEEDED), "the job ended"),
+        (
+            ev.RestartDecided("a", 9.0, 2, "SIGNALED", "workerpool0-0 rank 0", ExitReason.STOPPED, 8.9, charged=0),
+            "the gang was relaunched before: workerpool0-0 rank 0 (SIGNALED)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("judged", ["", "WITHHELD", "WOULD_RESTART"])
+def test_hang_that_is_open_when_its_job_or_generation_ends_is_closed(end: ev.Event, note: str, judged: str) -> None:
+    cluster = Cluster()
+    told = [ev.HangNoticed("a", 8.0, 1, 7.0, "R3", "still", (), ())]
+    more = [ev.HangJudged("a", 8.5, judged, "why not")] if judged else []
+    for event in (*HOST_EVENTS, *JOB_EVENTS[:5], *told, *more, end):
+        fold(cluster, event)
+    hang = cluster.jobs["a"].hangs[0]
+    assert not hang.open
+    shown = hang_to_proto(hang)
+    expected = (judged, "why not", 8.5) if judged else ("ENDED", note, 9.0)
+    assert (shown.outcome, shown.note, hang.judged_at) == expected
 
 
 def test_picture_of_a_hang() -> None:

@@ -87,3 +87,10 @@ def test_the_package_imports_nothing_that_does_or_costs_anything() -> None:
             for name in names:
                 ours = name.startswith("holdfast.hang.") or name == "holdfast.errors"
                 assert ours or name.split(".")[0] in allowed, f"{module.name} imports {name}"
+
+
+def test_a_value_of_another_kind_is_refused_before_it_is_reckoned_with() -> None:
+    plain = to_plain(begin(720.0))
+    for name, wrong in (("began_s", "1"), ("dumps", 1.5), ("dumps", True), ("output", {"began_s": None})):
+        with pytest.raises(ValueError, match="no record of JobWatch"):
+            from_plain(JobWatch, {**plain, name: wrong})

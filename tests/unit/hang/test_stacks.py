@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.hang.stacks import Frame, RankStack, compared, grouped, odd_ones, sentence
+from holdfast.hang.stacks import Frame, RankStack, compared, grouped, mismatched, odd_ones, sentence, strays
 
 LIB = "/usr/lib/python3.11/"
 MAIN = Frame("main", "/home/u/train.py", 88)
@@ -32,10 +32,28 @@ def test_the_minority_is_named_and_the_rest_counted() -> None:
     )
 
 
-def test_a_mismatched_collective_names_both() -> None:
+def test_a_mismatched_collective_is_called_so_and_names_both() -> None:
     assert sentence(grouped(gang(r2=BARRIER))) == (
-        "workerpool0-0 rank 2 waits in barrier; 7 ranks wait in all_reduce"
+        "mismatched collectives: workerpool0-0 rank 2 waits in barrier; 7 ranks wait in all_reduce"
     )
+
+
+def test_sends_and_receives_are_no_mismatch() -> None:
+    send = (Frame("send", LIB + "site-packages/torch/distributed_c10d.py", 1900), MAIN)
+    recv = (Frame("recv", LIB + "site-packages/torch/distributed_c10d.py", 1950), MAIN)
+    for pair in ((send, recv), (send, REDUCE), (GET, REDUCE), (REDUCE, REDUCE)):
+        assert not mismatched(grouped([rank(0, pair[0]), rank(1, pair[1])]))
+    assert mismatched(grouped([rank(0, BARRIER), rank(1, REDUCE)]))
+
+
+def test_without_a_majority_the_ranks_in_no_meeting_are_the_strays() -> None:
+    assert [s.rank for s in strays(grouped([rank(0, REDUCE), rank(1, GET)]))] == [1]
+    halves = [rank(0, REDUCE), rank(1, REDUCE), rank(2, GET), rank(3, GET)]
+    assert [s.rank for s in strays(grouped(halves))] == [2, 3]
+    assert strays(grouped([rank(0, REDUCE), rank(1, BARRIER)])) == ()
+    loads = (Frame("load", "/home/u/other.py", 5), MAIN)
+    assert strays(grouped([rank(0, loads), rank(1, GET)])) == ()
+    assert strays(grouped(gang(r5=GET))) == ()
 
 
 def test_poll_loops_and_library_lines_do_not_tell_stacks_apart() -> None:

@@ -295,3 +295,15 @@ def test_our_own_dump_of_c_frames_is_no_debugger() -> None:
     verdict = job.stands_still(4.0, motion=Motion.STOPPED, traced=True, paused_by_us=True)
     assert verdict.rung is Rung.NOTICED
     assert job.stands_still(40.0).rung is Rung.ACTED
+
+
+def test_another_finding_than_the_withheld_one_is_acted_on_in_its_own_time_only() -> None:
+    """Nobody moved, which was withheld; then one rank burns CPU, which may be work: acted on at the ceiling."""
+    job = started()
+    job.watch = hold(job.watch, job.at_s + 100)
+    assert job.stands_still(90).rung is Rung.WITHHELD
+    verdict = job.stands_still(600, motion=Motion.BURNING)
+    assert verdict.rung is Rung.NOTICED
+    assert "Act" not in job.kinds()
+    job.stands_still(120)
+    assert job.kinds().count("Act") == 1

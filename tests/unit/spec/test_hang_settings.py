@@ -113,6 +113,8 @@ def test_a_step_pattern_has_a_group_for_the_step(pattern: str) -> None:
         (r"\q(1)", r"is no regular expression: bad escape \q at position 0"),
         ("(x{1,99999999999})", "is no regular expression: the repetition number is too large"),
         ("(" * 500 + "x" + ")" * 500, "is no regular expression: "),
+        (r"(\d+)+ steps", "repeats something that repeats or has alternatives itself, which can take for ever"),
+        (r".*a.*a.*(\d+)a", "has 3 parts such as .* whose end is not sure, which can take very long"),
     ],
 )
 def test_a_step_pattern_that_cannot_be_used_is_refused(pattern: str, problem: str) -> None:

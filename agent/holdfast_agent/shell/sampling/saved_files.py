@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ DESCRIPTORS_MOST = 512
 """Of one process looked at in one pass; one that holds more is looked at in turns."""
 FILES_MOST = 256
 """Open files that are followed per worker."""
+REMEMBERED_MOST = 4 * FILES_MOST
+"""Files whose last size is remembered, those that were closed since included."""
 
 _Identity = tuple[int, int]
 
@@ -26,6 +28,7 @@ class _File(NamedTuple):
     path: str
     kind: FileKind
     size: int
+    changed_ns: int
 
 
 @dataclass(slots=True)
@@ -40,18 +43,25 @@ class _Writer:
 
 
 class SavedFileWatch:
-    """The files of one worker. A file that is there when it is first seen hasn't grown yet."""
+    """The files of one worker. A file that is there at the first look at its process hasn't grown yet.
+
+    One that turns up later with something in it has: its first portion was written since the last look. Only where
+    a process holds so many descriptors that they are looked at in turns, that can't be told, and the second counts.
+    """
 
     def __init__(self, log_dir: str) -> None:
         self._log_dir = log_dir
         self._writers: dict[int, _Writer] = {}
-        self._sizes: dict[_Identity, int] = {}
+        # Size and time of change at the last look, the files that were seen last at the end.
+        self._known: dict[_Identity, tuple[int, int]] = {}
+        self._looked = False
         self.sample = SavedFiles()
 
     def look(self, turn: Turn, members: Iterable[Member], now_s: float) -> None:
         """One pass; ``sample`` is what it found."""
         writers = {member.pid: self._look_at(turn, member) for member in members}
         files = {file.identity: file for writer in writers.values() for file in writer.files}
+        appeared = self._appeared(writers) if len(files) <= FILES_MOST else frozenset()
         old = self.sample
         grew: dict[FileKind, float | None] = {
             FileKind.CHECKPOINT: old.checkpoint_grew_s,
@@ -60,12 +70,13 @@ class SavedFileWatch:
         }
         path, size = old.path, old.bytes
         for file in list(files.values())[:FILES_MOST]:
-            if file.size > self._sizes.get(file.identity, file.size):
+            if self._has_grown(file, appeared):
                 grew[file.kind] = now_s
                 if file.kind is FileKind.CHECKPOINT:
                     path, size = file.path, file.size
         self._writers = writers
-        self._sizes = {identity: file.size for identity, file in list(files.items())[:FILES_MOST]}
+        self._remember(files.values())
+        self._looked = True
         self.sample = SavedFiles(
             checkpoint_open=any(file.kind is FileKind.CHECKPOINT for file in files.values()),
             checkpoint_grew_s=grew[FileKind.CHECKPOINT],
@@ -74,6 +85,31 @@ class SavedFileWatch:
             path=path,
             bytes=size,
         )
+
+    def _appeared(self, writers: Mapping[int, _Writer]) -> frozenset[_Identity]:
+        """Files that no process had open at the last look, where that was one at all its descriptors."""
+        before = {file.identity for writer in self._writers.values() for file in writer.files}
+        found = set()
+        for pid, writer in writers.items():
+            earlier = self._writers.get(pid)
+            whole = earlier.written >= 0 if earlier is not None else self._looked
+            if whole:
+                found |= {file.identity for file in writer.files}
+        return frozenset(found - before)
+
+    def _has_grown(self, file: _File, appeared: Collection[_Identity]) -> bool:
+        known = self._known.get(file.identity)
+        if file.identity not in appeared:
+            return known is not None and file.size > known[0]
+        # One that was closed and is opened again, or another in its place, counts if it was written to.
+        return file.size > 0 and known != (file.size, file.changed_ns)
+
+    def _remember(self, files: Iterable[_File]) -> None:
+        for file in list(files)[:FILES_MOST]:
+            self._known.pop(file.identity, None)
+            self._known[file.identity] = file.size, file.changed_ns
+        for identity in list(self._known)[: max(0, len(self._known) - REMEMBERED_MOST)]:
+            del self._known[identity]
 
     def _look_at(self, turn: Turn, member: Member) -> _Writer:
         """The files of one process; those of the last look where it has written nothing since."""
@@ -111,4 +147,4 @@ class SavedFileWatch:
             return None
         if not stat.S_ISREG(status.st_mode):
             return None
-        return _File((status.st_dev, status.st_ino), path, kind, status.st_size)
+        return _File((status.st_dev, status.st_ino), path, kind, status.st_size, status.st_mtime_ns)

@@ -1,0 +1,127 @@
+"""What the store keeps beside the log: evidence of hangs, within bounds, and what was learned of jobs' rhythms."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from holdfast.hang.keeping import resting
+from holdfast.hang.watch import begin
+from holdfast_controller.core.actions import KeepEvidence, KeepWatch
+from holdfast_controller.core.hang_model import KeptWatch
+from holdfast_controller.shell import store as store_module
+from holdfast_controller.shell.store import Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "holdfast.db"
+
+
+def opened(path: Path) -> Store:
+    store = Store(path)
+    store.call(store.open).result()
+    return store
+
+
+def edit(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_evidence_of_the_newest_hangs_is_kept_and_no_more_of_a_job_than_has_room(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "EVIDENCE_HANGS", 3)
+    monkeypatch.setattr(store_module, "EVIDENCE_BYTES", 1000)
+    store = opened(path)
+    try:
+
+        def kept(job: str, hang: int) -> list[str]:
+            return [worker for worker, _ in store.call(store.evidence, job, hang).result()]
+
+        def keep(hang: int, size: int, *workers: str, job: str = "a") -> None:
+            pieces = [KeepEvidence(job, hang, worker, b"x" * size) for worker in workers]
+            store.call(store.commit, [], pieces).result()
+
+        keep(1, 900, "w0", job="b")
+        for hang in range(1, 6):
+            keep(hang, 100, "w0", "w1")
+        assert [kept("a", hang) for hang in range(1, 6)] == [[], [], ["w0", "w1"], ["w0", "w1"], ["w0", "w1"]]
+        keep(6, 400, "w0")
+        assert [kept("a", hang) for hang in range(3, 7)] == [[], ["w0", "w1"], ["w0", "w1"], ["w0"]]
+        keep(7, 500, "w0", "w1", "w2")
+        assert [kept("a", hang) for hang in range(5, 8)] == [[], [], ["w0", "w1"]]
+        assert kept("b", 1) == ["w0"]
+    finally:
+        store.close()
+
+
+def watch_of(generation: int) -> KeptWatch:
+    return KeptWatch(generation, resting(begin(100.0 * generation), 500.0))
+
+
+def kept_watches(path: Path) -> dict[str, KeptWatch]:
+    store = opened(path)
+    try:
+        found: dict[str, KeptWatch] = store.call(store.kept_watches).result()
+        return found
+    finally:
+        store.close()
+
+
+def test_watches_are_kept_by_job_until_they_are_given_up(path: Path) -> None:
+    store = opened(path)
+    first = [KeepWatch("a", watch_of(1)), KeepWatch("b", watch_of(1)), KeepWatch("c", watch_of(1))]
+    try:
+        store.call(store.commit, [], first).result()
+        store.call(store.commit, [], [KeepWatch("a", watch_of(2)), KeepWatch("b", None)]).result()
+    finally:
+        store.close()
+    assert kept_watches(path) == {"a": watch_of(2), "c": watch_of(1)}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE watches SET payload = replace(payload, '1', '2') WHERE job = 'a'",
+        "UPDATE watches SET payload = 'x' WHERE job = 'a'",
+        "UPDATE watches SET checksum = 1 WHERE job = 'a'",
+    ],
+)
+def test_watch_that_cannot_be_read_is_left_out_and_the_others_are_there(
+    path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(path)
+    try:
+        store.call(store.commit, [], [KeepWatch(job, watch_of(1)) for job in "ab"]).result()
+    finally:
+        store.close()
+    edit(path, damage)
+    assert kept_watches(path) == {"b": watch_of(1)}
+    assert "watch_unreadable" in [entry.getMessage() for entry in caplog.records]
+
+
+def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -> None:
+    store = opened(path)
+    pieces = [
+        KeepEvidence("a", 1, "w1", b"old"),
+        KeepEvidence("a", 1, "w0", b""),
+        KeepEvidence("a", 2, "w0", b"other hang"),
+        KeepEvidence("b", 1, "w0", b"other job"),
+        KeepEvidence("a", 1, "w1", b"new"),
+    ]
+    try:
+        store.call(store.commit, [], pieces).result()
+    finally:
+        store.close()
+    store = opened(path)
+    try:
+        assert store.call(store.evidence, "a", 1).result() == [("w0", b""), ("w1", b"new")]
+        assert store.call(store.evidence, "a", 3).result() == []
+    finally:
+        store.close()
