@@ -234,13 +234,14 @@ class Shim:
                 plans.append(Plan(order))
             if not plans or len({plan.rank for plan in plans}) < len(plans):
                 raise ValueError("no rank, or one of them twice")
+            gpus = [str(uuid) for uuid in message.get("gpus", ())]
             for plan in plans:
                 plan.open_files(identity.uid, identity.gid)
             identity.prepare()
             journal.reserve(max(RESERVE_BYTES, RESERVE_PER_RANK_BYTES * len(plans)), self.directory)
             failures = os.pipe2(os.O_CLOEXEC)
             try:
-                file = journal.create(number, [plan.rank for plan in plans], boot_id(), self.directory)
+                file = journal.create(number, [plan.rank for plan in plans], gpus, boot_id(), self.directory)
             except OSError:
                 os.close(failures[0])
                 os.close(failures[1])

@@ -19,6 +19,7 @@ from holdfast_agent.shell import config, inventory, log
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
 from holdfast_agent.shell.evidence import Examiner
+from holdfast_agent.shell.gpu_freeing import GpuFreeing
 from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.link import Link
@@ -124,6 +125,7 @@ def _assemble(
         files=files,
         epoch=epoch,
         gpus=GpuWatch(source, host, driver.on_gpus),
+        freeing=GpuFreeing(source, files, settings.state_dir / "gpu_unused.json"),
         sampler=Sampler(facts, settings.log_limit_mb << 20),
         preparation=Preparation(shims, Ports(settings.ports, settings.name), settings.allow_root_workers),
         shims=shims,
