@@ -235,6 +235,7 @@ class Shim:
             if not plans or len({plan.rank for plan in plans}) < len(plans):
                 raise ValueError("no rank, or one of them twice")
             gpus = [str(uuid) for uuid in message.get("gpus", ())]
+            plans[0].clears_locks = True
             for plan in plans:
                 plan.open_files(identity.uid, identity.gid)
             identity.prepare()

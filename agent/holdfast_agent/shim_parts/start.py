@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 
+from holdfast_agent.shim_parts import build_locks
 from holdfast_agent.shim_parts.processes import printable, read_small
 
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
@@ -30,6 +31,7 @@ class Plan:
         self.cwd = encode(order["cwd"])
         self.stdout, self.stderr = encode(order["stdout"]), encode(order["stderr"])
         self.files: list[int] = []
+        self.clears_locks = False  # one rank of a worker does it for all
         if not self.argv or not self.argv[0]:
             raise ValueError("the command is empty")
         if any(not name or b"=" in name for name in self.env):
@@ -127,6 +129,8 @@ def become(plan: Plan, identity: Identity, null: int, failures: int) -> NoReturn
         identity.take()
         problem = f"cannot change to {printable(plan.cwd)}"
         os.chdir(plan.cwd)
+        if plan.clears_locks:
+            build_locks.tell(build_locks.remove_dead(plan.env))
         problem = execute(plan.argv, plan.env)
     except OSError as error:
         problem += f": {os.strerror(error.errno or 0)}"
