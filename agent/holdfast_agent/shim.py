@@ -34,8 +34,8 @@ from _socket import socket as Socket
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from holdfast_agent.shim_parts import journal
-from holdfast_agent.shim_parts.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
+from holdfast_agent.shim_parts import journal, room
+from holdfast_agent.shim_parts.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop, begin
 from holdfast_agent.shim_parts.link import Link
 from holdfast_agent.shim_parts.processes import Process, boot_id, now_s, printable
 from holdfast_agent.shim_parts.settle import settle
@@ -234,19 +234,14 @@ class Shim:
                 plans.append(Plan(order))
             if not plans or len({plan.rank for plan in plans}) < len(plans):
                 raise ValueError("no rank, or one of them twice")
-            gpus = [str(uuid) for uuid in message.get("gpus", ())]
             plans[0].clears_locks = True
             for plan in plans:
                 plan.open_files(identity.uid, identity.gid)
             identity.prepare()
             journal.reserve(max(RESERVE_BYTES, RESERVE_PER_RANK_BYTES * len(plans)), self.directory)
-            failures = os.pipe2(os.O_CLOEXEC)
-            try:
-                file = journal.create(number, [plan.rank for plan in plans], gpus, boot_id(), self.directory)
-            except OSError:
-                os.close(failures[0])
-                os.close(failures[1])
-                raise
+            gpus = [str(uuid) for uuid in message.get("gpus", ())]
+            held = self.take_room(number) if message.get("private_shm") else None
+            generation, failures = begin(number, [plan.rank for plan in plans], gpus, held, self.directory)
         except OSError as error:
             self.refuse(number, f"{printable(error.filename or 'the journal')}: {error.strerror}")
         except BAD_ORDER as error:
@@ -255,20 +250,29 @@ class Shim:
             if before:
                 before.close()
             self.highest = number
-            os.set_blocking(failures[0], False)
-            self.generation = Generation(number, file, failures[0])
-            self.fork(self.generation, plans, identity, failures[1])
-            os.close(failures[1])
+            self.generation = generation
+            self.fork(generation, plans, identity, failures)
+            os.close(failures)
         for plan in plans:
             plan.close_files()
         self.reap()
+
+    def take_room(self, number: int) -> room.Room | None:
+        """None where the host doesn't allow it. Raises OSError."""
+        try:
+            return room.take(number, self.directory)
+        except room.NotAllowed as problem:
+            self.say({"ev": "shared", "generation": number, "message": f"no {room.SHM} of its own: {problem}"})
+            return None
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"a {room.SHM} of its own") from None
 
     def fork(self, generation: Generation, plans: list[Plan], identity: Identity, failures: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM,))
         pids: list[tuple[Plan, int]] = []
         for plan in plans:
             try:
-                pids.append((plan, spawn(plan, identity, self.null, failures)))
+                pids.append((plan, spawn(plan, identity, generation.room, self.null, failures)))
             except OSError as error:
                 generation.not_started(plan.rank, f"cannot fork: {error.strerror}")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -293,6 +297,7 @@ class Shim:
                     news = True
         except ChildProcessError:
             generation.gone = news = True
+            generation.leave_room()
             generation.record({"ev": "empty"})
         if news:
             self.commit(generation)

@@ -46,6 +46,8 @@ class Config:
     allow_root_workers: bool = False
     worker_user: str = ""
     """Whom workers run as; the agent's own user when empty."""
+    private_shm: bool = True
+    """Give each generation of a job a /dev/shm and IPC of its own on this host, where the agent is root and may."""
     max_workers: int = 64
     env_file: Path | None = None
     """NAME=VALUE lines for every worker on this host."""

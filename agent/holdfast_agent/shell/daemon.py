@@ -22,6 +22,7 @@ from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.gpu_freeing import GpuFreeing
 from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
+from holdfast_agent.shell.launching import why_shm_is_shared
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
@@ -108,7 +109,9 @@ def _assemble(
     epoch = EpochFile(settings.state_dir / "epoch")
     tls = TlsFiles(settings.ca, settings.cert, settings.key)
     files = PlaceFiles(settings.state_dir / "workers", facts)
-    driver = Driver(facts, epoch.read(), address, tasks)
+    shared = why_shm_is_shared(settings)
+    log.info("shm.mode", mode="shared" if shared else "private", why=shared)
+    driver = Driver(facts, epoch.read(), address, tasks, private_shm=not shared)
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
     host = host_pb2.Inventory(
         cpu_count=facts.cpu_count, memory_bytes=inventory.memory_bytes(), max_workers=settings.max_workers

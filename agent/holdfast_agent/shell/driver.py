@@ -31,6 +31,7 @@ from holdfast_agent.shell import log, shim_files, strays, wire
 from holdfast_agent.shell.gpu_freeing import GpuFreeing
 from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
+from holdfast_agent.shell.launching import launch_order
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
@@ -44,7 +45,6 @@ from holdfast_agent.shell.transfer import Transfer
 ADOPTION_S = 5.0
 """How long living shims may take to say where they stand, before the controller is told without it."""
 STRAYS_AGAIN_S = 5.0
-UMASK = 0o022
 PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
 """Old journals go now and then, and not while the ranks start."""
 
@@ -69,8 +69,11 @@ class Parts:
 class Driver:
     """One agent. ``start`` once its parts are there; then it lives in callbacks and in the task group's tasks."""
 
-    def __init__(self, facts: HostFacts, epoch: int, address: str, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(
+        self, facts: HostFacts, epoch: int, address: str, tasks: anyio.abc.TaskGroup, *, private_shm: bool = False
+    ) -> None:
         self.parts: Parts
+        self._private_shm = private_shm
         self._reactor = Reactor(facts, epoch)
         self._address = address
         self._tasks = tasks
@@ -217,6 +220,8 @@ class Driver:
                 self.parts.transfer.poke()
             case "stuck":
                 self.feed(ev.PlaceStuck(key, generation, message["message"]))
+            case "shared":
+                log.warning("shm.shared", place=str(key), generation=generation, problem=message["message"])
             case "refused" if generation:
                 self.feed(ev.LaunchRefused(key, generation, message["message"]))
             case _:
@@ -295,25 +300,15 @@ class Driver:
         self.feed(answer)
 
     def _launch(self, action: ev.LaunchRanks) -> None:
-        parts, user = self.parts, self.facts.user
+        parts = self.parts
         parts.preparation.ports.release(action.key)
         try:
             parts.shims.ensure(action.key)
         except OSError as error:
             self.feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
-        launch = {
-            "op": "launch",
-            "generation": action.generation,
-            "ranks": [dataclasses.asdict(rank) for rank in action.ranks],
-            "uid": user.uid,
-            "gid": user.gid,
-            "groups": user.groups,
-            "umask": UMASK,
-            "core_bytes": 0,
-            "gpus": action.gpus,
-        }
-        if not parts.shims.send(action.key, launch):
+        order = launch_order(action, self.facts.user, private_shm=self._private_shm)
+        if not parts.shims.send(action.key, order):
             problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
             self.feed(ev.LaunchRefused(action.key, action.generation, problem))
             return

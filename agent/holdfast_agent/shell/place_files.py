@@ -21,6 +21,7 @@ from holdfast_agent.core.environment import HostFacts, error_dir, log_paths
 from holdfast_agent.core.events import Journal
 from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.shell import log, shim_files
+from holdfast_agent.shim_parts import room
 
 _JOURNAL = re.compile(r"g(\d+)\.journal")
 _ERROR_MAX_BYTES = 64 << 10
@@ -146,7 +147,8 @@ class PlaceFiles:
         for path in directory.iterdir():
             path.unlink(missing_ok=True)
         directory.rmdir()
-        if not any(directory.parent.iterdir()):
+        if not any(path.is_dir() for path in directory.parent.iterdir()):
+            (directory.parent / room.FILE).unlink(missing_ok=True)
             directory.parent.rmdir()
 
     def _journal_path(self, key: PlaceKey, generation: int) -> Path:

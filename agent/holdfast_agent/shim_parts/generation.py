@@ -11,8 +11,10 @@ import os
 import signal
 import time
 
+from holdfast_agent.shim_parts import journal
 from holdfast_agent.shim_parts.processes import (
     Process,
+    boot_id,
     descendants,
     group_exists,
     now_s,
@@ -22,7 +24,8 @@ from holdfast_agent.shim_parts.processes import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast_agent.shim_parts.journal import Journal, Record
+    from holdfast_agent.shim_parts.journal import Record
+    from holdfast_agent.shim_parts.room import Room
 
 STUCK_EVERY_S = 5.0
 KILL_FASTEST_S, KILL_SLOWEST_S = 0.01, 1.0  # from one KILL of all to the next; doubles while nothing new turns up
@@ -105,7 +108,7 @@ class Stop:
 class Generation:
     """`failures` is the reading end of the pipe by which children say that they can't become their program."""
 
-    def __init__(self, number: int, journal: Journal, failures: int) -> None:
+    def __init__(self, number: int, file: journal.Journal, failures: int, room: Room | None = None) -> None:
         self.number = number
         self.asked = number  # highest generation that a stop has named
         self.live: dict[int, Rank] = {}
@@ -113,7 +116,8 @@ class Generation:
         self.untold: list[Record] = []
         self.stop: Stop | None = None
         self.gone = False  # waitpid has said so
-        self.journal = journal
+        self.journal = file
+        self.room = room  # None: ranks share the host's /dev/shm
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
         self._failures_fd = failures
         self._failures: dict[int, str] = {}
@@ -125,6 +129,12 @@ class Generation:
         if self.gone and not self.untold:
             return Phase.EMPTY
         return Phase.STOPPING if self.stop else Phase.RUNNING
+
+    def leave_room(self) -> None:
+        """Lets go of its room, which is then gone with the last shim that does so."""
+        if self.room:
+            self.room.close()
+            self.room = None
 
     def close(self) -> None:
         """Lets go of its files."""
@@ -223,3 +233,24 @@ class Generation:
         ended = now_s()
         stop.next_kill = ended + max(stop.interval_s, ended - began)
         return found
+
+
+def begin(
+    number: int, ranks: list[int], gpus: list[str], held: Room | None, directory: int
+) -> tuple[Generation, int]:
+    """A generation with its intent durable, and its children's end of the pipe for failures.
+
+    Raises OSError, and then there is none and the room is left.
+    """
+    failures: tuple[int, ...] = ()
+    try:
+        failures = os.pipe2(os.O_CLOEXEC)
+        file = journal.create(number, ranks, gpus, boot_id(), directory)
+    except OSError:
+        for fd in failures:
+            os.close(fd)
+        if held:
+            held.close()
+        raise
+    os.set_blocking(failures[0], False)
+    return Generation(number, file, failures[0], held), failures[1]
