@@ -36,6 +36,9 @@ CANNOT = frozenset({errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL, errno
 """What a host that doesn't allow it, or lacks it, answers: all its shims get the same."""
 
 
+_loaded: ctypes.CDLL | None = None
+
+
 class NotAllowed(Exception):
     """This host gives no room; ranks share its own /dev/shm."""
 
@@ -48,7 +51,7 @@ class Room:
 
     def enter(self) -> None:
         """Moves this process, which has one thread; its directory is then the root. Raises OSError."""
-        libc = ctypes.CDLL(None, use_errno=True)
+        libc = _libc()
         for fd, kind in ((self.ipc, CLONE_NEWIPC), (self.mounts, CLONE_NEWNS)):
             _checked(libc.setns(fd, kind))
 
@@ -103,6 +106,7 @@ def _described(text: bytes, generation: int) -> Room | None:
                 opened.append(os.open(f"/proc/{said['pid']}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC))
                 if os.fstat(opened[-1]).st_ino != inode:
                     raise OSError(errno.ESTALE, "another file by now")
+            _libc()
             return Room(*opened)
     except (OSError, ValueError, KeyError, TypeError):
         for fd in opened:
@@ -113,6 +117,7 @@ def _described(text: bytes, generation: int) -> Room | None:
 def _make() -> Room:
     """New namespaces, made by a child that ends; this process stays where it is."""
     size = _size_bytes()
+    _libc()
     ready, told = os.pipe2(os.O_CLOEXEC)
     hold, go = os.pipe2(os.O_CLOEXEC)
     try:
@@ -149,7 +154,7 @@ def _make() -> Room:
 def _build(size: int, told: int, hold: int) -> NoReturn:
     """In the child: the namespaces, then a wait until the parent has them, or is no more."""
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
+        libc = _libc()
         flags = ctypes.c_ulong
         _checked(libc.unshare(CLONE_NEWNS | CLONE_NEWIPC))
         _checked(libc.mount(b"none", b"/", None, flags(MS_REC | MS_SLAVE), None))
@@ -161,6 +166,14 @@ def _build(size: int, told: int, hold: int) -> NoReturn:
         os.write(told, b"%d" % (error.errno or errno.EIO))
     finally:
         os._exit(0)
+
+
+def _libc() -> ctypes.CDLL:
+    """Loaded once, by the shim, so that its ranks need not."""
+    global _loaded
+    if _loaded is None:
+        _loaded = ctypes.CDLL(None, use_errno=True)
+    return _loaded
 
 
 def _size_bytes() -> int:
