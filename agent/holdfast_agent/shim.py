@@ -34,8 +34,9 @@ from _socket import socket as Socket
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from holdfast_agent.shim_parts import journal, room
-from holdfast_agent.shim_parts.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop, begin
+from holdfast_agent.shim_parts import journal
+from holdfast_agent.shim_parts.begin import begin
+from holdfast_agent.shim_parts.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
 from holdfast_agent.shim_parts.link import Link
 from holdfast_agent.shim_parts.processes import Process, boot_id, now_s, printable
 from holdfast_agent.shim_parts.settle import settle
@@ -239,9 +240,7 @@ class Shim:
                 plan.open_files(identity.uid, identity.gid)
             identity.prepare()
             journal.reserve(max(RESERVE_BYTES, RESERVE_PER_RANK_BYTES * len(plans)), self.directory)
-            gpus = [str(uuid) for uuid in message.get("gpus", ())]
-            held = self.take_room(number) if message.get("private_shm") else None
-            generation, failures = begin(number, [plan.rank for plan in plans], gpus, held, self.directory)
+            generation, failures, lacks = begin(number, plans, message, self.directory)
         except OSError as error:
             self.refuse(number, f"{printable(error.filename or 'the journal')}: {error.strerror}")
         except BAD_ORDER as error:
@@ -251,28 +250,20 @@ class Shim:
                 before.close()
             self.highest = number
             self.generation = generation
+            for lack in lacks:
+                self.say({"ev": "note", "generation": number, "message": lack})
             self.fork(generation, plans, identity, failures)
             os.close(failures)
         for plan in plans:
             plan.close_files()
         self.reap()
 
-    def take_room(self, number: int) -> room.Room | None:
-        """None where the host doesn't allow it. Raises OSError."""
-        try:
-            return room.take(number, self.directory)
-        except room.NotAllowed as problem:
-            self.say({"ev": "shared", "generation": number, "message": f"no {room.SHM} of its own: {problem}"})
-            return None
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"a {room.SHM} of its own") from None
-
     def fork(self, generation: Generation, plans: list[Plan], identity: Identity, failures: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM,))
         pids: list[tuple[Plan, int]] = []
         for plan in plans:
             try:
-                pids.append((plan, spawn(plan, identity, generation.room, self.null, failures)))
+                pids.append((plan, spawn(plan, identity, generation, self.null, failures)))
             except OSError as error:
                 generation.not_started(plan.rank, f"cannot fork: {error.strerror}")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -296,9 +287,10 @@ class Shim:
                     generation.ended(rank, reaped[1])
                     news = True
         except ChildProcessError:
-            generation.gone = news = True
-            generation.leave_room()
-            generation.record({"ev": "empty"})
+            if generation.proven_empty():
+                generation.gone = news = True
+                generation.leave_room()
+                generation.record({"ev": "empty"})
         if news:
             self.commit(generation)
         if not generation.live and not generation.gone:
@@ -368,9 +360,11 @@ class Shim:
         if stop is None or generation.gone or now < stop.next_kill:
             return
         left = generation.kill(stop)
-        if now >= stop.next_report and left:
+        if now >= stop.next_report and (left or generation.childless):
             stop.next_report = now + STUCK_EVERY_S
-            self.stuck(generation, left, "outlive KILL: " + ", ".join(process.where() for process in left[:50]))
+            where = ", ".join(process.where() for process in left[:50])
+            self.stuck(generation, left, f"outlive KILL: {where or 'what its cgroup still counts'}")
+        self.reap()  # nothing tells of the end of what is no child of ours
 
     def stuck(self, generation: Generation, left: list[Process], message: str) -> None:
         pids = [process.pid for process in left]

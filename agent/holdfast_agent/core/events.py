@@ -342,6 +342,8 @@ class LaunchRanks:
     generation: int
     ranks: tuple[RankLaunch, ...] = field(repr=False)
     gpus: tuple[str, ...] = ()
+    memory_mb: int = 0
+    """Reserved for the worker; 0 when none is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -391,7 +391,8 @@ def _from_prepared(
     place.gpus = wish.launch.gpus if wish.launch else ()
     place.launched_at = now
     place.stop_asked = None
-    actions.append(LaunchRanks(place.key, standing.generation, ranks, place.gpus))
+    memory_mb = wish.launch.memory_mb if wish.launch else 0
+    actions.append(LaunchRanks(place.key, standing.generation, ranks, place.gpus, memory_mb))
     return Settled.DONE
 
 

@@ -31,7 +31,7 @@ from holdfast_agent.shell import log, shim_files, strays, wire
 from holdfast_agent.shell.gpu_freeing import GpuFreeing
 from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
-from holdfast_agent.shell.launching import launch_order
+from holdfast_agent.shell.launching import Means, launch_order
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
@@ -70,10 +70,10 @@ class Driver:
     """One agent. ``start`` once its parts are there; then it lives in callbacks and in the task group's tasks."""
 
     def __init__(
-        self, facts: HostFacts, epoch: int, address: str, tasks: anyio.abc.TaskGroup, *, private_shm: bool = False
+        self, facts: HostFacts, epoch: int, address: str, tasks: anyio.abc.TaskGroup, means: Means
     ) -> None:
         self.parts: Parts
-        self._private_shm = private_shm
+        self.means = means
         self._reactor = Reactor(facts, epoch)
         self._address = address
         self._tasks = tasks
@@ -220,8 +220,8 @@ class Driver:
                 self.parts.transfer.poke()
             case "stuck":
                 self.feed(ev.PlaceStuck(key, generation, message["message"]))
-            case "shared":
-                log.warning("shm.shared", place=str(key), generation=generation, problem=message["message"])
+            case "note":
+                log.warning("shim.note", place=str(key), generation=generation, problem=message["message"])
             case "refused" if generation:
                 self.feed(ev.LaunchRefused(key, generation, message["message"]))
             case _:
@@ -307,7 +307,7 @@ class Driver:
         except OSError as error:
             self.feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
-        order = launch_order(action, self.facts.user, private_shm=self._private_shm)
+        order = launch_order(action, self.facts.user, self.means)
         if not parts.shims.send(action.key, order):
             problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
             self.feed(ev.LaunchRefused(action.key, action.generation, problem))
@@ -352,7 +352,8 @@ class Driver:
         except (OSError, ValueError) as error:
             log.warning("shim.unknown", place=str(action.key), problem=str(error))
             known = None  # the marks in the environment remain
-        mark = strays.Mark(action.key, self.facts.name, action.generation)
+        cgroup = self.means.cgroups.generation(action.key, action.generation)
+        mark = strays.Mark(action.key, self.facts.name, action.generation, cgroup=cgroup)
         if known is not None and known.boot_id == shim_files.boot_id():
             mark = dataclasses.replace(mark, shim_pid=known.pid, shim_start_ticks=known.start_ticks)
         found = 0
@@ -384,6 +385,7 @@ class Driver:
         self.parts.shims.dismiss(key)
         self.parts.sampler.drop(key)
         try:
+            self.means.cgroups.forget(key)
             self.parts.files.remove(key)
             if not any(other.job == key.job and other != key for other in self._reactor.places):
                 await anyio.to_thread.run_sync(remove_scratch, Path(self.facts.scratch_dir), key.job)

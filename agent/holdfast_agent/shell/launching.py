@@ -9,13 +9,22 @@ from typing import Any
 
 from holdfast_agent.core.environment import WorkerUser
 from holdfast_agent.core.events import LaunchRanks
+from holdfast_agent.shell.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shim_parts.room import SHM
 
 UMASK = 0o022
 
 
-def launch_order(action: LaunchRanks, user: WorkerUser, *, private_shm: bool) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Means:
+    """What this host has for its workers."""
+
+    private_shm: bool = False
+    cgroups: Cgroups = dataclasses.field(default_factory=lambda: Cgroups(""))
+
+
+def launch_order(action: LaunchRanks, user: WorkerUser, means: Means) -> dict[str, Any]:
     """As docs/shim-protocol.md has it."""
     return {
         "op": "launch",
@@ -27,8 +36,11 @@ def launch_order(action: LaunchRanks, user: WorkerUser, *, private_shm: bool) ->
         "umask": UMASK,
         "core_bytes": 0,
         "gpus": action.gpus,
+        "cgroup": means.cgroups.place(action.key),
+        "memory_bytes": action.memory_mb << 20,
+        "pids": most_pids(),
         # A program that is started out of /dev/shm has to find itself there.
-        "private_shm": private_shm and not any(_in_shm(path) for path in _paths(action)),
+        "private_shm": means.private_shm and not any(_in_shm(path) for path in _paths(action)),
     }
 
 

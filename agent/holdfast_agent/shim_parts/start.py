@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from holdfast_agent.shim_parts.room import Room
+    from holdfast_agent.shim_parts.generation import Generation
 
 
 class Plan:
@@ -101,14 +101,14 @@ class Identity:
             os.setuid(self.uid)
 
 
-def spawn(plan: Plan, identity: Identity, room: Room | None, null: int, failures: int) -> int:
+def spawn(plan: Plan, identity: Identity, generation: Generation, null: int, failures: int) -> int:
     """Forks one rank, leader of its own group, and returns its pid. Raises OSError when there can be no process.
 
     SIGTERM is to be blocked: one that comes before the child can die of it waits for it there.
     """
     pid = os.fork()
     if pid == 0:
-        become(plan, identity, room, null, failures)
+        become(plan, identity, generation, null, failures)
     try:
         os.setpgid(pid, pid)  # in the child, too; whoever is first: killpg must find the group from now on
     except OSError:
@@ -116,7 +116,7 @@ def spawn(plan: Plan, identity: Identity, room: Room | None, null: int, failures
     return pid
 
 
-def become(plan: Plan, identity: Identity, room: Room | None, null: int, failures: int) -> NoReturn:
+def become(plan: Plan, identity: Identity, generation: Generation, null: int, failures: int) -> NoReturn:
     """The child's way to its program; says through `failures` what stopped it."""
     problem = "its start failed"
     try:
@@ -127,9 +127,12 @@ def become(plan: Plan, identity: Identity, room: Room | None, null: int, failure
             os.dup2(fd, target)
         if identity.oom_adjusted:
             offer_to_oom_killer()
-        if room:
+        if generation.cgroup:
+            problem = "cannot enter its cgroup"
+            generation.cgroup.enter()
+        if generation.room:
             problem = "cannot enter the job's /dev/shm"
-            room.enter()
+            generation.room.enter()
         problem = "cannot take the user's identity"
         identity.take()
         problem = f"cannot change to {printable(plan.cwd)}"
