@@ -33,12 +33,13 @@ class Cgroups:
         return f"{self.place(key)}/g{generation}" if self.root else ""
 
     def leave(self) -> None:
-        """Remove this agent's own, unless workers are there."""
-        for path in (self.root, os.path.dirname(self.root)) if self.root else ():
+        """Remove this agent's own, save those in which workers run on."""
+        if self.root:
+            cgroup.remove(self.root)
             try:
-                os.rmdir(path)
+                os.rmdir(os.path.dirname(self.root))
             except OSError:
-                return
+                pass  # another agent's is there
 
     def forget(self, key: PlaceKey) -> None:
         """Remove a place's, and its job's where that was the last."""
