@@ -391,9 +391,14 @@ def _from_prepared(
     place.gpus = wish.launch.gpus if wish.launch else ()
     place.launched_at = now
     place.stop_asked = None
-    memory_mb = wish.launch.memory_mb if wish.launch else 0
-    actions.append(LaunchRanks(place.key, standing.generation, ranks, place.gpus, memory_mb))
+    actions.append(launch_of(place, ranks))
     return Settled.DONE
+
+
+def launch_of(place: Place, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
+    """The order to start the generation at which the place stands."""
+    memory_mb = place.launched.memory_mb if place.launched else 0
+    return LaunchRanks(place.key, place.standing.generation, ranks, place.gpus, memory_mb)
 
 
 def _stop(place: Place, wish: Assignment, generation: int) -> StopRanks:

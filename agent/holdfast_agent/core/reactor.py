@@ -34,6 +34,7 @@ from holdfast_agent.core.place import (
     Stuck,
     Withheld,
     advance,
+    launch_of,
     lose,
 )
 
@@ -300,7 +301,7 @@ class Reactor:
                 place.move(Running(event.generation))
                 return self._advance(place, now, always=True)
             case Launching(generation) if event.generation < generation and place.wish is not None:
-                return [ev.LaunchRanks(place.key, generation, self._plan(place.wish))]
+                return [launch_of(place, self._plan(place.wish))]
             case Stopping() | Stuck():
                 place.stop_asked = None
                 return self._advance(place, now)

@@ -113,6 +113,17 @@ def test_the_next_generation_waits_for_the_gpus() -> None:
     assert ev.Prepare(wanted, known_good=True) in agent.on(FREE)
 
 
+def test_a_launch_that_is_said_again_names_the_gpus_and_the_memory_again() -> None:
+    agent = Agent()
+    launch = replace(LAUNCH, gpus=ZERO, memory_mb=4096)
+    agent.on(ev.Assigned(wish(Phase.PREPARE, launch=launch)))
+    agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77))
+    said = agent.on(ev.Assigned(wish(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))))
+    assert isinstance(said[0], ev.LaunchRanks)
+    assert (said[0].gpus, said[0].memory_mb) == (ZERO, 4096)
+    assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == said
+
+
 def test_nothing_that_a_shim_says_meanwhile_makes_the_place_empty() -> None:
     agent = Agent()
     agent.emptied()
