@@ -42,6 +42,27 @@ def _mount() -> bool:
         return _works("unshare", "-m", "mount", "-t", "tmpfs", "none", folder)
 
 
+def cgroup_mount() -> str:
+    """Where cgroup v2 is mounted; empty where it isn't."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, _, rest = line.partition(" - ")
+        if rest.startswith("cgroup2 "):
+            return fields.split()[4]
+    return ""
+
+
+def _cgroup() -> bool:
+    """Whether a cgroup v2 can be made, and killed whole."""
+    probe = Path(cgroup_mount() or os.devnull, f"holdfast-probe-{os.getpid()}")
+    try:
+        probe.mkdir()
+        found = (probe / "cgroup.kill").exists()
+        probe.rmdir()
+    except OSError:
+        return False
+    return found
+
+
 def _ptrace() -> bool:
     """Whether a sibling's memory may be read, and its stack dumped."""
     spy = Path(sys.executable).with_name("py-spy")
@@ -63,6 +84,7 @@ def _systemd() -> bool:
 
 PROBES: dict[str, Callable[[], bool]] = {
     "cc": _cc,
+    "cgroup": _cgroup,
     "mount": _mount,
     "netns": _netns,
     "podman": lambda: _works("podman", "info"),

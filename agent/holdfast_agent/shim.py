@@ -35,6 +35,7 @@ if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from holdfast_agent.shim_parts import journal
+from holdfast_agent.shim_parts.begin import begin
 from holdfast_agent.shim_parts.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
 from holdfast_agent.shim_parts.link import Link
 from holdfast_agent.shim_parts.processes import Process, boot_id, now_s, printable
@@ -234,17 +235,12 @@ class Shim:
                 plans.append(Plan(order))
             if not plans or len({plan.rank for plan in plans}) < len(plans):
                 raise ValueError("no rank, or one of them twice")
+            plans[0].clears_locks = True
             for plan in plans:
                 plan.open_files(identity.uid, identity.gid)
             identity.prepare()
             journal.reserve(max(RESERVE_BYTES, RESERVE_PER_RANK_BYTES * len(plans)), self.directory)
-            failures = os.pipe2(os.O_CLOEXEC)
-            try:
-                file = journal.create(number, [plan.rank for plan in plans], boot_id(), self.directory)
-            except OSError:
-                os.close(failures[0])
-                os.close(failures[1])
-                raise
+            generation, failures, lacks = begin(number, plans, message, self.directory)
         except OSError as error:
             self.refuse(number, f"{printable(error.filename or 'the journal')}: {error.strerror}")
         except BAD_ORDER as error:
@@ -253,10 +249,11 @@ class Shim:
             if before:
                 before.close()
             self.highest = number
-            os.set_blocking(failures[0], False)
-            self.generation = Generation(number, file, failures[0])
-            self.fork(self.generation, plans, identity, failures[1])
-            os.close(failures[1])
+            self.generation = generation
+            for lack in lacks:
+                self.say({"ev": "note", "generation": number, "message": lack})
+            self.fork(generation, plans, identity, failures)
+            os.close(failures)
         for plan in plans:
             plan.close_files()
         self.reap()
@@ -266,7 +263,7 @@ class Shim:
         pids: list[tuple[Plan, int]] = []
         for plan in plans:
             try:
-                pids.append((plan, spawn(plan, identity, self.null, failures)))
+                pids.append((plan, spawn(plan, identity, generation, self.null, failures)))
             except OSError as error:
                 generation.not_started(plan.rank, f"cannot fork: {error.strerror}")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -290,8 +287,10 @@ class Shim:
                     generation.ended(rank, reaped[1])
                     news = True
         except ChildProcessError:
-            generation.gone = news = True
-            generation.record({"ev": "empty"})
+            if generation.proven_empty():
+                generation.gone = news = True
+                generation.leave_room()
+                generation.record({"ev": "empty"})
         if news:
             self.commit(generation)
         if not generation.live and not generation.gone:
@@ -361,9 +360,11 @@ class Shim:
         if stop is None or generation.gone or now < stop.next_kill:
             return
         left = generation.kill(stop)
-        if now >= stop.next_report and left:
+        if now >= stop.next_report and (left or generation.childless):
             stop.next_report = now + STUCK_EVERY_S
-            self.stuck(generation, left, "outlive KILL: " + ", ".join(process.where() for process in left[:50]))
+            where = ", ".join(process.where() for process in left[:50])
+            self.stuck(generation, left, f"outlive KILL: {where or 'what its cgroup still counts'}")
+        self.reap()  # nothing tells of the end of what is no child of ours
 
     def stuck(self, generation: Generation, left: list[Process], message: str) -> None:
         pids = [process.pid for process in left]

@@ -280,3 +280,14 @@ def test_stuck_place_is_the_reason_that_a_job_waits(world: World) -> None:
     assert wait_reason(world.cluster, world.cluster.jobs["a"], []) == "host-1: pid 5 is in D state"
     world.report("a", 1, "PREPARED")
     assert wait_reason(world.cluster, world.cluster.jobs["a"], []) == "restarting in place on host-0"
+
+
+def test_what_is_left_of_the_generation_before_is_the_reason_that_a_job_waits(world: World) -> None:
+    from holdfast_controller.core.explain import wait_reason
+
+    world.exit("a", 0, 1)
+    job, held = world.cluster.jobs["a"], "host-1: GPU 0 holds 900 MiB more than when it was empty"
+    assert world.report("a", 1, "STUCK", job.generation - 1, message=held) == []
+    assert wait_reason(world.cluster, job, []) == held
+    world.report("a", 1, "PREPARING")
+    assert wait_reason(world.cluster, job, []) == "restarting in place on host-0, host-1"

@@ -1,9 +1,13 @@
-"""What can happen to an agent (events, past tense), and what it can do about it (actions, imperative)."""
+"""What can happen to an agent (events, past tense), and what it can do about it (actions, imperative).
+
+Longer than 400 lines because it is one list.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast_agent.core.gpus import Blind, GpuUsage
 from holdfast_agent.core.model import Assignment, ExitReason, PlaceKey, RankEnd, RankLaunch
 
 
@@ -22,6 +26,8 @@ class Journal:
     """The machine has booted since."""
     wrote_output: bool = False
     """A rank has left output, so it ran, whatever the records say."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the devices that the ranks were given."""
 
 
 # --- events ----------------------------------------------------------------------------------------------
@@ -40,6 +46,8 @@ class PlaceFound:
     """(generation, rank)."""
     shim_pid: int
     """0 where the shim is gone."""
+    freed: int = 0
+    """The newest generation whose GPUs were proven free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,17 @@ class PlaceEmptied:
 
 
 @dataclass(frozen=True, slots=True)
+class GpusRead:
+    """What occupies the host's GPUs; with a key it answers ``ReadGpus``."""
+
+    usage: tuple[GpuUsage, ...] | Blind
+    key: PlaceKey | None = None
+    generation: int = 0
+    foreign: frozenset[int] = frozenset()
+    """Pids that can't be the place's, such as those of processes that are older than its shim."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlaceStuck:
     """Processes outlive KILL."""
 
@@ -186,6 +205,7 @@ Event = (
     | RankStarted
     | RankExited
     | PlaceEmptied
+    | GpusRead
     | PlaceStuck
     | LaunchRefused
     | ShimGreeted
@@ -274,6 +294,30 @@ class RememberAck:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadGpus:
+    """See what occupies the GPUs, after so many seconds. Answered by an event."""
+
+    key: PlaceKey
+    generation: int
+    after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RememberFreed:
+    """Note that this generation's GPUs were proven free."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RememberUnused:
+    """Note how much memory each GPU holds that nothing uses: (UUID, bytes)."""
+
+    used_bytes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Prepare:
     """Check, have a shim, bind ports: these where given, else free ones. Answered by an event."""
 
@@ -297,6 +341,9 @@ class LaunchRanks:
     key: PlaceKey
     generation: int
     ranks: tuple[RankLaunch, ...] = field(repr=False)
+    gpus: tuple[str, ...] = ()
+    memory_mb: int = 0
+    """Reserved for the worker; 0 when none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +399,9 @@ Action = (
     | PersistEpoch
     | RememberAttempt
     | RememberAck
+    | RememberFreed
+    | RememberUnused
+    | ReadGpus
     | Prepare
     | FreePorts
     | LaunchRanks

@@ -82,6 +82,7 @@ class Launch:
     cpu_count: int = 0
     job_spec_json: str = "{}"
     step_pattern: str = ""
+    memory_mb: int = 0
 
     @property
     def ranks(self) -> range:

@@ -4,7 +4,10 @@ Theory of operation. A place has a *standing* (one of the variants below, each w
 controller has spoken, a *wish*: the newest assignment. ``advance`` compares the two and takes the next step; it is
 called after everything that changes either, so the order in which wishes and events arrive doesn't matter, and a
 wish that is said twice changes nothing. A generation is launched only from ``Prepared``, and that of a newer
-generation is reached only through ``Empty`` of the older: so two generations never run at once.
+generation is reached only through ``Empty`` of the older: so two generations never run at once. Where ranks were
+given GPUs, ``Empty`` is reached only through ``Freeing`` (see ``core/freeing``).
+
+Longer than 400 lines because the standings, their table and the steps between them are read together.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ class State(enum.Enum):
     STOPPING = "STOPPING"
     STUCK = "STUCK"
     LOST = "LOST"
+    FREEING = "FREEING"
+    WITHHELD = "WITHHELD"
     FORGETTING = "FORGETTING"
     FORGOTTEN = "FORGOTTEN"
 
@@ -51,6 +56,8 @@ class State(enum.Enum):
 _WORDS = {
     State.LAUNCHING: "PREPARED",
     State.LOST: "STOPPING",
+    State.FREEING: "STOPPING",
+    State.WITHHELD: "STUCK",
     State.FORGETTING: "EMPTY",
     State.FORGOTTEN: "EMPTY",
 }
@@ -136,6 +143,26 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Freeing:
+    """No process is left; whether its GPUs are free is being looked at. ``since_s`` is monotonic."""
+
+    generation: int
+    since_s: float
+    pause_s: float
+    message: str = ""
+    state = State.FREEING
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """No process is left, but its GPUs are still not free, or can't be read."""
+
+    generation: int
+    message: str
+    state = State.WITHHELD
+
+
+@dataclass(frozen=True, slots=True)
 class Forgetting:
     """The place's files are being removed."""
 
@@ -161,6 +188,8 @@ Standing = (
     | Stopping
     | Stuck
     | Lost
+    | Freeing
+    | Withheld
     | Forgetting
     | Forgotten
 )
@@ -171,18 +200,28 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.PREPARED: frozenset({State.LAUNCHING, State.CANNOT_PREPARE, State.EMPTY}),
     State.CANNOT_PREPARE: frozenset({State.EMPTY}),
     State.LAUNCHING: frozenset(
-        {State.RUNNING, State.STOPPING, State.STUCK, State.LOST, State.EMPTY, State.CANNOT_PREPARE}
+        {
+            State.RUNNING,
+            State.STOPPING,
+            State.STUCK,
+            State.LOST,
+            State.FREEING,
+            State.EMPTY,
+            State.CANNOT_PREPARE,
+        }
     ),
-    State.RUNNING: frozenset({State.STOPPING, State.STUCK, State.LOST, State.EMPTY}),
-    State.STOPPING: frozenset({State.STUCK, State.LOST, State.EMPTY}),
-    State.STUCK: frozenset({State.STUCK, State.LOST, State.EMPTY}),
-    State.LOST: frozenset({State.LOST, State.STUCK, State.EMPTY}),
+    State.RUNNING: frozenset({State.STOPPING, State.STUCK, State.LOST, State.FREEING, State.EMPTY}),
+    State.STOPPING: frozenset({State.STUCK, State.LOST, State.FREEING, State.EMPTY}),
+    State.STUCK: frozenset({State.STUCK, State.LOST, State.FREEING, State.EMPTY}),
+    State.LOST: frozenset({State.LOST, State.STUCK, State.FREEING, State.EMPTY}),
+    State.FREEING: frozenset({State.FREEING, State.WITHHELD, State.EMPTY}),
+    State.WITHHELD: frozenset({State.WITHHELD, State.EMPTY}),
     State.FORGETTING: frozenset({State.FORGOTTEN}),
     State.FORGOTTEN: frozenset(),
 }
 """From where to where a place may go."""
 
-FOUND = frozenset({State.EMPTY, State.RUNNING, State.STOPPING, State.LOST})
+FOUND = frozenset({State.EMPTY, State.RUNNING, State.STOPPING, State.LOST, State.FREEING})
 """Where a place may stand when the agent starts."""
 
 
@@ -203,6 +242,8 @@ class Place:
     """Rank to pid, of the generation that was launched last."""
     codes: dict[int, int] = field(default_factory=dict)
     """Rank to ``RankEnd.shell_code``, of the same generation."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the devices of that generation."""
     launched: Launch | None = None
     """The last launch of this agent's life."""
     launched_at: float | None = None
@@ -300,7 +341,7 @@ def _step(place: Place, plan: PlanRanks, now: float, actions: list[Action]) -> S
             ):
                 actions.append(_stop(place, wish, generation))
             return Settled.DONE
-        case Preparing() | Lost() | Forgetting() | Forgotten():
+        case Preparing() | Lost() | Freeing() | Withheld() | Forgetting() | Forgotten():
             return Settled.DONE
         case _:
             assert_never(standing)
@@ -347,10 +388,17 @@ def _from_prepared(
     place.codes = {}
     place.ended = {end for end in place.ended if end[0] >= standing.generation - 1}
     place.launched = wish.launch
+    place.gpus = wish.launch.gpus if wish.launch else ()
     place.launched_at = now
     place.stop_asked = None
-    actions.append(LaunchRanks(place.key, standing.generation, ranks))
+    actions.append(launch_of(place, ranks))
     return Settled.DONE
+
+
+def launch_of(place: Place, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
+    """The order to start the generation at which the place stands."""
+    memory_mb = place.launched.memory_mb if place.launched else 0
+    return LaunchRanks(place.key, place.standing.generation, ranks, place.gpus, memory_mb)
 
 
 def _stop(place: Place, wish: Assignment, generation: int) -> StopRanks:

@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from holdfast_agent.core import events as ev
+from holdfast_agent.core import freeing
 from holdfast_agent.core.endings import port_was_taken, unseen_ends
 from holdfast_agent.core.environment import HostFacts, plan_ranks
 from holdfast_agent.core.events import Action, Event
+from holdfast_agent.core.gpus import Blind
 from holdfast_agent.core.model import Assignment, PlaceKey, RankEnd, RankLaunch
 from holdfast_agent.core.place import (
     CannotPrepare,
     Empty,
     Forgetting,
     Forgotten,
+    Freeing,
     Launching,
     Lost,
     Place,
@@ -29,7 +32,9 @@ from holdfast_agent.core.place import (
     Running,
     Stopping,
     Stuck,
+    Withheld,
     advance,
+    launch_of,
     lose,
 )
 
@@ -53,6 +58,8 @@ class Reactor:
     epoch: int = 0
     places: dict[PlaceKey, Place] = field(default_factory=dict)
     outbox: dict[ExitId, Unacked] = field(default_factory=dict)
+    unused: dict[str, int] = field(default_factory=dict)
+    """Bytes that each GPU holds which nothing uses, by UUID."""
     _connected: bool = False
     _sequence: int = 0
     _sent: dict[int, ExitId] = field(default_factory=dict)
@@ -66,6 +73,8 @@ class Reactor:
                 return self.on_rank_started(event)
             case ev.PlaceEmptied():
                 return self.on_place_emptied(event, now)
+            case ev.GpusRead():
+                return self.on_gpus_read(event, now)
             case ev.Assigned():
                 return self.on_assigned(event, now)
             case ev.PlacePrepared():
@@ -93,7 +102,7 @@ class Reactor:
             case ev.Disconnected():
                 return self.on_disconnected()
             case ev.PlaceFound():
-                return self.on_place_found(event)
+                return self.on_place_found(event, now)
             case _:
                 assert_never(event)
 
@@ -155,7 +164,7 @@ class Reactor:
 
     # --- the shell ----------------------------------------------------------------------------------------------
 
-    def on_place_found(self, event: ev.PlaceFound) -> list[Action]:
+    def on_place_found(self, event: ev.PlaceFound, now: float) -> list[Action]:
         """Take up a place of an earlier life: nothing is reported yet, a shim that has died is followed up."""
         place = self.places[event.key] = Place(event.key, shim_pid=event.shim_pid)
         place.attempts = sorted(event.attempts)
@@ -169,6 +178,10 @@ class Reactor:
         last = max(event.journals, key=lambda journal: journal.generation)
         place.pids = dict(last.started)
         place.codes = {end.rank: end.shell_code for end in last.ends}
+        # What an earlier boot has left on a GPU is gone.
+        place.gpus = () if last.other_boot else last.gpus
+        if last.empty and place.gpus and event.freed < last.generation:
+            return freeing.resume(place, last.generation, now)
         if last.empty:
             place.find(Empty(last.generation))
         elif event.shim_pid:
@@ -222,16 +235,33 @@ class Reactor:
         return actions
 
     def on_place_emptied(self, event: ev.PlaceEmptied, now: float) -> list[Action]:
-        """Nothing is left: the next generation may come."""
+        """No process is left: the next generation may come, once the GPUs are free."""
         place = self.places.get(event.key)
         if place is None or event.generation < place.standing.generation:
             return []
         match place.standing:
             case Launching() | Running() | Stopping() | Stuck() | Lost():
+                if place.gpus:
+                    return freeing.begin(place, now)
                 place.move(Empty(place.standing.generation))
                 return [ev.FreePorts(place.key), *self._settle(place, now)]
             case _:
                 return []
+
+    def on_gpus_read(self, event: ev.GpusRead, now: float) -> list[Action]:
+        """Learn what an empty GPU holds; go on with the place that waits for its own to be empty."""
+        actions: list[Action] = []
+        if not isinstance(event.usage, Blind) and freeing.learn(self.unused, event.usage):
+            actions.append(ev.RememberUnused(tuple(sorted(self.unused.items()))))
+        place = self.places.get(event.key) if event.key else None
+        if place is None or not isinstance(place.standing, (Freeing, Withheld)):
+            return actions
+        told = place.report()
+        held = freeing.still_held(place.gpus, event, self.unused, self.facts.gpu_names)
+        actions += freeing.after_look(place, held and f"{self.facts.name}: {held}", now)
+        if isinstance(place.standing, Empty):
+            return actions + self._settle(place, now)
+        return actions + (self._report(place) if place.report() != told else [])
 
     def on_place_stuck(self, event: ev.PlaceStuck, now: float) -> list[Action]:
         """Say what is left; it may still go."""
@@ -271,7 +301,7 @@ class Reactor:
                 place.move(Running(event.generation))
                 return self._advance(place, now, always=True)
             case Launching(generation) if event.generation < generation and place.wish is not None:
-                return [ev.LaunchRanks(place.key, generation, self._plan(place.wish))]
+                return [launch_of(place, self._plan(place.wish))]
             case Stopping() | Stuck():
                 place.stop_asked = None
                 return self._advance(place, now)

@@ -46,6 +46,12 @@ class Config:
     allow_root_workers: bool = False
     worker_user: str = ""
     """Whom workers run as; the agent's own user when empty."""
+    private_shm: bool = True
+    """Give each generation of a job a /dev/shm and IPC of its own on this host, where the agent is root and may."""
+    cgroups: bool = True
+    """Bound and end each worker's ranks by cgroup v2, where the host lets the agent."""
+    cgroup_root: Path | None = None
+    """A cgroup that is delegated to the agent; None: the top of the host's tree."""
     max_workers: int = 64
     env_file: Path | None = None
     """NAME=VALUE lines for every worker on this host."""

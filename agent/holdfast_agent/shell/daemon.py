@@ -15,12 +15,14 @@ from holdfast.tls import TlsFiles
 from holdfast.v1 import host_pb2
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
-from holdfast_agent.shell import config, inventory, log
+from holdfast_agent.shell import cgroups, config, inventory, log
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
 from holdfast_agent.shell.evidence import Examiner
+from holdfast_agent.shell.gpu_freeing import GpuFreeing
 from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
+from holdfast_agent.shell.launching import Means, why_shm_is_shared
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
@@ -90,6 +92,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
     finally:
         if driver is not None:
             driver.parts.shims.close()
+            driver.means.cgroups.leave()
         spawner.close()
         with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
             await source.aclose()
@@ -107,7 +110,10 @@ def _assemble(
     epoch = EpochFile(settings.state_dir / "epoch")
     tls = TlsFiles(settings.ca, settings.cert, settings.key)
     files = PlaceFiles(settings.state_dir / "workers", facts)
-    driver = Driver(facts, epoch.read(), address, tasks)
+    shared, found = why_shm_is_shared(settings), cgroups.find(settings)
+    log.info("shm.mode", mode="shared" if shared else "private", why=shared)
+    log.info("cgroups.mode", root=found.root, why=found.why)
+    driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found))
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
     host = host_pb2.Inventory(
         cpu_count=facts.cpu_count, memory_bytes=inventory.memory_bytes(), max_workers=settings.max_workers
@@ -124,6 +130,7 @@ def _assemble(
         files=files,
         epoch=epoch,
         gpus=GpuWatch(source, host, driver.on_gpus),
+        freeing=GpuFreeing(source, files, settings.state_dir / "gpu_unused.json"),
         sampler=Sampler(facts, settings.log_limit_mb << 20),
         preparation=Preparation(shims, Ports(settings.ports, settings.name), settings.allow_root_workers),
         shims=shims,

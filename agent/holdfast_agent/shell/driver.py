@@ -23,12 +23,15 @@ from holdfast import __version__
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core import events as ev
 from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.gpus import Blind
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.core.place import Launching, Place, Prepared, Preparing, Running
 from holdfast_agent.core.reactor import Reactor
 from holdfast_agent.shell import log, shim_files, strays, wire
+from holdfast_agent.shell.gpu_freeing import GpuFreeing
 from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
+from holdfast_agent.shell.launching import Means, launch_order
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
@@ -42,7 +45,6 @@ from holdfast_agent.shell.transfer import Transfer
 ADOPTION_S = 5.0
 """How long living shims may take to say where they stand, before the controller is told without it."""
 STRAYS_AGAIN_S = 5.0
-UMASK = 0o022
 PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
 """Old journals go now and then, and not while the ranks start."""
 
@@ -54,6 +56,7 @@ class Parts:
     files: PlaceFiles
     epoch: EpochFile
     gpus: GpuWatch
+    freeing: GpuFreeing
     sampler: Sampler
     preparation: Preparation
     shims: Shims
@@ -66,8 +69,11 @@ class Parts:
 class Driver:
     """One agent. ``start`` once its parts are there; then it lives in callbacks and in the task group's tasks."""
 
-    def __init__(self, facts: HostFacts, epoch: int, address: str, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(
+        self, facts: HostFacts, epoch: int, address: str, tasks: anyio.abc.TaskGroup, means: Means
+    ) -> None:
         self.parts: Parts
+        self.means = means
         self._reactor = Reactor(facts, epoch)
         self._address = address
         self._tasks = tasks
@@ -84,11 +90,12 @@ class Driver:
     async def adopt(self) -> None:
         """Take up every place of an earlier life; returns once living shims have said where they stand."""
         files, shims = self.parts.files, self.parts.shims
+        self._reactor.unused.update(self.parts.freeing.known())
         living = []
         for key in files.found():
             try:
                 journals = await anyio.to_thread.run_sync(files.journals, key)
-                found = ev.PlaceFound(key, files.attempts(key), journals, files.acked(key), 0)
+                found = ev.PlaceFound(key, files.attempts(key), journals, files.acked(key), 0, files.freed(key))
             except (OSError, ValueError) as error:
                 # Left alone rather than guessed at: an admin must look.
                 log.warning("place.unreadable", place=str(key), problem=str(error))
@@ -191,6 +198,7 @@ class Driver:
     def on_gpus(self, names: dict[str, str]) -> None:
         """The host's GPUs were read: UUID to what CUDA calls each."""
         self._reactor.facts = dataclasses.replace(self._reactor.facts, gpu_names=names)
+        self._tasks.start_soon(self._read_gpus)
 
     def on_shim_message(self, key: PlaceKey, message: dict[str, Any]) -> None:
         """What a shim says, as docs/shim-protocol.md has it."""
@@ -212,6 +220,8 @@ class Driver:
                 self.parts.transfer.poke()
             case "stuck":
                 self.feed(ev.PlaceStuck(key, generation, message["message"]))
+            case "note":
+                log.warning("shim.note", place=str(key), generation=generation, problem=message["message"])
             case "refused" if generation:
                 self.feed(ev.LaunchRefused(key, generation, message["message"]))
             case _:
@@ -251,8 +261,10 @@ class Driver:
                 self._session_over = True
             case ev.PersistEpoch(epoch):
                 parts.epoch.write(epoch)
-            case ev.RememberAttempt() | ev.RememberAck():
+            case ev.RememberAttempt() | ev.RememberAck() | ev.RememberFreed() | ev.RememberUnused():
                 self._remember(action)
+            case ev.ReadGpus():
+                self._tasks.start_soon(self._read_gpus, action)
             case ev.ClearStrays():
                 self._tasks.start_soon(self._clear_strays, action)
             case ev.RecordEnds():
@@ -288,24 +300,15 @@ class Driver:
         self.feed(answer)
 
     def _launch(self, action: ev.LaunchRanks) -> None:
-        parts, user = self.parts, self.facts.user
+        parts = self.parts
         parts.preparation.ports.release(action.key)
         try:
             parts.shims.ensure(action.key)
         except OSError as error:
             self.feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
-        launch = {
-            "op": "launch",
-            "generation": action.generation,
-            "ranks": [dataclasses.asdict(rank) for rank in action.ranks],
-            "uid": user.uid,
-            "gid": user.gid,
-            "groups": user.groups,
-            "umask": UMASK,
-            "core_bytes": 0,
-        }
-        if not parts.shims.send(action.key, launch):
+        order = launch_order(action, self.facts.user, self.means)
+        if not parts.shims.send(action.key, order):
             problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
             self.feed(ev.LaunchRefused(action.key, action.generation, problem))
             return
@@ -314,16 +317,27 @@ class Driver:
             loop.call_later(PRUNE_AFTER_S, self._prune, action.key, action.generation)
         parts.sampler.watch(action.key, action.generation, [rank.rank for rank in action.ranks])
 
-    def _remember(self, action: ev.RememberAttempt | ev.RememberAck) -> None:
+    async def _read_gpus(self, action: ev.ReadGpus | None = None) -> None:
+        read = await self.parts.freeing.read(action)
+        if action is not None and isinstance(read.usage, Blind):
+            log.debug("gpus.unreadable", place=str(action.key), problem=read.usage.reason)
+        self.feed(read)
+
+    def _remember(self, action: ev.RememberAttempt | ev.RememberAck | ev.RememberFreed | ev.RememberUnused) -> None:
         # Harmless to lose, so a full disk must not stop the exit of another worker.
         files = self.parts.files
         try:
-            if isinstance(action, ev.RememberAttempt):
-                files.note_attempt(action.key, action.generation, action.attempt)
-            elif files.directory(action.key).exists():
-                files.note_ack(action.key, action.generation, action.rank)
+            match action:
+                case ev.RememberUnused(used_bytes):
+                    self.parts.freeing.write(used_bytes)
+                case ev.RememberAttempt(key, generation, attempt):
+                    files.note_attempt(key, generation, attempt)
+                case ev.RememberAck(key, generation, rank) if files.directory(key).exists():
+                    files.note_ack(key, generation, rank)
+                case ev.RememberFreed(key, generation):
+                    files.note_freed(key, generation)
         except OSError as error:
-            log.warning("note.lost", place=str(action.key), problem=str(error))
+            log.warning("note.lost", what=type(action).__name__, problem=str(error))
 
     def _prune(self, key: PlaceKey, below: int) -> None:
         try:
@@ -338,7 +352,8 @@ class Driver:
         except (OSError, ValueError) as error:
             log.warning("shim.unknown", place=str(action.key), problem=str(error))
             known = None  # the marks in the environment remain
-        mark = strays.Mark(action.key, self.facts.name, action.generation)
+        cgroup = self.means.cgroups.generation(action.key, action.generation)
+        mark = strays.Mark(action.key, self.facts.name, action.generation, cgroup=cgroup)
         if known is not None and known.boot_id == shim_files.boot_id():
             mark = dataclasses.replace(mark, shim_pid=known.pid, shim_start_ticks=known.start_ticks)
         found = 0
@@ -370,6 +385,7 @@ class Driver:
         self.parts.shims.dismiss(key)
         self.parts.sampler.drop(key)
         try:
+            self.means.cgroups.forget(key)
             self.parts.files.remove(key)
             if not any(other.job == key.job and other != key for other in self._reactor.places):
                 await anyio.to_thread.run_sync(remove_scratch, Path(self.facts.scratch_dir), key.job)

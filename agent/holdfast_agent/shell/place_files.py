@@ -1,7 +1,8 @@
 """What is on disk about each place: the shim's journals, and the little that the agent notes beside them.
 
-``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK". Losing
-the end of either is harmless: an exit is sent once more, or carries the attempt before.
+``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK", and
+``freed`` the newest generation whose GPUs were proven free. Losing the end of any is harmless: an exit is sent once
+more, or carries the attempt before; a reboot frees GPUs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast_agent.core.environment import HostFacts, error_dir, log_paths
 from holdfast_agent.core.events import Journal
 from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.shell import log, shim_files
+from holdfast_agent.shim_parts import room
 
 _JOURNAL = re.compile(r"g(\d+)\.journal")
 _ERROR_MAX_BYTES = 64 << 10
@@ -63,6 +65,7 @@ class PlaceFiles:
             empty=any(isinstance(r, shim_files.Empty) for r in records),
             other_boot=intent.boot_id != shim_files.boot_id(),
             wrote_output=any(_size(path) for path in paths),
+            gpus=intent.gpus,
         )
 
     def end(self, key: PlaceKey, generation: int, record: shim_files.Exited) -> RankEnd:
@@ -113,6 +116,20 @@ class PlaceFiles:
         """Need not be sent again. Raises ``OSError``."""
         _append_line(self.directory(key) / "acked", f"{generation} {rank}\n")
 
+    def freed(self, key: PlaceKey) -> int:
+        """The newest generation whose GPUs were proven free; 0 without one."""
+        try:
+            text = (self.directory(key) / "freed").read_text().strip()
+        except FileNotFoundError:
+            return 0
+        return int(text) if text.isdigit() else 0
+
+    def note_freed(self, key: PlaceKey, generation: int) -> None:
+        """Its GPUs were proven free. Raises ``OSError``."""
+        fresh = self.directory(key) / "freed.new"
+        fresh.write_text(f"{generation}\n")
+        fresh.replace(fresh.with_suffix(""))
+
     def prune(self, key: PlaceKey, below: int) -> None:
         """Remove journals of generations under ``below`` whose exits are all acknowledged. Raises ``OSError``."""
         acked = self.acked(key)
@@ -130,7 +147,8 @@ class PlaceFiles:
         for path in directory.iterdir():
             path.unlink(missing_ok=True)
         directory.rmdir()
-        if not any(directory.parent.iterdir()):
+        if not any(path.is_dir() for path in directory.parent.iterdir()):
+            (directory.parent / room.FILE).unlink(missing_ok=True)
             directory.parent.rmdir()
 
     def _journal_path(self, key: PlaceKey, generation: int) -> Path:

@@ -22,6 +22,8 @@ class Intent:
     generation: int
     ranks: tuple[int, ...]
     boot_id: str
+    gpus: tuple[str, ...] = ()
+    """UUIDs; those of a shim of before this was written are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ def record_from(fields: Mapping[str, Any]) -> Record | None:
     """
     match fields["ev"]:
         case "intent":
-            return Intent(int(fields["generation"]), tuple(map(int, fields["ranks"])), str(fields["boot_id"]))
+            gpus = tuple(map(str, fields.get("gpus", ())))
+            return Intent(int(fields["generation"]), tuple(map(int, fields["ranks"])), str(fields["boot_id"]), gpus)
         case "started":
             return Started(int(fields["rank"]), int(fields["pid"]), int(fields["start_ticks"]))
         case "stopping":

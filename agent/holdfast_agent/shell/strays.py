@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 
 from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.shim_parts.cgroup import remove
 from holdfast_agent.shim_parts.processes import Process
 
 ROUNDS = 50
@@ -32,6 +33,8 @@ class Mark:
     shim_pid: int = 0
     """0 where the shim is not known."""
     shim_start_ticks: int = 0
+    cgroup: str = ""
+    """The directory of the generation's, where the host has cgroups: whoever is in it is the place's."""
 
     @property
     def _variables(self) -> frozenset[bytes]:
@@ -91,6 +94,8 @@ def clear(mark: Mark) -> tuple[int, str]:
     left: list[Process] = []
     for _ in range(ROUNDS):
         left = _find(mark)
+        if mark.cgroup:
+            _kill_cgroup(mark.cgroup)
         if not left:
             clean += 1
             if clean == 2:
@@ -107,14 +112,31 @@ def clear(mark: Mark) -> tuple[int, str]:
 
 def _find(mark: Mark) -> list[Process]:
     found = []
+    members = _members(mark.cgroup) if mark.cgroup else frozenset()
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         with contextlib.suppress(OSError):
             process = Process(int(name))
-            if process.state not in "ZX" and mark.fits(process):
+            if process.state not in "ZX" and (process.pid in members or mark.fits(process)):
                 found.append(process)
     return found
+
+
+def _members(cgroup: str) -> frozenset[int]:
+    """Pids in a cgroup and those below it."""
+    pids: set[int] = set()
+    for directory, _, _ in os.walk(cgroup):
+        with contextlib.suppress(OSError), open(f"{directory}/cgroup.procs", "rb") as file:
+            pids.update(map(int, file.read().split()))
+    return frozenset(pids)
+
+
+def _kill_cgroup(cgroup: str) -> None:
+    """End all that is in it; an empty one is removed."""
+    with contextlib.suppress(OSError), open(f"{cgroup}/cgroup.kill", "wb", buffering=0) as file:
+        file.write(b"1")
+    remove(cgroup)
 
 
 def _kill(process: Process) -> None:

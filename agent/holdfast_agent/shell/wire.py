@@ -87,6 +87,7 @@ def _launch(message: agent_pb2.Launch) -> Launch:
         cpu_count=message.cpu_count,
         job_spec_json=message.job_spec_json,
         step_pattern=message.step_pattern,
+        memory_mb=message.memory_mb,
     )
 
 

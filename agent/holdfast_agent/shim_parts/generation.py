@@ -22,7 +22,9 @@ from holdfast_agent.shim_parts.processes import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast_agent.shim_parts.cgroup import Cgroup
     from holdfast_agent.shim_parts.journal import Journal, Record
+    from holdfast_agent.shim_parts.room import Room
 
 STUCK_EVERY_S = 5.0
 KILL_FASTEST_S, KILL_SLOWEST_S = 0.01, 1.0  # from one KILL of all to the next; doubles while nothing new turns up
@@ -105,15 +107,20 @@ class Stop:
 class Generation:
     """`failures` is the reading end of the pipe by which children say that they can't become their program."""
 
-    def __init__(self, number: int, journal: Journal, failures: int) -> None:
+    def __init__(
+        self, number: int, journal: Journal, failures: int, room: Room | None = None, cgroup: Cgroup | None = None
+    ) -> None:
         self.number = number
         self.asked = number  # highest generation that a stop has named
         self.live: dict[int, Rank] = {}
         self.told: list[Record] = []
         self.untold: list[Record] = []
         self.stop: Stop | None = None
-        self.gone = False  # waitpid has said so
+        self.gone = False  # waitpid has said so, and the cgroup
+        self.childless = False  # waitpid has said so, but not the cgroup
         self.journal = journal
+        self.room = room  # None: ranks share the host's /dev/shm
+        self.cgroup = cgroup  # None: the host has none
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
         self._failures_fd = failures
         self._failures: dict[int, str] = {}
@@ -125,6 +132,26 @@ class Generation:
         if self.gone and not self.untold:
             return Phase.EMPTY
         return Phase.STOPPING if self.stop else Phase.RUNNING
+
+    def proven_empty(self) -> bool:
+        """Once waitpid knows no child: whether the cgroup agrees. What is in it is killed without a grace."""
+        if self.cgroup is None or self.cgroup.is_empty():
+            return True
+        now = now_s()
+        self.stop = self.stop or Stop(now, None)
+        if self.stop.deadline > now:
+            self.stop.shorten(now)
+        self.childless = True
+        return False
+
+    def leave_room(self) -> None:
+        """Lets go of its room, which is then gone with the last shim that does so, and of its cgroup."""
+        if self.cgroup:
+            self.cgroup.close()
+            self.cgroup = None
+        if self.room:
+            self.room.close()
+            self.room = None
 
     def close(self) -> None:
         """Lets go of its files."""
@@ -168,6 +195,11 @@ class Generation:
         else:
             reason, message = "SIGNALED", f"killed by signal {-code} ({signal_name(-code)})"
             message += ", core dumped" if os.WCOREDUMP(status) else ""
+        if self.cgroup and self.cgroup.ran_out_of_memory():
+            if code == -signal.SIGKILL and not (self.stop and now_s() >= self.stop.deadline):
+                message += f": out of memory{self.cgroup.limit}"
+                return self._exited(rank.rank, status, "OUT_OF_MEMORY", message, tail(rank.stderr))
+            message += f"; the kernel has killed a process of this worker for lack of memory{self.cgroup.limit}"
         if self.stop and self.stop.reason:
             reason = self.stop.reason
             message = f"{STOP_WORDS.get(reason, f'stopped ({reason})')}: {message}"
@@ -212,7 +244,11 @@ class Generation:
     def kill(self, stop: Stop) -> list[Process]:
         """KILL to every descendant; returns them. The pause after it is never shorter than what this took."""
         began = now_s()
+        if self.cgroup:
+            self.cgroup.kill()
         found = seen()
+        if self.cgroup:
+            found += self.cgroup.others(found)
         for process in found:
             if process.state not in "ZX":
                 process.send(signal.SIGKILL)

@@ -56,11 +56,11 @@ class Journal:
         os.close(self._fd)
 
 
-def create(number: int, ranks: list[int], boot_id: str, directory: int) -> Journal:
+def create(number: int, ranks: list[int], gpus: list[str], boot_id: str, directory: int) -> Journal:
     """A new generation's journal with its intent, file and name durable. Raises OSError, and then there is none."""
     name = f"g{number}.journal"
     journal = Journal(name, directory)
-    journal.add({"ev": "intent", "generation": number, "ranks": ranks, "boot_id": boot_id})
+    journal.add({"ev": "intent", "generation": number, "ranks": ranks, "gpus": gpus, "boot_id": boot_id})
     try:
         journal.sync()
         os.fsync(directory)

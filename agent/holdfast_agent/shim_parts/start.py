@@ -12,12 +12,15 @@ import os
 import resource
 import signal
 
+from holdfast_agent.shim_parts import build_locks
 from holdfast_agent.shim_parts.processes import printable, read_small
 
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
+
+    from holdfast_agent.shim_parts.generation import Generation
 
 
 class Plan:
@@ -30,6 +33,7 @@ class Plan:
         self.cwd = encode(order["cwd"])
         self.stdout, self.stderr = encode(order["stdout"]), encode(order["stderr"])
         self.files: list[int] = []
+        self.clears_locks = False  # one rank of a worker does it for all
         if not self.argv or not self.argv[0]:
             raise ValueError("the command is empty")
         if any(not name or b"=" in name for name in self.env):
@@ -97,14 +101,14 @@ class Identity:
             os.setuid(self.uid)
 
 
-def spawn(plan: Plan, identity: Identity, null: int, failures: int) -> int:
+def spawn(plan: Plan, identity: Identity, generation: Generation, null: int, failures: int) -> int:
     """Forks one rank, leader of its own group, and returns its pid. Raises OSError when there can be no process.
 
     SIGTERM is to be blocked: one that comes before the child can die of it waits for it there.
     """
     pid = os.fork()
     if pid == 0:
-        become(plan, identity, null, failures)
+        become(plan, identity, generation, null, failures)
     try:
         os.setpgid(pid, pid)  # in the child, too; whoever is first: killpg must find the group from now on
     except OSError:
@@ -112,7 +116,7 @@ def spawn(plan: Plan, identity: Identity, null: int, failures: int) -> int:
     return pid
 
 
-def become(plan: Plan, identity: Identity, null: int, failures: int) -> NoReturn:
+def become(plan: Plan, identity: Identity, generation: Generation, null: int, failures: int) -> NoReturn:
     """The child's way to its program; says through `failures` what stopped it."""
     problem = "its start failed"
     try:
@@ -123,10 +127,18 @@ def become(plan: Plan, identity: Identity, null: int, failures: int) -> NoReturn
             os.dup2(fd, target)
         if identity.oom_adjusted:
             offer_to_oom_killer()
+        if generation.cgroup:
+            problem = "cannot enter its cgroup"
+            generation.cgroup.enter()
+        if generation.room:
+            problem = "cannot enter the job's /dev/shm"
+            generation.room.enter()
         problem = "cannot take the user's identity"
         identity.take()
         problem = f"cannot change to {printable(plan.cwd)}"
         os.chdir(plan.cwd)
+        if plan.clears_locks:
+            build_locks.tell(build_locks.remove_dead(plan.env))
         problem = execute(plan.argv, plan.env)
     except OSError as error:
         problem += f": {os.strerror(error.errno or 0)}"

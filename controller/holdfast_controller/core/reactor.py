@@ -159,6 +159,9 @@ class Reactor:
             self._on_released_place(step, job, index, host, report.state)
         elif report.generation == job.generation:
             self._on_current_place(step, job, index, report)
+        elif report.state is PlaceState.STUCK and report.generation < job.generation:
+            # What is left of an older generation is why the newest can't be made ready.
+            self.cluster.runtime_of(job.id).stuck[index] = report.message
 
     def _on_released_place(self, step: Step, job: Job, index: int, host: str, state: PlaceState) -> None:
         """The worker holds nothing there any more: the host may forget it, if it was there.

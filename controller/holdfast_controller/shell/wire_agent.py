@@ -137,6 +137,7 @@ def _launch(order: Assignment) -> agent_pb2.Launch:
         cpu_count=pool.cpus,
         job_spec_json=order.spec_json,
         step_pattern=order.gang.hang.step_pattern,
+        memory_mb=pool.memory_mb,
     )
     if order.rendezvous is not None:
         message.rendezvous.CopyFrom(_rendezvous(order.gang, order.rendezvous))

@@ -20,6 +20,8 @@ import pytest
 
 from holdfast import pki
 from holdfast.identity import Identity, Kind
+from holdfast_agent.shell import config
+from holdfast_agent.shell.cgroups import find
 
 from .controller import Controller, assignment
 
@@ -193,6 +195,8 @@ async def agent(tmp_path: Path, controller: Controller, settings: dict[str, Any]
     if started.process is not None:
         assert started.kill(signal.SIGTERM) == 0, (tmp_path / "agent.log").read_text()
     await _end_workers(started)
+    if os.geteuid() == 0:
+        find(config.load(tmp_path / "agent.toml")).leave()
     if os.environ.get("HOLDFAST_SHOW_LOG"):
         print((tmp_path / "agent.log").read_text())
 

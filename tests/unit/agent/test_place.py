@@ -11,6 +11,7 @@ from holdfast_agent.core.place import (
     Empty,
     Forgetting,
     Forgotten,
+    Freeing,
     IllegalTransition,
     Launching,
     Lost,
@@ -22,6 +23,7 @@ from holdfast_agent.core.place import (
     State,
     Stopping,
     Stuck,
+    Withheld,
 )
 
 from .wishes import KEY
@@ -38,6 +40,8 @@ STANDINGS: dict[State, Standing] = {
         Stopping(1),
         Stuck(1, "7 (D)"),
         Lost(1),
+        Freeing(1, 100.0, 0.05),
+        Withheld(1, "GPU 0 holds 90 MiB"),
         Forgetting(1),
         Forgotten(1),
     )
@@ -73,12 +77,18 @@ def test_nothing_is_launched_but_from_prepared() -> None:
 
 def test_what_may_have_processes_gets_ready_again_only_through_empty() -> None:
     live = {State.LAUNCHING, State.RUNNING, State.STOPPING, State.STUCK, State.LOST}
+    live |= {State.FREEING, State.WITHHELD}
     for state in live:
         assert not TRANSITIONS[state] & {State.PREPARING, State.PREPARED, State.LAUNCHING, State.FORGETTING}, state
 
 
 def test_place_is_found_where_files_can_tell() -> None:
-    assert {State.EMPTY, State.RUNNING, State.STOPPING, State.LOST} == FOUND
+    assert {State.EMPTY, State.RUNNING, State.STOPPING, State.LOST, State.FREEING} == FOUND
+
+
+def test_gpus_that_are_not_free_keep_a_place_from_everything_but_being_looked_at() -> None:
+    assert TRANSITIONS[State.FREEING] == {State.FREEING, State.WITHHELD, State.EMPTY}
+    assert TRANSITIONS[State.WITHHELD] == {State.WITHHELD, State.EMPTY}
 
 
 @pytest.mark.parametrize("before", State)

@@ -27,7 +27,7 @@ from holdfast_agent.shell.shim_files import (
 from holdfast_agent.shim_parts import journal
 
 STORY = [
-    {"ev": "intent", "generation": 3, "ranks": [4, 5], "boot_id": "b"},
+    {"ev": "intent", "generation": 3, "ranks": [4, 5], "gpus": ["GPU-1"], "boot_id": "b"},
     {"ev": "started", "rank": 4, "pid": 100, "start_ticks": 7},
     {"ev": "stopping", "reason": "STOPPED", "grace_s": 10.0},
     {
@@ -51,7 +51,7 @@ STORY = [
     {"ev": "empty"},
 ]
 READ = [
-    Intent(3, (4, 5), "b"),
+    Intent(3, (4, 5), "b", ("GPU-1",)),
     Started(4, 100, 7),
     Stopping("STOPPED", 10.0),
     Exited(4, 9, 1.5, "STOPPED", "stopped", ("é",)),
@@ -73,6 +73,11 @@ def path(tmp_path: Path) -> Path:
 def test_every_kind_of_record_is_read(path: Path) -> None:
     path.write_bytes(b"".join(map(line, STORY)))
     assert read_journal(path) == READ
+
+
+def test_an_intent_of_a_shim_that_did_not_write_gpus_is_read(path: Path) -> None:
+    path.write_bytes(line({name: value for name, value in STORY[0].items() if name != "gpus"}))
+    assert read_journal(path) == [Intent(3, (4, 5), "b")]
 
 
 def test_no_file_and_an_empty_file_hold_no_records(path: Path) -> None:
@@ -151,7 +156,7 @@ def test_journal_writes_again_what_the_disk_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)
-    file = journal.create(3, [4, 5], "b", directory)
+    file = journal.create(3, [4, 5], ["GPU-1"], "b", directory)
 
     def refuse(fd: int, data: bytes = b"", offset: int = 0) -> int:
         if data:
@@ -188,7 +193,7 @@ def test_intent_that_is_not_durable_leaves_no_journal(
     with monkeypatch.context() as patched:
         patched.setattr(os, failing, refuse)
         with pytest.raises(OSError, match="refused"):
-            journal.create(3, [0], "b", directory)
+            journal.create(3, [0], [], "b", directory)
     assert list(tmp_path.iterdir()) == []
     assert journal.highest_generation(directory) == 0
     os.close(directory)

@@ -1,0 +1,64 @@
+"""The order by which a shim starts a generation, and what this host can give it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import PurePath
+from typing import Any
+
+from holdfast_agent.core.environment import WorkerUser
+from holdfast_agent.core.events import LaunchRanks
+from holdfast_agent.shell.cgroups import Cgroups, most_pids
+from holdfast_agent.shell.config import Config
+from holdfast_agent.shim_parts.room import SHM
+
+UMASK = 0o022
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Means:
+    """What this host has for its workers."""
+
+    private_shm: bool = False
+    cgroups: Cgroups = dataclasses.field(default_factory=lambda: Cgroups(""))
+
+
+def launch_order(action: LaunchRanks, user: WorkerUser, means: Means) -> dict[str, Any]:
+    """As docs/shim-protocol.md has it."""
+    return {
+        "op": "launch",
+        "generation": action.generation,
+        "ranks": [dataclasses.asdict(rank) for rank in action.ranks],
+        "uid": user.uid,
+        "gid": user.gid,
+        "groups": user.groups,
+        "umask": UMASK,
+        "core_bytes": 0,
+        "gpus": action.gpus,
+        "cgroup": means.cgroups.place(action.key),
+        "memory_bytes": action.memory_mb << 20,
+        "pids": most_pids(),
+        # A program that is started out of /dev/shm has to find itself there.
+        "private_shm": means.private_shm and not any(_in_shm(path) for path in _paths(action)),
+    }
+
+
+def why_shm_is_shared(settings: Config) -> str:
+    """Why ranks use this host's own /dev/shm; empty where each job gets a fresh one, if the kernel allows it."""
+    if not settings.private_shm:
+        return "private_shm = false"
+    if os.geteuid() != 0:
+        return "the agent is not root"
+    for path in (settings.state_dir, settings.log_dir):
+        if _in_shm(str(path.resolve())):
+            return f"{path} lies in it"
+    return ""
+
+
+def _paths(action: LaunchRanks) -> set[str]:
+    return {path for rank in action.ranks for path in (rank.cwd, rank.argv[0])}
+
+
+def _in_shm(path: str) -> bool:
+    return PurePath(path).is_relative_to(SHM)
