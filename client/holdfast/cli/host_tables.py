@@ -32,10 +32,13 @@ def write_hosts(hosts: Sequence[host_pb2.Host], now: float, *, wide: bool) -> No
     if not hosts:
         click.echo("No hosts yet. Start holdfast-agent on one, or try `holdfast dev start`.", err=True)
         return
-    extra = [Column("ADDRESS"), Column("AGENT"), Column("JOBS", give=True)] if wide else []
+    extra = (
+        [Column("ADDRESS"), Column("AGENT"), Column("LABELS", give=True), Column("JOBS", give=True)] if wide else []
+    )
     lines: list[Row] = []
     for host in hosts:
-        more = [host.address, host.agent_version, ", ".join(host.job_ids) or "-"] if wide else []
+        jobs = ", ".join(host.job_ids) or "-"
+        more = [host.address, host.agent_version, _labels(host) or "-", jobs] if wide else []
         lines.append([*_cells(host, now), *more, _remark(host)])
     write([*_COLUMNS, *extra, _LAST], lines)
 
@@ -59,7 +62,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("workers", f"{host.workers} of at most {inventory.max_workers}"),
         ("jobs", ", ".join(host.job_ids)),
         ("drained", f"by {clock(host.drain_deadline.seconds, now)}" if host.HasField("drain_deadline") else ""),
-        ("labels", ", ".join(f"{key}={value}" for key, value in sorted(host.labels.items()))),
+        ("labels", _labels(host)),
         *([("boot", host.boot_id)] if wide else []),
     ]
     for name, value in facts:
@@ -137,6 +140,10 @@ def _gpus(host: host_pb2.Host) -> str:
 def _remark(host: host_pb2.Host) -> str:
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
     return "; ".join(filter(None, (host.cordon_reason, host.inventory.gpu_problem, *bad)))
+
+
+def _labels(host: host_pb2.Host) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(host.labels.items()))
 
 
 def _gib(size: int) -> str:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 from holdfast.spec.broken import Broken, Fields
+from holdfast.spec.scalars import written_duration
 
 DAY_S = 86_400.0
 DEFAULT_TIMEOUT_S = 7 * DAY_S
@@ -86,7 +87,7 @@ def _warning_signal(scheduling: Fields) -> Iterator[Broken]:
     if before is not None and timeout is not None and before >= timeout:
         yield Broken(
             (*place, "before"),
-            f"is {before:g} s, which is not shorter than the timeout of {timeout:g} s",
+            f"is {written_duration(before)}, not shorter than the timeout of {written_duration(timeout)}",
             "write a shorter time here, or a longer scheduling.timeout",
         )
 
@@ -132,6 +133,6 @@ def _backoff(backoff: Fields) -> Iterator[Broken]:
     if initial is not None and limit is not None and initial > limit:
         yield Broken(
             (_TOLERANCE, "backoff", "initial"),
-            f"is {initial:g} s, longer than the limit of {limit:g} s",
+            f"is {written_duration(initial)}, longer than the limit of {written_duration(limit)}",
             "write a shorter time here, or a longer limit beside it",
         )

@@ -36,6 +36,10 @@ class Unreadable(ValueError):
     """The text is no YAML or JSON that we take; says where and why."""
 
 
+class Commented(Unreadable):
+    """JSON with a comment, as in templates that people fill in; YAML has others."""
+
+
 def read_file(path: str | os.PathLike[str]) -> str:
     """The file's text. Raises ``InvalidSpec`` where it can't be read, is too large or is not UTF-8."""
     where = str(path)
@@ -65,6 +69,8 @@ def load(text: str, *, source: str) -> object:
             # Nearly all JSON is YAML, but not its tabs and surrogate pairs; nearly all that starts so is JSON.
             try:
                 return _load_json(text)
+            except Commented as commented:
+                return _load_yaml_or(text, commented)
             except Unreadable:
                 return _load_yaml(text)
         return _load_yaml(text)
@@ -80,6 +86,9 @@ def _load_json(text: str) -> object:
     try:
         return json.loads(text, object_pairs_hook=_json_table, parse_constant=_json_constant, parse_int=_json_int)
     except json.JSONDecodeError as error:
+        if text.startswith(("//", "/*"), error.pos):
+            where = f"line {error.lineno}, column {error.colno}"
+            raise Commented(f"is not valid JSON: {where}: JSON has no comments; remove this one") from error
         raise Unreadable(f"is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
     except RecursionError:
         raise Unreadable("is nested too deeply") from None
@@ -196,6 +205,14 @@ class _Builder:
                 top.value.repeated.append(top.key)
             top.value[top.key] = value
             top.key = None
+
+
+def _load_yaml_or(text: str, otherwise: Unreadable) -> object:
+    """As ``_load_yaml``, but with ``otherwise`` as the complaint."""
+    try:
+        return _load_yaml(text)
+    except Unreadable:
+        raise otherwise from None
 
 
 def _load_yaml(text: str) -> object:

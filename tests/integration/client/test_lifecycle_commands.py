@@ -108,7 +108,13 @@ async def test_a_host_is_drained_by_a_deadline(
     assert (request.reason, request.deadline.seconds, request.at_checkpoint) == ("new kernel", 2700, True)
     listed = (await holdfast(controller, tmp_path, "host", "list")).stdout.decode()
     assert "READY draining" in listed and listed.rstrip().endswith("new kernel")
-    assert b"drained " in (await holdfast(controller, tmp_path, "host", "show", "host-0")).stdout
+    busy_host.labels["rack"] = "7"
+    assert "LABELS" in (
+        wide := (await holdfast(controller, tmp_path, "host", "list", "-o", "wide")).stdout.decode()
+    )
+    assert "  rack=7  j1, j2  new kernel" in wide
+    page = (await holdfast(controller, tmp_path, "host", "show", "host-0")).stdout.decode()
+    assert "  drained   by " in page and "  labels    rack=7\n" in page
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,8 @@ def test_the_working_directory_is_absolute(workdir: str, expected: str) -> None:
 def test_limits_and_times_are_set_only_when_asked() -> None:
     spec = job_of(RunRequest(("a",)), {}, "/").job_spec
     assert not spec.HasField("scheduling")
-    assert [(field.name, value) for field, value in spec.fault_tolerance.ListFields()] == [("max_job_retries", 0)]
+    # A job at a prompt is restarted in place, but not placed anew unless asked for.
+    assert spec.fault_tolerance == spec_pb2.FaultTolerance(max_job_retries=0)
     asked = RunRequest(("a",), grace_s=90.5, max_restarts=0, cpus=2, memory_mb=512)
     spec = job_of(asked, {}, "/").job_spec
     assert spec.scheduling.grace_period.ToMilliseconds() == 90_500

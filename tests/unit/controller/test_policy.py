@@ -107,9 +107,7 @@ WITHOUT_BUDGET = WITH_BUDGET | {
 }
 SPENT = WITHOUT_BUDGET | {Cause.USER_ERROR: Fail, Cause.KILLED: Fail}
 UNCONDITIONAL = WITHOUT_BUDGET | {
-    cause: Retry
-    for cause in Cause
-    if cause not in (Cause.HOST_UNFIT, Cause.PORT_TAKEN)
+    cause: Retry for cause in Cause if cause not in (Cause.HOST_UNFIT, Cause.PORT_TAKEN)
 }
 DISABLED = dict.fromkeys(Cause, Fail) | {Cause.HOST_UNFIT: Replace, Cause.PORT_TAKEN: Restart}
 """Nothing of the program ran in these two."""

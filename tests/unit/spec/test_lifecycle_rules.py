@@ -156,7 +156,7 @@ def test_a_strategy_is_guessed(written: str) -> None:
         ),
         (
             {"backoff": {"initial": "10m"}},
-            "backoff.initial: is 600 s, longer than the limit of 300 s (write a shorter time here, or a longer",
+            "backoff.initial: is 10 min, longer than the limit of 5 min (write a shorter time here, or a longer",
         ),
         ({"backoff": {"initial": 2, "limit": 1}}, "backoff.initial: is 2 s, longer than the limit of 1 s"),
     ],
@@ -245,7 +245,7 @@ def test_a_warning_comes_within_the_jobs_time() -> None:
 
     assert warned("59m", timeout="1h") == []
     assert warned("1h", timeout="1h") == [
-        f"{SCHEDULING}.warningSignal.before: is 3600 s, which is not shorter than the timeout of 3600 s"
+        f"{SCHEDULING}.warningSignal.before: is 1 h, not shorter than the timeout of 1 h"
         " (write a shorter time here, or a longer scheduling.timeout)"
     ]
     assert len(warned("7d")) == 1

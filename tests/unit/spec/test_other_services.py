@@ -268,6 +268,18 @@ def test_a_rule_that_an_annotation_breaks_names_the_annotation() -> None:
     assert found.startswith(f'metadata.annotations["{RETRIES}"]: is 3, though scheduling.disableRetries allows no')
 
 
+def test_places_in_a_bare_spec_are_those_of_the_file() -> None:
+    data = with_env("5")["jobSpec"] | {"faultTolerance": {"maxJobRetries": 5}}
+    assert [
+        each.partition(":")[0] for each in complaints({"metadata": {"annotations": {RETRIES: "3"}}, **data})
+    ] == [
+        f'metadata.annotations["{RETRIES}"]',
+        "workerPoolSpecs[0].processSpec.env[0].value",
+    ]
+    [found] = complaints({"metadata": {"annotations": {RETRIES: "3"}}, **data, **job()["jobSpec"]})
+    assert "but faultTolerance.maxJobRetries is 5" in found
+
+
 def test_a_field_that_was_refused_already_contradicts_nothing() -> None:
     assert complaints(wrapped({RETRIES: "3"}, faultTolerance={"maxJobRetries": "x"})) == [
         'jobSpec.faultTolerance.maxJobRetries: must be a whole number, not "x" (from 0 to 1,000)'

@@ -77,6 +77,19 @@ def test_a_job_without_a_name_is_named_after_its_file(source: str, name: str) ->
     assert spec.parse_text(text, source=source).display_name == name
 
 
+@pytest.mark.parametrize("source", ["body.json", "stdin"])
+@pytest.mark.parametrize("comment", ["// what follows is optional", "/* so is this */"])
+def test_comments_in_json_are_called_so(source: str, comment: str) -> None:
+    body = f"""{{ "displayName": "d",
+  {comment}
+  "jobSpec": {{}} }}"""
+    assert "line 2, column 3: JSON has no comments; remove this one" in refusal(body, source)
+
+
+def test_two_slashes_may_start_a_text_of_yaml() -> None:
+    assert text_module.load('{"a": //b}', source="stdin") == {"a": "//b"}
+
+
 def test_aliases_merges_and_block_text_work() -> None:
     text = """
     workerPoolSpecs:
