@@ -40,7 +40,9 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} {late}exit {which} {event.exit.reason.name}{known}"
         case ev.RestartDecided():
             paid = "port" if event.port_retry else "free" if event.charged is None else f"w{event.charged} pays"
-            return f"{event.job_id} restarts as g{event.generation}: {event.end_reason} of {event.related}, {paid}"
+            alone = "" if event.worker is None else f" w{event.worker}"
+            cause = f"{event.end_reason} of {event.related}"
+            return f"{event.job_id} restarts{alone} as g{event.generation}: {cause}, {paid}"
         case ev.AttemptEnded():
             kept = f", keeps {' '.join(f'w{i}' for i in event.keep)}" if event.keep else ""
             away = f", not on {' '.join(event.avoid)}" if event.avoid else ""
@@ -49,6 +51,10 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} leaves to {event.leaving.name}: {what}{kept}{away}{paid}"
         case ev.PauseRequested() | ev.JobPaused() | ev.JobResumed():
             return f"{event.job_id} {_WORDS[type(event)]}"
+        case ev.WorkerLaunched() | ev.WorkerStarted():
+            what = "launched" if isinstance(event, ev.WorkerLaunched) else "started"
+            index = cluster.jobs[event.job_id].gang.index_by_name[event.worker]
+            return f"{event.job_id} {what} w{index} g{event.generation}"
         case ev.WorkerFenced():
             return f"{event.job_id} fenced w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
         case ev.CauseFound():

@@ -6,6 +6,7 @@ A failure names its seed; run that one alone to repeat it.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from tests.scenarios.training import Training
@@ -14,8 +15,8 @@ from tests.scenarios.world import World, gang
 from holdfast.hang.features import Motion
 from holdfast.hang.samples import State
 from holdfast.hang.tuning import Action, HangSettings
-from holdfast_controller.core.assignments import desired
-from holdfast_controller.core.gang import Success
+from holdfast_controller.core.assignments import desired, withheld
+from holdfast_controller.core.gang import Retries, Scope, Success
 from holdfast_controller.core.model import Job
 
 HOSTS = 4
@@ -39,7 +40,7 @@ def one_move(world: World, dice: random.Random) -> None:
     jobs = list(world.cluster.jobs.values())
     placed = [job for job in jobs if job.places]
     host = f"host-{dice.randrange(HOSTS)}"
-    match dice.randrange(18):
+    match dice.randrange(20):
         case 0:
             success = dice.choice(list(Success))
             action = dice.choice(list(Action))
@@ -47,10 +48,15 @@ def one_move(world: World, dice: random.Random) -> None:
                 "processes": dice.choice([1, 2]),
                 "success": success,
                 "max_worker_restarts": dice.choice([0, 1, 5]),
+                "replace_when_lost": dice.random() < 0.3,
+                "timeout_s": dice.choice([30.0, 1e6, 1e6]),
                 "max_hang_restarts": dice.choice([0, 1, 3]),
                 "hang": HangSettings(action, floor_s=10.0, ceiling_s=60.0, startup_timeout_s=30.0),
             }
-            world.submit(f"job-{len(jobs)}", gang(dice.choice([1, 2, 3]), gpus=dice.choice([0, 1, 4]), **rules))
+            what = gang(dice.choice([1, 2, 3]), gpus=dice.choice([0, 1, 4]), **rules)
+            scope, backoff_s = dice.choice(list(Scope)), dice.choice([0.0, 0.0, 20.0])
+            retries = Retries(scope, dice.choice([0, 1, 3]), backoff_s=backoff_s, disabled=dice.random() < 0.1)
+            world.submit(f"job-{len(jobs)}", replace(what, retries=retries))
         case 1 if jobs and dice.random() < 0.4:
             world.cancel(dice.choice(jobs).id)
         case 2 if jobs:
@@ -79,6 +85,10 @@ def one_move(world: World, dice: random.Random) -> None:
             dump = world.cluster.runtime_of(job.id).dumps - dice.choice([0, 0, 1])
             evidence = dice.choice([found, None])
             world.evidence(job.id, worker, evidence, dump=dump, generation=job.generation - older)
+        case 14 if jobs and dice.random() < 0.5:
+            dice.choice([world.pause, world.resume, world.resume])(dice.choice(jobs).id)
+        case 15 if dice.random() < 0.3:
+            one_of_the_admin_s(world, host, dice)
         case 13 if jobs and dice.random() < 0.3:
             world.hold(dice.choice(jobs).id, dice.choice([0.0, 30.0, 1e6]))
         case 7 | 8 if placed:
@@ -94,6 +104,19 @@ def one_move(world: World, dice: random.Random) -> None:
             if job.places[worker].host in world.sessions:
                 older = dice.choice([0, 0, 0, 0, 1])
                 world.report(job.id, worker, dice.choice(STATES), max(job.generation - older, 0))
+
+
+def one_of_the_admin_s(world: World, host: str, dice: random.Random) -> None:
+    """An admin drains, fences, cordons or gives back a host."""
+    match dice.randrange(4):
+        case 0:
+            world.drain(host, dice.choice([None, 0.0, 30.0]), at_checkpoint=dice.random() < 0.5)
+        case 1:
+            world.fence(host)
+        case 2:
+            world.cordon(host)
+        case _:
+            world.uncordon(host)
 
 
 def stands_still(world: World, job: Job, dice: random.Random) -> None:
@@ -149,6 +172,10 @@ def calm(world: World) -> None:
             for index in range(len(job.places)):
                 if desired(world.cluster, job, index).phase.name == "STOP":
                     world.report(job.id, index, "EMPTY")
+    for host in world.cluster.hosts.values():
+        for key in withheld(world.cluster, host.name):
+            job_id, _, number = key.rpartition("/")
+            world.report(job_id, int(number), "EMPTY", host=host.name)
 
 
 @pytest.mark.parametrize("seed", range(60))

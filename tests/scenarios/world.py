@@ -141,7 +141,7 @@ class World:
     ) -> PlaceReport:
         """What an agent would say of a place."""
         known = self.cluster.jobs.get(job)
-        number = generation if generation is not None else known.generation if known else 1
+        number = generation if generation is not None else known.generation_of(worker) if known else 1
         member = known.gang.members[worker] if known else None
         name = member.name if member else "workerpool0-0"
         pids = tuple(1000 + rank for rank in member.ranks) if member and state == "RUNNING" else ()
@@ -185,7 +185,7 @@ class World:
         known = self.cluster.jobs[job]
         member = next(m for m in known.gang.members if rank in m.ranks)
         at = host or known.places[member.index].host
-        number = generation if generation is not None else known.generation
+        number = generation if generation is not None else known.generation_of(member.index)
         self._sequence += 1
         at_time = self.wall if end_time is None else end_time
         ended = Exit(1, number, rank, *_how(how), message=message, end_time=at_time, stderr_tail=said)

@@ -52,7 +52,7 @@ def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
         epoch=cluster.epoch,
         job_id=job.id,
         attempt=job.attempt,
-        generation=job.generation,
+        generation=job.generation_of(index),
         member=job.gang.members[index],
         place=job.places[index],
         gang=job.gang,
@@ -71,7 +71,7 @@ def _phase(job: Job, index: int) -> Phase:
         return Phase.FORGET
     if job.stopping:
         return Phase.STOP
-    return Phase.RUN if job.launched else Phase.PREPARE
+    return Phase.RUN if job.launched and index not in job.held_back else Phase.PREPARE
 
 
 def released(cluster: Cluster, job: Job, index: int, host: str) -> Assignment:
@@ -85,18 +85,18 @@ def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:
     for key in cluster.hosts[host].allocations:
         job_id, _, index = key.rpartition("/")
         job = cluster.jobs[job_id]
-        if job.places[int(index)].host == host:
+        if job.places[int(index)].host == host and int(index) not in job.fenced:
             found.append((job, int(index)))
     return found
 
 
 def withheld(cluster: Cluster, host: str) -> list[str]:
-    """Shares of the host that workers hold which have moved elsewhere: the host has not proven them empty."""
+    """Shares of the host whose workers were taken as gone: the host has not proven them empty."""
     here = {place_key(job.id, index) for job, index in on_host(cluster, host)}
     return [key for key in cluster.hosts[host].allocations if key not in here]
 
 
 def holds(cluster: Cluster, job: Job, index: int, host: str) -> bool:
     """Whether the worker is placed on that very host, and has its share there."""
-    placed = index < len(job.places) and job.places[index].host == host
+    placed = index < len(job.places) and job.places[index].host == host and index not in job.fenced
     return placed and place_key(job.id, index) in cluster.hosts[host].allocations

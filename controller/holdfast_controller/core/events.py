@@ -137,6 +137,29 @@ class RestartDecided:
     failure: Failure | None = None
     not_before: float | None = None
     """Wall clock before which the next generation isn't launched."""
+    worker: int | None = None
+    """The only one that is relaunched; None: all are."""
+
+
+@dataclass(frozen=True)
+class WorkerLaunched:
+    """A worker's own relaunch, which was held back, may begin."""
+
+    job_id: str
+    at: float
+    worker: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class WorkerStarted:
+    """The ranks of a worker that was relaunched by itself were started."""
+
+    job_id: str
+    at: float
+    worker: str
+    generation: int
+    started: Started
 
 
 @dataclass(frozen=True)
@@ -357,6 +380,8 @@ JobEvent = (
     | RankExited
     | LateExitFound
     | RestartDecided
+    | WorkerLaunched
+    | WorkerStarted
     | AttemptEnded
     | PauseRequested
     | JobPaused

@@ -8,8 +8,9 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core import policy
 from holdfast_controller.core.actions import AckExit, Note
 from holdfast_controller.core.attempts import HangRestart, Story, on_left, reached, retry
+from holdfast_controller.core.blame import Blame, blame
 from holdfast_controller.core.cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
-from holdfast_controller.core.gang import Member, Success
+from holdfast_controller.core.gang import Member, Scope, Success
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import check_started
 from holdfast_controller.core.model import Exit, ExitReason, Job
@@ -39,14 +40,12 @@ def on_exit(step: Step, reported: ExitReported) -> None:
 
 
 def _is_there(job: Job, index: int, reported: ExitReported) -> bool:
-    newest = job.generation if job.launched else job.generation - 1
     generation = reported.exit.generation
     place = job.place_at(generation, index)
     return (
         place is not None
         and place.host == reported.host
-        and 1 <= generation <= newest
-        and generation not in job.unlaunched
+        and job.was_launched(generation, index)
         and reported.exit.rank in job.gang.members[index].ranks
     )
 
@@ -63,13 +62,18 @@ def record_exits(
             fresh.append(exit_)
         elif _differs(known, exit_) and exit_ not in job.late_exits:
             step.emit(ev.LateExitFound(job.id, step.now.wall, member.name, exit_))
-    if any(exit_.generation < job.generation for exit_ in fresh) or job.stopping:
+    generation = job.generation_of(member.index)
+    if any(exit_.generation < generation for exit_ in fresh) or job.stopping:
         name_cause(step, job)
-    current = [exit_ for exit_ in fresh if exit_.generation == job.generation]
+    current = [exit_ for exit_ in fresh if exit_.generation == generation]
     if not current or job.stopping:
         return
     if job.primary_done_at is not None or all(exit_.ok for exit_ in job.exits_now().values()):
         _check_done(step, job)
+    elif _is_alone(job) and not port_taken:
+        bad = next((exit_ for exit_ in current if blame(exit_) is not Blame.NONE), None)
+        if bad is not None:
+            _answer_for(step, job, member, bad, unfit=unfit)
     elif port_taken or is_settled(job):
         answer(step, job, port_taken=port_taken, unfit=unfit)
     elif ("settle", job.id) not in step.timers.due:
@@ -96,8 +100,19 @@ def _check_done(step: Step, job: Job) -> None:
 
 def on_settled(step: Step, job: Job) -> None:
     """Whoever may have been the cause had time enough to say so."""
-    if job.launched and not job.stopping and first_failure(job, job.generation) is not None:
+    if may_settle(job):
         answer(step, job)
+
+
+def may_settle(job: Job) -> bool:
+    """Whether a failure waits for what other ranks may still say of themselves."""
+    runs = job.launched and not job.stopping and not _is_alone(job)
+    return runs and first_failure(job, job.generation) is not None
+
+
+def _is_alone(job: Job) -> bool:
+    """Whether each worker's failure is its own matter."""
+    return job.gang.retries.scope is Scope.WORKER and len(job.gang.members) > 1
 
 
 def answer(step: Step, job: Job, *, port_taken: bool = False, unfit: bool = False) -> None:
@@ -105,7 +120,12 @@ def answer(step: Step, job: Job, *, port_taken: bool = False, unfit: bool = Fals
     found = first_failure(job, job.generation) or _any_failure(job)
     if found is None:
         return
-    member, exit_ = found
+    _answer_for(step, job, *found, port_taken=port_taken, unfit=unfit)
+
+
+def _answer_for(
+    step: Step, job: Job, member: Member, exit_: Exit, *, port_taken: bool = False, unfit: bool = False
+) -> None:
     problem = _gpu_problem(step, job, member)
     cause = policy.classify(job.gang, exit_, port_taken=port_taken, unfit=unfit, gpu_problem=problem)
     _act(step, job, member, exit_, cause, problem)
@@ -119,9 +139,11 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: policy.Cause,
         case policy.Fail(error):
             end(step, job, JobState.FAILED, error)
         case policy.Restart(cause, failure, charged):
+            whole = not _is_alone(job) or cause in (policy.Cause.PORT_TAKEN, policy.Cause.HANG)
             restart_gang(
                 step,
                 job,
+                worker=None if whole else member.index,
                 end_reason=_REASONS.get(cause, exit_.reason.name),
                 related=story.related,
                 failed_at=story.failed_at,
@@ -177,8 +199,12 @@ def restart_gang(
     stop_reason: ExitReason = ExitReason.STOPPED,
     hang: HangRestart | None = None,
     failure: ev.Failure | None = None,
+    worker: int | None = None,
 ) -> None:
-    """Go on with the next generation in the same places: one message stops the old and prepares the new."""
+    """Go on with the next generation in the same places: one message stops the old and prepares the new.
+
+    With ``worker`` only that one is relaunched, under the addresses that its peers know already.
+    """
     wait_s = policy.backoff_s(job, failure) if failure is not None and hang is None else 0.0
     step.emit(
         ev.RestartDecided(
@@ -197,11 +223,17 @@ def restart_gang(
             hang.diagnose_s if hang else 0.0,
             failure,
             step.now.wall + wait_s if wait_s else None,
+            worker,
         )
     )
     step.timers.clear(("end_grace", job.id))
     step.timers.clear(("settle", job.id))
-    step.touch(job)
+    if worker is None:
+        step.touch(job)
+    else:
+        step.touch(job, worker)
+        if wait_s:
+            step.timers.set(("launch", job.id), step.now.mono + wait_s)
 
 
 def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fault: bool = False) -> None:
@@ -215,7 +247,7 @@ def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fa
     member = job.gang.members[index]
     reason = ExitReason.NOT_STARTED if job.launched else ExitReason.CANNOT_START
     records = [
-        Exit(job.attempt, job.generation, rank, reason, message=message, end_time=step.now.wall)
+        Exit(job.attempt, job.generation_of(index), rank, reason, message=message, end_time=step.now.wall)
         for rank in member.ranks
     ]
     record_exits(step, job, member, records, port_taken=job.launched, unfit=host_fault)
@@ -241,7 +273,9 @@ def lose_workers(step: Step, job: Job, host: str, message: str, *, vouched: bool
         record_exits(step, job, member, records)
     if not job.stopping and gone:
         member = job.gang.members[gone[0]]
-        lost = Exit(job.attempt, job.generation, member.first_rank, ExitReason.LOST_HOST, message=message)
+        lost = Exit(
+            job.attempt, job.generation_of(member.index), member.first_rank, ExitReason.LOST_HOST, message=message
+        )
         _act(step, job, member, lost, policy.Cause.HOST_LOST)
     for index in gone:
         member = job.gang.members[index]

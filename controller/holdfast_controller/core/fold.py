@@ -82,6 +82,13 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.late_exits.append(event.exit)
         case ev.RestartDecided():
             _restart(cluster, job, event)
+        case ev.WorkerLaunched():
+            job.held_back.discard(job.gang.index_by_name[event.worker])
+        case ev.WorkerStarted():
+            job.started[job.gang.index_by_name[event.worker]] = event.started
+            for recovery in job.recoveries:
+                if recovery.generation == event.generation:
+                    recovery.ended_at = event.at
         case ev.AttemptEnded() | ev.PauseRequested() | ev.JobPaused() | ev.JobResumed():
             fold_attempt(cluster, job, event)
         case ev.CauseFound():
@@ -110,8 +117,11 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.WorkerFenced():
             index = job.gang.index_by_name[event.worker]
             job.emptied.add(index)
+            job.kept -= {index}
             if event.vouched:
                 release(cluster, job, index)
+            else:
+                job.fenced.add(index)
         case ev.JobEnded():
             job.state = checked(job.state, event.state)
             job.ended_at = event.at
@@ -134,12 +144,14 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     if job.generation and not job.launched:
         job.unlaunched.add(job.generation)
     release_kept(cluster, job)
-    job.attempt, job.generation = event.attempt, event.generation
+    job.attempt = event.attempt
+    job.generation = job.gang_generation = event.generation
     job.places = event.places
     job.attempts.append(Attempt(event.attempt, event.generation, event.places))
     job.rendezvous = None
     job.started = {}
-    job.emptied = set()
+    job.alone, job.held_back = {}, set()
+    job.emptied, job.fenced = set(), set()
     job.leaving = None
     job.avoided = frozenset()
     job.queued_since = job.not_before = None
@@ -166,13 +178,20 @@ def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
 
 def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     failed = job.generation
+    is_failure = event.hang_restarts is None and event.failure is not None and event.worker is None
     close_hang(job, event.at, f"the gang was relaunched before: {event.related} ({event.end_reason})")
     job.generation = event.generation
-    job.rendezvous = None
-    job.started = {}
+    if event.worker is None:
+        job.gang_generation = event.generation
+        job.rendezvous = None
+        job.started = {}
+        job.alone, job.held_back = {}, set()
+        job.primary_done_at = None
+        cluster.runtime[job.id] = Runtime()
+    else:
+        _alone(cluster, job, event.worker, event)
     job.stop_reason = event.stop_reason
     job.last_end = event.end_reason
-    job.primary_done_at = None
     job.not_before = event.not_before
     if event.failure is not None:
         note_failure(job, event.failure)
@@ -190,12 +209,23 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
             event.related,
             failed_at=event.failed_at,
             charged=event.charged,
-            failed_generation=failed if event.hang_restarts is None and event.failure is not None else None,
+            failed_generation=failed if is_failure else None,
             detect_s=event.detect_s,
             diagnose_s=event.diagnose_s,
         )
     )
-    cluster.runtime[job.id] = Runtime()
+
+
+def _alone(cluster: Cluster, job: Job, worker: int, event: ev.RestartDecided) -> None:
+    """One worker goes on in a generation of its own; the others are not touched."""
+    job.alone[worker] = event.generation
+    job.alone_ever[event.generation] = worker
+    job.started.pop(worker, None)
+    if event.not_before is not None:
+        job.held_back.add(worker)
+    runtime = cluster.runtime.get(job.id)
+    if runtime is not None:
+        runtime.forget(worker)
 
 
 def _cause_found(job: Job, event: ev.CauseFound) -> None:

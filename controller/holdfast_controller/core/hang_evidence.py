@@ -38,7 +38,9 @@ def take_again(step: Step, job: Job, runtime: Runtime, index: int) -> None:
 def _order(step: Step, job: Job, dump: Dump, index: int) -> None:
     member = job.gang.members[index]
     wanted = tuple(rank for rank in member.ranks if f"{member.name} rank {rank}" in dump.suspects)
-    step.do(TakeEvidence(job.places[index].host, job.id, job.generation, member.name, dump.number, wanted))
+    step.do(
+        TakeEvidence(job.places[index].host, job.id, job.generation_of(index), member.name, dump.number, wanted)
+    )
 
 
 def take_in(step: Step, job: Job, index: int, arrived: EvidenceArrived) -> Dump | None:

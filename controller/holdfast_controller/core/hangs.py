@@ -80,7 +80,7 @@ def on_evidence(step: Step, arrived: EvidenceArrived) -> None:
 
 def _is_current(job: Job, index: int, host: str, generation: int) -> bool:
     placed = index < len(job.places) and job.places[index].host == host
-    return placed and generation == job.generation and job.launched and not job.stopping
+    return placed and generation == job.generation_of(index) and job.launched and not job.stopping
 
 
 def _is_judged(job: Job) -> bool:

@@ -15,10 +15,12 @@ from holdfast_controller.core.stimuli import PlaceReport
 
 def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
     """A place is empty of older generations and ready; with the last of them the gang is launched."""
-    if job.stopping or job.launched:
+    if job.stopping or (job.launched and index not in job.held_back):
         step.touch(job, index)
         return
     close_records(step, job, job.gang.members[index], ExitReason.NOT_STARTED, "stopped before it was started")
+    if job.launched:
+        return  # It waits for its own time.
     prepared = step.cluster.runtime_of(job.id).prepared
     prepared[index] = Prepared(report.port, report.master_port)
     if len(prepared) == len(job.places):
@@ -28,6 +30,8 @@ def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
 def launch(step: Step, job: Job) -> None:
     """Launch a gang whose places are all ready, unless its time has not come yet."""
     prepared = step.cluster.runtime_of(job.id).prepared
+    if job.held_back and not job.stopping:
+        _launch_alone(step, job)
     if job.stopping or job.launched or len(prepared) < len(job.places):
         return
     wait_s = (job.not_before or 0.0) - step.now.wall
@@ -40,6 +44,17 @@ def launch(step: Step, job: Job) -> None:
     step.touch(job)
 
 
+def _launch_alone(step: Step, job: Job) -> None:
+    """The time of workers that were held back has come."""
+    if (job.not_before or 0.0) > step.now.wall:
+        step.timers.set(("launch", job.id), step.now.mono + (job.not_before or 0.0) - step.now.wall)
+        return
+    for index in sorted(job.held_back):
+        name = job.gang.members[index].name
+        step.emit(ev.WorkerLaunched(job.id, step.now.wall, name, job.generation_of(index)))
+        step.touch(job, index)
+
+
 def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: bytes) -> Rendezvous:
     """A fresh port and secret for each generation, so that nothing of an older one can join it."""
     addresses = tuple(cluster.hosts[place.host].address for place in job.places)
@@ -50,7 +65,11 @@ def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: 
 
 def on_running(step: Step, job: Job, index: int, report: PlaceReport) -> None:
     """A worker's ranks were started; with the last of them the job is running."""
-    if job.launched and not job.started and not job.stopping:
+    if index in job.alone and index not in job.started and not job.stopping:
+        started = Started(report.shim_pid, report.pids)
+        name = job.gang.members[index].name
+        step.emit(ev.WorkerStarted(job.id, step.now.wall, name, job.generation_of(index), started))
+    elif job.launched and not job.started and not job.stopping:
         step.cluster.runtime_of(job.id).started[index] = Started(report.shim_pid, report.pids)
         check_started(step, job)
 

@@ -206,16 +206,27 @@ class Job:
     state: JobState = JobState.QUEUED
     attempt: int = 0
     generation: int = 0
+    """The newest of any worker."""
+    gang_generation: int = 0
+    """Of the last launch of all workers; those that were relaunched alone are past it."""
     places: tuple[Place, ...] = ()
     rendezvous: Rendezvous | None = None
     """Set once the current generation is launched."""
     started: dict[int, Started] = field(default_factory=dict)
     emptied: set[int] = field(default_factory=set)
     """Workers whose place is proven empty for good, as far as this attempt goes."""
+    fenced: set[int] = field(default_factory=set)
+    """Of them, those taken as gone without their host's word: what they held stays withheld there."""
     attempts: list[Attempt] = field(default_factory=list)
     """Every placement so far, the current one included."""
     unlaunched: set[int] = field(default_factory=set)
     """Generations that were given up before their launch."""
+    alone: dict[int, int] = field(default_factory=dict)
+    """Workers that were relaunched by themselves since the gang's last launch, and their generation."""
+    alone_ever: dict[int, int] = field(default_factory=dict)
+    """By generation: the only worker that was launched in it, where it wasn't the gang."""
+    held_back: set[int] = field(default_factory=set)
+    """Of ``alone``: those whose launch waits for its time."""
     leaving: Leaving | None = None
     """Set while the attempt's workers are stopped for good, though the job goes on."""
     kept: frozenset[int] = frozenset()
@@ -277,8 +288,9 @@ class Job:
 
     @property
     def stopping(self) -> bool:
-        """Its workers are being stopped for good: the job ends, or this attempt of it."""
-        return self.outcome is not None or self.leaving is not None
+        """Its workers are, or were, stopped for good: the job ends, or this attempt of it."""
+        waits = self.state in (JobState.QUEUED, JobState.PAUSED)
+        return self.outcome is not None or self.leaving is not None or waits
 
     @property
     def awaited(self) -> list[int]:
@@ -300,9 +312,28 @@ class Job:
         found = [attempt for attempt in self.attempts if attempt.generation <= generation]
         return found[-1].places[index] if found and index < len(found[-1].places) else None
 
+    def generation_of(self, index: int) -> int:
+        """The generation that a worker is in."""
+        return self.alone.get(index, self.gang_generation)
+
+    def was_launched(self, generation: int, index: int) -> bool:
+        """Whether a worker was ever ordered to start in a generation."""
+        newest = self.generation if self.launched else self.generation - 1
+        if not 1 <= generation <= newest or generation in self.unlaunched:
+            return False
+        if self.alone_ever.get(generation, index) != index:
+            return False
+        return not (index in self.held_back and generation == self.alone.get(index))
+
     def exits_now(self) -> dict[int, Exit]:
-        """Exits of the current generation by rank, in the order in which they were recorded."""
-        return self.exits.get(self.generation, {})
+        """Exits of every worker's current generation, by rank."""
+        if not self.alone:
+            return self.exits.get(self.generation, {})
+        found: dict[int, Exit] = {}
+        for member in self.gang.members:
+            ended = self.exits.get(self.generation_of(member.index), {})
+            found.update((rank, ended[rank]) for rank in member.ranks if rank in ended)
+        return found
 
     def exit_of(self, generation: int, rank: int) -> Exit | None:
         """The terminal record of a rank of a generation."""
@@ -329,6 +360,13 @@ class Runtime:
     dump: Dump | None = None
     dumps: int = 0
     health: str = ""
+
+    def forget(self, worker: int) -> None:
+        """A worker starts anew: nothing that was said of it counts any more."""
+        self.prepared.pop(worker, None)
+        self.started.pop(worker, None)
+        self.stuck.pop(worker, None)
+        self.features.pop(worker, None)
 
 
 @dataclass

@@ -60,7 +60,12 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.LateExitFound():
             return f"late news of {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
         case ev.RestartDecided():
-            return f"restarting in place as generation {event.generation}: {_cause(event, job)}"
+            whom = "" if event.worker is None else f" {job.gang.members[event.worker].name} alone"
+            return f"restarting{whom} in place as generation {event.generation}: {_cause(event, job)}"
+        case ev.WorkerLaunched():
+            return f"{event.worker} is launched as generation {event.generation}"
+        case ev.WorkerStarted():
+            return f"{event.worker} is running as generation {event.generation}"
         case ev.AttemptEnded():
             return _attempt_ended(event, job)
         case ev.PauseRequested():

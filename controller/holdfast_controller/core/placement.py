@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast_controller.core.gang import Gang, HostSelector, Pool
-from holdfast_controller.core.host_model import Host
+from holdfast_controller.core.host_model import Host, place_key
 from holdfast_controller.core.model import Job, Place
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
@@ -79,11 +79,10 @@ def _words(name: str) -> set[str]:
     return {word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word}
 
 
-def room(host: Host, *, empty: bool = False, without: str = "") -> Room:
-    """What a host has free; with ``empty``, what it would have with no work on it; or without a job's own work."""
+def room(host: Host, *, empty: bool = False, without: frozenset[str] = frozenset()) -> Room:
+    """What a host has free; with ``empty``, what it would have with no work on it; or without certain places."""
     inventory = host.inventory
-    prefix = f"{without}/" if without else ""
-    held = [a for key, a in host.allocations.items() if not (empty or (prefix and key.startswith(prefix)))]
+    held = [a for key, a in host.allocations.items() if not (empty or key in without)]
     taken = {uuid for allocation in held for uuid in allocation.gpus}
     gpus = sorted(
         (g for g in inventory.gpus if (empty or not g.problem) and g.uuid not in taken), key=lambda g: g.index
@@ -113,6 +112,9 @@ def plan_job(job: Job, hosts: Iterable[Host]) -> Plan | Wait:
     admitted = [host for host in hosts if job.gang.selector.admits(host.name, host.labels)]
     if not admitted and job.gang.selector != HostSelector():
         return Wait("no host that it may have takes work at present")
+    own = frozenset(place_key(job.id, index) for index in job.kept)
+    # Where a share of its own is withheld something of it may still run.
+    admitted = [host for host in admitted if not _is_withheld(job, host, own)]
     others = [host for host in admitted if host.name not in job.avoided]
     by_name = {host.name for host in others}
     kept = {index: job.places[index] for index in job.kept}
@@ -121,10 +123,14 @@ def plan_job(job: Job, hosts: Iterable[Host]) -> Plan | Wait:
         if isinstance(found, Plan):
             return found
     if len(others) < len(admitted):
-        found = plan_in(job.gang, [room(host, without=job.id) for host in others])
+        found = plan_in(job.gang, [room(host, without=own) for host in others])
         if isinstance(found, Plan):
             return found
-    return plan_in(job.gang, [room(host, without=job.id) for host in admitted])
+    return plan_in(job.gang, [room(host, without=own) for host in admitted])
+
+
+def _is_withheld(job: Job, host: Host, own: frozenset[str]) -> bool:
+    return any(key.startswith(f"{job.id}/") and key not in own for key in host.allocations)
 
 
 def plan_in(gang: Gang, rooms: list[Room], kept: Mapping[int, Place] | None = None) -> Plan | Wait:

@@ -13,8 +13,8 @@ from holdfast_controller.core import attempts, drain, hangs, hosts, stimuli
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Assign, Note, Reply
 from holdfast_controller.core.assignments import holds, released
-from holdfast_controller.core.cause import SETTLE_S, first_failure
-from holdfast_controller.core.exits import on_cannot_prepare, on_exit, on_settled, restart_gang
+from holdfast_controller.core.cause import SETTLE_S
+from holdfast_controller.core.exits import may_settle, on_cannot_prepare, on_exit, on_settled, restart_gang
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.hang_stuck import on_stuck
 from holdfast_controller.core.host_model import place_key
@@ -64,7 +64,7 @@ class Reactor:
             if job.not_before is not None and job.not_before > now.wall:
                 kind = "retry" if job.state is JobState.QUEUED else "launch"
                 self.timers.set((kind, job.id), now.mono + job.not_before - now.wall)
-            if job.launched and not job.stopping and first_failure(job, job.generation) is not None:
+            if may_settle(job):
                 self.timers.set(("settle", job.id), now.mono + SETTLE_S)
 
     def next_due(self) -> float | None:
@@ -157,7 +157,7 @@ class Reactor:
             return
         if not holds(self.cluster, job, index, host):
             self._on_released_place(step, job, index, host, report.state)
-        elif report.generation == job.generation:
+        elif report.generation == job.generation_of(index):
             self._on_current_place(step, job, index, report)
         elif report.state is PlaceState.STUCK and report.generation < job.generation:
             # What is left of an older generation is why the newest can't be made ready.
@@ -240,4 +240,4 @@ class Reactor:
 def _has_left(job: Job, index: int, host: str) -> bool:
     """Whether the worker was on the host, and nothing of it is wanted there any more."""
     was_here = any(attempt.places[index].host == host for attempt in job.attempts)
-    return was_here and (job.terminal or job.places[index].host != host)
+    return was_here and (job.terminal or index in job.fenced or job.places[index].host != host)

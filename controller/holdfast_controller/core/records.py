@@ -15,13 +15,13 @@ from holdfast_controller.core.steps import Step
 def unaccounted(job: Job, member: Member) -> list[tuple[int, int]]:
     """(generation, rank) of every rank that was ordered to start and has no record.
 
-    An attempt may be given up before its launch; those generations owe nothing.
+    An attempt may be given up before its launch, and a worker be relaunched by itself: a generation that a worker
+    was not launched in owes nothing of it.
     """
-    newest = job.generation if job.launched else job.generation - 1
     return [
         (generation, rank)
-        for generation in range(1, newest + 1)
-        if generation not in job.unlaunched
+        for generation in range(1, job.generation + 1)
+        if job.was_launched(generation, member.index)
         for rank in member.ranks
         if job.exit_of(generation, rank) is None
     ]
@@ -38,5 +38,5 @@ def unknown_ends(job: Job, member: Member, reason: ExitReason, message: str, at:
 def close_records(step: Step, job: Job, member: Member, reason: ExitReason, message: str) -> None:
     """Write them, where nothing is to be decided from them: of older generations, or of one that is ending."""
     for exit_ in unknown_ends(job, member, reason, message, step.now.wall):
-        if exit_.generation < job.generation or job.stopping:
+        if exit_.generation < job.generation_of(member.index) or job.stopping:
             step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))

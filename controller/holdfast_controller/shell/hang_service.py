@@ -61,7 +61,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
     ) -> asyncio.Future[agent_pb2.EvidenceReport]:
         order = agent_pb2.TakeEvidence(
             job_id=job.id,
-            generation=job.generation,
+            generation=job.generation_of(member.index),
             worker=member.name,
             suspects=[rank for rank in request.native_ranks if rank in member.ranks],
         )

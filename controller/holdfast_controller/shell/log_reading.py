@@ -112,7 +112,7 @@ class LogReading:
                 while True:
                     bell.clear()
                     for generation in self._openable(opened):
-                        for source in self._sources(generation):
+                        for source in self._sources(generation, first=opened is None):
                             tasks.create_task(self._read(source, first=opened is None))
                         opened = generation
                     if not self._request.follow or self._job.terminal:
@@ -131,15 +131,28 @@ class LogReading:
         first = opened + 1 if opened is not None else max(1, self._request.generation or newest)
         return range(first, newest + 1 if launched else newest)
 
-    def _sources(self, generation: int) -> list[Source]:
+    def _generation(self, member: Member, asked: int, *, first: bool) -> int | None:
+        """The generation of a worker that belongs to the one asked for; None where it has no part in it.
+
+        A worker that was relaunched alone is in one of its own, while the others are where the gang was: whoever
+        asks for the newest gets each worker's, and then whatever begins anew.
+        """
+        if first and not self._request.generation and asked == self._job.generation:
+            return self._job.generation_of(member.index)
+        return asked if self._job.alone_ever.get(asked, member.index) == member.index else None
+
+    def _sources(self, asked: int, *, first: bool) -> list[Source]:
         chosen = []
         for member in self._job.gang.members if self._job.places else ():
             if self._request.workers and member.name not in self._request.workers:
                 continue
-            host = self._job.places[member.index].host
+            generation = self._generation(member, asked, first=first)
+            place = self._job.place_at(generation, member.index) if generation else None
+            if generation is None or place is None:
+                continue
             for rank in member.ranks:
                 if not self._request.ranks or rank in self._request.ranks:
-                    chosen += [Source(member, rank, host, generation, stream) for stream in STREAMS]
+                    chosen += [Source(member, rank, place.host, generation, stream) for stream in STREAMS]
         return chosen
 
     async def _read(self, source: Source, *, first: bool) -> None:

@@ -1,0 +1,131 @@
+"""Jobs whose workers restart by themselves: the others run on, under the addresses that they know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.scenarios.world import World, gang
+
+from holdfast_controller.core.assignments import desired
+from holdfast_controller.core.gang import Gang, Retries, Scope, Success
+from holdfast_controller.core.job import JobState
+from holdfast_controller.core.model import Job
+
+
+def alone(workers: int = 3, **rules: object) -> Gang:
+    retries = Retries(scope=Scope.WORKER, job_retries=rules.pop("retries", 0), **rules)  # type: ignore[arg-type]
+    return replace(gang(workers), retries=retries, success=Success.PRIMARY)
+
+
+@pytest.fixture
+def world() -> World:
+    """Three hosts, and job ``a`` of three workers running on them."""
+    made = World(hosts=3)
+    made.submit("a", alone())
+    made.run("a")
+    return made
+
+
+def job_of(world: World) -> Job:
+    return world.cluster.jobs["a"]
+
+
+def test_worker_that_fails_is_relaunched_alone_under_its_own_address(world: World) -> None:
+    before = job_of(world).rendezvous
+    assert world.exit("a", 1, 7) == [
+        "a exit g1 r1 NONZERO_EXIT 7",
+        "a restarts w1 as g2: NONZERO_EXIT of workerpool1-0 rank 1, w1 pays",
+        "> host-1 ack",
+        "> host-1 RUN a w1 g2",
+    ]
+    job = job_of(world)
+    assert desired(world.cluster, job, 1).rendezvous == before
+    assert [desired(world.cluster, job, index).generation for index in range(3)] == [1, 2, 1]
+    world.report("a", 1, "PREPARED")
+    assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
+    assert (job.state, job.attempt, job.generation) == (JobState.RUNNING, 1, 2)
+    assert [(r.generation, r.recover, r.ended_at is not None) for r in job.recoveries] == [
+        (2, "PROC_RESTART", True)
+    ]
+
+
+def test_two_workers_restart_side_by_side_and_each_pays_for_itself(world: World) -> None:
+    world.exit("a", 1, 7)
+    assert world.exit("a", 2, 9)[1] == "a restarts w2 as g3: NONZERO_EXIT of workerpool1-1 rank 2, w2 pays"
+    assert world.report("a", 2, "RUNNING") == ["a started w2 g3"]
+    assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
+    assert world.exit("a", 1, 7)[1] == "a restarts w1 as g4: NONZERO_EXIT of workerpool1-0 rank 1, w1 pays"
+    assert job_of(world).worker_restarts == {1: 2, 2: 1}
+
+
+def test_ends_are_those_of_each_worker_s_own_generations_and_none_is_owed(world: World) -> None:
+    world.exit("a", 1, 7)
+    world.report("a", 1, "RUNNING")
+    assert world.exit("a", 0, 9, 2) == ["> note exit_of_unknown_worker host-0 a workerpool0-0"]
+    assert world.exit("a", 0)[1] == "a primary completed"
+    world.exit("a", 2)
+    assert world.exit("a", 1)[1] == "a ending SUCCEEDED"
+    world.empty("a")
+    ended = {(g, r) for g, ends in job_of(world).exits.items() for r in ends}
+    assert ended == {(1, 0), (1, 1), (1, 2), (2, 1)}
+    assert job_of(world).state is JobState.SUCCEEDED
+
+
+def test_all_ranks_of_a_worker_that_restarts_are_stopped_first() -> None:
+    world = World(hosts=2)
+    world.submit("a", replace(alone(2), pools=gang(2, processes=2).pools))
+    world.run("a")
+    assert world.exit("a", 2, 7)[1] == "a restarts w1 as g2: NONZERO_EXIT of workerpool1-0 rank 2, w1 pays"
+    assert world.exit("a", 3, "STOPPED:15", 1) == ["a exit g1 r3 STOPPED signal 15", "> host-1 ack"]
+    assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
+
+
+def test_back_off_holds_only_that_worker_back() -> None:
+    world = World(hosts=3)
+    world.submit("a", alone(backoff_s=10.0))
+    world.run("a")
+    world.exit("a", 1, 7)
+    world.report("a", 1, "RUNNING")
+    assert world.exit("a", 1, 7)[-1] == "> host-1 PREPARE a w1 g3"
+    assert world.report("a", 1, "PREPARED") == []
+    assert world.wait(9, beating=["host-0", "host-1", "host-2"]) == []
+    told = world.wait(2, beating=["host-0", "host-1", "host-2"])
+    assert told == ["a launched w1 g3", "> host-1 RUN a w1 g3"]
+    assert world.report("a", 1, "RUNNING") == ["a started w1 g3"]
+
+
+def test_port_that_is_gone_takes_a_restart_of_the_gang(world: World) -> None:
+    world.exit("a", 1, 7)
+    told = world.report("a", 1, "CANNOT_PREPARE", message="port 20001 is taken")
+    assert told[1] == "a restarts as g3: PORT_TAKEN of workerpool1-0 rank 1, port"
+    world.exit("a", 0, "STOPPED:15", 1)
+    world.exit("a", 2, "STOPPED:15", 1)
+    world.run("a")
+    job = job_of(world)
+    assert [desired(world.cluster, job, index).generation for index in range(3)] == [3, 3, 3]
+
+
+def test_restart_past_the_budget_retries_the_whole_job() -> None:
+    world = World(hosts=4)
+    world.submit("a", replace(alone(retries=1), max_worker_restarts=1))
+    world.run("a")
+    world.exit("a", 2, 7)
+    world.report("a", 2, "RUNNING")
+    assert world.exit("a", 2, 7)[1] == (
+        "a leaves to RETRY: NONZERO_EXIT of workerpool1-1 rank 2, not on host-2, JOB pays"
+    )
+    for rank, generation in ((0, 1), (1, 1)):
+        world.exit("a", rank, "STOPPED:15", generation)
+    world.empty("a")
+    world.run("a")
+    job = job_of(world)
+    assert (job.attempt, job.generation, {job.generation_of(i) for i in range(3)}) == (2, 3, {3})
+
+
+def test_it_survives_a_restart_of_the_controller(world: World) -> None:
+    world.exit("a", 1, 7)
+    world.restart_controller()
+    assert world.join("host-1", places=[world.place("a", 1, "STOPPING", 1)])[-1] == "> host-1 RUN a w1 g2"
+    assert world.join("host-0", places=[world.place("a", 0, "RUNNING", 1)])[-1] == "> host-0 RUN a w0 g1"
+    assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
