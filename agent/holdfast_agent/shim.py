@@ -272,6 +272,8 @@ class Shim:
         self.tell(generation.number, generation.told)
         if generation.untold:
             self.commit(generation)
+        if generation.cgroup:
+            generation.cgroup.gather()
 
     # -- exits
 

@@ -1,7 +1,7 @@
 """A generation's cgroup (v2): bounds it, kills it whole, proves it empty, counts what lack of memory has killed.
 
 The agent names the place's directory; each generation has `g<N>` in it, made before the first fork and removed
-once nothing is left. Ranks enter before they take their user's identity, and whatever they start stays in. The
+once nothing is left. Ranks are moved into it right after their start, and whatever they start stays in. The
 limits are written where the kernel offers them; a host without cgroups, or without some controller, does without.
 """
 
@@ -11,6 +11,7 @@ import os
 
 from holdfast_agent.shim_parts.processes import Process, read_small
 
+ROUNDS = 10
 CONTROLLERS = (b"+memory", b"+pids")
 
 
@@ -30,9 +31,38 @@ class Cgroup:
         self._procs = os.open(self.path + "/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         self._counted = self._oom_kills()
 
-    def enter(self) -> None:
-        """This process, and all that it starts from now on. Raises OSError."""
-        os.write(self._procs, b"0")
+    def gather(self) -> None:
+        """Takes in every descendant of this process; what they start from then on is in it by itself.
+
+        A move waits for every processor, some milliseconds: too long for a rank to begin with, so it is moved
+        while it starts. Parents go before their children are looked for; a child whose parent ends meanwhile
+        becomes ours, so it is found in the next round. What starts processes faster than that is left to waitpid.
+        """
+        for _ in range(ROUNDS):
+            if not self._gather_once():
+                return
+
+    def _gather_once(self) -> bool:
+        """Whether anything was outside."""
+        inside, moved = self._members(), False
+        found = [os.getpid()]
+        for parent in found:  # grows while it is walked
+            for child in _children(parent):
+                found.append(child)
+                if child not in inside:
+                    moved = True
+                    try:
+                        os.write(self._procs, b"%d" % child)
+                    except OSError:
+                        pass  # it has ended
+        return moved
+
+    def _members(self) -> set[int]:
+        try:
+            with open(self.path + "/cgroup.procs", "rb") as file:
+                return {int(pid) for pid in file.read().split()}
+        except OSError:
+            return set()
 
     def kill(self) -> None:
         """Every process in it, at once; nothing can fork its way out."""
@@ -87,6 +117,14 @@ class Cgroup:
         except (OSError, ValueError):
             return 0
         return int(counts.get(b"oom_kill", 0))
+
+
+def _children(pid: int) -> list[int]:
+    """Of a process that has not many threads yet."""
+    try:
+        return [int(child) for child in read_small(f"/proc/{pid}/task/{pid}/children").split()]
+    except OSError:
+        return []
 
 
 def remove(path: str) -> None:

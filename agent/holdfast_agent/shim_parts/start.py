@@ -127,9 +127,6 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
             os.dup2(fd, target)
         if identity.oom_adjusted:
             offer_to_oom_killer()
-        if generation.cgroup:
-            problem = "cannot enter its cgroup"
-            generation.cgroup.enter()
         if generation.room:
             problem = "cannot enter the job's /dev/shm"
             generation.room.enter()

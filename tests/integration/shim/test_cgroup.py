@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from tests import machine_parts
 
+from .conftest import wait_until
+
 Shim = Any
 STAY = "echo up; exec sleep 600"
 FILES = {
@@ -75,9 +77,9 @@ def test_ranks_and_all_they_start_are_in_it_and_nothing_is_left_of_either(shim: 
     rank = launch(shim, place, script)
     shim.await_output()
     group = place / "g1"
+    wait_until(lambda: len((group / "cgroup.procs").read_text().split()) == 3)
     pids = [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
     assert rank in pids
-    assert len(pids) == 3
     assert shim.process.pid not in pids
     stop(shim)
     shim.until("empty")
@@ -108,7 +110,8 @@ def test_emptiness_is_told_at_once_where_nothing_is_left(shim: Shim, place: Path
 
 @pytest.mark.require("cgroup")
 def test_a_cgroup_that_a_rank_has_made_goes_too(shim: Shim, place: Path) -> None:
-    launch(shim, place, f"mkdir {place}/g1/inner && (echo 0 > {place}/g1/inner/cgroup.procs; {STAY})")
+    wait = f"while ! grep -q $$ {place}/g1/cgroup.procs; do sleep 0.01; done; "
+    launch(shim, place, wait + f"mkdir {place}/g1/inner && (echo 0 > {place}/g1/inner/cgroup.procs; {STAY})")
     shim.await_output()
     stop(shim)
     shim.until("empty")
@@ -118,11 +121,11 @@ def test_a_cgroup_that_a_rank_has_made_goes_too(shim: Shim, place: Path) -> None
 # -- stood in for ------------------------------------------------------------------------------------------------
 
 
-def test_limits_are_written_before_the_first_rank_enters(shim: Shim, fake: Path) -> None:
-    launch(shim, fake.parent, STAY, memory_bytes=4 << 30, pids=5000)
+def test_limits_are_written_before_the_first_rank_is_moved(shim: Shim, fake: Path) -> None:
+    rank = launch(shim, fake.parent, STAY, memory_bytes=4 << 30, pids=5000)
     shim.await_output()
+    wait_until(lambda: (fake / "cgroup.procs").read_text().startswith(str(rank)))
     assert [(fake / name).read_text() for name in ("memory.max", "pids.max")] == [f"{4 << 30}", "5000"]
-    assert (fake / "cgroup.procs").read_text() == "0"
     stop(shim)
     shim.until("empty")
     assert (fake / "cgroup.kill").read_text() == "1"
