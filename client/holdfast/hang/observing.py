@@ -92,7 +92,10 @@ def _with_motion(
     switches = _switches(process, before, elapsed_s)
     base = _note_work(base, sample, process, before, tuning)
     base = _note_helpers(base, sample, elapsed_s, tuning)
-    stirred = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
+    # What wakes because we stop it, to read its C frames, doesn't move.
+    ours = sample.paused_by_us or base.sample.paused_by_us
+    stirs = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
+    stirred = stirs and not ours
     motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
     base = _note_motion(base, sample, motion, switches, stirred=stirred)
     if motion is Motion.STIRRING and base.stirs < 2:

@@ -137,8 +137,11 @@ def spinning(view: View) -> Finding | None:
 
 
 def idle(view: View) -> Finding | None:
-    """R3: no one moves, and the GPUs are idle; without GPUs that can be read, the output must be silent instead."""
-    if not view.all_still:
+    """R3: no one moves, and the GPUs are idle; without any figure of a GPU, the output must be silent instead.
+
+    GPUs that are there and can't be read for now may be at work: blind, which is neither healthy nor hung.
+    """
+    if not view.all_still or view.gpus_hidden:
         return None
     factor = view.tuning.still_factor
     if view.looks(GpuLook.IDLE, GpuLook.LOST):
