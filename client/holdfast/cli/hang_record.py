@@ -1,0 +1,104 @@
+"""``holdfast hang record``: what agents sample of a live job, kept for ``holdfast hang replay``."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.abc
+import click
+
+from holdfast.cli.calls import with_client
+from holdfast.cli.console import Console
+from holdfast.cli.parameters import duration, job_argument
+from holdfast.cli.spans import span
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.hang_recorder import JobRecording, WorkerFile
+    from holdfast.v1 import job_pb2
+
+
+@click.command()
+@job_argument()
+@click.option("--for", "length", type=duration, default="10m", show_default=True, metavar="TIME", help="How long.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where to; made if need be. hang-ID unless given.",
+)
+def record(job_id: str, length: float, out: Path | None) -> None:
+    """Keep what the agents sample of a live job, for `holdfast hang replay`.
+
+    Writes one file for each worker, from now until the time is over, the job has ended, or Ctrl-C. The job doesn't
+    notice. A file holds the newest 64 MiB, some days of a usual worker; it contains the lines that the ranks print.
+    """
+    if length <= 0:
+        raise click.BadParameter("must be longer than 0 seconds.", param_hint="--for")
+    folder = out or Path(f"hang-{job_id}")
+
+    async def work(client: Client) -> tuple[job_pb2.CustomJob, JobRecording]:
+        from holdfast.hang_recorder import JobRecording
+
+        job = await client.get_job(job_id)
+        with JobRecording(folder, job_id) as recording:
+            await _record(client, recording, length)
+        return job, recording
+
+    job, recording = with_client(work)
+    if not recording.files:
+        folder_text = shlex.quote(str(folder))
+        raise HoldfastError(f"No sample came of job {job_id}; nothing was written to {folder_text}.")
+    for file in recording.files.values():
+        click.echo(_line(file))
+    click.echo(f"Replay with: {replay_command(job, recording)}")
+
+
+async def _record(client: Client, recording: JobRecording, length_s: float) -> None:
+    """Until the time is over, the job has ended, or the user presses Ctrl-C."""
+    console = Console()
+    console.note(f"recording job {recording.job} for {span(length_s)} into {recording.folder}; Ctrl-C ends it")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cancel_on_interrupt, tasks.cancel_scope)
+        with anyio.move_on_after(length_s):
+            answers = client.record_samples(recording.job, on_link=console.on_link())
+            async with contextlib.aclosing(answers):
+                async for answer in answers:
+                    problem = recording.take(answer.worker, answer.host, answer.data) or answer.problem
+                    if problem:
+                        console.note(f"{answer.worker}: {problem}")
+        tasks.cancel_scope.cancel()
+
+
+async def _cancel_on_interrupt(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+def _line(file: WorkerFile) -> str:
+    """As in: workerpool0-0 on host-0: 152 samples over 5m 4s, 12 KiB, hang-train/workerpool0-0.jsonl.gz."""
+    plural = "" if file.samples == 1 else "s"
+    size = -(-file.size() // 1024)
+    took = span(file.last_s - file.first_s)
+    return f"{file.worker} on {file.host}: {file.samples} sample{plural} over {took}, {size} KiB, {file.path}"
+
+
+def replay_command(job: job_pb2.CustomJob, recording: JobRecording) -> str:
+    """The command line that replays the files with the job's own wishes."""
+    wishes = job.job_spec.fault_tolerance.hang_detection
+    words = ["holdfast", "hang", "replay", *(str(file.path) for file in recording.files.values())]
+    for field, value in wishes.ListFields():
+        if field.name in ("timeout", "floor", "ceiling", "startup_timeout"):
+            words += [f"--{field.name.replace('_', '-')}", f"{value.ToNanoseconds() / 1e9:g}s"]
+    if wishes.step_pattern:
+        words += ["--step-pattern", wishes.step_pattern]
+    return shlex.join(words)
