@@ -259,3 +259,14 @@ def test_a_rank_that_wakes_because_we_stop_it_has_not_moved() -> None:
             rank._take(replace(rank.sample, at_s=at_s, process=taken, paused_by_us=ours and woken))
         assert rank.seen.motion is Motion.BLOCKED
         assert (rank.seen.still_since_s == still.still_since_s) is ours
+
+
+def test_a_first_reading_half_way_to_work_does_not_make_a_spin_look_like_work() -> None:
+    rank = Rank()
+    rank.lives(10, gpu=GPU_IDLE, step_s=5)
+    rank.lives(5, gpu=(98.0, 45.0, 90.0, 1e8), step_s=5)
+    rank.lives(40, **TRAINS, gpu=GPU_TRAINS, step_s=5)
+    worked = rank.seen.last_work_s
+    seen = rank.lives(60, gpu=GPU_SPINS, step_s=5)
+    assert seen.gpu is not None
+    assert (seen.gpu.look, seen.motion, seen.last_work_s) == (GpuLook.SPIN, Motion.SPINNING, worked)

@@ -243,6 +243,14 @@ def test_helpers_delay_a_verdict_and_do_not_veto_it() -> None:
     assert job.kinds() == ["Diagnose", "Notify", "Act"]
 
 
+def test_helpers_that_are_busy_at_the_start_double_its_limit() -> None:
+    job = Job()
+    for minutes, kinds in ((55, ["Diagnose", "Notify"]), (10, ["Diagnose", "Notify", "Act"])):
+        for _ in range(minutes * 30):
+            job.stands_still(2, helpers_s=job.at_s)
+        assert job.kinds() == kinds
+
+
 def test_frozen_and_mismatched_counts_name_the_laggard() -> None:
     idle = GpuFeatures(GpuLook.UNCLEAR)
     job = started(gpu=idle)
