@@ -37,7 +37,7 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     struct timespec exact;
     (void)zone;
     int result = clock_gettime(CLOCK_REALTIME, &exact);
-    if (!result && now) *now = (struct timeval){exact.tv_sec, exact.tv_nsec / 1000};
+    if (!result) *now = (struct timeval){exact.tv_sec, exact.tv_nsec / 1000};
     return result;
 }
 
