@@ -282,28 +282,12 @@ class Client:
             async for answer in answers:
                 yield hang_wire.received(answer.worker, "", answer.content)
 
-    async def record_samples(
-        self, job_id: str, *, on_link: LinkCallback | None = None
-    ) -> AsyncGenerator[hang_pb2.RecordSamplesResponse]:
-        """What agents sample of a live job from now on, worker by worker as it comes, until the job has ended.
-
-        What is sampled during an outage is missing. Raises ``WrongState`` where the job has ended already.
-        """
-        outage = Outage(on_link)
-        while True:
-            try:
-                if outage.ongoing and await self._has_ended(job_id):
-                    return
-                call = self._hangs.RecordSamples(hang_pb2.RecordSamplesRequest(id=job_id))
-                async with contextlib.aclosing(self._stream(call)) as answers:
-                    async for answer in answers:
-                        outage.settled()
-                        yield answer
-                if await self._has_ended(job_id):
-                    return
-                await anyio.sleep(outage.failed(_ended_early()))
-            except HoldfastError as error:
-                await self._wait(outage, error)
+    async def record_samples(self, job_id: str) -> AsyncGenerator[hang_pb2.RecordSamplesResponse]:
+        """What agents sample of a job from now on, until it or the link ends. ``WrongState`` where it has ended."""
+        call = self._hangs.RecordSamples(hang_pb2.RecordSamplesRequest(id=job_id))
+        async with contextlib.aclosing(self._stream(call)) as answers:
+            async for answer in answers:
+                yield answer
 
     # Hosts
 

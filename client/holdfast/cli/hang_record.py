@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
-import anyio.abc
 import click
 
 from holdfast.cli.calls import with_client
-from holdfast.cli.console import Console
 from holdfast.cli.parameters import duration, job_argument
 from holdfast.cli.spans import span
 from holdfast.errors import HoldfastError
@@ -44,11 +39,12 @@ def record(job_id: str, length: float, out: Path | None) -> None:
     folder = out or Path(f"hang-{job_id}")
 
     async def work(client: Client) -> tuple[job_pb2.CustomJob, JobRecording]:
+        from holdfast.cli.recording import keep
         from holdfast.hang_recorder import JobRecording
 
         job = await client.get_job(job_id)
         with JobRecording(folder, job_id) as recording:
-            await _record(client, recording, length)
+            await keep(client, recording, length)
         return job, recording
 
     job, recording = with_client(work)
@@ -58,30 +54,6 @@ def record(job_id: str, length: float, out: Path | None) -> None:
     for file in recording.files.values():
         click.echo(_line(file))
     click.echo(f"Replay with: {replay_command(job, recording)}")
-
-
-async def _record(client: Client, recording: JobRecording, length_s: float) -> None:
-    """Until the time is over, the job has ended, or the user presses Ctrl-C."""
-    console = Console()
-    console.note(f"recording job {recording.job} for {span(length_s)} into {recording.folder}; Ctrl-C ends it")
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_cancel_on_interrupt, tasks.cancel_scope)
-        with anyio.move_on_after(length_s):
-            answers = client.record_samples(recording.job, on_link=console.on_link())
-            async with contextlib.aclosing(answers):
-                async for answer in answers:
-                    problem = recording.take(answer.worker, answer.host, answer.data) or answer.problem
-                    if problem:
-                        console.note(f"{answer.worker}: {problem}")
-        tasks.cancel_scope.cancel()
-
-
-async def _cancel_on_interrupt(scope: anyio.CancelScope) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
 
 
 def _line(file: WorkerFile) -> str:

@@ -98,6 +98,31 @@ async def test_recording_ends_with_the_job(sampled: FakeController, tmp_path: Pa
     assert times(tmp_path / "new/folder/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
 
 
+async def test_recording_goes_on_when_the_controller_is_back(sampled: FakeController, tmp_path: Path) -> None:
+    async with anyio.create_task_group() as tasks:
+
+        async def restart() -> None:
+            while len(calls()) < 1:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+            await anyio.sleep(0.5)
+            await sampled.stop()
+            sampled.samples["j1"] = [answer("workerpool0-0", "host-0", 106.0)]
+            await sampled.start()
+            while len(calls()) < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+            await anyio.sleep(0.5)
+            sampled.jobs["j1"].state = job_pb2.JOB_STATE_SUCCEEDED
+            sampled.changed()
+
+        def calls() -> list[str]:
+            return [method for method, _ in sampled.calls if method == "RecordSamples"]
+
+        tasks.start_soon(restart)
+        done = await record(sampled, tmp_path, "--for", "1h")
+    assert done.returncode == 0, done.stderr
+    assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0, 106.0]
+
+
 async def test_ctrl_c_keeps_what_came(sampled: FakeController, tmp_path: Path) -> None:
     async with await anyio.open_process(
         [HOLDFAST, "hang", "record", "j1", "--out", "x"], env=environment(sampled, tmp_path), cwd=tmp_path
