@@ -109,6 +109,11 @@ class JobRecording:
         with contextlib.suppress(OSError):
             self.folder.rmdir()  # where nothing came
 
+    @property
+    def in_order(self) -> list[WorkerFile]:
+        """The files in the order of their workers, ``workerpool0-9`` before ``workerpool0-10``."""
+        return sorted(self.files.values(), key=lambda file: [int(n) for n in re.findall(r"\d+", file.worker)])
+
     def take(self, worker: str, host: str, data: bytes) -> str:
         """Whole lines of that worker; why they are not kept, once. Raises ``RecordingError`` for others' lines.
 

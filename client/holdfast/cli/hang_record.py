@@ -51,7 +51,7 @@ def record(job_id: str, length: float, out: Path | None) -> None:
     if not recording.files:
         folder_text = shlex.quote(str(folder))
         raise HoldfastError(f"No sample came of job {job_id}; nothing was written to {folder_text}.")
-    for file in recording.files.values():
+    for file in recording.in_order:
         click.echo(_line(file))
     click.echo(f"Replay with: {replay_command(job, recording)}")
 
@@ -67,7 +67,7 @@ def _line(file: WorkerFile) -> str:
 def replay_command(job: job_pb2.CustomJob, recording: JobRecording) -> str:
     """The command line that replays the files with the job's own wishes."""
     wishes = job.job_spec.fault_tolerance.hang_detection
-    words = ["holdfast", "hang", "replay", *(str(file.path) for file in recording.files.values())]
+    words = ["holdfast", "hang", "replay", *(str(file.path) for file in recording.in_order)]
     for field, value in wishes.ListFields():
         if field.name in ("timeout", "floor", "ceiling", "startup_timeout"):
             words += [f"--{field.name.replace('_', '-')}", f"{value.ToNanoseconds() / 1e9:g}s"]

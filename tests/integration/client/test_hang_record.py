@@ -36,9 +36,9 @@ def sampled(controller: FakeController) -> FakeController:
     wishes.step_pattern = r"step=(\d+)"
     controller.add_job(job).owner = "user"
     controller.samples["j1"] += [
+        answer("workerpool1-0", "host-1", 7.0),
         answer("workerpool0-0", "host-0", 100.0, 102.0),
         hang_pb2.RecordSamplesResponse(worker="workerpool1-0", host="host-1", problem="host-1 is not connected"),
-        answer("workerpool1-0", "host-1", 7.0),
         answer("workerpool0-0", "host-0", 104.0),
     ]
     return controller
