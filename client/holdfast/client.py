@@ -282,6 +282,13 @@ class Client:
             async for answer in answers:
                 yield hang_wire.received(answer.worker, "", answer.content)
 
+    async def record_samples(self, job_id: str) -> AsyncGenerator[hang_pb2.RecordSamplesResponse]:
+        """What agents sample of a job from now on, until it or the link ends. ``WrongState`` where it has ended."""
+        call = self._hangs.RecordSamples(hang_pb2.RecordSamplesRequest(id=job_id))
+        async with contextlib.aclosing(self._stream(call)) as answers:
+            async for answer in answers:
+                yield answer
+
     # Hosts
 
     async def list_hosts(self) -> list[host_pb2.Host]:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.cluster import DevCluster, started
+from tests.e2e.cluster import DevCluster, gone, started
+
+from holdfast.client import Client
+from holdfast.v1 import host_pb2
 
 
 @pytest.fixture
@@ -29,3 +32,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
     """Two hosts with two GPUs each, shared by the tests of a module, which leave it whole and idle."""
     with started(tmp_path_factory.mktemp("shared") / "c", hosts=2, gpus=2) as shared:
         yield shared
+
+
+@pytest.fixture
+def alive(cluster: DevCluster) -> Iterator[None]:
+    """After each test the same daemons as before it still answer."""
+    before = cluster.pids()
+    yield
+    assert cluster.pids() == before
+    assert not gone(before.values())
+    hosts = {host.name: host.state for host in cluster.ask(Client.list_hosts)}
+    assert [hosts[name] for name in ("host-0", "host-1")] == [host_pb2.HOST_STATE_READY] * 2
+
+
+@pytest.fixture(scope="module")
+def serving(cluster: DevCluster) -> Iterator[None]:
+    """After all of them the cluster still runs jobs, on every host."""
+    yield
+    done = cluster.holdfast(
+        "run", "--replicas", "2", "--gpus", "2", "--all", "--", "sh", "-c", "echo on $HOLDFAST_HOST"
+    )
+    assert "on host-0" in done.stdout and "on host-1" in done.stdout

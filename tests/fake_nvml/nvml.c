@@ -10,6 +10,8 @@
  *   print FUNCTION TEXT...                      that function writes TEXT to stdout
  *   energy DEVICE MILLIJOULES | power DEVICE MILLIWATTS | util DEVICE GPU_PCT MEMORY_PCT
  *   field DEVICE ID VALUE                       one value of nvmlDeviceGetFieldValues
+ *                                               energy and field may go on with RATE SINCE: it grows by so much a second
+ *                                               since that time of the monotonic clock
  *   gpm DEVICE METRIC VALUE                     one metric between two samples; having any makes the chip support GPM
  *   xid DEVICE NUMBER                           the Nth such line is reported once, by the Nth event
  * A figure without its statement is NOT_SUPPORTED.
@@ -17,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMED_OUT = 10, MOST = 64 };
@@ -27,7 +30,7 @@ typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
 typedef struct { int device, mps; unsigned pid; } Client;
 
-typedef struct { char what[16]; int device; double a, b; } Figure;
+typedef struct { char what[16]; int device; double a, b, c, d; } Figure;
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned field, scope; long long timestamp, latency; int type, result; unsigned long long value; } Field;
 typedef struct { unsigned metric; int result; double value; char *names[3]; } Metric;
@@ -52,13 +55,14 @@ static int play(const char *function, int device) {
         Device *d = &devices[device_count];
         Client *c = &clients[client_count];
         Figure *f = &figures[figure_count];
+        f->b = f->c = f->d = 0;
         if (sscanf(line, "gpu %95s %31s %llu %llu %95[^\n]", d->uuid, d->bus, &d->total, &d->used, d->name) == 5)
             d->parent = -1, device_count++;
         else if (sscanf(line, "mig %d %95s %llu %llu %95[^\n]", &d->parent, d->uuid, &d->total, &d->used, d->name) == 5)
             device_count++;
         else if (sscanf(line, "pid %d %u", &c->device, &c->pid) == 2) c->mps = 0, client_count++;
         else if (sscanf(line, "mps %d %u", &c->device, &c->pid) == 2) c->mps = 1, client_count++;
-        else if (sscanf(line, "%15s %d %lf %lf", f->what, &f->device, &f->a, &f->b) >= 3 && strstr("energy power util field gpm xid", f->what))
+        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid", f->what))
             figure_count++;
         else if (sscanf(line, "print %95s %255[^\n]", name, text) == 2 && !strcmp(name, function)) puts(text), fflush(stdout);
         else if (sscanf(line, "fail %95s %d %d", name, &about, &code) == 3) {
@@ -173,10 +177,15 @@ static Figure *figure(const char *what, int device, double key, int nth) {
     }
     return NULL;
 }
+static double grown(double start, double rate, double since) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return start + (rate ? rate * (now.tv_sec + now.tv_nsec / 1e9 - since) : 0);
+}
 static int total(const char *what, int device, double *value) {
     Figure *found = figure(what, device, -1, 0);
     if (!found) return NOT_SUPPORTED;
-    *value = found->a;
+    *value = grown(found->a, found->b, found->c);
     return OK;
 }
 int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *energy) {
@@ -206,7 +215,7 @@ int nvmlDeviceGetFieldValues(void *handle, int count, Field *fields) {
         Figure *found = figure("field", number(handle), fields[i].field, 0);
         fields[i].result = found ? OK : NOT_SUPPORTED;
         fields[i].type = 3;
-        fields[i].value = found ? (unsigned long long)found->b : 0;
+        fields[i].value = found ? (unsigned long long)grown(found->b, found->c, found->d) : 0;
     }
     return OK;
 }

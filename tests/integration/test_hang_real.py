@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.hang_real import FAULTS, NEGATIVES, Case, Outcome, Run, named_right
+from bench.hang_real import Outcome, Run, named_right
+from bench.hang_real_cases import FAULTS, NEGATIVES, Case
 
 from holdfast_agent.shell.sampling import place
 

@@ -11,6 +11,7 @@ import anyio
 
 from holdfast import __version__
 from holdfast.errors import ConfigError
+from holdfast.hang.recording import WorkerSample
 from holdfast.tls import TlsFiles
 from holdfast.v1 import host_pb2
 from holdfast_agent.core.environment import HostFacts
@@ -28,6 +29,7 @@ from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.ports import Ports
 from holdfast_agent.shell.preparation import Preparation
+from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
 from holdfast_agent.shell.shims import Shims
 from holdfast_agent.shell.spawner import Spawner
@@ -126,6 +128,12 @@ def _assemble(
         driver.place,
         link.send,
     )
+    listeners = Listeners()
+
+    def on_sample(sample: WorkerSample) -> None:
+        hangs.on_sample(sample)
+        listeners.on_sample(sample)
+
     driver.parts = Parts(
         files=files,
         epoch=epoch,
@@ -135,8 +143,8 @@ def _assemble(
         preparation=Preparation(shims, Ports(settings.ports, settings.name), settings.allow_root_workers),
         shims=shims,
         link=link,
-        transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine),
-        sampling=HangSampler(facts, source, driver.watched, hangs.on_sample),
+        transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine, listeners),
+        sampling=HangSampler(facts, source, driver.watched, on_sample),
         hangs=hangs,
     )
     return driver

@@ -1,11 +1,12 @@
-"""The bulk stream: carries the ranks' output to the controller, on a connection of its own, by credits."""
+"""The bulk stream: carries ranks' output and samples to the controller, on a connection of its own, by credits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import cast
+from functools import partial
+from typing import TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -21,6 +22,7 @@ from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell import log, wire
 from holdfast_agent.shell.link import Backoff, channel_options
 from holdfast_agent.shell.log_file import LogFile, Wanted
+from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.watch import FileWatch
 
 CHUNK_BYTES = 128 << 10
@@ -33,6 +35,7 @@ LOOK_AGAIN_S = 1.0
 EARLY_S = 3.0
 """A wish to follow may overtake the assignment that it is about: they come on different connections."""
 
+Asked = TypeVar("Asked", agent_pb2.OpenLog, agent_pb2.OpenSamples)
 IsOver = Callable[[PlaceKey, int, int], bool]
 Examine = Callable[[agent_pb2.TakeEvidence], Awaitable[agent_pb2.EvidenceReport]]
 
@@ -41,7 +44,7 @@ Examine = Callable[[agent_pb2.TakeEvidence], Awaitable[agent_pb2.EvidenceReport]
 class Reading:
     """One stream that the controller has opened."""
 
-    open: agent_pb2.OpenLog
+    id: int
     credit: int
     more: asyncio.Event = field(default_factory=asyncio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -50,8 +53,17 @@ class Reading:
 class Transfer:
     """Dials for ever; ``is_over`` says whether a rank of a generation will write no more."""
 
-    def __init__(self, target: str, tls: TlsFiles, facts: HostFacts, is_over: IsOver, examine: Examine) -> None:
+    def __init__(
+        self,
+        target: str,
+        tls: TlsFiles,
+        facts: HostFacts,
+        is_over: IsOver,
+        examine: Examine,
+        listeners: Listeners,
+    ) -> None:
         self._examine = examine
+        self._listeners = listeners
         self._target = target
         self._tls = tls
         self._facts = facts
@@ -108,10 +120,9 @@ class Transfer:
     def _obey(self, message: agent_pb2.TransferResponse, call: _Call, tasks: anyio.abc.TaskGroup) -> None:
         match message.WhichOneof("message"):
             case "open":
-                if message.open.id not in self._readings:
-                    reading = Reading(message.open, message.open.credit_bytes)
-                    self._readings[message.open.id] = reading
-                    tasks.start_soon(self._serve, reading, call)
+                self._begin(message.open, self._read_log, call, tasks)
+            case "open_samples":
+                self._begin(message.open_samples, self._read_samples, call, tasks)
             case "credit":
                 if credited := self._readings.get(message.credit.id):
                     credited.credit += message.credit.bytes
@@ -122,6 +133,11 @@ class Transfer:
                 if closed := self._readings.get(message.close.id):
                     closed.scope.cancel()
 
+    def _begin(self, asked: Asked, read: _Read[Asked], call: _Call, tasks: anyio.abc.TaskGroup) -> None:
+        if asked.id not in self._readings:
+            reading = self._readings[asked.id] = Reading(asked.id, asked.credit_bytes)
+            tasks.start_soon(self._serve, reading, partial(read, asked, reading, call), call)
+
     async def _take_evidence(self, order: agent_pb2.TakeEvidence, call: _Call) -> None:
         try:
             report = await self._examine(order)
@@ -129,45 +145,62 @@ class Transfer:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", problem=str(error))
 
-    async def _serve(self, reading: Reading, call: _Call) -> None:
+    async def _serve(self, reading: Reading, read: Callable[[], Awaitable[str]], call: _Call) -> None:
+        """``read`` sends all that is wanted. Returns what went wrong; empty at a good end."""
         problem = ""
         try:
             with reading.scope:
-                problem = await self._read(reading, call)
+                if len(self._readings) > READINGS_MAX:
+                    problem = f"{self._facts.name} reads {READINGS_MAX} streams already; try again later."
+                else:
+                    problem = await read()
             if not reading.scope.cancelled_caught:
-                end = agent_pb2.TransferEnd(id=reading.open.id, problem=problem)
+                end = agent_pb2.TransferEnd(id=reading.id, problem=problem)
                 await self._write(call, agent_pb2.TransferRequest(end=end))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", problem=str(error))
         finally:
-            self._readings.pop(reading.open.id, None)
+            self._readings.pop(reading.id, None)
 
-    async def _read(self, reading: Reading, call: _Call) -> str:
-        """Send all that is wanted. Returns what went wrong; empty at a good end."""
-        asked = reading.open
-        if len(self._readings) > READINGS_MAX:
-            return f"{self._facts.name} reads {READINGS_MAX} streams already; try again later."
+    async def _read_samples(self, asked: agent_pb2.OpenSamples, reading: Reading, call: _Call) -> str:
+        """Every sample of a worker from now on; ends by itself only when nobody takes them."""
+        key = PlaceKey(asked.job_id, asked.worker)
+        if not wire.is_place(key):
+            return f"{key} names no worker."
+        offset = 0
+        with self._listeners.listening(key) as listener:
+            while line := await listener.get():
+                while reading.credit <= 0:
+                    reading.more.clear()
+                    await reading.more.wait()
+                reading.credit -= len(line)
+                chunk = agent_pb2.TransferChunk(id=asked.id, offset=offset, data=line)
+                await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
+                offset += len(line)
+        return "samples come faster than they are taken."
+
+    async def _read_log(self, asked: agent_pb2.OpenLog, reading: Reading, call: _Call) -> str:
+        """Output of a rank, as far as it is wanted."""
         key = PlaceKey(asked.job_id, asked.worker)
         if not wire.is_place(key):
             return f"{key} names no worker."
         paths = log_paths(self._facts, key, asked.generation, asked.rank)
         path = paths[asked.stream == job_pb2.LOG_STREAM_STDERR]
         try:
-            file = await self._open(reading, key, path)
+            file = await self._open(asked, reading, key, path)
             if file is None:
                 return f"{self._facts.name} has no output of rank {asked.rank} of generation {asked.generation}."
             try:
                 with self._watch.watched(path, reading.more):
-                    await self._send_all(reading, key, file, call)
+                    await self._send_all(asked, reading, key, file, call)
             finally:
                 file.close()
         except OSError as error:
             return f"{self._facts.name}: {path}: {error.strerror}."
         return ""
 
-    async def _open(self, reading: Reading, key: PlaceKey, path: str) -> LogFile | None:
+    async def _open(self, asked: agent_pb2.OpenLog, reading: Reading, key: PlaceKey, path: str) -> LogFile | None:
         """The file, waited for where it is followed and may still come."""
-        asked = reading.open
         wanted = Wanted(
             offset=asked.offset,
             tail_lines=asked.tail_lines if asked.HasField("tail_lines") else None,
@@ -183,8 +216,9 @@ class Transfer:
                     return None
             await self._wait(reading, 0.2)
 
-    async def _send_all(self, reading: Reading, key: PlaceKey, file: LogFile, call: _Call) -> None:
-        asked = reading.open
+    async def _send_all(
+        self, asked: agent_pb2.OpenLog, reading: Reading, key: PlaceKey, file: LogFile, call: _Call
+    ) -> None:
         while True:
             reading.more.clear()
             if reading.credit <= 0:
@@ -212,4 +246,5 @@ class Transfer:
             await reading.more.wait()
 
 
+_Read = Callable[[Asked, Reading, "_Call"], Awaitable[str]]
 _Call = grpc.aio.StreamStreamCall[agent_pb2.TransferRequest, agent_pb2.TransferResponse]

@@ -1,4 +1,4 @@
-"""``holdfast hang …``: the detector by itself, on records; no cluster is needed."""
+"""``holdfast hang …``: the detector by itself, on records. Only making one needs a cluster."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 
 from holdfast.cli.commands import Commands
 from holdfast.cli.console import ERR
+from holdfast.cli.hang_record import record
 from holdfast.cli.output import dump
 from holdfast.cli.parameters import duration, pattern
 from holdfast.cli.spans import span
@@ -32,6 +33,9 @@ SEED = 20
 @click.group(cls=Commands)
 def hang() -> None:
     """Try the hang detector on records."""
+
+
+hang.add_command(record)
 
 
 @hang.command()
@@ -70,6 +74,7 @@ def evaluate(file: Path, output: str) -> None:
 @click.option("--timeout", type=duration, help="As hangDetection.timeout in a job file.")
 @click.option("--floor", type=duration, help="As hangDetection.floor.")
 @click.option("--ceiling", type=duration, help="As hangDetection.ceiling.")
+@click.option("--startup-timeout", type=duration, help="As hangDetection.startupTimeout.")
 @click.option("--step-pattern", type=pattern, default="", help="As hangDetection.stepPattern.")
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
@@ -79,20 +84,28 @@ def replay(
     timeout: float | None,
     floor: float | None,
     ceiling: float | None,
+    startup_timeout: float | None,
     step_pattern: str,
     output: str,
 ) -> None:
     """Run the detector over recorded vectors, in virtual time.
 
-    One FILE for each worker of one job, as its agent recorded it. Says what would have been noticed and when, and
-    when the gang would have been relaunched. Stack dumps are not recorded, so what they would say is left out.
+    One FILE for each worker of one job, as `holdfast hang record` wrote it. Says what would have been noticed and
+    when, and when the gang would have been relaunched. Stack dumps are not recorded, so what they would say is left
+    out.
     """
     from holdfast.hang import recorded
     from holdfast.hang.recording import RecordingError
     from holdfast.hang.tuning import HangSettings
     from holdfast.hang_replay import replay as replayed
 
-    settings = HangSettings(timeout_s=timeout, floor_s=floor, ceiling_s=ceiling, step_pattern=step_pattern)
+    settings = HangSettings(
+        timeout_s=timeout,
+        floor_s=floor,
+        ceiling_s=ceiling,
+        startup_timeout_s=startup_timeout,
+        step_pattern=step_pattern,
+    )
     try:
         moments = list(replayed([recorded.read(each) for each in file], settings))
     except (OSError, UnicodeDecodeError) as error:

@@ -17,6 +17,9 @@ from holdfast.hang.tuning import Tuning
 # A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off
 # outliers.
 _STEP = 0.05
+# Before that many samples it is their mean: the first one often lies half-way between idle and work, and steps from
+# there would take minutes, in which a spin far below the true level looks like work.
+_FIRST = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Baseline:
     power_floor_w: float | None = None
     memory_util_pct: float | None = None
     link_bytes_s: float | None = None
+    # Readings of the GPU at work that these were learned from.
+    gpu_learned: int = 0
     gpu: GpuFeatures | None = None
 
 
@@ -92,7 +97,10 @@ def _with_motion(
     switches = _switches(process, before, elapsed_s)
     base = _note_work(base, sample, process, before, tuning)
     base = _note_helpers(base, sample, elapsed_s, tuning)
-    stirred = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
+    # What wakes because we stop it, to read its C frames, doesn't move.
+    ours = sample.paused_by_us or base.sample.paused_by_us
+    stirs = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
+    stirred = stirs and not ours
     motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
     base = _note_motion(base, sample, motion, switches, stirred=stirred)
     if motion is Motion.STIRRING and base.stirs < 2:
@@ -194,11 +202,13 @@ def _learn_gpu(base: Baseline, sample: RankSample, tuning: Tuning) -> Baseline:
     base = replace(base, gpu=features)
     if features.look is not GpuLook.WORK:
         return base
+    count = base.gpu_learned + 1
     return replace(
         base,
-        power_w=_towards(base.power_w, power),
-        link_bytes_s=_towards(base.link_bytes_s, links),
-        memory_util_pct=_towards(base.memory_util_pct, new.memory_util_pct),
+        power_w=_towards(base.power_w, power, count),
+        link_bytes_s=_towards(base.link_bytes_s, links, count),
+        memory_util_pct=_towards(base.memory_util_pct, new.memory_util_pct, count),
+        gpu_learned=count,
         last_work_s=sample.at_s,
         work=_gpu_words(features),
     )
@@ -272,12 +282,14 @@ def _first_light(base: Baseline, power: float | None, tuning: Tuning) -> bool:
     return power is not None and floor is not None and power - floor >= tuning.contrast_power_w
 
 
-def _towards(median: float | None, value: float | None) -> float | None:
-    """A median tracked in one float: a step of a twentieth towards each new value."""
+def _towards(median: float | None, value: float | None, count: int = _FIRST) -> float | None:
+    """A median tracked in one float: a step of a twentieth towards each new value; the mean of the first ones."""
     if value is None:
         return median
     if median is None:
         return value
+    if count < _FIRST:
+        return median + (value - median) / count
     return median * (1 + _STEP) if value > median else median * (1 - _STEP) if value < median else median
 
 

@@ -1,4 +1,4 @@
-"""Reads the files that an agent's recorder wrote: gzipped or plain lines of ``recording``, oldest first.
+"""Reads the files that ``holdfast hang record`` wrote: gzipped or plain lines of ``recording``, oldest first.
 
 A recording that was cut off by a crash, or is still being written, ends at its last whole line.
 """

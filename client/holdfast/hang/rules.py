@@ -137,8 +137,11 @@ def spinning(view: View) -> Finding | None:
 
 
 def idle(view: View) -> Finding | None:
-    """R3: no one moves, and the GPUs are idle; without GPUs that can be read, the output must be silent instead."""
-    if not view.all_still:
+    """R3: no one moves, and the GPUs are idle; without any figure of a GPU, the output must be silent instead.
+
+    GPUs that are there and can't be read for now may be at work: blind, which is neither healthy nor hung.
+    """
+    if not view.all_still or view.gpus_hidden:
         return None
     factor = view.tuning.still_factor
     if view.looks(GpuLook.IDLE, GpuLook.LOST):
@@ -179,10 +182,11 @@ def _patience_s(view: View, factor: float) -> float:
     """How long everything may stand still: the floor, or what the job has survived, or what its phase allows."""
     tuning = view.tuning
     patience_s = max(tuning.still_floor_s, factor * view.still_longest_s)
-    if view.helped:
-        patience_s *= 2
     if not view.started:
         patience_s = max(patience_s, view.startup_limit_s)
+    if view.helped:
+        # At the start as well: forked children that tokenise can't be told from helpers.
+        patience_s *= 2
     return max(patience_s, tuning.checkpoint_pause_s) if view.writing else patience_s
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from holdfast.hang.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.phase import Phase
 from holdfast.hang.rhythm import Rhythm
+from holdfast.hang.samples import State
 from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.tuning import Tuning
 
@@ -102,6 +103,12 @@ class View:
     def looks(self, *looks: GpuLook) -> bool:
         """Whether there are GPUs and every one of them looks like one of these."""
         return bool(self.gpus) and all(gpu.look in looks for gpu in self.gpus)
+
+    @property
+    def gpus_hidden(self) -> bool:
+        """Whether some rank's GPU can't be read and may work. A rank in state D hangs in that driver itself."""
+        hidden = (seen for seen in self.live if seen.features.gpu and seen.features.gpu.look is GpuLook.BLIND)
+        return any(seen.features.state is not State.DISK for seen in hidden)
 
     @property
     def helped(self) -> bool:

@@ -1,8 +1,9 @@
-"""``HangService``: holds, stacks of live jobs, and the evidence that was kept."""
+"""``HangService``: holds, stacks and samples of live jobs, and the evidence that was kept."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 
 from holdfast.errors import InvalidInput, NotFound, Violation, WrongState
@@ -14,6 +15,7 @@ from holdfast_controller.core.stimuli import HoldAsked
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.pictures import durable_picture, find_job
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.sample_reading import SampleReading
 from holdfast_controller.shell.transfers import Transfers
 
 MAX_HOLD_S = 30 * 86_400.0
@@ -55,6 +57,19 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
                 content=report.content,
                 problem=report.problem,
             )
+
+    @streaming
+    async def RecordSamples(
+        self, request: hang_pb2.RecordSamplesRequest, context: Context
+    ) -> AsyncGenerator[hang_pb2.RecordSamplesResponse, None]:
+        authorise(context, Kind.USER, self._name)
+        job = find_job(self._driver, request.id)
+        if job.terminal:
+            raise WrongState(f"The job {job.id} has ended.", fix="Only what a live job does can be recorded.")
+        reading = SampleReading(self._driver, self._transfers, job)
+        async with contextlib.aclosing(reading.answers()) as answers:
+            async for answer in answers:
+                yield answer
 
     def _examine(
         self, job: Job, member: Member, request: hang_pb2.TakeStacksRequest

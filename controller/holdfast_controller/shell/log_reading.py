@@ -11,11 +11,11 @@ from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_controller.core.gang import Member
 from holdfast_controller.core.model import Job
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.ending_queue import EndingQueue
 from holdfast_controller.shell.rpc import beside
 from holdfast_controller.shell.transfers import End, Reading, Transfers
 
 STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
-QUEUE_SIZE = 256
 HOST_BACK_WITHIN_S = 30.0
 """How long a follower waits for a host whose stream broke before it says so and goes on without."""
 
@@ -35,34 +35,6 @@ Item = tuple[job_pb2.StreamLogsResponse, Reading | None]
 """A chunk, and the reading that is to be given credit for it."""
 
 
-class _Queue:
-    """A bounded queue that ends: what was put before the end is still taken out."""
-
-    def __init__(self) -> None:
-        self._items: asyncio.Queue[Item] = asyncio.Queue(QUEUE_SIZE)
-        self._filled = asyncio.Event()
-        self._ended = False
-
-    async def put(self, item: Item) -> None:
-        """Wait for room and add ``item``."""
-        await self._items.put(item)
-        self._filled.set()
-
-    def end(self) -> None:
-        """Nothing more will be put."""
-        self._ended = True
-        self._filled.set()
-
-    async def get(self) -> Item | None:
-        """The next item; None at the end."""
-        while self._items.empty():
-            if self._ended:
-                return None
-            self._filled.clear()
-            await self._filled.wait()
-        return self._items.get_nowait()
-
-
 class LogReading:
     """Merges the sources of one request; bounded, so a slow reader slows only its own."""
 
@@ -71,7 +43,7 @@ class LogReading:
         self._transfers = transfers
         self._request = request
         self._job: Job = driver.cluster.jobs[request.id]
-        self._queue = _Queue()
+        self._queue: EndingQueue[Item] = EndingQueue()
 
     async def chunks(self) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
         """The output, chunk by chunk, until everything asked for has been read."""

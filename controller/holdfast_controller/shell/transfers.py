@@ -1,4 +1,4 @@
-"""Readings of workers' output over the agents' ``Transfer`` streams.
+"""Readings of workers' output and samples over the agents' ``Transfer`` streams.
 
 The controller asks an agent to read a stream and grants it bytes to send; each follower gives its own
 credit, so a slow one delays nobody and nothing piles up here.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import grpc
@@ -73,6 +73,18 @@ class Transfers:
 
     def open(self, host: str, order: agent_pb2.OpenLog) -> Reading | None:
         """Ask for a reading; None while the host isn't connected or reads too much already."""
+        return self._open(host, order, lambda: agent_pb2.TransferResponse(open=order))
+
+    def open_samples(self, host: str, order: agent_pb2.OpenSamples) -> Reading | None:
+        """Ask for a worker's samples; None while the host isn't connected or reads too much already."""
+        return self._open(host, order, lambda: agent_pb2.TransferResponse(open_samples=order))
+
+    def _open(
+        self,
+        host: str,
+        order: agent_pb2.OpenLog | agent_pb2.OpenSamples,
+        message: Callable[[], agent_pb2.TransferResponse],
+    ) -> Reading | None:
         line = self._lines.get(host)
         if line is None or len(line.readings) >= MAX_READINGS:
             return None
@@ -80,7 +92,7 @@ class Transfers:
         line.readings[reading.id] = reading
         order.id = reading.id
         order.credit_bytes = WINDOW_BYTES
-        line.orders.put_nowait(agent_pb2.TransferResponse(open=order))
+        line.orders.put_nowait(message())
         return reading
 
     def credit(self, reading: Reading, count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.hang.recording import decode
 from holdfast.v1 import agent_pb2, job_pb2
 
 from .conftest import Agent
@@ -144,3 +146,36 @@ async def test_reading_goes_on_with_a_new_stream_after_the_controllers_restart(
     await controller.start()
     await controller.until(lambda: controller.transfer, "a second transfer stream")
     assert (await controller.read(1, tail_lines=1))[0] == "line 9\n"
+
+
+async def test_samples_of_a_running_worker_are_sent_by_credit_until_nobody_wants_them(
+    agent: Agent, controller: Controller
+) -> None:
+    await controller.connected()
+    await controller.until(lambda: controller.transfer, "a transfer stream")
+    await launch(controller, [PYTHON, "-c", "import time; print('hello', flush=True); time.sleep(600)"])
+    order = agent_pb2.OpenSamples(id=5, job_id="job-1", worker="workerpool0-0", credit_bytes=1)
+    await controller.transfer_say(open_samples=order)
+    await controller.until(lambda: controller.chunks.get(5), "a sample")
+    # The first one overdraws the credit, so that no other comes before there is more.
+    await asyncio.sleep(5)
+    (first,) = controller.chunks[5]
+    await controller.transfer_say(credit=agent_pb2.Credit(id=5, bytes=1 << 20))
+    await controller.until(lambda: len(controller.chunks[5]) >= 3, "more samples")
+    samples = [decode(line) for line in controller.text(5).splitlines()]
+    assert {(s.job, s.worker, s.generation) for s in samples} == {("job-1", "workerpool0-0", 1)}
+    assert [rank.rank for rank in samples[-1].ranks] == [0]
+    assert samples[-1].ranks[0].process is not None
+    assert controller.chunks[5][1].offset == len(first.data)
+    await controller.transfer_say(close=agent_pb2.CloseLog(id=5))
+    await controller.read(6)
+    assert 5 not in controller.ends
+
+
+async def test_samples_of_what_is_no_worker_are_refused(agent: Agent, controller: Controller) -> None:
+    await controller.connected()
+    await controller.until(lambda: controller.transfer, "a transfer stream")
+    order = agent_pb2.OpenSamples(id=5, job_id="../..", worker="workerpool0-0", credit_bytes=1)
+    await controller.transfer_say(open_samples=order)
+    await controller.until(lambda: 5 in controller.ends, "the end")
+    assert "names no worker" in controller.ends[5]

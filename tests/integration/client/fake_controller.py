@@ -16,7 +16,7 @@ import trustme
 from google.protobuf import struct_pb2
 
 from holdfast import rpc_status, tls
-from holdfast.errors import CursorExpired, HoldfastError, NotFound
+from holdfast.errors import CursorExpired, HoldfastError, NotFound, WrongState
 from holdfast.settings import ClientSettings
 from holdfast.v1 import hang_pb2, hang_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
 
@@ -61,6 +61,7 @@ class FakeController(
         self.hosts: dict[str, host_pb2.Host] = {}
         self.evidence: dict[tuple[str, int], list[hang_pb2.GetHangEvidenceResponse]] = defaultdict(list)
         self.stacks: dict[str, list[hang_pb2.TakeStacksResponse]] = defaultdict(list)
+        self.samples: dict[str, list[hang_pb2.RecordSamplesResponse]] = defaultdict(list)
         self.calls: list[tuple[str, Any]] = []
         self.failures: list[HoldfastError] = []
         self.warnings: list[str] = []
@@ -326,6 +327,19 @@ class FakeController(
             await self._refuse(NotFound(f"The job {job.id} has no hang {number}."), context)
         for kept in self.evidence[job.id, number]:
             yield kept
+
+    async def RecordSamples(
+        self, request: hang_pb2.RecordSamplesRequest, context: Any
+    ) -> AsyncIterator[hang_pb2.RecordSamplesResponse]:
+        """All there are; ends with the job."""
+        await self._called("RecordSamples", request, context)
+        job = await self._job(request.id, context)
+        if job.state in ENDED:
+            await self._refuse(WrongState(f"The job {job.id} has ended."), context)
+        for answer in self.samples[job.id]:
+            yield answer
+        while job.state not in ENDED:
+            await self._changed.wait()
 
     # Inside
 

@@ -244,3 +244,29 @@ def test_a_vector_on_another_clock_and_one_with_other_numbers_are_no_news() -> N
     still = replace(seen, motion=Motion.BLOCKED)
     blocked = replace(vector, ranks=(still,))
     assert replace(vector, ranks=(replace(still, wchan="nfs_commit"),)).changed_since(blocked)
+
+
+def test_a_rank_that_wakes_because_we_stop_it_has_not_moved() -> None:
+    for ours in (True, False):
+        rank = Rank()
+        rank.lives(120, **TRAINS)
+        still = rank.lives(20)
+        for woken in (True, True, False):
+            process = rank.sample.process
+            assert process is not None
+            at_s, switches = rank.sample.at_s + STEP_S, (process.main_switches or 0) + (20 if woken else 0)
+            taken = replace(process, main_switches=switches)
+            rank._take(replace(rank.sample, at_s=at_s, process=taken, paused_by_us=ours and woken))
+        assert rank.seen.motion is Motion.BLOCKED
+        assert (rank.seen.still_since_s == still.still_since_s) is ours
+
+
+def test_a_first_reading_half_way_to_work_does_not_make_a_spin_look_like_work() -> None:
+    rank = Rank()
+    rank.lives(10, gpu=GPU_IDLE, step_s=5)
+    rank.lives(5, gpu=(98.0, 45.0, 90.0, 1e8), step_s=5)
+    rank.lives(40, **TRAINS, gpu=GPU_TRAINS, step_s=5)
+    worked = rank.seen.last_work_s
+    seen = rank.lives(60, gpu=GPU_SPINS, step_s=5)
+    assert seen.gpu is not None
+    assert (seen.gpu.look, seen.motion, seen.last_work_s) == (GpuLook.SPIN, Motion.SPINNING, worked)

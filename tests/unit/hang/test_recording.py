@@ -18,7 +18,7 @@ from holdfast.hang.recording import (
     encode,
 )
 from holdfast.hang.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
-from holdfast_agent.shell.sampling.recorder import Recorder, older
+from holdfast.hang_recorder import Recorder, older
 
 FULL = WorkerSample(
     job="job-1",

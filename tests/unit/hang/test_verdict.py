@@ -10,6 +10,7 @@ from holdfast.hang.common_cause import SuspectJob, common_cause
 from holdfast.hang.features import GpuFeatures, GpuLook, Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.ladder import Rung
 from holdfast.hang.phase import Phase
+from holdfast.hang.rules import Rule
 from holdfast.hang.samples import Family, State
 from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.tuning import Action, HangSettings
@@ -192,6 +193,18 @@ def test_a_worker_not_heard_of_is_blind_and_not_hung() -> None:
     assert job.orders == []
 
 
+@pytest.mark.parametrize("state", [State.SLEEPING, State.DISK])
+def test_gpus_that_cannot_be_read_may_work_unless_their_rank_hangs_in_the_driver(state: State) -> None:
+    job = started()
+    job.stands_still(1700, gpu=GpuFeatures(GpuLook.BLIND), state=state)
+    # Told as a silence in time, and left to the ceiling.
+    expected = ["Diagnose", "Notify"] if state is State.SLEEPING else ["Diagnose", "Notify", "Act"]
+    assert job.kinds() == expected
+    if state is State.SLEEPING:
+        assert job.verdict.finding is not None
+        assert (job.verdict.rung, job.verdict.finding.rule) == (Rung.NOTICED, Rule.SILENT)
+
+
 def test_time_without_a_look_is_no_silence() -> None:
     job = started()
     job.at_s += 4000.0
@@ -228,6 +241,14 @@ def test_helpers_delay_a_verdict_and_do_not_veto_it() -> None:
     for _ in range(40):
         job.stands_still(2, helpers_s=job.at_s)
     assert job.kinds() == ["Diagnose", "Notify", "Act"]
+
+
+def test_helpers_that_are_busy_at_the_start_double_its_limit() -> None:
+    job = Job()
+    for minutes, kinds in ((55, ["Diagnose", "Notify"]), (10, ["Diagnose", "Notify", "Act"])):
+        for _ in range(minutes * 30):
+            job.stands_still(2, helpers_s=job.at_s)
+        assert job.kinds() == kinds
 
 
 def test_frozen_and_mismatched_counts_name_the_laggard() -> None:

@@ -1,0 +1,95 @@
+"""Hands every new sample of a worker to those who listen to it, as lines of a recording."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+from holdfast.hang.recording import LogLine, WorkerSample, encode
+from holdfast_agent.core.model import PlaceKey
+
+WAITING_BYTES = 4 << 20
+"""Kept for one listener that doesn't keep up: an hour of a usual worker, seconds of one that floods its output."""
+
+
+LINES_BYTES = 256 << 10
+"""Of the output in one sample, at most: the newest lines. A stream's message has a bound."""
+_LINE_BYTES = 48
+"""What a line costs beside its text."""
+
+
+class Listener:
+    """What one listener hasn't taken yet. ``overrun`` once it was too slow; nothing is kept for it after that."""
+
+    def __init__(self) -> None:
+        self.overrun = False
+        self._lines: deque[bytes] = deque()
+        self._size = 0
+        self._more = asyncio.Event()
+
+    def put(self, line: bytes) -> None:
+        """One more line for it."""
+        if self.overrun:
+            return
+        self._size += len(line)
+        if self._size > WAITING_BYTES:
+            self.overrun = True
+            self._lines.clear()
+        else:
+            self._lines.append(line)
+        self._more.set()
+
+    async def get(self) -> bytes:
+        """The oldest line, waited for; empty once overrun."""
+        while not self._lines and not self.overrun:
+            self._more.clear()
+            await self._more.wait()
+        if self.overrun:
+            return b""
+        line = self._lines.popleft()
+        self._size -= len(line)
+        return line
+
+
+def _bounded(sample: WorkerSample) -> WorkerSample:
+    """Without the older lines of a flood, which count as passed over, as they would in the next sample."""
+    if sum(len(line.text) + _LINE_BYTES for line in sample.lines) <= LINES_BYTES:
+        return sample
+    kept: list[LogLine] = []
+    left = LINES_BYTES
+    for line in reversed(sample.lines):
+        left -= len(line.text) + _LINE_BYTES
+        if left < 0:
+            break
+        kept.append(line)
+    passed = sum(len(line.text) for line in sample.lines[: len(sample.lines) - len(kept)])
+    return replace(sample, lines=tuple(reversed(kept)), skipped_bytes=sample.skipped_bytes + passed)
+
+
+class Listeners:
+    """All of one host. A sample that nobody listens to costs a look into a dictionary."""
+
+    def __init__(self) -> None:
+        self._of: dict[PlaceKey, list[Listener]] = {}
+
+    def on_sample(self, sample: WorkerSample) -> None:
+        """Hand a sample to whoever listens to its worker."""
+        if found := self._of.get(PlaceKey(sample.job, sample.worker)):
+            line = f"{encode(_bounded(sample))}\n".encode()
+            for listener in found:
+                listener.put(line)
+
+    @contextlib.contextmanager
+    def listening(self, key: PlaceKey) -> Iterator[Listener]:
+        """A listener to that worker's samples from now on."""
+        listener = Listener()
+        self._of.setdefault(key, []).append(listener)
+        try:
+            yield listener
+        finally:
+            self._of[key].remove(listener)
+            if not self._of[key]:
+                del self._of[key]

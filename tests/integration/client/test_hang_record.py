@@ -1,0 +1,205 @@
+"""``holdfast hang record`` against a controller of the test's."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from fake_controller import FakeController
+
+from holdfast.hang import recorded
+from holdfast.hang.recording import WorkerSample, encode
+from holdfast.v1 import hang_pb2, job_pb2
+
+pytestmark = pytest.mark.anyio
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
+
+
+def answer(worker: str, host: str, *times: float, job: str = "j1", of: str = "") -> hang_pb2.RecordSamplesResponse:
+    lines = "".join(encode(WorkerSample(job, of or worker, 1, at_s)) + "\n" for at_s in times)
+    return hang_pb2.RecordSamplesResponse(worker=worker, host=host, data=lines.encode())
+
+
+@pytest.fixture
+def sampled(controller: FakeController) -> FakeController:
+    """Job j1 runs on two hosts and asks for a floor; some samples of either come at once."""
+    job = job_pb2.CustomJob(id="j1", state=job_pb2.JOB_STATE_RUNNING, attempt=1, generation=1)
+    wishes = job.job_spec.fault_tolerance.hang_detection
+    wishes.floor.FromMilliseconds(5500)
+    wishes.startup_timeout.FromSeconds(60)
+    wishes.step_pattern = r"step=(\d+)"
+    controller.add_job(job).owner = "user"
+    controller.samples["j1"] += [
+        answer("workerpool1-0", "host-1", 7.0),
+        answer("workerpool0-0", "host-0", 100.0, 102.0),
+        hang_pb2.RecordSamplesResponse(worker="workerpool1-0", host="host-1", problem="host-1 is not connected"),
+        answer("workerpool0-0", "host-0", 104.0),
+    ]
+    return controller
+
+
+def environment(controller: FakeController, tmp_path: Path) -> dict[str, str]:
+    config = controller.write_settings(tmp_path / "client.toml")
+    return {"PATH": os.environ["PATH"], "HOLDFAST_CONFIG": str(config), "HOME": str(tmp_path)}
+
+
+async def record(controller: FakeController, tmp_path: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    env = environment(controller, tmp_path)
+    with anyio.fail_after(60):
+        return await anyio.run_process(
+            [HOLDFAST, "hang", "record", "j1", *words], env=env, cwd=tmp_path, check=False
+        )
+
+
+def times(path: Path) -> list[float]:
+    return [sample.at_s for sample in recorded.read(path)]
+
+
+async def test_a_file_for_each_worker_that_replays_with_the_jobs_own_wishes(
+    sampled: FakeController, tmp_path: Path
+) -> None:
+    done = await record(sampled, tmp_path, "--for", "2s")
+    assert done.returncode == 0, done.stderr
+    assert b"recording job j1 for 2.0s into hang-j1; Ctrl-C ends it" in done.stderr
+    assert b"workerpool1-0: host-1 is not connected" in done.stderr
+    assert done.stdout.decode().splitlines() == [
+        "workerpool0-0 on host-0: 3 samples over 4.0s, 1 KiB, hang-j1/workerpool0-0.jsonl.gz",
+        "workerpool1-0 on host-1: 1 sample over 0.0s, 1 KiB, hang-j1/workerpool1-0.jsonl.gz",
+        "Replay with: holdfast hang replay hang-j1/workerpool0-0.jsonl.gz hang-j1/workerpool1-0.jsonl.gz "
+        "--floor 5.5s --startup-timeout 60s --step-pattern 'step=(\\d+)'",
+    ]
+    assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
+    assert times(tmp_path / "hang-j1/workerpool1-0.jsonl.gz") == [7.0]
+
+    words = shlex.split(done.stdout.decode().partition("Replay with: holdfast ")[2])
+    replayed = await anyio.run_process([HOLDFAST, *words], cwd=tmp_path, check=False)
+    assert replayed.returncode == 0, replayed.stderr
+    assert b"began" in replayed.stdout
+
+
+async def test_recording_ends_with_the_job(sampled: FakeController, tmp_path: Path) -> None:
+    async with anyio.create_task_group() as tasks:
+
+        async def end() -> None:
+            while not any(method == "RecordSamples" for method, _ in sampled.calls):  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+            sampled.jobs["j1"].state = job_pb2.JOB_STATE_SUCCEEDED
+            sampled.changed()
+
+        tasks.start_soon(end)
+        done = await record(sampled, tmp_path, "--for", "1h", "--out", "new/folder")
+    assert done.returncode == 0, done.stderr
+    assert times(tmp_path / "new/folder/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
+
+
+async def test_recording_goes_on_when_the_controller_is_back(sampled: FakeController, tmp_path: Path) -> None:
+    async with anyio.create_task_group() as tasks:
+
+        async def restart() -> None:
+            while len(calls()) < 1:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+            await anyio.sleep(0.5)
+            await sampled.stop()
+            sampled.samples["j1"] = [answer("workerpool0-0", "host-0", 106.0)]
+            await sampled.start()
+            while len(calls()) < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+            await anyio.sleep(0.5)
+            sampled.jobs["j1"].state = job_pb2.JOB_STATE_SUCCEEDED
+            sampled.changed()
+
+        def calls() -> list[str]:
+            return [method for method, _ in sampled.calls if method == "RecordSamples"]
+
+        tasks.start_soon(restart)
+        done = await record(sampled, tmp_path, "--for", "1h")
+    assert done.returncode == 0, done.stderr
+    assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0, 106.0]
+
+
+async def test_ctrl_c_keeps_what_came(sampled: FakeController, tmp_path: Path) -> None:
+    async with await anyio.open_process(
+        [HOLDFAST, "hang", "record", "j1", "--out", "x"], env=environment(sampled, tmp_path), cwd=tmp_path
+    ) as process:
+        assert process.stderr is not None and process.stdout is not None
+        said = b""
+        with anyio.fail_after(30):
+            while b"not connected" not in said:
+                said += await process.stderr.receive()
+            await anyio.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            told = await process.stdout.receive()
+            assert await process.wait() == 0
+    assert b"workerpool0-0 on host-0: 3 samples" in told
+    assert times(tmp_path / "x/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
+
+
+async def test_older_recordings_are_left_alone(sampled: FakeController, tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/workerpool0-0.jsonl.gz").write_bytes(b"precious")
+    done = await record(sampled, tmp_path, "--out", "x")
+    assert done.returncode == 125
+    assert b"x/workerpool0-0.jsonl.gz is there already" in done.stderr
+    assert b"--out" in done.stderr
+    assert (tmp_path / "x/workerpool0-0.jsonl.gz").read_bytes() == b"precious"
+    (tmp_path / "file").touch()
+    done = await record(sampled, tmp_path, "--out", "file/x")
+    assert done.returncode == 125
+    assert b"can't be written" in done.stderr and b"Traceback" not in done.stderr
+
+
+async def test_without_a_sample_nothing_is_left_behind(sampled: FakeController, tmp_path: Path) -> None:
+    sampled.samples["j1"].clear()
+    done = await record(sampled, tmp_path, "--for", "1s")
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert b"No sample came of job j1" in done.stderr
+    assert not (tmp_path / "hang-j1").exists()
+
+
+async def test_samples_of_others_are_refused_and_what_came_before_is_kept(
+    sampled: FakeController, tmp_path: Path
+) -> None:
+    for wrong in (
+        answer("workerpool0-0", "host-0", 1.0, job="j2"),
+        answer("workerpool0-0", "host-0", 1.0, of="workerpool1-0"),
+        answer("../up", "host-0", 1.0),
+        hang_pb2.RecordSamplesResponse(worker="workerpool0-0", host="host-0", data=b"nonsense\n"),
+    ):
+        sampled.samples["j1"][4:] = [wrong]
+        out = f"out-{sampled.calls and len(sampled.calls)}"
+        done = await record(sampled, tmp_path, "--for", "2s", "--out", out)
+        assert done.returncode == 125, wrong
+        assert b"Traceback" not in done.stderr
+        assert times(tmp_path / out / "workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
+    assert not (tmp_path / "up.jsonl.gz").exists()
+
+
+async def test_worker_that_moves_to_another_host_is_recorded_up_to_there(
+    sampled: FakeController, tmp_path: Path
+) -> None:
+    sampled.samples["j1"] += [answer("workerpool0-0", "host-5", 1.0), answer("workerpool0-0", "host-5", 3.0)]
+    done = await record(sampled, tmp_path, "--for", "2s")
+    assert done.returncode == 0
+    assert done.stderr.count(b"it has moved from host-0 to host-5; its recording ends here") == 1
+    assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
+
+
+@pytest.mark.parametrize("words", [("--for", "0"), ("--for", "soon")])
+async def test_no_time_is_wrong_usage(sampled: FakeController, tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = await record(sampled, tmp_path, *words)
+    assert done.returncode == 2
+    assert b"--for" in done.stderr
+
+
+async def test_ended_job_cannot_be_recorded(sampled: FakeController, tmp_path: Path) -> None:
+    sampled.jobs["j1"].state = job_pb2.JOB_STATE_FAILED
+    done = await record(sampled, tmp_path)
+    assert done.returncode == 125
+    assert b"The job j1 has ended" in done.stderr
+    assert not (tmp_path / "hang-j1").exists()
