@@ -109,7 +109,7 @@ async def test_a_host_is_drained_by_a_deadline(
     assert result.returncode == 0
     told = result.stderr.decode()
     assert told.startswith(
-        "holdfast: host host-0 is drained: 2 jobs are still there (j1, j2); they are moved off by "
+        "holdfast: host host-0 is being drained: 2 jobs are still there (j1, j2); they are moved off by "
     )
     _, request = controller.calls[-1]
     assert (request.reason, request.deadline.seconds, request.at_checkpoint) == ("new kernel", 2700, True)
@@ -155,7 +155,7 @@ async def test_a_drain_can_be_waited_for(
         result = await holdfast(controller, tmp_path, "host", "drain", "host-0", "--wait")
     assert result.returncode == 0
     assert [line.partition("host-0")[2] for line in result.stderr.decode().splitlines()] == [
-        " is drained: 2 jobs are still there (j1, j2); they are moved off",
+        " is being drained: 2 jobs are still there (j1, j2); they are moved off",
         ": 1 job is still there (j2); it is moved off",
         ": nothing runs there any more",
     ]
