@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
+import anyio
+
 from holdfast.cli.spans import clock
+from holdfast.errors import HoldfastError
+from holdfast.link import Outage, is_away
 
 if TYPE_CHECKING:
     from holdfast.cli.console import Console
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.v1 import host_pb2
 
 _NAMED = 3
+_LOOK_EVERY_S = 1.0
 
 
 def left_in_words(host: host_pb2.Host) -> str:
@@ -29,20 +33,28 @@ def left_in_words(host: host_pb2.Host) -> str:
 
 
 async def wait_until_empty(client: Client, host: host_pb2.Host, console: Console) -> bool:
-    """Follows the host until nothing runs there, telling each change. False where somebody ended the drain."""
+    """Looks at the host until nothing runs there, telling each change. False where somebody ended the drain.
+
+    It asks again and again, because a watch of hosts tells of them and not of the jobs that come and go there.
+    """
     told = left_in_words(host)
-    changes = client.watch_hosts(on_link=console.on_link("Waiting"))
-    async with contextlib.aclosing(changes):
-        async for change in changes:
-            if change.name != host.name:
-                continue
-            if not change.workers and not change.job_ids:
-                console.note(f"host {host.name}: nothing runs there any more")
-                return True
-            if not change.draining:
-                console.note(f"host {host.name} is not drained any more: {left_in_words(change)}")
-                return False
-            if (now := left_in_words(change)) != told:
-                told = now
-                console.note(f"host {host.name}: {told}")
-    return False
+    outage = Outage(console.on_link("Waiting"))
+    while True:
+        await anyio.sleep(_LOOK_EVERY_S)
+        try:
+            host = await client.get_host(host.name)
+        except HoldfastError as error:
+            if not is_away(error):
+                raise
+            await anyio.sleep(outage.failed(error))
+            continue
+        outage.settled()
+        if not host.workers and not host.job_ids:
+            console.note(f"host {host.name}: nothing runs there any more")
+            return True
+        if not host.draining:
+            console.note(f"host {host.name} is not drained any more: {left_in_words(host)}")
+            return False
+        if (now := left_in_words(host)) != told:
+            told = now
+            console.note(f"host {host.name}: {told}")

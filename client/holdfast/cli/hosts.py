@@ -115,7 +115,8 @@ def drain(name: str, deadline: float | None, at_checkpoint: bool, reason: str, w
     async def work(client: Client) -> bool:
         console = Console()
         host = await client.drain(name, reason, deadline_s=deadline, at_checkpoint=at_checkpoint)
-        console.note(f"host {name} is drained: {left_in_words(host)}")
+        going_on = "being " if host.workers or host.job_ids else ""
+        console.note(f"host {name} is {going_on}drained: {left_in_words(host)}")
         return await wait_until_empty(client, host, console) if wait and host.workers else True
 
     if not with_client(work):

@@ -30,17 +30,21 @@ def pause(job_id: tuple[str, ...]) -> None:
     Their workers get SIGTERM, and SIGKILL after the grace period; save what is to be gone on with. `holdfast job
     resume` queues them again.
     """
-    _each(job_id, lambda client, each: client.pause_job(each))
+    _each(job_id, lambda client, each: client.pause_job(each), _paused)
 
 
 @click.command()
 @job_argument(nargs=-1, required=True)
 def resume(job_id: tuple[str, ...]) -> None:
     """Queue paused jobs again."""
-    _each(job_id, lambda client, each: client.resume_job(each))
+    _each(job_id, lambda client, each: client.resume_job(each), _resumed)
 
 
-def _each(ids: tuple[str, ...], call: Callable[[Client, str], Awaitable[job_pb2.CustomJob]]) -> None:
+def _each(
+    ids: tuple[str, ...],
+    call: Callable[[Client, str], Awaitable[job_pb2.CustomJob]],
+    standing: Callable[[job_pb2.CustomJob], str],
+) -> None:
     async def work(client: Client) -> bool:
         console, well = Console(), True
         for each in ids:
@@ -50,30 +54,36 @@ def _each(ids: tuple[str, ...], call: Callable[[Client, str], Awaitable[job_pb2.
                 console.error(error)
                 well = False
             else:
-                console.note(f"job {each} {_standing(job)}")
+                console.note(f"job {each} {standing(job)}")
         return well
 
     if not with_client(work):
         sys.exit(exit_status.OUR_FAILURE)
 
 
-def _standing(job: job_pb2.CustomJob) -> str:
-    """Where the job is, after the word that was asked of it."""
+def _paused(job: job_pb2.CustomJob) -> str:
     from holdfast.client import TERMINAL
+    from holdfast.v1 import job_pb2
+
+    if job.state in TERMINAL:
+        return f"has ended already: {_state(job)}"
+    paused = job.state == job_pb2.JOB_STATE_PAUSED
+    return "is paused" if paused else "is being paused: its workers are stopped first"
+
+
+def _resumed(job: job_pb2.CustomJob) -> str:
+    from holdfast.v1 import job_pb2
+
+    if job.state == job_pb2.JOB_STATE_QUEUED:
+        return f"is queued again: {job.wait_reason}" if job.wait_reason else "is queued again"
+    return f"goes on: {_state(job)}"
+
+
+def _state(job: job_pb2.CustomJob) -> str:
     from holdfast.v1 import job_pb2
     from holdfast.view import state_name
 
-    if job.state in TERMINAL:
-        return f"has ended already: {state_name(job_pb2.JobState.Name(job.state))}"
-    match job.state:
-        case job_pb2.JOB_STATE_PAUSED if not job.workers:
-            return "is paused"
-        case job_pb2.JOB_STATE_PAUSED | job_pb2.JOB_STATE_UPDATING:
-            return "is being paused: its workers are stopped first"
-        case job_pb2.JOB_STATE_QUEUED:
-            return f"is queued again: {job.wait_reason}" if job.wait_reason else "is queued again"
-        case _:
-            return f"is {state_name(job_pb2.JobState.Name(job.state))}"
+    return state_name(job_pb2.JobState.Name(job.state))
 
 
 @click.command()

@@ -65,6 +65,7 @@ class FakeController(
         self.calls: list[tuple[str, Any]] = []
         self.failures: list[HoldfastError] = []
         self.warnings: list[str] = []
+        self.pauses_at_once = True
         self.on_create: Callable[[job_pb2.CustomJob], Awaitable[None]] | None = None
         self.oldest_cursor = 0
         self.delay_s = 0.0
@@ -197,7 +198,7 @@ class FakeController(
     async def PauseJob(self, request: job_pb2.PauseJobRequest, context: Any) -> job_pb2.PauseJobResponse:
         await self._called("PauseJob", request, context)
         job = await self._job(request.id, context)
-        if job.state not in ENDED:
+        if job.state not in ENDED and self.pauses_at_once:
             self.event(job.id, "PauseRequested", "paused by user", "PAUSED")
         return job_pb2.PauseJobResponse(job=job)
 

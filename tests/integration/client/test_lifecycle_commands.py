@@ -46,7 +46,7 @@ async def test_jobs_are_paused_and_resumed(jobs: FakeController, tmp_path: Path)
     paused = await holdfast(jobs, tmp_path, "job", "pause", "j2", "nope", "j1", "j3")
     assert paused.returncode == 125
     assert paused.stderr.decode().splitlines() == [
-        "holdfast: job j2 is being paused: its workers are stopped first",
+        "holdfast: job j2 is paused",
         "error: There is no job nope.",
         "  See `holdfast ps`.",
         "holdfast: job j1 has ended already: SUCCEEDED",
@@ -59,6 +59,13 @@ async def test_jobs_are_paused_and_resumed(jobs: FakeController, tmp_path: Path)
         "holdfast: job j2 is queued again",
         "holdfast: job j3 is queued again: behind j2 in the queue",
     ]
+
+
+async def test_a_pause_says_when_workers_are_still_to_be_stopped(jobs: FakeController, tmp_path: Path) -> None:
+    jobs.pauses_at_once = False
+    paused = await holdfast(jobs, tmp_path, "job", "pause", "j2")
+    assert paused.stderr == b"holdfast: job j2 is being paused: its workers are stopped first\n"
+    assert (await holdfast(jobs, tmp_path, "job", "resume", "j2")).stderr == b"holdfast: job j2 goes on: RUNNING\n"
 
 
 async def test_recoveries_are_a_table_and_an_array(jobs: FakeController, tmp_path: Path) -> None:
@@ -102,7 +109,7 @@ async def test_a_host_is_drained_by_a_deadline(
     assert result.returncode == 0
     told = result.stderr.decode()
     assert told.startswith(
-        "holdfast: host host-0 is drained: 2 jobs are still there (j1, j2); they are moved off by "
+        "holdfast: host host-0 is being drained: 2 jobs are still there (j1, j2); they are moved off by "
     )
     _, request = controller.calls[-1]
     assert (request.reason, request.deadline.seconds, request.at_checkpoint) == ("new kernel", 2700, True)
@@ -138,18 +145,17 @@ async def test_a_drain_can_be_waited_for(
     async with anyio.create_task_group() as tasks:
 
         async def move_off() -> None:
-            await until_watched(controller)
+            await until_looked_at(controller)
             busy_host.workers, busy_host.job_ids[:] = 1, ["j2"]
-            controller.changed()
-            await anyio.sleep(0.2)
+            controller.calls.clear()
+            await until_looked_at(controller)
             busy_host.workers, busy_host.job_ids[:] = 0, []
-            controller.changed()
 
         tasks.start_soon(move_off)
         result = await holdfast(controller, tmp_path, "host", "drain", "host-0", "--wait")
     assert result.returncode == 0
     assert [line.partition("host-0")[2] for line in result.stderr.decode().splitlines()] == [
-        " is drained: 2 jobs are still there (j1, j2); they are moved off",
+        " is being drained: 2 jobs are still there (j1, j2); they are moved off",
         ": 1 job is still there (j2); it is moved off",
         ": nothing runs there any more",
     ]
@@ -161,9 +167,8 @@ async def test_a_drain_that_somebody_ends_is_no_longer_waited_for(
     async with anyio.create_task_group() as tasks:
 
         async def end_it() -> None:
-            await until_watched(controller)
+            await until_looked_at(controller)
             busy_host.draining = busy_host.cordoned = False
-            controller.changed()
 
         tasks.start_soon(end_it)
         result = await holdfast(controller, tmp_path, "host", "drain", "host-0", "--wait")
@@ -171,9 +176,9 @@ async def test_a_drain_that_somebody_ends_is_no_longer_waited_for(
     assert b"host host-0 is not drained any more: 2 jobs are still there (j1, j2)\n" in result.stderr
 
 
-async def until_watched(controller: FakeController) -> None:
+async def until_looked_at(controller: FakeController) -> None:
     with anyio.fail_after(30):
-        while controller.calls[-1:] == [] or controller.calls[-1][0] != "WatchHosts":  # noqa: ASYNC110
+        while controller.calls[-1:] == [] or controller.calls[-1][0] != "GetHost":  # noqa: ASYNC110
             await anyio.sleep(0.05)
 
 
