@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.scenarios.training import Training
 
 from holdfast.hang.features import WorkerFeatures
-from holdfast_controller.core.model import Hang, Job
+from holdfast_controller.core.hang_model import Hang
+from holdfast_controller.core.model import Job
 
 DUMPS = ["> host-0 dump 1 of a workerpool0-0 g1", "> host-1 dump 1 of a workerpool1-0 g1"]
 NOTICED = ["a hangs g1 since 30 s: R3", *DUMPS]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model import Hang, Job
+from holdfast_controller.core.hang_model import Hang
+from holdfast_controller.core.model import Job
 
 HangEvent = ev.HangNoticed | ev.HangDiagnosed | ev.HangJudged | ev.HangStuck | ev.HangOver | ev.JobHeld
 

@@ -57,3 +57,34 @@ class KeptWatch:
 
     generation: int
     watch: JobWatch
+
+
+@dataclass
+class Hang:
+    """One suspicion that was told, from the first notice to its end. Wall-clock seconds."""
+
+    number: int
+    generation: int
+    since: float
+    noticed_at: float
+    rule: str
+    sentence: str
+    suspects: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
+    """Of the suspects."""
+    step: float | None = None
+    stacks: str = ""
+    diagnosed_at: float | None = None
+    outcome: str = ""
+    """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER, ENDED; empty while it is open."""
+    note: str = ""
+    judged_at: float | None = None
+    over_at: float | None = None
+    """When it was seen to move again, or ended with its job or generation."""
+    stuck_hosts: tuple[str, ...] = ()
+    """Hosts that could not be emptied when it was acted on."""
+
+    @property
+    def open(self) -> bool:
+        """It was told and goes on, and nothing final was done about it."""
+        return self.over_at is None and self.outcome in ("", "WITHHELD", "WOULD_RESTART")

@@ -28,9 +28,10 @@ from holdfast_controller.core.common_causes import (
     why_braked,
 )
 from holdfast_controller.core.hang_evidence import keep, take_again, take_evidence, take_in
+from holdfast_controller.core.hang_model import Hang
 from holdfast_controller.core.hang_restart import act, highest_step, hosts_of
 from holdfast_controller.core.lookup import find_job
-from holdfast_controller.core.model import Hang, Job, Runtime
+from holdfast_controller.core.model import Job, Runtime
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import EvidenceArrived, FeaturesReported, HoldAsked
 from holdfast_controller.core.suspects import note_suspect, shared_cause

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.watch import JobWatch
 from holdfast_controller.core.gang import Gang
-from holdfast_controller.core.hang_model import Dump, KeptWatch, SharedCause, Suspect
+from holdfast_controller.core.hang_model import Dump, Hang, KeptWatch, SharedCause, Suspect
 from holdfast_controller.core.host_model import Host, Presence
 from holdfast_controller.core.job import TERMINAL, JobState
 
@@ -142,37 +142,6 @@ class Recovery:
     diagnose_s: float = 0.0
     stopped_at: float | None = None
     ended_at: float | None = None
-
-
-@dataclass
-class Hang:
-    """One suspicion that was told, from the first notice to its end. Wall-clock seconds."""
-
-    number: int
-    generation: int
-    since: float
-    noticed_at: float
-    rule: str
-    sentence: str
-    suspects: tuple[str, ...]
-    hosts: tuple[str, ...] = ()
-    """Of the suspects."""
-    step: float | None = None
-    stacks: str = ""
-    diagnosed_at: float | None = None
-    outcome: str = ""
-    """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER, ENDED; empty while it is open."""
-    note: str = ""
-    judged_at: float | None = None
-    over_at: float | None = None
-    """When it was seen to move again, or ended with its job or generation."""
-    stuck_hosts: tuple[str, ...] = ()
-    """Hosts that could not be emptied when it was acted on."""
-
-    @property
-    def open(self) -> bool:
-        """It was told and goes on, and nothing final was done about it."""
-        return self.over_at is None and self.outcome in ("", "WITHHELD", "WOULD_RESTART")
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,9 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.HangStuck("a", 8.85, "workerpool0-0", "h1", "pid 8 outlives KILL (state D)"),
     ev.HangNoticed("a", 8.9, 3, 8.85, "R4", "nothing new was printed for 31 min", (), ()),
     ev.HangJudged("a", 8.91, "BUDGET_SPENT"),
+    ev.RestartDecided("a", 8.95, 4, "NONZERO_EXIT", "workerpool1-0 rank 2", ExitReason.STOPPED, 8.9, 1, worker=1),
+    ev.WorkerLaunched("a", 8.96, "workerpool1-0", 4),
+    ev.WorkerStarted("a", 8.97, "workerpool1-0", 4, Started(7, (8,))),
     ev.PrimaryCompleted("a", 9.0),
     ev.AttemptEnded(
         "a",
@@ -73,7 +76,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.PauseRequested("a", 9.4, "bob"),
     ev.JobPaused("a", 9.5),
     ev.JobResumed("a", 9.6, "ann"),
-    ev.JobPlaced("a", 9.7, 2, 4, (Place("h1", ("GPU-1", "GPU-2")), Place("h1"), Place("h1"))),
+    ev.JobPlaced("a", 9.7, 2, 5, (Place("h1", ("GPU-1", "GPU-2")), Place("h1"), Place("h1"))),
     ev.CancelRequested("a", 10.0, "bob"),
     ev.JobEnding("a", 11.0, JobState.CANCELLED, JobError(1, "cancelled", ("x",), 139)),
     ev.WorkerEmptied("a", 12.0, "workerpool0-0"),

@@ -1,0 +1,73 @@
+"""Events of hangs; see ``events``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class HangNoticed:
+    """Nothing moves, and the user is told. ``since`` is when the last movement was."""
+
+    job_id: str
+    at: float
+    generation: int
+    since: float
+    rule: str
+    sentence: str
+    suspects: tuple[str, ...]
+    hosts: tuple[str, ...]
+    step: float | None = None
+
+
+@dataclass(frozen=True)
+class HangDiagnosed:
+    """The stack dumps of a noticed hang are in. They may name other suspects than the notice did."""
+
+    job_id: str
+    at: float
+    stacks: str
+    suspects: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HangJudged:
+    """What is done about it: RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT."""
+
+    job_id: str
+    at: float
+    outcome: str
+    note: str = ""
+    suspects: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HangStuck:
+    """It was acted on, and a host can't get rid of its processes: the restart waits. ``why`` is the host's word."""
+
+    job_id: str
+    at: float
+    worker: str
+    host: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class HangOver:
+    """It moves again."""
+
+    job_id: str
+    at: float
+    note: str
+
+
+@dataclass(frozen=True)
+class JobHeld:
+    """A user suspended action on hangs; ``until`` None ends that."""
+
+    job_id: str
+    at: float
+    by: str
+    until: float | None
