@@ -180,7 +180,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "escalated: h1 holds processes of workerpool0-0 that outlive KILL: pid 8 outlives KILL (state D)",
         "hang noticed (R4): nothing new was printed for 31 min",
         "hang confirmed, no hang restart is left",
-        "restarting workerpool1-0 alone in place as generation 4: workerpool1-0 rank 2 (NONZERO_EXIT), restart 2 of 5",
+        "restarting workerpool1-0 alone in place as generation 4:"
+        " workerpool1-0 rank 2 (NONZERO_EXIT), restart 2 of 5",
         "workerpool1-0 is launched as generation 4",
         "workerpool1-0 is running as generation 4",
         "primary completed; the others have 300 s to finish",
