@@ -21,7 +21,7 @@ from holdfast.v1 import agent_pb2
 
 _RANK_FIELDS = (
     *("rank", "still_since_s", "last_work_s", "work", "helpers_s", "cpu_share", "switches_s", "switch_share"),
-    *("wchan", "exit_code", "traced", "paused_by_us", "mount", "hardware"),
+    *("wchan", "exit_code", "traced", "paused_by_us", "mount", "hardware", "broken"),
 )
 _OPTIONAL = ("last_work_s", "helpers_s", "switches_s", "switch_share", "exit_code")
 _GPU_FIELDS = ("util_pct", "memory_util_pct", "power_w", "power_share", "links_share")

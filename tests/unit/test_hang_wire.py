@@ -47,6 +47,7 @@ ranks = st.builds(
     paused_by_us=st.booleans(),
     mount=words,
     hardware=words,
+    broken=st.booleans(),
 )
 vectors = st.builds(
     WorkerFeatures,

@@ -13,16 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.hang.samples import GpuSample
+from holdfast.hang.xids import XidAction, action_of
 from holdfast_agent.core.gpus import Blind
-
-FATAL_XIDS = frozenset(
-    {
-        13, 31, 32, 38, 39, 46, 48, 56, 58, 61, 62, 64, 66, 67, 68, 69, 74, 79, 80, 94, 95, 109, 110, 119, 120, 122,
-        123, 136, 140, 143, 144, 145, 146, 147, 148, 149, 150, 151, 155, 156, 158,
-    }
-)  # fmt: skip
-"""Xids after which a training on that GPU can't go on, by NVIDIA's catalogue. Left out are those that follow from
-killing a process (43, 45), and notes about memory that was repaired (63, 92)."""
 
 STALE_S = 15.0
 """A reading older than three intervals says nothing about now."""
@@ -97,7 +89,7 @@ class HostGpus:
         self.reading = {gpu.uuid: gpu for gpu in signals.gpus}
         self.seen.update(gpu.uuid for gpu in signals.gpus if gpu.told)
         for xid in signals.xids:
-            if xid.number in FATAL_XIDS:
+            if action_of(xid.number) is not XidAction.IGNORE:
                 self.xids.setdefault(xid.uuid, []).append((at_s, xid.number))
                 del self.xids[xid.uuid][:-8]
 

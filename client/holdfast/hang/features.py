@@ -84,6 +84,8 @@ class RankFeatures:
     mount: str = ""
     # A fatal Xid, or the GPU lost: words, empty when there is none.
     hardware: str = ""
+    # That only another host, or a repair of this one, will help.
+    broken: bool = False
 
     @property
     def still(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from holdfast.hang.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.samples import GpuSample, ProcessSample, RankSample, State
 from holdfast.hang.tuning import Tuning
+from holdfast.hang.xids import XidAction, action_of
 
 # A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off
 # outliers.
@@ -316,6 +317,7 @@ def _features(
         paused_by_us=sample.paused_by_us,
         mount=sample.mount,
         hardware=_hardware(sample.gpu),
+        broken=_broken(sample.gpu),
     )
 
 
@@ -325,3 +327,9 @@ def _hardware(gpu: GpuSample | None) -> str:
     if gpu.lost:
         return "its GPU is lost"
     return f"its GPU reported Xid {gpu.fatal_xid}" if gpu.fatal_xid is not None else ""
+
+
+def _broken(gpu: GpuSample | None) -> bool:
+    if gpu is None or gpu.fatal_xid is None:
+        return gpu is not None and gpu.lost
+    return gpu.lost or action_of(gpu.fatal_xid) is XidAction.REPLACE

@@ -176,7 +176,12 @@ def _any_failure(job: Job) -> tuple[Member, Exit] | None:
 
 
 def _gpu_problem(step: Step, job: Job, member: Member) -> str:
-    """What is wrong with a GPU of the worker at present; empty when all are well."""
+    """What is wrong with a GPU of the worker, by its ranks or its host's inventory; empty when all are well."""
+    runtime = step.cluster.runtime.get(job.id)
+    vector = runtime.features.get(member.index) if runtime is not None else None
+    for rank in vector.ranks if vector is not None else ():
+        if rank.broken:
+            return f"rank {rank.rank}: {rank.hardware}"
     place = job.places[member.index]
     gpus = step.cluster.hosts[place.host].inventory.gpus
     return next((f"GPU {gpu.index}: {gpu.problem}" for gpu in gpus if gpu.uuid in place.gpus and gpu.problem), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.hang.rules import Finding
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.attempts import HangRestart, Story, retry
-from holdfast_controller.core.exits import restart_gang
+from holdfast_controller.core.exits import cordon_faulty, restart_gang
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import ExitReason, Job, JobError, Runtime
 from holdfast_controller.core.steps import Step
@@ -34,11 +34,14 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     related = " and ".join(suspects) or "no rank in particular"
     highest = max((at for at in (reached, job.hang_step) if at is not None), default=None)
     detect_s, diagnose_s = hang.noticed_at - hang.since, step.now.wall - hang.noticed_at
+    broken = _broken_hosts(job, runtime)
     failure = ev.Failure("HANG", host=hosts[0] if len(hosts) == 1 else "", step=reached)
     story = Story(related, hang.since, HangRestart(restarts, highest, detect_s, diagnose_s))
-    if again:
-        away, why = frozenset(hosts), ExitReason.HANG_KILLED
-        retry(step, job, failure, "HANG", story, away=away, replace=True, stop_reason=why)
+    for name, problem in broken.items():
+        cordon_faulty(step, name, f"{job.id}: {problem}")
+    if again or broken:
+        away, why = frozenset(broken) or frozenset(hosts), ExitReason.HANG_KILLED
+        retry(step, job, failure, "HANG", story, away=away, replace=True, stop_reason=why, cordoned=bool(broken))
         return
     restart_gang(
         step,
@@ -50,6 +53,16 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
         hang=story.hang,
         failure=failure,
     )
+
+
+def _broken_hosts(job: Job, runtime: Runtime) -> dict[str, str]:
+    """Hosts on which a rank's GPU needs repair, and why."""
+    return {
+        job.places[index].host: f"{job.gang.members[index].name} rank {rank.rank}: {rank.hardware}"
+        for index, vector in sorted(runtime.features.items())
+        for rank in vector.ranks
+        if rank.broken
+    }
 
 
 def _spent(job: Job, sentence: str) -> str:

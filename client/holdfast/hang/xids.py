@@ -1,0 +1,37 @@
+"""What an Xid of NVIDIA's driver asks for.
+
+The classes follow the "immediate action" of NVIDIA's Xid catalogue (Ampere and newer): restart the program, reset
+the GPU or reboot its host, or nothing. Those that follow from the end of a process (43, 45), our own kill's included,
+and notes about repaired memory (63, 92) ask for nothing; so does what the catalogue doesn't know. Where it leaves it
+to a diagnosis (48, 74) the host is taken to be at fault: the next job there would only find out the hard way.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class XidAction(enum.Enum):
+    """What to do about a GPU that reported one."""
+
+    IGNORE = "IGNORE"
+    RESTART = "RESTART"
+    """The program; the GPU is well."""
+    REPLACE = "REPLACE"
+    """The host: its GPU needs a reset or a reboot before anything runs there again."""
+
+
+_RESTART = (13, 31, 32, 38, 39, 66, 67, 68, 69, 94, 137)
+_REPLACE = (
+    46, 48, 56, 58, 61, 62, 64, 74, 79, 80, 95, 109, 110, 119, 120, 122, 123, 136, 140,
+    143, 144, 145, 146, 147, 148, 149, 150, 151, 155, 156, 158,
+)  # fmt: skip
+TABLE: dict[int, XidAction] = dict.fromkeys(_RESTART, XidAction.RESTART) | dict.fromkeys(
+    _REPLACE, XidAction.REPLACE
+)
+"""Every Xid that isn't ignored."""
+
+
+def action_of(xid: int) -> XidAction:
+    """What it asks for."""
+    return TABLE.get(xid, XidAction.IGNORE)
