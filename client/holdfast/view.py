@@ -114,6 +114,7 @@ def recovery(message: job_pb2.Recovery) -> Json:
             "diagnose": _seconds(phases.diagnose) if phases.HasField("diagnose") else None,
             "stop": _seconds(phases.stop) if phases.HasField("stop") else None,
             "start": _seconds(phases.start) if phases.HasField("start") else None,
+            "catchUp": _seconds(phases.catch_up) if phases.HasField("catch_up") else None,
         },
     }
 

@@ -89,6 +89,20 @@ def test_progress_refills_every_budget(world: World) -> None:
     assert "leaves to RETRY" in fail_once(world, 1)[1], "step 9 was reached before"
 
 
+def test_record_says_how_long_it_took_to_be_back_where_it_was(world: World) -> None:
+    program = Training(world, "a", beating=("host-0", "host-1", "host-2"), step=40.0)
+    program.trains(10)
+    fail_once(world, 1)
+    world.run("a")
+    program.step = 30.0
+    assert program.trains(10) == []
+    program.step = 41.0
+    assert program.trains(10) == ["a back at step 41"]
+    recovery = job_of(world).recoveries[-1]
+    assert recovery.caught_up_at is not None and recovery.ended_at is not None
+    assert recovery.caught_up_at - recovery.ended_at == 15.0
+
+
 def test_without_another_host_the_retry_takes_the_same_ones() -> None:
     world = World(hosts=2)
     world.submit("a", gang(retries=1, max_worker_restarts=0))

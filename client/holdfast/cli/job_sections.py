@@ -101,6 +101,7 @@ def phases_in_words(phases: job_pb2.RecoveryPhases) -> str:
         ("diagnose", phases.diagnose),
         ("stop", phases.stop),
         ("start", phases.start),
+        ("catch up", phases.catch_up),
     )
     return ", ".join(f"{name} {short(spent)}" for name, spent in each if spent.ToNanoseconds() >= 500_000)
 

@@ -1,9 +1,9 @@
 """What an Xid of NVIDIA's driver asks for.
 
 The classes follow the "immediate action" of NVIDIA's Xid catalogue (Ampere and newer): restart the program, reset
-the GPU or reboot its host, or nothing. Those that follow from the end of a process (43, 45), our own kill's included,
-and notes about repaired memory (63, 92) ask for nothing; so does what the catalogue doesn't know. Where it leaves it
-to a diagnosis (48, 74) the host is taken to be at fault: the next job there would only find out the hard way.
+the GPU or reboot its host, or nothing. Those that follow from the end of a process (43, 45), our own kill's too,
+and notes about repaired memory (63, 92) ask for nothing; so does what the catalogue doesn't know. Where it leaves
+it to a diagnosis (48, 74) the host is taken to be at fault: the next job there would only find out the hard way.
 """
 
 from __future__ import annotations

@@ -237,6 +237,16 @@ class CauseFound:
 
 
 @dataclass(frozen=True)
+class CaughtUp:
+    """The generation has reached the step where the job was before its last recovery."""
+
+    job_id: str
+    at: float
+    generation: int
+    step: float
+
+
+@dataclass(frozen=True)
 class PrimaryCompleted:
     """The primary is done; the others get their end grace."""
 
@@ -331,6 +341,7 @@ JobEvent = (
     | HangStuck
     | HangOver
     | JobHeld
+    | CaughtUp
     | PrimaryCompleted
     | CancelRequested
     | JobEnding

@@ -97,6 +97,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
         ):
             fold_hang(job, event)
+        case ev.CaughtUp():
+            job.recoveries[-1].caught_up_at = event.at
         case ev.PrimaryCompleted():
             job.primary_done_at = event.at
         case ev.CancelRequested():
@@ -212,8 +214,13 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
             failed_generation=failed if is_failure else None,
             detect_s=event.detect_s,
             diagnose_s=event.diagnose_s,
+            step=_highest(job.best_step, event.hang_step),
         )
     )
+
+
+def _highest(*steps: float | None) -> float | None:
+    return max((step for step in steps if step is not None), default=None)
 
 
 def _alone(cluster: Cluster, job: Job, worker: int, event: ev.RestartDecided) -> None:

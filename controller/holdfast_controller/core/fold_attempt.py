@@ -71,6 +71,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
                 failed_generation=failed,
                 detect_s=event.detect_s,
                 diagnose_s=event.diagnose_s,
+                step=max((at for at in (job.best_step, event.hang_step) if at is not None), default=None),
             )
         )
 

@@ -59,9 +59,19 @@ def on_features(step: Step, reported: FeaturesReported) -> None:
     runtime = step.cluster.runtime_of(job.id)
     runtime.features[index] = vector.shifted(step.now.mono - reported.sent_s)
     take_again(step, job, runtime, index)
+    _note_catching_up(step, job, reported.features.output.step)
     if _is_judged(job):
         wait_s = min(LOOK_AFTER_NEWS_S + LOOK_PER_RANK_S * job.gang.world_size, LOOK_EVERY_S)
         _look_by(step, job, step.now.mono + wait_s)
+
+
+def _note_catching_up(step: Step, job: Job, reached: float | None) -> None:
+    """Tell when the job is back where it was before its last recovery."""
+    last = job.recoveries[-1] if job.recoveries else None
+    if last is None or last.step is None or last.caught_up_at is not None or reached is None or not job.started:
+        return
+    if reached >= last.step and last.generation == job.generation:
+        step.emit(ev.CaughtUp(job.id, step.now.wall, job.generation, reached))
 
 
 def on_evidence(step: Step, arrived: EvidenceArrived) -> None:

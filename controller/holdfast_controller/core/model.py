@@ -142,6 +142,10 @@ class Recovery:
     diagnose_s: float = 0.0
     stopped_at: float | None = None
     ended_at: float | None = None
+    step: float | None = None
+    """The job's highest step before."""
+    caught_up_at: float | None = None
+    """When it was there again."""
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.JobHeld():
             held = event.until is not None
             return f"held by {event.by}: no hang is acted on" if held else f"hold ended by {event.by}"
+        case ev.CaughtUp():
+            return f"generation {event.generation} is back at step {event.step:g}"
         case ev.PrimaryCompleted():
             return f"primary completed; the others have {job.gang.end_grace_s:g} s to finish"
         case ev.CancelRequested():

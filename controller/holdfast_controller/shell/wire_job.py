@@ -183,6 +183,8 @@ def _recovery(recovery: Recovery) -> job_pb2.Recovery:
         message.ended_at.CopyFrom(timestamp(recovery.ended_at))
         phases.start.FromNanoseconds(_ns(recovery.ended_at - (recovery.stopped_at or recovery.started_at)))
         message.lost.FromNanoseconds(_ns(recovery.ended_at - failed))
+        if recovery.caught_up_at is not None:
+            phases.catch_up.FromNanoseconds(_ns(recovery.caught_up_at - recovery.ended_at))
     return message
 
 

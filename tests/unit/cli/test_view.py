@@ -159,7 +159,7 @@ def test_a_job_in_full() -> None:
                 "endRelatedTask": "workerpool0-0 rank 0",
                 "endRecover": "PROC_RESTART",
                 "lostSeconds": 1.25,
-                "phases": {"detect": 0.002, "diagnose": None, "stop": None, "start": None},
+                "phases": {"detect": 0.002, "diagnose": None, "stop": None, "start": None, "catchUp": None},
             }
         ],
         "hangs": [

@@ -55,6 +55,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.RestartDecided("a", 8.95, 4, "NONZERO_EXIT", "workerpool1-0 rank 2", ExitReason.STOPPED, 8.9, 1, worker=1),
     ev.WorkerLaunched("a", 8.96, "workerpool1-0", 4),
     ev.WorkerStarted("a", 8.97, "workerpool1-0", 4, Started(7, (8,))),
+    ev.CaughtUp("a", 8.98, 4, 701.0),
     ev.PrimaryCompleted("a", 9.0),
     ev.AttemptEnded(
         "a",

@@ -184,6 +184,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         " workerpool1-0 rank 2 (NONZERO_EXIT), restart 2 of 5",
         "workerpool1-0 is launched as generation 4",
         "workerpool1-0 is running as generation 4",
+        "generation 4 is back at step 701",
         "primary completed; the others have 300 s to finish",
         "moving away from h2, the others stay: workerpool1-0 rank 2 (SIGNALED)",
         "workerpool0-0 is gone from its host",
