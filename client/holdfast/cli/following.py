@@ -1,7 +1,7 @@
 """Stay with a job until it ends: its events as notes, its output as output, its end as an exit status.
 
-``run`` shows rank 0 and, of each generation, the first rank that fails. The user may leave at any time with
-Ctrl-C: the job does not notice.
+``run`` shows rank 0 and, of each generation that fails, the rank that was the cause. The user may leave at any time
+with Ctrl-C: the job does not notice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class _Follower:
         self._ranks: tuple[int, ...] = () if show_all else (0,)
         self._output = RankOutput(console, many=show_all and len(world) > 1)
         self._on_link = console.on_link()
-        self._explained: set[int] = set()
+        self._ends: dict[int, lifecycle.EndedRank] = {}
+        self._explained: set[tuple[int, int]] = set()
         self._problems: list[job_pb2.StreamLogsResponse] = []
         self._reading = 0
         self._all_read = anyio.Event()
@@ -88,15 +89,23 @@ class _Follower:
         events = self._client.watch_job(self._job.id, on_link=self._on_link)
         async with contextlib.aclosing(events):
             async for event in events:
+                if (end := lifecycle.ended_rank(event)) is not None:
+                    self._ends[end.rank] = end
+                if (rank := lifecycle.blamed_rank(event)) is not None:
+                    self._explain(tasks, rank)
                 if sentence := lifecycle.sentence(event):
                     self._console.note(sentence)
-                failure = lifecycle.failed_rank(event)
-                if failure is not None and failure.generation not in self._explained:
-                    self._explained.add(failure.generation)
-                    self._console.note(event.message)
-                    if self._ranks and failure.rank not in self._ranks:
-                        self._output.several()
-                        self._read(tasks, (failure.rank,), generation=failure.generation, tail=FAILED_TAIL_LINES)
+
+    def _explain(self, tasks: anyio.abc.TaskGroup, rank: int) -> None:
+        """Show how the rank ended that is the cause of what follows, and what it printed last."""
+        end = self._ends.get(rank)
+        if end is None or (end.generation, rank) in self._explained:
+            return
+        self._explained.add((end.generation, rank))
+        self._console.note(end.sentence)
+        if self._ranks and rank not in self._ranks:
+            self._output.several()
+            self._read(tasks, (rank,), generation=end.generation, tail=FAILED_TAIL_LINES)
 
     async def _ended(self) -> job_pb2.CustomJob:
         """The job as it ended, however long the controller takes to come back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from holdfast.cli.spans import span
@@ -19,16 +20,14 @@ _JUDGED = {
     "WITHHELD": "hang confirmed, but nothing is done now",
 }
 
-_NO_FAILURE = frozenset({"COMPLETED", "STOPPED", "HANG_KILLED"})
-
 
 @dataclass(frozen=True, slots=True)
-class FailedRank:
-    """A rank that ended badly by itself."""
+class EndedRank:
+    """A rank that did not end well, in a sentence."""
 
-    worker: str
     rank: int
     generation: int
+    sentence: str
 
 
 def sentence(event: job_pb2.WatchJobResponse) -> str:
@@ -58,16 +57,27 @@ def _of_hang(event: job_pb2.WatchJobResponse) -> str | None:
     return None
 
 
-def failed_rank(event: job_pb2.WatchJobResponse) -> FailedRank | None:
-    """The rank whose failure the event records, if it does."""
+def ended_rank(event: job_pb2.WatchJobResponse) -> EndedRank | None:
+    """The rank whose bad end the event records, if it does."""
     if event.type != "RankExited" or "exit" not in event.data:
         return None
     exit_ = event.data.fields["exit"].struct_value.fields
     reason = exit_["reason"].string_value if "reason" in exit_ else ""
-    if not reason or reason in _NO_FAILURE or "rank" not in exit_ or "generation" not in exit_:
+    if not reason or reason == "COMPLETED" or "rank" not in exit_ or "generation" not in exit_:
         return None
-    worker = event.data.fields["worker"].string_value if "worker" in event.data else ""
-    return FailedRank(worker, int(exit_["rank"].number_value), int(exit_["generation"].number_value))
+    return EndedRank(int(exit_["rank"].number_value), int(exit_["generation"].number_value), event.message)
+
+
+def blamed_rank(event: job_pb2.WatchJobResponse) -> int | None:
+    """The rank that the event calls the cause of a restart, of a retry or of the job's end, if it names one."""
+    data = event.data.fields
+    if event.type in ("RestartDecided", "AttemptEnded", "CauseFound") and "related" in data:
+        named = re.fullmatch(r"\S+ rank (\d+)", data["related"].string_value)
+        return int(named[1]) if named else None
+    if event.type in ("JobEnding", "JobEnded") and "error" in data and "rank" in data["error"].struct_value.fields:
+        rank = data["error"].struct_value.fields["rank"]
+        return int(rank.number_value) if rank.HasField("number_value") else None
+    return None
 
 
 def never_started(job: job_pb2.CustomJob) -> set[tuple[int, int]]:

@@ -174,24 +174,25 @@ async def test_notes_tell_the_story_on_stderr(controller: FakeController, holdfa
 
 
 def fail_third_rank(controller: FakeController) -> None:
-    """Four ranks on two workers; rank 3 fails, and then the rest is stopped."""
+    """Four ranks on two workers; rank 3 fails, rank 2 is gone before it, and then the rest is stopped."""
 
     async def on_create(job: job_pb2.CustomJob) -> None:
         controller.event(job.id, "GangStarted", "generation 1 is running", "RUNNING")
         for rank, worker in enumerate(("workerpool0-0", "workerpool0-0", "workerpool1-0", "workerpool1-0")):
             controller.write(job.id, b"step of rank %d\n" % rank, worker=worker, rank=rank)
         controller.write(job.id, b"ValueError: nan\n", worker="workerpool1-0", rank=3, err=True)
-        for rank, reason in ((3, "NONZERO_EXIT"), (2, "NONZERO_EXIT"), (0, "STOPPED")):
+        for rank, reason in ((2, "NONZERO_EXIT"), (3, "NONZERO_EXIT"), (0, "STOPPED")):
             worker = "workerpool1-0" if rank > 1 else "workerpool0-0"
             exit_ = {"attempt": 1, "generation": 1, "rank": rank, "reason": reason}
             controller.event(job.id, "RankExited", f"{worker} rank {rank} {reason}", worker=worker, exit=exit_)
+        controller.event(job.id, "JobEnding", "ending as FAILED", error={"rank": 3, "message": "rank 3 exited"})
         job.error.CopyFrom(job_pb2.JobError(code=3, message="rank 3 exited with 7", exit_code=7))
         controller.event(job.id, "JobEnded", "FAILED", "FAILED")
 
     controller.on_create = on_create
 
 
-async def test_rank_0_and_the_first_rank_that_fails_are_shown(
+async def test_rank_0_and_the_rank_that_is_to_blame_are_shown(
     controller: FakeController, holdfast: Command
 ) -> None:
     fail_third_rank(controller)

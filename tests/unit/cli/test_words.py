@@ -7,9 +7,10 @@ import pytest
 from holdfast.cli import exit_table
 from holdfast.cli.gang import chosen, gpus_of, ranks_of
 from holdfast.cli.lifecycle import (
-    FailedRank,
+    EndedRank,
+    blamed_rank,
+    ended_rank,
     exit_in_words,
-    failed_rank,
     farewell,
     never_started,
     nothing_ran,
@@ -89,20 +90,37 @@ def event(type: str, **data: object) -> job_pb2.WatchJobResponse:
     return found
 
 
-def test_a_failed_rank_is_read_from_its_event() -> None:
+def test_rank_that_did_not_end_well_is_read_from_its_event() -> None:
     exit_ = {"rank": 3, "generation": 2, "reason": "NONZERO_EXIT", "exit_code": 7}
-    assert failed_rank(event("RankExited", worker="workerpool1-0", exit=exit_)) == FailedRank("workerpool1-0", 3, 2)
+    assert ended_rank(event("RankExited", worker="workerpool1-0", exit=exit_)) == EndedRank(3, 2, "m")
 
 
-@pytest.mark.parametrize("reason", ["COMPLETED", "STOPPED", "HANG_KILLED", ""])
-def test_ranks_that_ended_otherwise_did_not_fail(reason: str) -> None:
-    assert failed_rank(event("RankExited", worker="w", exit={"rank": 1, "generation": 1, "reason": reason})) is None
+def test_other_ends_and_events_are_none() -> None:
+    assert ended_rank(event("RankExited")) is None
+    assert ended_rank(event("RankExited", exit={"reason": "SIGNALED"})) is None
+    assert ended_rank(event("RankExited", exit={"rank": 1, "generation": 1, "reason": "COMPLETED"})) is None
+    assert ended_rank(event("LateExitFound", exit={"rank": 1, "generation": 1, "reason": "SIGNALED"})) is None
 
 
-def test_other_events_name_no_failed_rank() -> None:
-    assert failed_rank(event("RankExited")) is None
-    assert failed_rank(event("RankExited", exit={"reason": "SIGNALED"})) is None
-    assert failed_rank(event("LateExitFound", exit={"rank": 1, "generation": 1, "reason": "SIGNALED"})) is None
+@pytest.mark.parametrize(
+    ("found", "rank"),
+    [
+        (event("RestartDecided", related="workerpool1-0 rank 12"), 12),
+        (event("AttemptEnded", related="workerpool1-0 rank 3"), 3),
+        (event("CauseFound", related="workerpool0-0 rank 0"), 0),
+        (event("JobEnding", error={"rank": 4, "message": "x"}), 4),
+        (event("JobEnded", error={"rank": 5, "message": "x"}), 5),
+        (event("JobEnding", error={"rank": None, "message": "x"}), None),
+        (event("JobEnding", error=None), None),
+        (event("RestartDecided", related="asked by ann"), None),
+        (event("AttemptEnded", related="host host-1"), None),
+        (event("RankExited", related="workerpool1-0 rank 12"), None),
+    ],
+)
+def test_blamed_rank_is_the_one_that_the_controller_names(
+    found: job_pb2.WatchJobResponse, rank: int | None
+) -> None:
+    assert blamed_rank(found) == rank
 
 
 @pytest.mark.parametrize(
