@@ -34,7 +34,7 @@ from _socket import socket as Socket
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from holdfast_agent.shim_parts import journal
+from holdfast_agent.shim_parts import error_file, journal
 from holdfast_agent.shim_parts.begin import begin
 from holdfast_agent.shim_parts.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
 from holdfast_agent.shim_parts.link import Link
@@ -268,7 +268,7 @@ class Shim:
                 generation.not_started(plan.rank, f"cannot fork: {error.strerror}")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for plan, pid in pids:
-            generation.started(Rank(plan.rank, pid, plan.stderr))
+            generation.started(Rank(plan.rank, pid, plan.stderr, plan.env.get(error_file.VARIABLE, b"")))
         self.tell(generation.number, generation.told)
         if generation.untold:
             self.commit(generation)

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 
+from holdfast_agent.shim_parts import error_file
 from holdfast_agent.shim_parts.processes import (
     Process,
     descendants,
@@ -44,10 +45,10 @@ class Phase(enum.Enum):
 class Rank:
     """A started rank. While it is in `Generation.live` it has not been reaped, so its pid is its own."""
 
-    __slots__ = ("pid", "rank", "start_ticks", "stderr")
+    __slots__ = ("error_file", "pid", "rank", "start_ticks", "stderr")
 
-    def __init__(self, rank: int, pid: int, stderr: bytes) -> None:
-        self.rank, self.pid, self.stderr = rank, pid, stderr
+    def __init__(self, rank: int, pid: int, stderr: bytes, error_file: bytes = b"") -> None:
+        self.rank, self.pid, self.stderr, self.error_file = rank, pid, stderr, error_file
         try:
             self.start_ticks = Process(pid).start_ticks
         except OSError:  # no descriptor left
@@ -195,6 +196,8 @@ class Generation:
         else:
             reason, message = "SIGNALED", f"killed by signal {-code} ({signal_name(-code)})"
             message += ", core dumped" if os.WCOREDUMP(status) else ""
+        if code > 0 and rank.error_file and (raised := error_file.said(rank.error_file)):
+            message += f"; it raised {raised}"
         if self.cgroup and self.cgroup.ran_out_of_memory():
             if code == -signal.SIGKILL and not (self.stop and now_s() >= self.stop.deadline):
                 message += f": out of memory{self.cgroup.limit}"

@@ -61,6 +61,15 @@ def exception(tail: tuple[str, ...]) -> str:
     return found
 
 
+_RECORDED = "; it raised "
+"""How an agent tells the exception that a program recorded for its launcher (torch's error file)."""
+
+
+def raised_by(exit_: Exit) -> str:
+    """The exception that a rank ended with: the recorded one, or else the one that it printed."""
+    return exit_.message.partition(_RECORDED)[2] or exception(exit_.stderr_tail)
+
+
 def blame(exit_: Exit) -> Blame:
     """What this end is, by its reason and by what the rank printed last."""
     if exit_.ok:
@@ -69,7 +78,7 @@ def blame(exit_: Exit) -> Blame:
         return _of_stopped(exit_)
     if exit_.reason is not ExitReason.NONZERO_EXIT:
         return _of_signalled(exit_)
-    raised = exception(exit_.stderr_tail)
+    raised = raised_by(exit_)
     if raised:
         return Blame.CONSEQUENCE if _is_consequence(raised, exit_.stderr_tail) else Blame.CAUSE
     return Blame.CONSEQUENCE if any(map(_LOST_PEER.search, exit_.stderr_tail[-3:])) else Blame.CAUSE
@@ -87,16 +96,20 @@ _SIGABRT = 6
 
 def _of_stopped(exit_: Exit) -> Blame:
     """A rank that was on its way out when our order came: it exited by itself, and says what for."""
-    raised = exception(exit_.stderr_tail)
+    raised = raised_by(exit_)
     if exit_.reason is not ExitReason.STOPPED or not exit_.exit_code or not raised:
         return Blame.NONE
-    if raised.partition(":")[0].rpartition(".")[2] in _TOLD_TO_END or not _has_traceback(exit_.stderr_tail):
+    if raised.partition(":")[0].rpartition(".")[2] in _TOLD_TO_END or not _is_told(exit_):
         return Blame.NONE
     return Blame.NONE if _is_consequence(raised, exit_.stderr_tail) else Blame.CAUSE
 
 
-def _has_traceback(tail: tuple[str, ...]) -> bool:
-    return any(_TRACEBACK in line or re.match(r"\s+File \"", line.partition("]: ")[2] or line) for line in tail)
+def _is_told(exit_: Exit) -> bool:
+    """Whether the exception is beyond doubt: recorded, or printed with its traceback."""
+    tail = exit_.stderr_tail
+    return _RECORDED in exit_.message or any(
+        _TRACEBACK in line or re.match(r"\s+File \"", line.partition("]: ")[2] or line) for line in tail
+    )
 
 
 _OF_CONNECTIONS = frozenset(
@@ -108,5 +121,5 @@ def _is_consequence(raised: str, tail: tuple[str, ...]) -> bool:
     """Whether an exception speaks of a lost peer, in its own line or in those that its message goes on with."""
     if raised.partition(":")[0].rpartition(".")[2] in _OF_CONNECTIONS:
         return True
-    start = max(index for index, line in enumerate(tail) if line.rstrip().endswith(raised))
-    return any(map(_LOST_PEER.search, tail[start:]))
+    printed = [index for index, line in enumerate(tail) if line.rstrip().endswith(raised)]
+    return any(map(_LOST_PEER.search, (raised, *tail[max(printed, default=len(tail)) :])))

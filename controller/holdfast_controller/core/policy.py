@@ -17,7 +17,7 @@ import enum
 import re
 from dataclasses import dataclass
 
-from holdfast_controller.core.blame import exception
+from holdfast_controller.core.blame import raised_by
 from holdfast_controller.core.events import Failure
 from holdfast_controller.core.gang import Gang, Member
 from holdfast_controller.core.model import Exit, ExitReason, Job, JobError
@@ -245,7 +245,7 @@ def failure_of(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Rea
 
 def _key(cause: Cause, exit_: Exit) -> str:
     """Equal for failures of the same kind: figures and addresses in the exception's text may differ."""
-    raised = re.sub(r"0x[0-9a-f]+|\d+", "#", exception(exit_.stderr_tail))
+    raised = re.sub(r"0x[0-9a-f]+|\d+", "#", raised_by(exit_))
     return f"{cause.value} {exit_.shell_code} {raised}"[:300].rstrip()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast_controller.core.blame import exception
+from holdfast_controller.core.blame import raised_by
 from holdfast_controller.core.events import Failure
 from holdfast_controller.core.gang import Member
 from holdfast_controller.core.model import Exit, ExitReason, Job, JobError
@@ -23,7 +23,7 @@ def error_of(member: Member, exit_: Exit, *, restarts: int = 0) -> JobError:
     if restarts:
         times = "once" if restarts == 1 else f"{restarts} times"
         details.append(f"{member.name} had been restarted in place {times}.")
-    raised = exception(exit_.stderr_tail)
+    raised = raised_by(exit_)
     if raised and raised != (exit_.stderr_tail or ("",))[-1]:
         details.append(raised)
     details.extend(exit_.stderr_tail)

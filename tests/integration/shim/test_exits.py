@@ -50,6 +50,41 @@ def test_exit_7_is_a_nonzero_exit_with_its_last_lines(shim: Shim) -> None:
     assert exited["stderr_tail"] == ["one", "two"]
 
 
+RECORD = '{"message": {"message": "ValueError: bad batch\\nmore", "extraInfo": {"timestamp": "1"}}}'
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (RECORD, "; it raised ValueError: bad batch"),
+        ('{"message": "KeyError: 3"}', "; it raised KeyError: 3"),
+        ("[" * 100_000, ""),
+        ("no json", ""),
+        ("{}", ""),
+        ('{"message": {"message": "a\\u001b[31mb"}}', "; it raised a[31mb"),
+    ],
+)
+def test_exception_that_was_recorded_for_the_launcher_is_told(
+    shim: Shim, tmp_path: Path, written: str, told: str
+) -> None:
+    file = tmp_path / "error.json"
+    env = {"PATH": os.environ["PATH"], "TORCHELASTIC_ERROR_FILE": str(file), "WRITTEN": written[:100_000]}
+    script = 'printf %s "$WRITTEN" > "$TORCHELASTIC_ERROR_FILE"; exit 3'
+    shim.launch(1, shim.rank("/bin/sh", "-c", script, env=env))
+    assert shim.until("exited")[-1]["message"] == f"exited with code 3{told}"
+
+
+@pytest.mark.parametrize("obstacle", ["fifo", "link", "directory"])
+def test_error_file_that_is_no_file_says_nothing_and_blocks_nobody(
+    shim: Shim, tmp_path: Path, obstacle: str
+) -> None:
+    file = tmp_path / "error.json"
+    makes = {"fifo": f"mkfifo {file}", "link": f"ln -s /etc/passwd {file}", "directory": f"mkdir {file}"}
+    env = {"PATH": os.environ["PATH"], "TORCHELASTIC_ERROR_FILE": str(file)}
+    shim.launch(1, shim.rank("/bin/sh", "-c", f"{makes[obstacle]}; exit 3", env=env))
+    assert shim.until("exited")[-1]["message"] == "exited with code 3"
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGSEGV])
 def test_signal_is_named(shim: Shim, number: signal.Signals) -> None:
     exited = shim.run("/bin/sh", "-c", f"ulimit -c 0; kill -{int(number)} $$")

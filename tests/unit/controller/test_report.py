@@ -64,6 +64,15 @@ def test_exception_goes_first_where_more_was_printed_after_it() -> None:
     assert error_of(made().gang.members[1], exit_).details[0] == "ValueError: no"
 
 
+def test_exception_that_was_recorded_for_the_launcher_counts_as_if_it_was_printed() -> None:
+    found = ended(R.NONZERO_EXIT, 1, message="exited with code 1; it raised ValueError: bad batch")
+    assert error_of(made().gang.members[1], found).details == ("ValueError: bad batch",)
+    stopped = ended(R.STOPPED, 1, message="stopped as asked: exited with code 1; it raised KeyError: 'x'")
+    assert blame(stopped) is Blame.CAUSE
+    lost = ended(R.NONZERO_EXIT, 1, message="exited with code 1; it raised RuntimeError: Connection closed by peer")
+    assert blame(lost) is Blame.CONSEQUENCE
+
+
 @pytest.mark.parametrize(
     ("lines", "found"),
     [
