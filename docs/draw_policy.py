@@ -22,23 +22,29 @@ PAGE = Path(__file__).with_name("failures.md")
 HEAD = """# What happens when something fails
 The table is drawn from the code by `python docs/draw_policy.py`; a test keeps this page current.
 
-The first failure of a generation is answered, and the others are taken for what follows from it. Which one was first is
-told by what each end says of itself before its time: a rank that speaks of a lost connection is a victim where any other
-rank has something else to say (see [the decision](adr/0008-what-an-end-says-goes-before-when-it-was.md)).
+The first failure of a generation is answered, and the others are taken for what follows from it. Which one was
+first is told by what each end says of itself before its time: a rank that speaks of a lost connection is a
+victim where any other rank has something else to say (see [the
+decision](adr/0008-what-an-end-says-goes-before-when-it-was.md)).
 """
 TAIL = """
-- **In place**: the next generation on the same hosts and GPUs, no scheduling; all workers, or with `restartScope: WORKER`
-  the one that failed, under the address that its peers know.
-- **Moved**: the worker goes to another host, the others keep theirs; where no other host is free it goes back to its own.
-- **Retried**: the whole job is placed anew, at the head of the queue, away from the host where it failed if it can be.
-- Budgets are counted in a row. Only progress refills them: a step past the job's highest (told by `holdfast.progress`
-  or found by `stepPattern`), or a new checkpoint where no step is known.
-- The same failure `noProgressLimit` times running (3) without progress is final, in a job whose progress is known.
+- **In place**: the next generation on the same hosts and GPUs, no scheduling; all workers, or with
+  `restartScope: WORKER` the one that failed, under the address that its peers know.
+- **Moved**: the worker goes to another host, the others keep theirs; where no other host is free it goes back
+  to its own.
+- **Retried**: the whole job is placed anew, at the head of the queue, away from the host where it failed if it
+  can be.
+- Budgets are counted in a row. Only progress refills them: a step past the job's highest (told by
+  `holdfast.progress` or found by `stepPattern`), or a new checkpoint where no step is known.
+- The same failure `noProgressLimit` times running (3) without progress is final, in a job whose progress is
+  known.
 - `backoff` delays every launch but the first of a row, and doubles.
-- `disableRetries` makes every failure of the program final; `unconditionalRetry` retries the job whatever it was.
-- A host that is suspect twice in one job (†) is left; one that is at fault (‡) takes no more work until an admin lifts that.
-- A hang that is found while the program lives is restarted in place within the same budget as the library's own time-out;
-  see [hang detection](hang-detection.md).
+- `disableRetries` makes every failure of the program final; `unconditionalRetry` retries the job whatever it
+  was.
+- A host that is suspect twice in one job (†) is left; one that is at fault (‡) takes no more work until an
+  admin lifts that.
+- A hang that is found while the program lives is restarted in place within the same budget as the library's own
+  time-out; see [hang detection](hang-detection.md).
 """
 WHAT = {
     Cause.USER_ERROR: "any other exit code, or a signal such as SIGFPE",
