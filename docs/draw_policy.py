@@ -55,6 +55,7 @@ WHAT = {
     Cause.KILLED: "SIGKILL, SIGTERM, SIGINT or SIGHUP that was not ours",
     Cause.HANG: "SIGABRT with NCCL's watchdog time-out on stderr",
     Cause.HOST_LOST: "the host rebooted, was lost or fenced",
+    Cause.CUT_OFF: "its shim stopped it: nothing was heard of the controller for the length of the lease",
     Cause.HARDWARE_FAULT: "any end beside a GPU that is lost or needs a reset (Xid table)",
     Cause.HOST_UNFIT: "the host failed the checks before the start",
     Cause.PORT_TAKEN: "a port was taken in the last moment",

@@ -19,6 +19,8 @@ One thread, one epoll loop; timers are the stop's deadline, then its next KILL, 
 are what start-up costs, so they are few, and `_socket` stands in for `socket`. Every descriptor is close-on-exec: a
 rank gets 0, 1, 2 and no other. The parts lie in `holdfast_agent.shim_parts`; as -I -S leaves site-packages out,
 this file makes its own package known, last on the path.
+
+Longer than 400 lines because the loop and all that it may be told to do are one state.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ if __name__ == "__main__":
 
 from holdfast_agent.shim_parts import error_file, journal
 from holdfast_agent.shim_parts.begin import begin
+from holdfast_agent.shim_parts.fence import LOOK_EVERY_S
 from holdfast_agent.shim_parts.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
 from holdfast_agent.shim_parts.link import Link
 from holdfast_agent.shim_parts.processes import Process, boot_id, now_s, printable
@@ -178,6 +181,12 @@ class Shim:
                 grace_s, reason = float(message["grace_s"]), str(message["reason"])
                 if 0 <= grace_s < 1e9 and reason:
                     return lambda: self.stop(number, grace_s, reason)
+            if operation == "renew":
+                deadline = float(message["deadline"])
+                return lambda: self.renew(number, deadline)
+            if operation == "signal":
+                which = signal.Signals(message["signal"])
+                return lambda: self.warn(number, which)
         raise ValueError(operation)
 
     # -- assignment
@@ -323,7 +332,7 @@ class Shim:
 
     # -- stop
 
-    def stop(self, number: int, grace_s: float, reason: str) -> None:
+    def stop(self, number: int, grace_s: float, reason: str, words: str = "") -> None:
         """TERM now, KILL after the grace; a later order may only bring KILL forward."""
         self.reap()  # what ended before this order did so by itself
         generation = self.generation
@@ -334,19 +343,41 @@ class Shim:
         stop, deadline = generation.stop, now_s() + grace_s
         if stop and stop.reason and deadline >= stop.deadline:
             return
-        generation.note({"ev": "stopping", "reason": reason, "grace_s": grace_s})
+        why = {"message": words} if words else {}
+        generation.note({"ev": "stopping", "reason": reason, "grace_s": grace_s, **why})
         self.tell(generation.number, generation.told[-1:])
         if stop is None:
-            generation.stop = Stop(deadline, reason)
+            generation.stop = Stop(deadline, reason, words)
             generation.terminate()
             return
         stop.reason = stop.reason or reason
         if deadline < stop.deadline:
             stop.shorten(deadline)
 
+    def renew(self, number: int, deadline: float) -> None:
+        """The controller was heard: the generation may run on until then."""
+        generation = self.generation
+        if generation and generation.number == number and generation.fence:
+            generation.fence.renew(deadline)
+
+    def warn(self, number: int, which: signal.Signals) -> None:
+        """A signal to the ranks, once in a generation's life."""
+        generation = self.generation
+        if generation and generation.number == number and generation.warn(which):
+            self.tell(number, generation.told[-1:])
+
+    def fence(self, generation: Generation) -> None:
+        """Stops the generation by itself once its time without the controller is over."""
+        fence = generation.fence
+        if fence and not generation.gone and now_s() >= fence.deadline:
+            generation.fence = None
+            self.stop(generation.number, fence.grace_s, "STOPPED", fence.words)
+
     def timeout_s(self) -> float:
         """To the next timer; a minute at most, since the poll's clock stands still during a suspend."""
         due = [now_s() + 60] if self.retry_at is None else [self.retry_at]
+        if self.generation and self.generation.fence and not self.generation.gone:
+            due.append(min(self.generation.fence.deadline, now_s() + LOOK_EVERY_S))
         if (generation := self.generation) and generation.stop and not generation.gone:
             due.append(generation.stop.next_kill)
         return max(0.0, min(due) - now_s())
@@ -358,6 +389,7 @@ class Shim:
             return
         if self.retry_at is not None and now >= self.retry_at:
             self.commit(generation)
+        self.fence(generation)
         stop = generation.stop
         if stop is None or generation.gone or now < stop.next_kill:
             return

@@ -48,17 +48,21 @@ def load(cls: type[T], path: Path) -> T:
 
 def from_table(cls: type[T], table: dict[str, Any], path: Path) -> T:
     """As ``load``, from a table that was read already."""
+    return _from_table(cls, table, str(path), path.parent)
+
+
+def _from_table(cls: type[T], table: dict[str, Any], where: str, base: Path) -> T:
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(set(table) - set(fields)):
         known = ", ".join(sorted(fields))
-        raise ConfigError(f"{path}: unknown key {unknown[0]!r}.", fix=f"Known keys: {known}.")
+        raise ConfigError(f"{where}: unknown key {unknown[0]!r}.", fix=f"Known keys: {known}.")
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     for name, field in fields.items():
         if name in table:
-            values[name] = _convert(table[name], hints[name], f"{path}: {name}", path.parent)
+            values[name] = _convert(table[name], hints[name], f"{where}: {name}", base)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"{path}: the key {name!r} is missing.")
+            raise ConfigError(f"{where}: the key {name!r} is missing.")
     return cls(**values)
 
 
@@ -72,6 +76,16 @@ def _convert(value: Any, hint: Any, where: str, base: Path) -> Any:
             raise ConfigError(f"{where} must be a list.")
         inner = typing.get_args(hint)[0]
         return tuple(_convert(v, inner, f"{where}[{i}]", base) for i, v in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} must be a table.")
+        file, _, name = where.rpartition(": ")
+        return _from_table(typing.cast("type[Any]", hint), value, f"{file}: [{name}]", base)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} must be a table.")
+        inner = typing.get_args(hint)[1]
+        return {key: _convert(entry, inner, f"{where}.{key}", base) for key, entry in value.items()}
     if hint is Path:
         if not isinstance(value, str):
             raise ConfigError(f"{where} must be a path in quotes.")

@@ -167,6 +167,7 @@ def host(message: host_pb2.Host) -> Json:
         "cordoned": message.cordoned,
         "cordonReason": message.cordon_reason,
         "draining": message.draining,
+        "drained": message.drained,
         "drainDeadline": _time(message, "drain_deadline"),
         "labels": dict(sorted(message.labels.items())),
         "address": message.address,

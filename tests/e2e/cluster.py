@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -203,12 +203,14 @@ class DevCluster:
 
 
 @contextlib.contextmanager
-def started(directory: Path, *, hosts: int, gpus: int) -> Iterator[DevCluster]:
+def started(
+    directory: Path, *, hosts: int, gpus: int, labels: Mapping[str, Mapping[str, str]] | None = None
+) -> Iterator[DevCluster]:
     """A cluster with ``gpus`` simulated GPUs on each host; stopped at the end, and proven gone."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
     cluster = DevCluster(directory, env | {"HOLDFAST_CONFIG": str(directory / "client.toml"), "NO_COLOR": "1"})
     try:
-        dev.start(directory, hosts=hosts, gpus=gpus)
+        dev.start(directory, hosts=hosts, gpus=gpus, labels=labels)
         yield cluster
     finally:
         cluster.show_logs()

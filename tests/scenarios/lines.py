@@ -19,6 +19,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.HostCordoned()
             | ev.HostUncordoned()
             | ev.HostDraining()
+            | ev.HostDrained()
             | ev.HostFenced()
         ):
             return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
@@ -55,6 +56,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             what = "launched" if isinstance(event, ev.WorkerLaunched) else "started"
             index = cluster.jobs[event.job_id].gang.index_by_name[event.worker]
             return f"{event.job_id} {what} w{index} g{event.generation}"
+        case ev.JobWarned():
+            return f"{event.job_id} warned g{event.generation} of {event.why}"
         case ev.WorkerFenced():
             return f"{event.job_id} fenced w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
         case ev.CauseFound():
@@ -107,7 +110,9 @@ def action_line(action: act.Action) -> str:
             return f"> {action.host} welcome {action.assignments}"
         case act.Assign():
             order = action.assignment
-            return f"> {action.host} {order.phase.name} {order.job_id} w{order.member.index} g{order.generation}"
+            warned = f" warned by {order.warn_signal}" if order.warn_signal else ""
+            which = f"{order.job_id} w{order.member.index} g{order.generation}"
+            return f"> {action.host} {order.phase.name} {which}{warned}"
         case act.AckExit():
             return f"> {action.host} ack"
         case act.CloseSession():

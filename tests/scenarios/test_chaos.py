@@ -16,7 +16,7 @@ from holdfast.hang.features import Motion
 from holdfast.hang.samples import State
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.assignments import desired, withheld
-from holdfast_controller.core.gang import Retries, Scope, Success
+from holdfast_controller.core.gang import Retries, Scope, Success, WarningSignal
 from holdfast_controller.core.model import Job
 
 HOSTS = 4
@@ -49,6 +49,7 @@ def one_move(world: World, dice: random.Random) -> None:
                 "success": success,
                 "max_worker_restarts": dice.choice([0, 1, 5]),
                 "replace_when_lost": dice.random() < 0.3,
+                "warning": dice.choice([None, None, WarningSignal(10, 20.0)]),
                 "timeout_s": dice.choice([30.0, 1e6, 1e6]),
                 "max_hang_restarts": dice.choice([0, 1, 3]),
                 "hang": HangSettings(action, floor_s=10.0, ceiling_s=60.0, startup_timeout_s=30.0),
@@ -103,7 +104,8 @@ def one_move(world: World, dice: random.Random) -> None:
             worker = dice.randrange(len(job.places))
             if job.places[worker].host in world.sessions:
                 older = dice.choice([0, 0, 0, 0, 1])
-                world.report(job.id, worker, dice.choice(STATES), max(job.generation - older, 0))
+                generation, faulty = max(job.generation - older, 0), dice.random() < 0.05
+                world.report(job.id, worker, dice.choice(STATES), generation, host_fault=faulty)
 
 
 def one_of_the_admin_s(world: World, host: str, dice: random.Random) -> None:

@@ -137,7 +137,14 @@ class World:
         return self.step(st.HostBeat(host, self.sessions[host], has))
 
     def place(
-        self, job: str, worker: int, state: str, generation: int | None = None, message: str = ""
+        self,
+        job: str,
+        worker: int,
+        state: str,
+        generation: int | None = None,
+        message: str = "",
+        *,
+        host_fault: bool = False,
     ) -> PlaceReport:
         """What an agent would say of a place."""
         known = self.cluster.jobs.get(job)
@@ -156,13 +163,22 @@ class World:
             shim_pid=900 + worker,
             pids=pids,
             message=message,
+            host_fault=host_fault,
         )
 
     def report(
-        self, job: str, worker: int, state: str, generation: int | None = None, *, message: str = "", host: str = ""
+        self,
+        job: str,
+        worker: int,
+        state: str,
+        generation: int | None = None,
+        *,
+        message: str = "",
+        host: str = "",
+        host_fault: bool = False,
     ) -> list[str]:
         at = host or self.cluster.jobs[job].places[worker].host
-        told = self.place(job, worker, state, generation, message)
+        told = self.place(job, worker, state, generation, message, host_fault=host_fault)
         if state == "PREPARED":
             self.ready.add((job, told.worker, told.generation))
         return self.step(st.PlaceReported(at, self.sessions[at], told))
@@ -365,7 +381,7 @@ def _check_hangs(job: Job, history: list[ev.Event]) -> None:
 
 def durable(cluster: Cluster) -> tuple[Any, ...]:
     """What the log must give back."""
-    return cluster.sequence, cluster.jobs, cluster.hosts, cluster.queue, cluster.requests
+    return cluster.sequence, cluster.jobs, cluster.hosts, cluster.queue, cluster.requests, cluster.draining
 
 
 def _how(how: str | int) -> tuple[ExitReason, int | None, int | None]:

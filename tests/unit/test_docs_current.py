@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from holdfast_agent.core.fitness import Minimums
+from holdfast_agent.shell.config import Config
+from holdfast_agent.shell.hooks import Hooks
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,3 +22,17 @@ def test_drawn_page_is_what_the_code_draws_now(script: str) -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.PAGE.read_text() == module.page(), f"run: python docs/{script}.py"
+
+
+def test_every_key_of_the_agents_settings_is_on_its_page() -> None:
+    page = (ROOT / "docs/agent.md").read_text()
+    keys = [field.name for cls in (Config, Minimums, Hooks) for field in fields(cls)]
+    shown = ("`{}`", "**{}**", "[{}]")
+    assert [key for key in keys if not any(form.format(key) in page for form in shown)] == []
+
+
+def test_the_defaults_of_the_checks_are_those_on_the_page() -> None:
+    page = (ROOT / "docs/agent.md").read_text()
+    for field in fields(Minimums):
+        default = "true" if field.default is True else field.default
+        assert f"| `{field.name}` | {default} |" in page

@@ -53,6 +53,8 @@ class HostFacts:
     gpu_names: Mapping[str, str] = field(default_factory=dict)
     data_interface: str = ""
     site_env: Mapping[str, str] = field(default_factory=dict)
+    has_epilog: bool = False
+    """The admin wants a command run after each generation."""
 
 
 def log_paths(facts: HostFacts, key: PlaceKey, generation: int, rank: int) -> tuple[str, str]:

@@ -48,6 +48,8 @@ class PlaceFound:
     """0 where the shim is gone."""
     freed: int = 0
     """The newest generation whose GPUs were proven free."""
+    closed: int = 0
+    """The newest generation whose epilog has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,13 @@ class Welcomed:
 @dataclass(frozen=True, slots=True)
 class Disconnected:
     """The stream is gone, and with it whatever was not acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerHeard:
+    """It has answered what we sent at that time, in seconds since boot, suspended time included."""
+
+    sent_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,8 @@ class PreparationFailed:
     key: PlaceKey
     generation: int
     message: str
+    host_fault: bool = False
+    """The host failed its checks; the program may be all right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +161,21 @@ class PlaceStuck:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRefused:
-    """The shim did not launch."""
+    """The shim did not launch, or was not asked to."""
 
     key: PlaceKey
     generation: int
     message: str
+    host_fault: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogEnded:
+    """The admin's command after a generation has ended; ``problem`` says how it failed, naming the host."""
+
+    key: PlaceKey
+    generation: int
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +219,7 @@ Event = (
     | Dialled
     | Welcomed
     | Disconnected
+    | ControllerHeard
     | Assigned
     | ExitAcked
     | PlacePrepared
@@ -208,6 +230,7 @@ Event = (
     | GpusRead
     | PlaceStuck
     | LaunchRefused
+    | EpilogEnded
     | ShimGreeted
     | ShimLost
     | StraysCleared
@@ -232,6 +255,7 @@ class Report:
     ranks: tuple[tuple[int, int, int], ...] = ()
     """(rank, local rank, pid)."""
     message: str = ""
+    host_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +335,24 @@ class RememberFreed:
 
 
 @dataclass(frozen=True, slots=True)
+class RunEpilog:
+    """Run the admin's command after a generation. Answered by an event."""
+
+    key: PlaceKey
+    generation: int
+    attempt: int
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RememberClosed:
+    """Note that this generation's epilog has ended."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class RememberUnused:
     """Note how much memory each GPU holds that nothing uses: (UUID, bytes)."""
 
@@ -344,6 +386,27 @@ class LaunchRanks:
     gpus: tuple[str, ...] = ()
     memory_mb: int = 0
     """Reserved for the worker; 0 when none is."""
+    fence_s: float = 0.0
+    fence_deadline_s: float = 0.0
+    """Since boot; counts where ``fence_s`` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewFence:
+    """The shim may let this generation run until then (seconds since boot)."""
+
+    key: PlaceKey
+    generation: int
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRanks:
+    """Have the shim send its ranks a signal, which it does once in a generation's life."""
+
+    key: PlaceKey
+    generation: int
+    signal: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,11 +463,15 @@ Action = (
     | RememberAttempt
     | RememberAck
     | RememberFreed
+    | RememberClosed
     | RememberUnused
     | ReadGpus
+    | RunEpilog
     | Prepare
     | FreePorts
     | LaunchRanks
+    | RenewFence
+    | SignalRanks
     | StopRanks
     | ClearStrays
     | RecordEnds

@@ -114,6 +114,10 @@ class Assignment:
     grace_s: float = 10.0
     stop_reason: ExitReason = ExitReason.STOPPED
     launch: Launch | None = None
+    fence_s: float = 0.0
+    """After so long without a word from the controller the shim ends the work by itself; 0: never."""
+    warn_signal: int = 0
+    """For this generation's ranks, once; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)

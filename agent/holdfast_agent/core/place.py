@@ -24,7 +24,10 @@ from holdfast_agent.core.events import (
     FreePorts,
     LaunchRanks,
     Prepare,
+    RenewFence,
     Report,
+    RunEpilog,
+    SignalRanks,
     StopRanks,
 )
 from holdfast_agent.core.model import Assignment, ExitReason, Launch, Phase, PlaceKey, RankLaunch
@@ -44,6 +47,7 @@ class State(enum.Enum):
     LOST = "LOST"
     FREEING = "FREEING"
     WITHHELD = "WITHHELD"
+    CLOSING = "CLOSING"
     FORGETTING = "FORGETTING"
     FORGOTTEN = "FORGOTTEN"
 
@@ -58,6 +62,7 @@ _WORDS = {
     State.LOST: "STOPPING",
     State.FREEING: "STOPPING",
     State.WITHHELD: "STUCK",
+    State.CLOSING: "STOPPING",
     State.FORGETTING: "EMPTY",
     State.FORGOTTEN: "EMPTY",
 }
@@ -65,10 +70,16 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """Nothing of this generation, or an older one, is left."""
+    """Nothing of this generation, or an older one, is left. ``message``: what the host failed in at its end."""
 
     generation: int
+    message: str = ""
     state = State.EMPTY
+
+    @property
+    def host_fault(self) -> bool:
+        """Its epilog has failed."""
+        return bool(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,7 @@ class CannotPrepare:
 
     generation: int
     message: str
+    host_fault: bool = False
     state = State.CANNOT_PREPARE
 
 
@@ -163,6 +175,14 @@ class Withheld:
 
 
 @dataclass(frozen=True, slots=True)
+class Closing:
+    """No process is left and the GPUs are free; the admin's epilog runs."""
+
+    generation: int
+    state = State.CLOSING
+
+
+@dataclass(frozen=True, slots=True)
 class Forgetting:
     """The place's files are being removed."""
 
@@ -190,12 +210,15 @@ Standing = (
     | Lost
     | Freeing
     | Withheld
+    | Closing
     | Forgetting
     | Forgotten
 )
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.EMPTY, State.PREPARING, State.RUNNING, State.FORGETTING}),
+    State.EMPTY: frozenset(
+        {State.EMPTY, State.PREPARING, State.CANNOT_PREPARE, State.RUNNING, State.CLOSING, State.FORGETTING}
+    ),
     State.PREPARING: frozenset({State.PREPARED, State.CANNOT_PREPARE}),
     State.PREPARED: frozenset({State.LAUNCHING, State.CANNOT_PREPARE, State.EMPTY}),
     State.CANNOT_PREPARE: frozenset({State.EMPTY}),
@@ -216,6 +239,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.LOST: frozenset({State.LOST, State.STUCK, State.FREEING, State.EMPTY}),
     State.FREEING: frozenset({State.FREEING, State.WITHHELD, State.EMPTY}),
     State.WITHHELD: frozenset({State.WITHHELD, State.EMPTY}),
+    State.CLOSING: frozenset({State.EMPTY}),
     State.FORGETTING: frozenset({State.FORGOTTEN}),
     State.FORGOTTEN: frozenset(),
 }
@@ -250,6 +274,10 @@ class Place:
     """Monotonic; None where an earlier life launched it."""
     checked: Launch | None = None
     """Whose program was found good here."""
+    heard_s: float = 0.0
+    """When that was sent which the controller has answered last; seconds since boot."""
+    warned: int = 0
+    """The newest generation whose shim was told to send its ranks the signal."""
     stop_asked: tuple[int, float] | None = None
     """Generation and grace of the last stop."""
     unacked: set[tuple[int, int]] = field(default_factory=set)
@@ -293,6 +321,7 @@ class Place:
             shim_pid=self.shim_pid,
             ranks=tuple((rank, rank - first, pid) for rank, pid in sorted(self.pids.items())) if live else (),
             message=getattr(standing, "message", ""),
+            host_fault=getattr(standing, "host_fault", False),
         )
 
 
@@ -341,7 +370,7 @@ def _step(place: Place, plan: PlanRanks, now: float, actions: list[Action]) -> S
             ):
                 actions.append(_stop(place, wish, generation))
             return Settled.DONE
-        case Preparing() | Lost() | Freeing() | Withheld() | Forgetting() | Forgotten():
+        case Preparing() | Lost() | Freeing() | Withheld() | Closing() | Forgetting() | Forgotten():
             return Settled.DONE
         case _:
             assert_never(standing)
@@ -350,12 +379,15 @@ def _step(place: Place, plan: PlanRanks, now: float, actions: list[Action]) -> S
 def _from_empty(place: Place, wish: Assignment, standing: Empty, actions: list[Action]) -> Settled:
     if _ended(wish):
         if standing.generation < wish.generation:
-            place.move(Empty(wish.generation))
+            place.move(Empty(wish.generation, standing.message))
         if wish.phase is Phase.FORGET and not place.unacked:
             place.move(Forgetting(wish.generation))
             actions.append(Forget(place.key))
         return Settled.DONE
     if standing.generation >= wish.generation or wish.launch is None:
+        return Settled.DONE
+    if standing.host_fault:
+        place.move(CannotPrepare(wish.generation, standing.message, host_fault=True))
         return Settled.DONE
     place.move(Preparing(wish.generation))
     ports: tuple[int, ...] = ()
@@ -398,7 +430,38 @@ def _from_prepared(
 def launch_of(place: Place, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
     """The order to start the generation at which the place stands."""
     memory_mb = place.launched.memory_mb if place.launched else 0
-    return LaunchRanks(place.key, place.standing.generation, ranks, place.gpus, memory_mb)
+    fence_s = place.wish.fence_s if place.wish else 0.0
+    return LaunchRanks(
+        place.key,
+        place.standing.generation,
+        ranks,
+        place.gpus,
+        memory_mb,
+        fence_s,
+        place.heard_s + fence_s if fence_s else 0.0,
+    )
+
+
+def keep_going(place: Place) -> list[Action]:
+    """What the shim of a running generation has to hear from time to time: its deadline, and the warning."""
+    wish, generation = place.wish, place.standing.generation
+    if wish is None or not isinstance(place.standing, (Launching, Running, Stopping)):
+        return []
+    actions: list[Action] = []
+    if wish.fence_s:
+        actions.append(RenewFence(place.key, generation, place.heard_s + wish.fence_s))
+    runs = isinstance(place.standing, Running) and wish.generation == generation and wish.phase is Phase.RUN
+    if runs and wish.warn_signal and place.warned < generation:
+        place.warned = generation
+        actions.append(SignalRanks(place.key, generation, wish.warn_signal))
+    return actions
+
+
+def close(place: Place) -> list[Action]:
+    """An empty place has its epilog run before it counts as empty."""
+    generation = place.standing.generation
+    place.move(Closing(generation))
+    return [RunEpilog(place.key, generation, place.attempt(generation), place.gpus)]
 
 
 def _stop(place: Place, wish: Assignment, generation: int) -> StopRanks:

@@ -4,6 +4,8 @@ Theory of operation. Each place goes its own way (``core/place``); the reactor r
 outbox of ends that the controller has not acknowledged, and guards against controllers of the past: an epoch lower
 than the highest seen is refused, a generation lower than the newest heard of is ignored. While there is no session
 nothing is reported, because the next hello says where every place stands and the outbox is sent again after it.
+
+Longer than 400 lines because it has one handler for each event, and they are read together.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from holdfast_agent.core.gpus import Blind
 from holdfast_agent.core.model import Assignment, PlaceKey, RankEnd, RankLaunch
 from holdfast_agent.core.place import (
     CannotPrepare,
+    Closing,
     Empty,
     Forgetting,
     Forgotten,
@@ -34,6 +37,8 @@ from holdfast_agent.core.place import (
     Stuck,
     Withheld,
     advance,
+    close,
+    keep_going,
     launch_of,
     lose,
 )
@@ -60,6 +65,8 @@ class Reactor:
     outbox: dict[ExitId, Unacked] = field(default_factory=dict)
     unused: dict[str, int] = field(default_factory=dict)
     """Bytes that each GPU holds which nothing uses, by UUID."""
+    heard_s: float = 0.0
+    """When that was sent which the controller has answered last; seconds since boot."""
     _connected: bool = False
     _sequence: int = 0
     _sent: dict[int, ExitId] = field(default_factory=dict)
@@ -75,6 +82,8 @@ class Reactor:
                 return self.on_place_emptied(event, now)
             case ev.GpusRead():
                 return self.on_gpus_read(event, now)
+            case ev.ControllerHeard():
+                return self.on_controller_heard(event)
             case ev.Assigned():
                 return self.on_assigned(event, now)
             case ev.PlacePrepared():
@@ -87,6 +96,8 @@ class Reactor:
                 return self.on_place_stuck(event, now)
             case ev.LaunchRefused():
                 return self.on_launch_refused(event, now)
+            case ev.EpilogEnded():
+                return self.on_epilog_ended(event, now)
             case ev.ShimGreeted():
                 return self.on_shim_greeted(event, now)
             case ev.ShimLost():
@@ -130,6 +141,15 @@ class Reactor:
         self._sent.clear()
         return []
 
+    def on_controller_heard(self, event: ev.ControllerHeard) -> list[Action]:
+        """It counts this host among the living from then on: work that ends by itself without it may go on."""
+        self.heard_s = max(self.heard_s, event.sent_s)
+        actions: list[Action] = []
+        for place in self.places.values():
+            place.heard_s = self.heard_s
+            actions += keep_going(place)
+        return actions
+
     def on_assigned(self, event: ev.Assigned, now: float) -> list[Action]:
         """Take the wish, unless it is of the past, and go towards it. Always answered by where the place stands."""
         wish = event.assignment
@@ -139,6 +159,7 @@ class Reactor:
         place = self.places.get(wish.key)
         if place is None:
             place = self.places[wish.key] = Place(wish.key)
+        place.heard_s = self.heard_s
         if wish.generation < place.generation:
             note = ev.Note("assignment.ignored", wish.key, f"generation {wish.generation} < {place.generation}")
             return [*actions, note, *self._report(place)]
@@ -148,7 +169,7 @@ class Reactor:
             actions.append(ev.RememberAttempt(wish.key, wish.generation, wish.attempt))
         if isinstance(place.standing, CannotPrepare) and place.standing.generation == wish.generation:
             place.move(Empty(wish.generation - 1))  # the controller asks again: look again
-        return actions + self._advance(place, now, always=True)
+        return actions + self._advance(place, now, always=True) + keep_going(place)
 
     def on_exit_acked(self, event: ev.ExitAcked, now: float) -> list[Action]:
         """The controller has it; a place that waits to be forgotten may have waited for this."""
@@ -182,6 +203,9 @@ class Reactor:
         place.gpus = () if last.other_boot else last.gpus
         if last.empty and place.gpus and event.freed < last.generation:
             return freeing.resume(place, last.generation, now)
+        if last.empty and self.facts.has_epilog and event.closed < last.generation:
+            place.find(Empty(last.generation))
+            return close(place)
         if last.empty:
             place.find(Empty(last.generation))
         elif event.shim_pid:
@@ -208,7 +232,7 @@ class Reactor:
         if place is None:
             return []
         place.checked = None
-        place.move(CannotPrepare(event.generation, event.message))
+        place.move(CannotPrepare(event.generation, event.message, event.host_fault))
         return self._settle(place, now)
 
     def on_rank_started(self, event: ev.RankStarted) -> list[Action]:
@@ -244,7 +268,7 @@ class Reactor:
                 if place.gpus:
                     return freeing.begin(place, now)
                 place.move(Empty(place.standing.generation))
-                return [ev.FreePorts(place.key), *self._settle(place, now)]
+                return [ev.FreePorts(place.key), *self._emptied(place, now)]
             case _:
                 return []
 
@@ -260,8 +284,16 @@ class Reactor:
         held = freeing.still_held(place.gpus, event, self.unused, self.facts.gpu_names)
         actions += freeing.after_look(place, held and f"{self.facts.name}: {held}", now)
         if isinstance(place.standing, Empty):
-            return actions + self._settle(place, now)
+            return actions + self._emptied(place, now)
         return actions + (self._report(place) if place.report() != told else [])
+
+    def on_epilog_ended(self, event: ev.EpilogEnded, now: float) -> list[Action]:
+        """Now it is empty; a failure is said with it, and keeps later generations away."""
+        place = self._standing(event.key, Closing, event.generation)
+        if place is None:
+            return []
+        place.move(Empty(event.generation, event.problem))
+        return [ev.RememberClosed(event.key, event.generation), *self._settle(place, now)]
 
     def on_place_stuck(self, event: ev.PlaceStuck, now: float) -> list[Action]:
         """Say what is left; it may still go."""
@@ -283,7 +315,7 @@ class Reactor:
         place = self._standing(event.key, Launching, event.generation)
         if place is None:
             return [ev.Note("shim.refused", event.key, event.message)]
-        place.move(CannotPrepare(event.generation, f"{self.facts.name}: {event.message}"))
+        place.move(CannotPrepare(event.generation, f"{self.facts.name}: {event.message}", event.host_fault))
         # The same wish again would only be refused again; a new one counts.
         return [ev.FreePorts(place.key), *self._report(place)]
 
@@ -295,7 +327,10 @@ class Reactor:
         if place is None:
             return []
         place.shim_pid = event.shim_pid
+        place.warned = 0
         match place.standing:
+            case Running():
+                return keep_going(place)
             case Empty(generation) if event.live and event.generation > generation:
                 place.pids, place.codes = {}, {}
                 place.move(Running(event.generation))
@@ -362,6 +397,10 @@ class Reactor:
         """Report where the place stands now, then go on."""
         return [*self._report(place), *self._advance(place, now)]
 
+    def _emptied(self, place: Place, now: float) -> list[Action]:
+        """Nothing is left of what was launched: the admin's epilog comes before anything else does."""
+        return close(place) if self.facts.has_epilog else self._settle(place, now)
+
     def _report(self, place: Place) -> list[Action]:
         return [ev.SendReport(place.report())] if self._connected else []
 
@@ -372,7 +411,7 @@ class Reactor:
             place.move(Running(generation))
         known = place.pids.keys() | {rank for number, rank in place.ended if number == generation}
         complete = place.launched is not None and len(known) == place.launched.processes
-        return self._report(place) if complete and isinstance(place.standing, Running) else []
+        return self._report(place) + keep_going(place) if complete and isinstance(place.standing, Running) else []
 
     def _standing(self, key: PlaceKey, kind: type[object], generation: int) -> Place | None:
         """The place, if it stands as an answer about this generation expects."""

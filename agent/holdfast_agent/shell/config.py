@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast import config
 from holdfast.errors import ConfigError
 from holdfast_agent.core.environment import WorkerUser
+from holdfast_agent.core.fitness import Minimums
+from holdfast_agent.shell.hooks import Hooks
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
+HOOK_MOST_S = 3600.0
+_LIMIT_KEYS = ("nofile", "nproc", "stack_kb", "memlock_kb")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -58,6 +63,10 @@ class Config:
     log_limit_mb: int = 256
     """MiB kept of each stream; older bytes are cut."""
     log_level: str = "info"
+    checks: Minimums = field(default_factory=Minimums)
+    hooks: Hooks = field(default_factory=Hooks)
+    labels: dict[str, str] = field(default_factory=dict)
+    """By which jobs may ask for this host, or keep away from it."""
 
     @property
     def ports(self) -> range:
@@ -77,10 +86,26 @@ def load(path: Path) -> Config:
         raise ConfigError(f"{path}: port_range {loaded.port_range} holds no usable ports.")
     if loaded.log_limit_mb < 1 or loaded.max_workers < 1 or loaded.simulated_gpus < 0:
         raise ConfigError(f"{path}: log_limit_mb and max_workers must be at least 1, simulated_gpus at least 0.")
+    _check_tables(loaded, path)
     named = os.environ.get("HOLDFAST_SIMULATED_SIGNALS")
     if named and loaded.simulated_signals is None:
         loaded = replace(loaded, simulated_signals=Path(named))
     return loaded
+
+
+def _check_tables(loaded: Config, path: Path) -> None:
+    if low := [name for name in ("disk_free_mb", "shm_free_mb", *_LIMIT_KEYS) if getattr(loaded.checks, name) < 0]:
+        raise ConfigError(f"{path}: [checks] {low[0]} must be at least 0.", fix="0 asks for nothing.")
+    for name, command in (("prolog", loaded.hooks.prolog), ("epilog", loaded.hooks.epilog)):
+        if command and not os.path.isabs(command[0]):
+            fix = f'For example: {name} = ["/etc/holdfast/{name}.sh"].'
+            raise ConfigError(f"{path}: [hooks] {name} must begin with a program's absolute path.", fix=fix)
+    if not 0 < loaded.hooks.timeout <= HOOK_MOST_S:
+        raise ConfigError(f"{path}: [hooks] timeout must be above 0 and at most {HOOK_MOST_S:g} s.")
+    for key, value in loaded.labels.items():
+        if not _LABEL.fullmatch(key) or not _LABEL.fullmatch(value):
+            problem = f"{path}: [labels] {key} = {value!r} is no label."
+            raise ConfigError(problem, fix="Letters, digits, and . _ / - between them; at most 63.")
 
 
 def worker_user(settings: Config) -> WorkerUser:

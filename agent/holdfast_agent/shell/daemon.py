@@ -20,12 +20,14 @@ from holdfast_agent.shell import cgroups, config, inventory, log
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
 from holdfast_agent.shell.evidence import Examiner
+from holdfast_agent.shell.fitness import Fitness
 from holdfast_agent.shell.gpu_freeing import GpuFreeing
 from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.launching import Means, why_shm_is_shared
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
+from holdfast_agent.shell.peers import Peers
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.ports import Ports
 from holdfast_agent.shell.preparation import Preparation
@@ -78,6 +80,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
         cpu_count=inventory.cpu_count(),
         data_interface=settings.data_interface,
         site_env=config.read_env_file(settings.env_file),
+        has_epilog=bool(settings.hooks.epilog),
     )
     address = settings.address or inventory.host_address(settings.data_interface)
     source: GpuSource = NvmlSource()
@@ -115,7 +118,7 @@ def _assemble(
     shared, found = why_shm_is_shared(settings), cgroups.find(settings)
     log.info("shm.mode", mode="shared" if shared else "private", why=shared)
     log.info("cgroups.mode", root=found.root, why=found.why)
-    driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found))
+    driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found, settings.labels))
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
     host = host_pb2.Inventory(
         cpu_count=facts.cpu_count, memory_bytes=inventory.memory_bytes(), max_workers=settings.max_workers
@@ -134,13 +137,18 @@ def _assemble(
         hangs.on_sample(sample)
         listeners.on_sample(sample)
 
+    gpus = GpuWatch(source, host, driver.on_gpus)
+    freeing = GpuFreeing(source, files, settings.state_dir / "gpu_unused.json")
+    fitness = Fitness(settings.checks, gpus, freeing, driver.unused, fresh_shm=not shared)
+    ports = Ports(settings.ports, settings.name)
     driver.parts = Parts(
         files=files,
         epoch=epoch,
-        gpus=GpuWatch(source, host, driver.on_gpus),
-        freeing=GpuFreeing(source, files, settings.state_dir / "gpu_unused.json"),
+        gpus=gpus,
+        freeing=freeing,
         sampler=Sampler(facts, settings.log_limit_mb << 20),
-        preparation=Preparation(shims, Ports(settings.ports, settings.name), settings.allow_root_workers),
+        preparation=Preparation(shims, ports, settings.allow_root_workers, fitness, settings.hooks),
+        peers=Peers(wanted=settings.checks.peer_names),
         shims=shims,
         link=link,
         transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine, listeners),

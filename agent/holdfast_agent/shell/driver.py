@@ -3,6 +3,8 @@
 Events come from callbacks of the event loop (shims, the control stream) and from tasks (preparations, strays).
 Each is stepped and its actions are performed at once, in the callback that brought it: on the way of a rank's exit
 to the controller, or of a launch to the shim, nothing is awaited.
+
+Longer than 400 lines because it is the one place where every event comes from and every action goes to.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -34,6 +36,7 @@ from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.launching import Means, launch_order
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
+from holdfast_agent.shell.peers import Peers
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.preparation import Preparation
 from holdfast_agent.shell.sampling.place import Watched
@@ -59,6 +62,7 @@ class Parts:
     freeing: GpuFreeing
     sampler: Sampler
     preparation: Preparation
+    peers: Peers
     shims: Shims
     link: Link
     transfer: Transfer
@@ -79,6 +83,8 @@ class Driver:
         self._tasks = tasks
         self._events: deque[ev.Event] = deque()
         self._stepping = False
+        self._resolving: set[PlaceKey] = set()
+        """Places whose launch waits for names."""
         self._session_over = False
         self._hello = agent_pb2.Hello()
 
@@ -96,6 +102,7 @@ class Driver:
             try:
                 journals = await anyio.to_thread.run_sync(files.journals, key)
                 found = ev.PlaceFound(key, files.attempts(key), journals, files.acked(key), 0, files.freed(key))
+                found = dataclasses.replace(found, closed=files.closed(key))
             except (OSError, ValueError) as error:
                 # Left alone rather than guessed at: an admin must look.
                 log.warning("place.unreadable", place=str(key), problem=str(error))
@@ -110,6 +117,11 @@ class Driver:
         with anyio.move_on_after(ADOPTION_S):
             for key in living:
                 await shims.ready(key)
+
+    @property
+    def unused(self) -> Mapping[str, int]:
+        """What each GPU holds while nothing uses it; more is learnt all the time."""
+        return self._reactor.unused
 
     def place(self, key: PlaceKey) -> Place | None:
         """What is known of a place; None where there is none."""
@@ -181,11 +193,15 @@ class Driver:
                 )
                 self.feed(ev.Assigned(assignment))
             case "heartbeat_ack":
-                pass  # that it came is all it says
+                pass  # that it came is all it says, and ``on_answered`` has said it
             case "exit_ack":
                 self.feed(ev.ExitAcked(message.exit_ack.sequence))
             case other:
                 log.warning("session.unknown_message", kind=other)
+
+    def on_answered(self, sent_s: float) -> None:
+        """See ``link.Listener``."""
+        self.feed(ev.ControllerHeard(sent_s))
 
     def on_disconnected(self) -> None:
         """See ``link.Listener``."""
@@ -250,6 +266,11 @@ class Driver:
             case ev.StopRanks(key, generation, grace_s, reason):
                 stop = {"op": "stop", "generation": generation, "grace_s": grace_s, "reason": reason.value}
                 parts.shims.send(key, stop)
+            case ev.RenewFence(key, generation, deadline_s):
+                parts.shims.send(key, {"op": "renew", "generation": generation, "deadline": deadline_s})
+            case ev.SignalRanks(key, generation, number):
+                log.info("ranks.warned", place=str(key), generation=generation, signal=number)
+                parts.shims.send(key, {"op": "signal", "generation": generation, "signal": number})
             case ev.Prepare():
                 self._prepare(action)
             case ev.FreePorts(key):
@@ -261,8 +282,16 @@ class Driver:
                 self._session_over = True
             case ev.PersistEpoch(epoch):
                 parts.epoch.write(epoch)
-            case ev.RememberAttempt() | ev.RememberAck() | ev.RememberFreed() | ev.RememberUnused():
+            case (
+                ev.RememberAttempt()
+                | ev.RememberAck()
+                | ev.RememberFreed()
+                | ev.RememberClosed()
+                | ev.RememberUnused()
+            ):
                 self._remember(action)
+            case ev.RunEpilog():
+                self._tasks.start_soon(self._run_epilog, action)
             case ev.ReadGpus():
                 self._tasks.start_soon(self._read_gpus, action)
             case ev.ClearStrays():
@@ -284,6 +313,7 @@ class Driver:
             address=self._address,
             epoch=epoch,
             workers=[wire.worker_report(report) for report in reports],
+            labels=self.means.labels,
         )
 
     def _prepare(self, action: ev.Prepare) -> None:
@@ -300,6 +330,29 @@ class Driver:
         self.feed(answer)
 
     def _launch(self, action: ev.LaunchRanks) -> None:
+        place = self.place(action.key)
+        launched = place.launched if place else None
+        unproven = self.parts.peers.unproven(launched.rendezvous if launched else None)
+        if not unproven:
+            self._launch_now(action)
+        elif action.key not in self._resolving:
+            self._resolving.add(action.key)
+            self._tasks.start_soon(self._resolve, action, unproven)
+
+    async def _resolve(self, action: ev.LaunchRanks, names: list[str]) -> None:
+        """Launch once the peers' names mean something here, unless the launch was called off meanwhile."""
+        problem = await self.parts.peers.problem(names)
+        self._resolving.discard(action.key)
+        place = self.place(action.key)
+        standing = place.standing if place else None
+        if not isinstance(standing, Launching) or standing.generation != action.generation:
+            return
+        if problem:
+            self.feed(ev.LaunchRefused(action.key, action.generation, problem, host_fault=True))
+        else:
+            self._launch_now(action)
+
+    def _launch_now(self, action: ev.LaunchRanks) -> None:
         parts = self.parts
         parts.preparation.ports.release(action.key)
         try:
@@ -323,7 +376,13 @@ class Driver:
             log.debug("gpus.unreadable", place=str(action.key), problem=read.usage.reason)
         self.feed(read)
 
-    def _remember(self, action: ev.RememberAttempt | ev.RememberAck | ev.RememberFreed | ev.RememberUnused) -> None:
+    async def _run_epilog(self, action: ev.RunEpilog) -> None:
+        self.feed(await self.parts.preparation.run_epilog(action, self.facts))
+
+    def _remember(
+        self,
+        action: ev.RememberAttempt | ev.RememberAck | ev.RememberFreed | ev.RememberClosed | ev.RememberUnused,
+    ) -> None:
         # Harmless to lose, so a full disk must not stop the exit of another worker.
         files = self.parts.files
         try:
@@ -336,6 +395,8 @@ class Driver:
                     files.note_ack(key, generation, rank)
                 case ev.RememberFreed(key, generation):
                     files.note_freed(key, generation)
+                case ev.RememberClosed(key, generation):
+                    files.note_closed(key, generation)
         except OSError as error:
             log.warning("note.lost", what=type(action).__name__, problem=str(error))
 

@@ -44,6 +44,12 @@ class GpuFreeing:
         foreign = frozenset(pid for pid in pids if _is_foreign(pid, born))
         return GpusRead(usage, action.key, action.generation, foreign)
 
+    async def occupied(self) -> GpusRead:
+        """What occupies the GPUs now, whoever it is."""
+        usage = await self._source.usage()
+        pids = () if isinstance(usage, Blind) else {pid for gpu in usage for pid in gpu.pids or ()}
+        return GpusRead(usage, foreign=frozenset(pid for pid in pids if _is_foreign(pid, 0)))
+
     def known(self) -> dict[str, int]:
         """What an earlier life of the agent has learnt since the last boot."""
         try:

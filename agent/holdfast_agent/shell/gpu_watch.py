@@ -49,6 +49,10 @@ class GpuWatch:
             )
         return made
 
+    def problems(self) -> dict[str, str]:
+        """What is wrong with each GPU that is not well, by UUID, as of the last reading."""
+        return {gpu.uuid: gpu.problem for gpu in self._gpus if gpu.problem}
+
     def heartbeat(self) -> agent_pb2.Heartbeat:
         """With the inventory where it has changed since it was last sent."""
         beat = agent_pb2.Heartbeat(gpu_problem=self._problem)

@@ -18,10 +18,11 @@ UMASK = 0o022
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Means:
-    """What this host has for its workers."""
+    """What this host has for its workers, and what its admin calls it."""
 
     private_shm: bool = False
     cgroups: Cgroups = dataclasses.field(default_factory=lambda: Cgroups(""))
+    labels: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def launch_order(action: LaunchRanks, user: WorkerUser, means: Means) -> dict[str, Any]:
@@ -39,6 +40,8 @@ def launch_order(action: LaunchRanks, user: WorkerUser, means: Means) -> dict[st
         "cgroup": means.cgroups.place(action.key),
         "memory_bytes": action.memory_mb << 20,
         "pids": most_pids(),
+        "fence_s": action.fence_s,
+        "fence_deadline": action.fence_deadline_s,
         # A program that is started out of /dev/shm has to find itself there.
         "private_shm": means.private_shm and not any(_in_shm(path) for path in _paths(action)),
     }

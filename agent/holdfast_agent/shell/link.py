@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.tls import SERVER_NAME, TlsFiles, channel_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_agent.shell import log, wire
+from holdfast_agent.shim_parts.processes import now_s
 
 FIRST_MESSAGE_S = 10.0
 """grpc.aio can lose a stream when thousands open at once: no welcome by then, and we dial again."""
@@ -40,6 +41,10 @@ class Listener(Protocol):
 
     def on_welcome(self, welcome: agent_pb2.Welcome) -> bool:
         """Whether to go on with this controller."""
+        ...
+
+    def on_answered(self, sent_s: float) -> None:
+        """The controller has answered what was sent at that time, in seconds since boot."""
         ...
 
     def on_message(self, message: agent_pb2.SessionResponse) -> None:
@@ -96,6 +101,8 @@ class Link:
         self._wake = asyncio.Event()
         self._open = False
         self._heard_s = 0.0
+        self._beats: deque[float] = deque()
+        """When each heartbeat was sent that is not answered yet. They are answered in their order."""
 
     def send(self, message: agent_pb2.SessionRequest) -> bool:
         """Queue a message. False while there is no session; a new one starts with everything that counts."""
@@ -129,6 +136,7 @@ class Link:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Session()
             try:
+                dialled_s = now_s()
                 hello = self._listener.on_dialled()
                 await call.write(agent_pb2.SessionRequest(hello=hello))
                 async with asyncio.timeout(FIRST_MESSAGE_S):
@@ -140,6 +148,7 @@ class Link:
                 self._open = True
                 welcomed = self._listener.on_welcome(first.welcome)
                 if welcomed:
+                    self._listener.on_answered(dialled_s)
                     log.info("session.open", controller=self._target, epoch=first.welcome.epoch)
                     interval_s = wire.seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
                     await self._talk(call, interval_s, answered=first.welcome.acks_heartbeats)
@@ -156,6 +165,7 @@ class Link:
 
     async def _talk(self, call: _Call, heartbeat_s: float, *, answered: bool) -> None:
         self._heard_s = time.monotonic()
+        self._beats.clear()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write_all, call, tasks.cancel_scope)
             tasks.start_soon(self._beat, heartbeat_s, answered, tasks.cancel_scope)
@@ -165,6 +175,8 @@ class Link:
                     if not isinstance(message, agent_pb2.SessionResponse):
                         break  # the controller closed the stream
                     self._heard_s = time.monotonic()
+                    if message.WhichOneof("message") == "heartbeat_ack" and self._beats:
+                        self._listener.on_answered(self._beats.popleft())
                     self._listener.on_message(message)
             except grpc.aio.AioRpcError as error:
                 log.info("session.failed", controller=self._target, problem=_describe(error))
@@ -190,6 +202,8 @@ class Link:
                 log.warning("session.unanswered", controller=self._target, silent_s=round(silent_s, 1))
                 scope.cancel()
                 return
+            if answered:
+                self._beats.append(now_s())
             self.send(agent_pb2.SessionRequest(heartbeat=self._listener.heartbeat()))
 
 

@@ -1,8 +1,9 @@
 """What is on disk about each place: the shim's journals, and the little that the agent notes beside them.
 
 ``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK", and
-``freed`` the newest generation whose GPUs were proven free. Losing the end of any is harmless: an exit is sent once
-more, or carries the attempt before; a reboot frees GPUs.
+``freed`` the newest generation whose GPUs were proven free, ``closed`` the newest whose epilog has ended. Losing
+the end of any is harmless: an exit is sent once more, or carries the attempt before; a reboot frees GPUs; an epilog
+runs twice.
 """
 
 from __future__ import annotations
@@ -118,17 +119,19 @@ class PlaceFiles:
 
     def freed(self, key: PlaceKey) -> int:
         """The newest generation whose GPUs were proven free; 0 without one."""
-        try:
-            text = (self.directory(key) / "freed").read_text().strip()
-        except FileNotFoundError:
-            return 0
-        return int(text) if text.isdigit() else 0
+        return self._noted(key, "freed")
+
+    def closed(self, key: PlaceKey) -> int:
+        """The newest generation whose epilog has ended; 0 without one."""
+        return self._noted(key, "closed")
 
     def note_freed(self, key: PlaceKey, generation: int) -> None:
         """Its GPUs were proven free. Raises ``OSError``."""
-        fresh = self.directory(key) / "freed.new"
-        fresh.write_text(f"{generation}\n")
-        fresh.replace(fresh.with_suffix(""))
+        self._note(key, "freed", generation)
+
+    def note_closed(self, key: PlaceKey, generation: int) -> None:
+        """Its epilog has ended. Raises ``OSError``."""
+        self._note(key, "closed", generation)
 
     def prune(self, key: PlaceKey, below: int) -> None:
         """Remove journals of generations under ``below`` whose exits are all acknowledged. Raises ``OSError``."""
@@ -150,6 +153,18 @@ class PlaceFiles:
         if not any(path.is_dir() for path in directory.parent.iterdir()):
             (directory.parent / room.FILE).unlink(missing_ok=True)
             directory.parent.rmdir()
+
+    def _noted(self, key: PlaceKey, name: str) -> int:
+        try:
+            text = (self.directory(key) / name).read_text().strip()
+        except FileNotFoundError:
+            return 0
+        return int(text) if text.isdigit() else 0
+
+    def _note(self, key: PlaceKey, name: str, generation: int) -> None:
+        fresh = self.directory(key) / f"{name}.new"
+        fresh.write_text(f"{generation}\n")
+        fresh.replace(fresh.with_suffix(""))
 
     def _journal_path(self, key: PlaceKey, generation: int) -> Path:
         return self.directory(key) / f"g{generation}.journal"

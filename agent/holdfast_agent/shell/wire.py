@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 from google.protobuf import duration_pb2
 
@@ -50,6 +51,8 @@ def assignment(message: agent_pb2.Assignment) -> Assignment:
     if message.generation < 1:
         raise ValueError(f"generation {message.generation} is below 1")
     launch = _launch(message.launch) if message.HasField("launch") else None
+    if not 0 <= message.warn_signal < signal.NSIG:
+        raise ValueError(f"{message.warn_signal} is no signal")
     if launch is None and phase in (Phase.PREPARE, Phase.RUN):
         raise ValueError(f"phase {phase.name} without a launch")
     if phase is Phase.RUN and (launch is None or launch.rendezvous is None):
@@ -63,6 +66,8 @@ def assignment(message: agent_pb2.Assignment) -> Assignment:
         grace_s=seconds(message.grace_period),
         stop_reason=_REASONS.get(message.stop_reason, ExitReason.STOPPED),
         launch=launch,
+        fence_s=seconds(message.fence),
+        warn_signal=message.warn_signal,
     )
 
 
@@ -117,6 +122,7 @@ def worker_report(report: Report) -> agent_pb2.WorkerReport:
         master_port=report.master_port,
         shim_pid=report.shim_pid,
         message=report.message,
+        host_fault=report.host_fault,
     )
     for rank, local_rank, pid in report.ranks:
         message.ranks.add(rank=rank, local_rank=local_rank, pid=pid)
@@ -134,8 +140,8 @@ def exit_report(action: SendExit) -> agent_pb2.SessionRequest:
     record.attempt, record.generation, record.rank = action.attempt, action.generation, end.rank
     if (code := end.code) is not None:
         record.exit_code = code
-    if (signal := end.signal) is not None:
-        record.signal = signal
+    if end.signal is not None:
+        record.signal = end.signal
     record.core_dumped = end.core_dumped
     record.reason = _REASON_NUMBERS[end.reason]
     record.message = end.message

@@ -6,6 +6,7 @@ import os
 
 from holdfast_agent.shim_parts import journal, room
 from holdfast_agent.shim_parts.cgroup import Cgroup
+from holdfast_agent.shim_parts.fence import ordered
 from holdfast_agent.shim_parts.generation import Generation
 from holdfast_agent.shim_parts.processes import boot_id, printable
 
@@ -23,6 +24,7 @@ def begin(number: int, plans: list[Plan], message: Record, directory: int) -> tu
     gpus = [str(uuid) for uuid in message.get("gpus", ())]
     bounds = int(message.get("memory_bytes", 0)), int(message.get("pids", 0))
     lacks: list[str] = []
+    fence = ordered(message)
     held = _room(number, directory, lacks) if message.get("private_shm") else None
     cgroup = _cgroup(str(message["cgroup"]), number, bounds, lacks) if message.get("cgroup") else None
     failures: tuple[int, ...] = ()
@@ -37,7 +39,9 @@ def begin(number: int, plans: list[Plan], message: Record, directory: int) -> tu
                 taken.close()
         raise
     os.set_blocking(failures[0], False)
-    return Generation(number, file, failures[0], held, cgroup), failures[1], lacks
+    generation = Generation(number, file, failures[0], held, cgroup)
+    generation.fence = fence
+    return generation, failures[1], lacks
 
 
 def _room(number: int, directory: int, lacks: list[str]) -> room.Room | None:

@@ -24,6 +24,7 @@ from holdfast_agent.shim_parts.processes import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast_agent.shim_parts.cgroup import Cgroup
+    from holdfast_agent.shim_parts.fence import Fence
     from holdfast_agent.shim_parts.journal import Journal, Record
     from holdfast_agent.shim_parts.room import Room
 
@@ -93,8 +94,9 @@ def seen() -> list[Process]:
 class Stop:
     """A stop in progress: TERM has been sent, KILL comes at the deadline and again until nothing is left."""
 
-    def __init__(self, deadline: float, reason: str | None) -> None:
+    def __init__(self, deadline: float, reason: str | None, words: str = "") -> None:
         self.reason = reason  # None: nobody asked, the ranks are gone and have left processes behind
+        self.words = words  # before what is said of each exit; empty for those of the reason
         self.interval_s = KILL_FASTEST_S
         self.seen: set[int] = set()
         self.shorten(deadline)
@@ -122,6 +124,8 @@ class Generation:
         self.journal = journal
         self.room = room  # None: ranks share the host's /dev/shm
         self.cgroup = cgroup  # None: the host has none
+        self.fence: Fence | None = None  # None: it runs on whatever becomes of the controller
+        self.warned = False
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
         self._failures_fd = failures
         self._failures: dict[int, str] = {}
@@ -205,7 +209,8 @@ class Generation:
             message += f"; the kernel has killed a process of this worker for lack of memory{self.cgroup.limit}"
         if self.stop and self.stop.reason:
             reason = self.stop.reason
-            message = f"{STOP_WORDS.get(reason, f'stopped ({reason})')}: {message}"
+            words = self.stop.words or STOP_WORDS.get(reason, f"stopped ({reason})")
+            message = f"{words}: {message}"
         return self._exited(rank.rank, status, reason, message, tail(rank.stderr))
 
     def _exited(self, rank: int, status: int | None, reason: str, message: str, lines: list[str]) -> None:
@@ -222,6 +227,19 @@ class Generation:
             pass
 
     # -- signals
+
+    def warn(self, number: int) -> bool:
+        """A signal to each rank that lives, once. Whether it was sent now."""
+        if self.warned or self.stop or not self.live:
+            return False
+        self.warned = True
+        for pid in self.live:  # not reaped, so theirs
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass  # it has become somebody whom we may not signal
+        self.note({"ev": "warned", "signal": number})
+        return True
 
     def terminate(self) -> None:
         """TERM to the process group of each rank, dead ones' included."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.commands import Commands
+from holdfast.cli.parameters import host_label
 
 _directory = click.option(
     "--dir",
@@ -28,14 +29,31 @@ def dev() -> None:
 @click.option("--gpus", type=click.IntRange(0), help="Simulated GPUs of each host; 0 for the machine's own.")
 @_directory
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the controller; a free one unless given.")
-def start(hosts: int | None, gpus: int | None, directory: Path, port: int | None) -> None:
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    type=host_label,
+    metavar="HOST:KEY=VALUE",
+    help="Label of a new host, such as host-0:rack=a.",
+)
+def start(
+    hosts: int | None,
+    gpus: int | None,
+    directory: Path,
+    port: int | None,
+    labels: tuple[tuple[str, str, str], ...],
+) -> None:
     """Start a controller and agents, or those of them that are dead.
 
     Returns when all of them are ready. Ports and identities stay those of the first time.
     """
     from holdfast import dev
 
-    dev.start(directory, hosts, gpus, port)
+    wanted: dict[str, dict[str, str]] = {}
+    for name, key, value in labels:
+        wanted.setdefault(name, {})[key] = value
+    dev.start(directory, hosts, gpus, port, wanted)
 
 
 @dev.command()

@@ -28,7 +28,8 @@ def left_in_words(host: host_pb2.Host) -> str:
     more = f" and {count - _NAMED} more" if count > _NAMED else ""
     verb, they = ("job is", "it is") if count == 1 else ("jobs are", "they are")
     by = f" by {clock(host.drain_deadline.seconds, time.time())}" if host.HasField("drain_deadline") else ""
-    moved = f"; {they} moved off{by}" if host.draining else ""
+    what = "moved off" if by else "waited for"
+    moved = f"; {they} {what}{by}" if host.draining else ""
     return f"{count} {verb} still there ({named}{more}){moved}"
 
 

@@ -61,7 +61,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("memory", f"{_gib(inventory.memory_bytes)}, {_gib(host.memory_reserved_bytes)} reserved"),
         ("workers", f"{host.workers} of at most {inventory.max_workers}"),
         ("jobs", ", ".join(host.job_ids)),
-        ("drained", f"by {clock(host.drain_deadline.seconds, now)}" if host.HasField("drain_deadline") else ""),
+        ("drain", _drain(host, now)),
         ("labels", _labels(host)),
         *([("boot", host.boot_id)] if wide else []),
     ]
@@ -114,7 +114,7 @@ def state_cell(host: host_pb2.Host) -> Cell:
     """A host's state, and whether it is cordoned or being drained."""
     name = state_name(host_pb2.HostState.Name(host.state))
     if host.draining:
-        return Cell(f"{name} draining", "33")
+        return Cell(f"{name} {'drained' if host.drained else 'draining'}", "33")
     return Cell(f"{name} cordoned", "33") if host.cordoned else Cell(name, _STYLES.get(name, ""))
 
 
@@ -140,6 +140,17 @@ def _gpus(host: host_pb2.Host) -> str:
 def _remark(host: host_pb2.Host) -> str:
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
     return "; ".join(filter(None, (host.cordon_reason, host.inventory.gpu_problem, *bad)))
+
+
+def _drain(host: host_pb2.Host, now: float) -> str:
+    """How far a drain is, and until when work may stay."""
+    if not host.draining:
+        return ""
+    if host.drained:
+        return "done: nothing of its work is left"
+    if not host.HasField("drain_deadline"):
+        return "waits for its work to end"
+    return f"moves what is still there off at {clock(host.drain_deadline.seconds, now)}"
 
 
 def _labels(host: host_pb2.Host) -> str:

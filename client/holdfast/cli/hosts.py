@@ -103,9 +103,10 @@ def uncordon(name: tuple[str, ...]) -> None:
 @click.option("--reason", default="", help="Why, for others to read.")
 @click.option("--wait", is_flag=True, help="Return once nothing runs there any more.")
 def drain(name: str, deadline: float | None, at_checkpoint: bool, reason: str, wait: bool) -> None:
-    """Move the work of a host elsewhere, and let it take no new one.
+    """Empty a host of its work, and let it take no new one.
 
-    At once, or when the deadline is over. `holdfast host uncordon` lets it take work again, and ends a drain.
+    Its work is waited for; with a deadline, what is still there then goes on elsewhere. `holdfast host uncordon`
+    lets it take work again, and ends a drain.
     """
     from holdfast.cli.draining import left_in_words, wait_until_empty
 

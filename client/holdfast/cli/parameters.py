@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import click
 
 from holdfast import config
 
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 C = TypeVar("C", bound=Callable[..., object])
 
 
@@ -23,8 +25,6 @@ def duration(value: str | float) -> float:
 
 def pattern(value: str) -> str:
     """A regular expression with a group for the step, or nothing."""
-    import re
-
     try:
         groups = re.compile(value).groups
     except (re.error, OverflowError, RecursionError) as error:
@@ -32,6 +32,15 @@ def pattern(value: str) -> str:
     if value and not groups:
         raise click.BadParameter(f"{value!r} has no group for the step, such as step=(\\d+).")
     return value
+
+
+def host_label(value: str) -> tuple[str, str, str]:
+    """Host, key and value from ``host-0:rack=a``."""
+    host, colon, label = value.partition(":")
+    key, equals, text = label.partition("=")
+    if not (host and colon and equals and _LABEL.fullmatch(key) and _LABEL.fullmatch(text)):
+        raise click.BadParameter(f"{value!r} is no label of a host; write host-0:rack=a.")
+    return host, key, text
 
 
 def moment(value: str) -> float | datetime.datetime:

@@ -123,7 +123,19 @@ def save(layout: Layout, cluster: Cluster) -> None:
     temporary.replace(layout.record)
 
 
-def complete(layout: Layout, cluster: Cluster, *, as_root: bool) -> None:
+def check_labels(layout: Layout, cluster: Cluster, labels: Mapping[str, Mapping[str, str]]) -> None:
+    """Raises ``ConfigError`` for labels of a host that isn't there, or whose settings were written before."""
+    for name in labels:
+        if name not in cluster.daemons or name == CONTROLLER:
+            known = ", ".join(host.name for host in cluster.hosts)
+            raise ConfigError(f"--label {name}: there is no such host.", fix=f"Hosts: {known}. See --hosts.")
+        path = layout.config(name)
+        if path.exists():
+            fix = f"Write them into [labels] of {path}, kill that agent, and start the cluster again."
+            raise ConfigError(f"--label {name}: labels count for hosts that are new, and this one is not.", fix=fix)
+
+
+def complete(layout: Layout, cluster: Cluster, *, as_root: bool, labels: Mapping[str, Mapping[str, str]]) -> None:
     """Make every file that is missing: certificates and settings. Raises ``OSError``, ``ConfigError``."""
     layout.pki.mkdir(exist_ok=True)
     if not (layout.pki / "ca.pem").exists():
@@ -144,10 +156,10 @@ def complete(layout: Layout, cluster: Cluster, *, as_root: bool) -> None:
     _settle(layout.client_config, {"controller": endpoint} | user)
     (layout.directory / "controller").mkdir(exist_ok=True)
     for host in cluster.hosts:
-        _complete_host(layout, host, endpoint, as_root)
+        _complete_host(layout, host, endpoint, as_root, labels.get(host.name, {}))
 
 
-def _complete_host(layout: Layout, host: Host, endpoint: str, as_root: bool) -> None:
+def _complete_host(layout: Layout, host: Host, endpoint: str, as_root: bool, labels: Mapping[str, str]) -> None:
     home = layout.home(host.name)
     for folder in (home, home / "state", home / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -165,6 +177,7 @@ def _complete_host(layout: Layout, host: Host, endpoint: str, as_root: bool) -> 
         "port_range": _ports(host),
         "simulated_gpus": host.gpus,
         "allow_root_workers": as_root,
+        **{f"labels.{json.dumps(key)}": value for key, value in labels.items()},
     }
     _settle(layout.config(host.name), values)
 

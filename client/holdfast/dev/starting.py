@@ -20,12 +20,19 @@ READY_S = 30.0
 _LOOK_S = 0.05
 
 
-def start(directory: Path, hosts: int | None = None, gpus: int | None = None, port: int | None = None) -> None:
+def start(
+    directory: Path,
+    hosts: int | None = None,
+    gpus: int | None = None,
+    port: int | None = None,
+    labels: Mapping[str, Mapping[str, str]] | None = None,
+) -> None:
     """Start a dev cluster in ``directory``, or whatever of it is dead; return when all agents are ready.
 
     The first start makes one host unless ``hosts`` says more, and listens on ``port`` or a free one. A later
     one keeps ports and identities, adds hosts up to ``hosts`` and takes none away; ``gpus`` (simulated, per
-    host; 0 is the machine's own) counts for the hosts that it adds. Says on stderr what it did.
+    host; 0 is the machine's own) and ``labels`` (by host) count for the hosts that it adds. Says on stderr what
+    it did.
 
     Raises ``ConfigError`` for options that contradict the cluster or make no sense, ``WrongState`` while
     another start or stop is at work there, and ``Unavailable``, with the end of the failing daemon's log, when
@@ -37,9 +44,10 @@ def start(directory: Path, hosts: int | None = None, gpus: int | None = None, po
     with files.locked(layout):
         known = files.load(layout)
         cluster = ports.choose(known, hosts=hosts, gpus=gpus, port=port)
+        files.check_labels(layout, cluster, labels or {})
         if cluster != known:
             files.save(layout, cluster)
-        files.complete(layout, cluster, as_root=_is_root())
+        files.complete(layout, cluster, as_root=_is_root(), labels=labels or {})
         run = _Run(layout, cluster, daemons.running(layout, cluster))
         try:
             _start_dead(run)

@@ -48,7 +48,7 @@ class WarningSignal(Model):
     signal: Annotated[str, Text(max_chars=32, empty=False)] = Field(examples=["SIGUSR1"])
     """Such as SIGUSR1."""
     before: Annotated[float, Seconds(30 * DAY_S, zero=False)] = Field(examples=["10m"])
-    """How long before the timeout."""
+    """How long before the ranks are stopped, by the timeout, a drain or a pause."""
 
 
 class HostSelector(Model):

@@ -42,12 +42,15 @@ class Assignment:
     spec_json: str
     grace_s: float
     rendezvous: Rendezvous | None = None
+    warn_signal: int = 0
+    """For this generation's ranks, once; 0: none."""
 
 
 def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
     """What worker ``index`` of a placed job should be doing now."""
     phase = _phase(job, index)
     hung = job.stop_reason is ExitReason.HANG_KILLED
+    warned = phase is Phase.RUN and job.generation_of(index) <= job.warned
     return Assignment(
         epoch=cluster.epoch,
         job_id=job.id,
@@ -63,6 +66,7 @@ def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
         spec_json=job.spec_json,
         grace_s=min(job.gang.grace_s, HANG_GRACE_S) if hung else job.gang.grace_s,
         rendezvous=job.rendezvous if phase is Phase.RUN else None,
+        warn_signal=job.gang.warning.signal if warned and job.gang.warning else 0,
     )
 
 
@@ -76,7 +80,9 @@ def _phase(job: Job, index: int) -> Phase:
 
 def released(cluster: Cluster, job: Job, index: int, host: str) -> Assignment:
     """The order to a host that a worker has left: nothing of it is wanted there any more."""
-    return replace(desired(cluster, job, index), place=Place(host), phase=Phase.FORGET, rendezvous=None)
+    return replace(
+        desired(cluster, job, index), place=Place(host), phase=Phase.FORGET, rendezvous=None, warn_signal=0
+    )
 
 
 def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:

@@ -17,6 +17,7 @@ from holdfast_controller.core.model import ExitReason, Job, Leaving
 from holdfast_controller.core.policy import Budget, Reached, backoff_s
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import PauseAsked, ResumeAsked
+from holdfast_controller.core.warn import PAUSE, is_running, warn
 
 _TIMERS = ("end_grace", "timeout", "hang", "settle", "launch", "retry", "warn", "pause")
 
@@ -73,8 +74,11 @@ def retry(
 ) -> None:
     """Give the attempt up, to place the job anew without the hosts ``away`` if it can be.
 
-    With ``replace`` the workers on other hosts keep their places.
+    With ``replace`` the workers on other hosts keep their places. A job that is about to pause does that instead.
     """
+    if job.pause_due is not None:
+        pause(step, job)
+        return
     keep = tuple(i for i, place in enumerate(job.places) if replace and place.host not in away)
     wait_s = backoff_s(job, failure)
     hang = story.hang
@@ -139,14 +143,22 @@ def on_pause(step: Step, asked: PauseAsked) -> None:
         fix = "Submit it again." if job.terminal else "Wait for its end."
         step.do(Refuse(asked.token, WrongState(f"The job {job.id} is {state} and can't be paused.", fix=fix)))
         return
-    if job.state is not JobState.PAUSED and job.leaving is not Leaving.PAUSE:
-        step.emit(ev.PauseRequested(job.id, step.now.wall, asked.by))
-        pause(step, job)
+    if job.state is not JobState.PAUSED and job.leaving is not Leaving.PAUSE and job.pause_due is None:
+        warning = job.gang.warning if is_running(job) else None
+        due = step.now.wall + warning.before_s if warning else None
+        step.emit(ev.PauseRequested(job.id, step.now.wall, asked.by, due))
+        if warning and due is not None:
+            warn(step, job, due, PAUSE)
+            step.timers.set(("pause", job.id), step.now.mono + warning.before_s)
+        else:
+            pause(step, job)
     step.do(Reply(asked.token, job.id))
 
 
 def pause(step: Step, job: Job) -> None:
-    """The workers are stopped, if there are any; after a warning's time, where the job asks for one."""
+    """The workers are stopped, if there are any. Nothing where the job ends, or its attempt."""
+    if job.terminal or job.outcome is not None or job.state is JobState.PAUSED:
+        return
     if job.leaving is None and job.awaited:
         clear_timers(step, job)
         step.emit(ev.AttemptEnded(job.id, step.now.wall, Leaving.PAUSE, "PAUSED"))

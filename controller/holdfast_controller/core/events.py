@@ -17,6 +17,7 @@ from holdfast_controller.core.hang_events import HangOver as HangOver
 from holdfast_controller.core.hang_events import HangStuck as HangStuck
 from holdfast_controller.core.hang_events import JobHeld as JobHeld
 from holdfast_controller.core.host_events import HostCordoned as HostCordoned
+from holdfast_controller.core.host_events import HostDrained as HostDrained
 from holdfast_controller.core.host_events import HostDraining as HostDraining
 from holdfast_controller.core.host_events import HostEvent as HostEvent
 from holdfast_controller.core.host_events import HostFenced as HostFenced
@@ -198,11 +199,24 @@ class AttemptEnded:
 
 @dataclass(frozen=True)
 class PauseRequested:
-    """A user wants the job to give its hosts up and wait."""
+    """A user wants the job to give its hosts up and wait. ``due``: its ranks have until then (wall clock)."""
 
     job_id: str
     at: float
     by: str
+    due: float | None = None
+
+
+@dataclass(frozen=True)
+class JobWarned:
+    """The ranks of a generation get the signal that the job has asked for, ahead of ``until`` (wall clock)."""
+
+    job_id: str
+    at: float
+    generation: int
+    signal: int
+    until: float
+    why: str
 
 
 @dataclass(frozen=True)
@@ -332,6 +346,7 @@ JobEvent = (
     | WorkerStarted
     | AttemptEnded
     | PauseRequested
+    | JobWarned
     | JobPaused
     | JobResumed
     | CauseFound

@@ -7,9 +7,10 @@ from dataclasses import replace
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import policy
 from holdfast_controller.core.actions import AckExit, Note
-from holdfast_controller.core.attempts import HangRestart, Story, on_left, reached, retry
+from holdfast_controller.core.attempts import HangRestart, Story, on_left, pause, reached, retry
 from holdfast_controller.core.blame import Blame, blame
 from holdfast_controller.core.cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
+from holdfast_controller.core.drain import move_off
 from holdfast_controller.core.gang import Member, Scope, Success
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import check_started
@@ -18,6 +19,7 @@ from holdfast_controller.core.records import close_records, unknown_ends
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import ExitReported
 from holdfast_controller.core.stop import end
+from holdfast_controller.core.warn import leaves_by_itself
 
 
 def on_exit(step: Step, reported: ExitReported) -> None:
@@ -68,6 +70,10 @@ def record_exits(
     current = [exit_ for exit_ in fresh if exit_.generation == generation]
     if not current or job.stopping:
         return
+    leaves = leaves_by_itself(step, job)
+    if leaves is not None:
+        _check_left(step, job, leaves)
+        return
     if job.primary_done_at is not None or all(exit_.ok for exit_ in job.exits_now().values()):
         _check_done(step, job)
     elif _is_alone(job) and not port_taken:
@@ -78,6 +84,16 @@ def record_exits(
         answer(step, job, port_taken=port_taken, unfit=unfit)
     elif ("settle", job.id) not in step.timers.due:
         step.timers.set(("settle", job.id), step.now.mono + SETTLE_S)
+
+
+def _check_left(step: Step, job: Job, host: str) -> None:
+    """Of a job that was warned: with its last rank it pauses, or leaves the host that is drained."""
+    if len(job.exits_now()) < job.gang.world_size:
+        return
+    if host:
+        move_off(step, job, host)
+    else:
+        pause(step, job)
 
 
 def _differs(known: Exit, late: Exit) -> bool:
@@ -163,6 +179,7 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: policy.Cause,
 _REASONS = {
     policy.Cause.PORT_TAKEN: "PORT_TAKEN",
     policy.Cause.HANG: "HANG",
+    policy.Cause.CUT_OFF: "CUT_OFF",
     policy.Cause.HARDWARE_FAULT: "HARDWARE_FAULT",
     policy.Cause.HOST_UNFIT: "HOST_UNFIT",
 }
@@ -250,12 +267,13 @@ def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fa
     if job.stopping:
         return
     member = job.gang.members[index]
-    reason = ExitReason.NOT_STARTED if job.launched else ExitReason.CANNOT_START
+    gone = job.launched and not host_fault
+    reason = ExitReason.NOT_STARTED if gone else ExitReason.CANNOT_START
     records = [
         Exit(job.attempt, job.generation_of(index), rank, reason, message=message, end_time=step.now.wall)
         for rank in member.ranks
     ]
-    record_exits(step, job, member, records, port_taken=job.launched, unfit=host_fault)
+    record_exits(step, job, member, records, port_taken=gone, unfit=host_fault)
 
 
 def on_place_vanished(step: Step, job: Job, index: int, *, rebooted: bool) -> None:

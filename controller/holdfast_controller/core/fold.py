@@ -26,6 +26,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.HostCordoned()
             | ev.HostUncordoned()
             | ev.HostDraining()
+            | ev.HostDrained()
             | ev.HostFenced()
             | ev.HostPlaceFreed()
             | ev.HostLost()
@@ -89,7 +90,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             for recovery in job.recoveries:
                 if recovery.generation == event.generation:
                     recovery.ended_at = event.at
-        case ev.AttemptEnded() | ev.PauseRequested() | ev.JobPaused() | ev.JobResumed():
+        case ev.AttemptEnded() | ev.PauseRequested() | ev.JobWarned() | ev.JobPaused() | ev.JobResumed():
             fold_attempt(cluster, job, event)
         case ev.CauseFound():
             _cause_found(job, event)
@@ -106,6 +107,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
                 job.state = checked(job.state, JobState.CANCELLING)
         case ev.JobEnding():
             job.outcome = event.outcome
+            job.pause_due = None
             job.error = event.error
             job.stop_reason = event.stop_reason
             close_hang(job, event.at, _ENDED[event.outcome])

@@ -10,7 +10,7 @@ from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.job import JobState, checked
 from holdfast_controller.core.model import Cluster, Job, Leaving, Recovery
 
-AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobPaused | ev.JobResumed
+AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobWarned | ev.JobPaused | ev.JobResumed
 
 
 def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
@@ -19,10 +19,15 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
         case ev.AttemptEnded():
             _ended(cluster, job, event)
         case ev.PauseRequested():
-            leave_queue(cluster, job)
+            job.pause_due = event.due
+            if event.due is None:
+                leave_queue(cluster, job)
             if job.leaving is not None:
                 job.leaving = Leaving.PAUSE
+        case ev.JobWarned():
+            job.warned = event.generation
         case ev.JobPaused():
+            job.pause_due = None
             job.state = checked(job.state, JobState.PAUSED)
             job.leaving = None
             job.queued_since = job.not_before = None
@@ -38,6 +43,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
 def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
     close_hang(job, event.at, f"the attempt was given up before: {event.end_reason}")
     job.leaving = event.leaving
+    job.pause_due = None
     job.stop_reason = event.stop_reason
     job.last_end = event.end_reason
     job.primary_done_at = None

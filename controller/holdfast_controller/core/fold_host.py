@@ -34,10 +34,16 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             host = cluster.hosts[event.host]
             host.cordoned, host.cordon_reason = False, ""
             host.draining, host.drain_deadline, host.drain_at_checkpoint = False, None, False
+            host.drain_since, host.drained = 0.0, False
+            cluster.draining.discard(event.host)
         case ev.HostDraining():
             host = cluster.hosts[event.host]
             host.cordoned, host.cordon_reason, host.draining = True, event.reason, True
             host.drain_deadline, host.drain_at_checkpoint = event.deadline, event.at_checkpoint
+            host.drain_since, host.drained = event.at, False
+            cluster.draining.add(event.host)
+        case ev.HostDrained():
+            cluster.hosts[event.host].drained = True
         case ev.HostFenced():
             pass  # What follows for the places there are events of their jobs.
         case ev.HostPlaceFreed():

@@ -72,6 +72,12 @@ class HostSelector:
         wanted = all(labels.get(key) == value for key, value in self.labels)
         return wanted and not any(labels.get(key) == value for key, value in self.avoid_labels)
 
+    def in_words(self) -> str:
+        """Which hosts those are, such as ``rack=a, not host-3``."""
+        wanted = [*sorted(self.hosts), *(f"{key}={value}" for key, value in self.labels)]
+        unwanted = [*sorted(self.avoid), *(f"{key}={value}" for key, value in self.avoid_labels)]
+        return ", ".join([*wanted, *(f"not {what}" for what in unwanted)])
+
 
 @dataclass(frozen=True)
 class WarningSignal:

@@ -18,6 +18,7 @@ from holdfast.hang.rules import Finding, Rule
 from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.tuning import Action
 from holdfast.hang.watch import JobWatch, begin, pause_reason
+from holdfast_controller.core import drain
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Reply
 from holdfast_controller.core.common_causes import (
@@ -60,6 +61,8 @@ def on_features(step: Step, reported: FeaturesReported) -> None:
     runtime.features[index] = vector.shifted(step.now.mono - reported.sent_s)
     take_again(step, job, runtime, index)
     _note_catching_up(step, job, reported.features.output.step)
+    if step.cluster.draining:
+        drain.on_progress(step, job)
     if _is_judged(job):
         wait_s = min(LOOK_AFTER_NEWS_S + LOOK_PER_RANK_S * job.gang.world_size, LOOK_EVERY_S)
         _look_by(step, job, step.now.mono + wait_s)

@@ -52,6 +52,14 @@ class HostDraining:
 
 
 @dataclass(frozen=True)
+class HostDrained:
+    """Nothing is left of the work on a host that is being drained."""
+
+    host: str
+    at: float
+
+
+@dataclass(frozen=True)
 class HostFenced:
     """An admin vouches that nothing runs there any more: what it held is free, its ranks are lost."""
 
@@ -92,6 +100,7 @@ HostEvent = (
     | HostCordoned
     | HostUncordoned
     | HostDraining
+    | HostDrained
     | HostFenced
     | HostPlaceFreed
     | HostLost

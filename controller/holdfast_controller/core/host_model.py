@@ -54,6 +54,9 @@ class Host:
     drain_deadline: float | None = None
     """Wall clock; None: what runs there may end by itself."""
     drain_at_checkpoint: bool = False
+    drain_since: float = 0.0
+    """Wall clock."""
+    drained: bool = False
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
 

@@ -7,6 +7,7 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core import leases
 from holdfast_controller.core.actions import CloseSession, Note, Refuse, Reply, Welcome
 from holdfast_controller.core.assignments import on_host, withheld
+from holdfast_controller.core.drain import set_timers
 from holdfast_controller.core.exits import lose_workers, on_place_vanished
 from holdfast_controller.core.host_model import Host, Liveness, Presence
 from holdfast_controller.core.lookup import find_host
@@ -199,5 +200,6 @@ def on_uncordon(step: Step, asked: UncordonAsked) -> None:
         return
     if host.cordoned:
         step.emit(ev.HostUncordoned(host.name, step.now.wall, asked.by))
+        set_timers(step, host)
         step.capacity_freed = True
     step.do(Reply(asked.token, host.name))

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core import warn
 from holdfast_controller.core.cause import name_cause
 from holdfast_controller.core.model import Cluster, ExitReason, Job, Prepared, Rendezvous, Started
 from holdfast_controller.core.records import close_records
@@ -90,3 +91,4 @@ def check_started(step: Step, job: Job) -> None:
     if job.running_since is None:
         step.timers.set(("timeout", job.id), step.now.mono + max(job.gang.timeout_s - job.ran_s, 0.0))
     step.emit(ev.GangStarted(job.id, step.now.wall, job.generation, started))
+    warn.set_timers(step, job)

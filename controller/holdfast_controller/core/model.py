@@ -237,6 +237,10 @@ class Job:
     """Restarts upon hangs in a row, without progress in between."""
     hang_step: float | None = None
     """Highest step known at the last of them."""
+    warned: int = 0
+    """Ranks of generations up to this one get the warning signal."""
+    pause_due: float | None = None
+    """Wall clock; it was warned of a pause, and until then its ranks may end by themselves."""
     held_until: float | None = None
     """Until then no hang is acted on."""
     stop_reason: ExitReason = ExitReason.STOPPED
@@ -350,6 +354,8 @@ class Cluster:
     sequence: int = 0
     jobs: dict[str, Job] = field(default_factory=dict)
     hosts: dict[str, Host] = field(default_factory=dict)
+    draining: set[str] = field(default_factory=set)
+    """Hosts that are being drained, or have been and take no work yet."""
     queue: dict[str, None] = field(default_factory=dict)
     """Queued jobs in order."""
     requests: dict[tuple[str, str], str] = field(default_factory=dict)

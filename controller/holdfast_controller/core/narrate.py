@@ -21,7 +21,10 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             return f"{event.host} uncordoned by {event.by}"
         case ev.HostDraining():
             until = ", moved off at its deadline" if event.deadline is not None else ""
-            return f"{event.host} is drained by {event.by}{until}" + (f": {event.reason}" if event.reason else "")
+            why = f": {event.reason}" if event.reason else ""
+            return f"{event.host} is being drained by {event.by}{until}{why}"
+        case ev.HostDrained():
+            return f"{event.host} is drained: nothing of its work is left"
         case ev.HostFenced():
             return f"{event.host} fenced by {event.by}: nothing runs there any more" + (
                 f" ({event.reason})" if event.reason else ""
@@ -69,7 +72,11 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.AttemptEnded():
             return _attempt_ended(event, job)
         case ev.PauseRequested():
-            return f"paused by {event.by}"
+            left = f"; its ranks have {event.due - event.at:.0f} s to end" if event.due is not None else ""
+            return f"paused by {event.by}{left}"
+        case ev.JobWarned():
+            which = _SIGNALS.get(event.signal, f"signal {event.signal}")
+            return f"the ranks get {which}, {event.until - event.at:.0f} s ahead of {event.why}"
         case ev.JobPaused():
             return "PAUSED: it holds no hosts"
         case ev.JobResumed():
@@ -109,6 +116,7 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             assert_never(event)
 
 
+_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
 _JUDGED = {
     "RESTARTED": "hang confirmed, relaunching in place",
     "WOULD_RESTART": "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",

@@ -111,7 +111,7 @@ def plan_job(job: Job, hosts: Iterable[Host]) -> Plan | Wait:
     """
     admitted = [host for host in hosts if job.gang.selector.admits(host.name, host.labels)]
     if not admitted and job.gang.selector != HostSelector():
-        return Wait("no host that it may have takes work at present")
+        return Wait(f"no host that it may have takes work at present ({job.gang.selector.in_words()})")
     own = frozenset(place_key(job.id, index) for index in job.kept)
     # Where a share of its own is withheld something of it may still run.
     admitted = [host for host in admitted if not _is_withheld(job, host, own)]

@@ -49,6 +49,8 @@ class Cause(enum.Enum):
     HANG = "HANG"
     """The communication library gave up waiting, and ended the process."""
     HOST_LOST = "HOST_LOST"
+    CUT_OFF = "CUT_OFF"
+    """Its shim has stopped it, since nothing was heard of us for the length of the lease."""
     HARDWARE_FAULT = "HARDWARE_FAULT"
     HOST_UNFIT = "HOST_UNFIT"
     """The host failed the checks before the start."""
@@ -103,6 +105,7 @@ TABLE: dict[Cause, Rule] = {
     Cause.CANNOT_START: Rule(Way.NOWHERE, Budget.NONE),
     Cause.HANG: Rule(Way.IN_PLACE, Budget.HANG, suspect=True),
     Cause.HOST_LOST: Rule(Way.REPLACE, Budget.HOST, suspect=True),
+    Cause.CUT_OFF: Rule(Way.IN_PLACE, Budget.HOST, suspect=True),
     Cause.HARDWARE_FAULT: Rule(Way.REPLACE, Budget.HOST, suspect=True, cordon=True),
     Cause.HOST_UNFIT: Rule(Way.REPLACE, Budget.NONE, cordon=True),
     Cause.PORT_TAKEN: Rule(Way.IN_PLACE, Budget.NONE),
@@ -132,6 +135,8 @@ def classify(gang: Gang, exit_: Exit, *, port_taken: bool, unfit: bool = False, 
             return Cause.OUT_OF_MEMORY
         case ExitReason.LOST_HOST | ExitReason.LOST_REBOOT:
             return Cause.HOST_LOST
+        case ExitReason.STOPPED:
+            return Cause.CUT_OFF  # we have not asked for it, or there were no question
         case ExitReason.LOST_SHIM_DIED | ExitReason.NOT_STARTED:
             return Cause.INTERNAL
         case _:

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core import attempts, drain, hangs, hosts, stimuli
+from holdfast_controller.core import attempts, drain, hangs, hosts, stimuli, warn
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Assign, Note, Reply
 from holdfast_controller.core.assignments import holds, released
 from holdfast_controller.core.cause import SETTLE_S
-from holdfast_controller.core.exits import may_settle, on_cannot_prepare, on_exit, on_settled, restart_gang
+from holdfast_controller.core.exits import (
+    cordon_faulty,
+    may_settle,
+    on_cannot_prepare,
+    on_exit,
+    on_settled,
+    restart_gang,
+)
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.hang_stuck import on_stuck
 from holdfast_controller.core.host_model import place_key
@@ -51,6 +58,7 @@ class Reactor:
             deadline = self.cluster.hosts[name].drain_deadline
             if deadline is not None:
                 self.timers.set(("drain", name), now.mono + max(deadline - now.wall, 0.0))
+                self.timers.set(("drain_warn", name), now.mono)
         for job in self.cluster.jobs.values():
             if job.terminal:
                 continue
@@ -66,6 +74,9 @@ class Reactor:
                 self.timers.set((kind, job.id), now.mono + job.not_before - now.wall)
             if may_settle(job):
                 self.timers.set(("settle", job.id), now.mono + SETTLE_S)
+            if job.pause_due is not None:
+                self.timers.set(("pause", job.id), now.mono + max(job.pause_due - now.wall, 0.0))
+            warn.ahead_of_timeout(self.timers, job)
 
     def next_due(self) -> float | None:
         """When ``TimePassed`` is wanted, on the monotonic clock."""
@@ -77,6 +88,7 @@ class Reactor:
         self._dispatch(step, stimulus)
         if step.capacity_freed:
             place_queue(step)
+            drain.note_drained(step)
         forget_ended(step)
         return step.finish()
 
@@ -155,6 +167,8 @@ class Reactor:
         if job is None or index is None:
             step.do(Note("unknown_place", (("host", host), ("job", report.job_id), ("worker", report.worker))))
             return
+        if report.state is PlaceState.EMPTY and report.host_fault:
+            cordon_faulty(step, host, f"{job.id}: {report.message}")
         if not holds(self.cluster, job, index, host):
             self._on_released_place(step, job, index, host, report.state)
         elif report.generation == job.generation_of(index):
@@ -218,6 +232,8 @@ class Reactor:
         for kind, name in due:
             if kind == "drain":
                 drain.on_deadline(step, self.cluster.hosts[name])
+            elif kind == "drain_warn":
+                warn.of_drain(step, self.cluster.hosts[name])
             elif kind != "host":
                 self._on_job_timer(step, kind, self.cluster.jobs[name])
 
@@ -231,6 +247,10 @@ class Reactor:
                 on_settled(step, job)
             case "launch":
                 launch(step, job)
+            case "warn":
+                warn.on_timer(step, job)
+            case "pause" if job.pause_due is not None:
+                attempts.pause(step, job)
             case "retry":
                 step.capacity_freed = True
             case "end_grace" if job.outcome is None and not job.terminal:

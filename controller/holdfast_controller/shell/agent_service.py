@@ -103,7 +103,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 )
                 return agent_pb2.SessionResponse(welcome=welcome)
             case act.Assign():
-                return agent_pb2.SessionResponse(assignment=wire_agent.assignment(action.assignment))
+                return agent_pb2.SessionResponse(
+                    assignment=wire_agent.assignment(
+                        action.assignment, self._driver.reactor.policies.leases.lease_s
+                    )
+                )
             case AckHeartbeat():
                 return agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck())
             case act.AckExit():

@@ -268,6 +268,7 @@ class Store:
             jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
             cluster.jobs = {job.id: job for job in jobs}
             cluster.queue = {job.id: None for job in jobs if job.state is JobState.QUEUED}
+            cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)

@@ -97,8 +97,8 @@ def _exit(message: job_pb2.Exit, stderr_tail: tuple[str, ...]) -> Exit:
     )
 
 
-def assignment(order: Assignment) -> agent_pb2.Assignment:
-    """A worker's desired state."""
+def assignment(order: Assignment, lease_s: float) -> agent_pb2.Assignment:
+    """A worker's desired state. A job that is replaced when its host is lost has its work there end by itself."""
     message = agent_pb2.Assignment(
         epoch=order.epoch,
         job_id=order.job_id,
@@ -108,7 +108,10 @@ def assignment(order: Assignment) -> agent_pb2.Assignment:
         phase=agent_pb2.AssignmentPhase.Value(f"ASSIGNMENT_PHASE_{order.phase.name}"),
         grace_period=duration(order.grace_s),
         stop_reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{order.stop_reason.name}"),
+        warn_signal=order.warn_signal,
     )
+    if order.gang.replace_when_lost:
+        message.fence.CopyFrom(duration(lease_s))
     if order.phase in (Phase.PREPARE, Phase.RUN):
         message.launch.CopyFrom(_launch(order))
     return message

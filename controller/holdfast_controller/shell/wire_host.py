@@ -44,6 +44,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         workers=len(host.allocations),
         labels=host.labels,
         draining=host.draining,
+        drained=host.drained,
     )
     if host.drain_deadline is not None:
         message.drain_deadline.CopyFrom(timestamp(host.drain_deadline))

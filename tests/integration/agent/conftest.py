@@ -31,6 +31,18 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else json.dumps(str(value) if isinstance(value, Path) else value)
+    )
+
+
 @dataclass
 class Agent:
     """One agent's files and, while it runs, its process."""
@@ -63,7 +75,7 @@ class Agent:
             "log_level": "debug",
             **self.settings,
         }
-        lines = [f"{k} = {str(v).lower() if isinstance(v, bool) else repr(v)}" for k, v in values.items()]
+        lines = [f"{key} = {_toml(value)}" for key, value in values.items()]
         config = self.root / "agent.toml"
         config.write_text("\n".join(lines) + "\n")
         with (self.root / "agent.log").open("ab") as output:

@@ -25,7 +25,9 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
     epoch: int = 1
     acknowledge: bool = True
     acks_heartbeats: bool = False
-    """What the welcome promises; this one never keeps it."""
+    """What the welcome promises."""
+    answers: bool = False
+    """Whether it keeps that."""
     hellos: list[agent_pb2.Hello] = field(default_factory=list)
     heard: list[agent_pb2.SessionRequest] = field(default_factory=list)
     callers: list[str] = field(default_factory=list)
@@ -68,6 +70,8 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
             if message is grpc.aio.EOF:
                 return
             self.heard.append(message)
+            if message.WhichOneof("message") == "heartbeat" and self.answers:
+                await self.say(agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck()))
             if message.WhichOneof("message") == "exit_report" and self.acknowledge:
                 ack = agent_pb2.ExitAck(sequence=message.exit_report.sequence)
                 await self.say(agent_pb2.SessionResponse(exit_ack=ack))
@@ -203,6 +207,8 @@ def assignment(
     cwd: str = "",
     env: dict[str, str] | None = None,
     gpus: tuple[str, ...] = (),
+    fence_s: float = 0.0,
+    warn_signal: int = 0,
 ) -> agent_pb2.Assignment:
     """What a controller would send."""
     pool, replica = worker.removeprefix("workerpool").split("-")
@@ -216,6 +222,9 @@ def assignment(
         stop_reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{stop_reason}"),
     )
     message.grace_period.FromMilliseconds(int(grace_s * 1000))
+    message.warn_signal = warn_signal
+    if fence_s:
+        message.fence.FromMilliseconds(int(fence_s * 1000))
     if command is None:
         return message
     launch = message.launch

@@ -121,7 +121,7 @@ async def test_a_host_is_drained_by_a_deadline(
     )
     assert "  rack=7  j1, j2  new kernel" in wide
     page = (await holdfast(controller, tmp_path, "host", "show", "host-0")).stdout.decode()
-    assert "  drained   by " in page and "  labels    rack=7\n" in page
+    assert "  drain     moves what is still there off at " in page and "  labels    rack=7\n" in page
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ async def test_a_drain_can_be_waited_for(
         result = await holdfast(controller, tmp_path, "host", "drain", "host-0", "--wait")
     assert result.returncode == 0
     assert [line.partition("host-0")[2] for line in result.stderr.decode().splitlines()] == [
-        " is being drained: 2 jobs are still there (j1, j2); they are moved off",
-        ": 1 job is still there (j2); it is moved off",
+        " is being drained: 2 jobs are still there (j1, j2); they are waited for",
+        ": 1 job is still there (j2); it is waited for",
         ": nothing runs there any more",
     ]
 

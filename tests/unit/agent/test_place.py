@@ -8,6 +8,7 @@ from holdfast_agent.core.place import (
     FOUND,
     TRANSITIONS,
     CannotPrepare,
+    Closing,
     Empty,
     Forgetting,
     Forgotten,
@@ -42,6 +43,7 @@ STANDINGS: dict[State, Standing] = {
         Lost(1),
         Freeing(1, 100.0, 0.05),
         Withheld(1, "GPU 0 holds 90 MiB"),
+        Closing(1),
         Forgetting(1),
         Forgotten(1),
     )

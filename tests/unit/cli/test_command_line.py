@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from holdfast.cli import parameters
 from holdfast.cli.app import root
 from holdfast.cli.reference import markdown
 from holdfast.version import __version__
@@ -93,3 +95,13 @@ app.main()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 125
     assert "ZeroDivisionError: boom" in done.stderr
+
+
+def test_a_label_of_a_host_is_taken_apart() -> None:
+    assert parameters.host_label("host-0:example.org/rack=a-1") == ("host-0", "example.org/rack", "a-1")
+
+
+@pytest.mark.parametrize("value", ["rack=a", "host-0:rack", "host-0:=a", "host-0:rack=", ":rack=a", "host-0:a b=c"])
+def test_what_is_no_label_of_a_host_is_refused(value: str) -> None:
+    with pytest.raises(click.BadParameter, match="host-0:rack=a"):
+        parameters.host_label(value)

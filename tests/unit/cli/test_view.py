@@ -234,6 +234,7 @@ def test_a_host_in_full() -> None:
         "cordoned": True,
         "cordonReason": "fan",
         "draining": False,
+        "drained": False,
         "drainDeadline": None,
         "labels": {"rack": "7"},
         "address": "",

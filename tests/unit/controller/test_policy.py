@@ -56,6 +56,7 @@ EXAMPLES: dict[Cause, Exit] = {
     Cause.KILLED: ended(R.SIGNALED, None, 9),
     Cause.HANG: ended(R.SIGNALED, None, 6, "[rank1]: Watchdog caught collective operation timeout: WorkNCCL(...)"),
     Cause.HOST_LOST: ended(R.LOST_HOST),
+    Cause.CUT_OFF: ended(R.STOPPED, None, 15),
     Cause.HARDWARE_FAULT: ended(R.NONZERO_EXIT, 1, None, "RuntimeError: CUDA error: uncorrectable ECC error"),
     Cause.HOST_UNFIT: ended(R.CANNOT_START),
     Cause.PORT_TAKEN: ended(R.NONZERO_EXIT, 1),
@@ -91,6 +92,7 @@ WITH_BUDGET = {
     Cause.KILLED: Restart,
     Cause.HANG: Restart,
     Cause.HOST_LOST: Replace,
+    Cause.CUT_OFF: Restart,
     Cause.HARDWARE_FAULT: Replace,
     Cause.HOST_UNFIT: Replace,
     Cause.PORT_TAKEN: Restart,
@@ -102,6 +104,7 @@ WITHOUT_BUDGET = WITH_BUDGET | {
     Cause.TRANSIENT: Fail,
     Cause.HANG: Fail,
     Cause.HOST_LOST: Fail,
+    Cause.CUT_OFF: Fail,
     Cause.HARDWARE_FAULT: Fail,
     Cause.INTERNAL: Fail,
 }

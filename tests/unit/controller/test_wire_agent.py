@@ -1,6 +1,8 @@
-"""What an assignment says of the resources that are reserved for a worker."""
+"""What an assignment says of a worker's resources, its deadline without us, and its warning."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from holdfast_controller.core.assignments import Assignment, Phase
 from holdfast_controller.core.model import ExitReason, Place
@@ -15,6 +17,21 @@ def test_a_workers_reservation_goes_with_its_launch() -> None:
         order = Assignment(
             1, "a", 1, 1, member, Place("h1", ()), GANG, Phase.PREPARE, ExitReason.STOPPED, 0, "", "{}", 10.0
         )
-        launch = wire_agent.assignment(order).launch
+        launch = wire_agent.assignment(order, 60.0).launch
         said.append((launch.cpu_count, launch.memory_mb))
     assert said == [(0, 0), (4, 100)]
+
+
+def test_only_a_job_that_is_replaced_when_its_host_is_lost_ends_by_itself() -> None:
+    member, place = GANG.members[0], Place("h1", ())
+    kept = Assignment(1, "a", 1, 1, member, place, GANG, Phase.RUN, ExitReason.STOPPED, 0, "", "{}", 10.0)
+    replaced = replace(kept, gang=replace(GANG, replace_when_lost=True))
+    assert not wire_agent.assignment(kept, 60.0).HasField("fence")
+    assert wire_agent.assignment(replaced, 60.0).fence.seconds == 60
+
+
+def test_a_warning_goes_as_the_number_of_its_signal() -> None:
+    member, place = GANG.members[0], Place("h1", ())
+    order = Assignment(1, "a", 1, 1, member, place, GANG, Phase.RUN, ExitReason.STOPPED, 0, "", "{}", 10.0)
+    assert wire_agent.assignment(order, 60.0).warn_signal == 0
+    assert wire_agent.assignment(replace(order, warn_signal=10), 60.0).warn_signal == 10

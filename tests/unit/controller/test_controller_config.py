@@ -1,0 +1,37 @@
+"""Times of the lease that could make work run twice are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast_controller.shell.config import ControllerConfig
+
+
+def made(**times: float) -> ControllerConfig:
+    values: dict[str, Any] = {"listen": ":1", "cluster": "c"}
+    values |= dict.fromkeys(("state_dir", "ca", "cert", "key"), Path("x"))
+    return ControllerConfig(**values, **times)
+
+
+def test_defaults_are_good() -> None:
+    assert (made().lease, made().lost_after) == (60.0, 75.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "problem"),
+    [
+        ({"lease": 70.0}, "lease is 70 s; with lost_after at 75 s it must be above 0 and at most 62.5 s"),
+        ({"lease": 0.0}, "lease is 0 s"),
+        ({"lost_after": 60.0}, "at most 50 s"),
+        ({"suspect_after": 4.0}, "each longer than the one before"),
+        ({"heartbeat_interval": 0.0}, "must be above 0"),
+        ({"suspect_after": 80.0}, "each longer than the one before"),
+    ],
+)
+def test_times_that_do_not_fit_are_refused(times: dict[str, float], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        made(**times)
