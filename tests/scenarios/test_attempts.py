@@ -218,7 +218,7 @@ def test_pause_stops_the_work_gives_the_hosts_up_and_resume_places_it_anew(world
         "a paused",
     ]
     assert job_of(world).state is JobState.PAUSED
-    assert wait_reason(world.cluster, job_of(world), []) == "paused; go on with: holdfast job resume"
+    assert wait_reason(world.cluster, job_of(world), []) == "paused; go on with: holdfast job resume a"
     assert world.resume("a")[0] == "a resumed"
     world.cancel("b")
     world.empty("b")
