@@ -53,7 +53,10 @@ def job_file(
     words = [word.replace("$", "$$") for word in command or ["sh", "-c", script]]
     pool = {
         "replicaCount": 1,
-        "machineSpec": {**({"acceleratorCount": gpus} if gpus else {}), **({"memoryMb": memory_mb} if memory_mb else {})},
+        "machineSpec": {
+            **({"acceleratorCount": gpus} if gpus else {}),
+            **({"memoryMb": memory_mb} if memory_mb else {}),
+        },
         "processSpec": {"command": words[:1], "args": words[1:], "workingDirectory": str(folder)},
     }
     pools = [pool, {**pool, "replicaCount": workers - 1}] if workers > 1 else [pool]

@@ -12,9 +12,8 @@ from tests.e2e.lifecycle_jobs import TELL, answers, ends, hosts_of, pids_of, run
 pytestmark = pytest.mark.usefixtures("idle")
 THIRD = "workerpool1-1"
 UNTIL_GO = "until [ -e go ]; do sleep 0.05; done; exit 0"
-ADDRESSES = (
-    "env | grep -E '^(MASTER_ADDR|MASTER_PORT|CLUSTER_SPEC|TF_CONFIG)=' | sort > addresses.$RANK.$HOLDFAST_GENERATION;"
-)
+NAMES = "^(MASTER_ADDR|MASTER_PORT|CLUSTER_SPEC|TF_CONFIG)="
+ADDRESSES = f"env | grep -E '{NAMES}' | sort > addresses.$RANK.$HOLDFAST_GENERATION;"
 
 
 def test_only_the_worker_that_failed_is_relaunched_under_the_same_addresses(
@@ -61,7 +60,9 @@ def test_only_the_worker_that_failed_is_relaunched_under_the_same_addresses(
 
 
 def test_run_tells_of_the_worker_that_restarts_alone(trio: DevCluster, tmp_path: Path) -> None:
-    script = f"{TELL} [ $RANK = 1 ] && [ $HOLDFAST_GENERATION = 1 ] && exit 4; [ $RANK = 1 ] && touch go; {UNTIL_GO}"
+    script = (
+        f"{TELL} [ $RANK = 1 ] && [ $HOLDFAST_GENERATION = 1 ] && exit 4; [ $RANK = 1 ] && touch go; {UNTIL_GO}"
+    )
     job_id = submit(trio, tmp_path, script, workers=3, restartScope="WORKER")
     trio.reach(job_id, "SUCCEEDED", timeout=60)
     told = [event["message"] for event in trio.events(job_id)]

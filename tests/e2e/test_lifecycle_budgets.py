@@ -11,7 +11,7 @@ from tests.e2e.lifecycle_jobs import STAY, TELL, answers, ends, hosts_of, job_fi
 
 pytestmark = pytest.mark.usefixtures("idle")
 SECOND = "workerpool1-0"
-PEER_UP = "until grep -q \"^. $HOLDFAST_GENERATION 0\" runs; do sleep 0.02; done;"
+PEER_UP = 'until grep -q "^. $HOLDFAST_GENERATION 0" runs; do sleep 0.02; done;'
 WATCHDOG = (
     "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE,"
     " Timeout(ms)=600000) ran for 600123 milliseconds before timing out."

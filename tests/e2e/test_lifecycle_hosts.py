@@ -26,7 +26,9 @@ def test_lost_host_is_waited_for_until_it_is_fenced_and_its_late_truth_is_kept(
     trio: DevCluster, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
-    job_id = submit(trio, tmp_path, f"{TELL} [ $HOLDFAST_GENERATION = 1 ] && {STAY}; until [ -e go ]; do sleep 0.05; done")
+    job_id = submit(
+        trio, tmp_path, f"{TELL} [ $HOLDFAST_GENERATION = 1 ] && {STAY}; until [ -e go ]; do sleep 0.05; done"
+    )
     before = trio.reach(job_id, "RUNNING", timeout=60)
     hosts = hosts_of(before)
     lost, worker = hosts[SECOND], before["workers"][1]

@@ -1,4 +1,4 @@
-"""What can't be started, or doesn't fit into its memory, ends the job at once, with the host and the reason named."""
+"""What can't be started, or outgrows its memory, ends the job at once, with the host and the reason named."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import pytest
 from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang
 
+from holdfast_controller.core.assignments import desired
 from holdfast_controller.core.explain import wait_reason
 from holdfast_controller.core.gang import Retries
 from holdfast_controller.core.job import JobState
@@ -67,6 +68,7 @@ def test_failure_past_the_worker_s_budget_retries_the_job_away_from_that_host(wo
         ("JOB_RESCHEDULE", "INIT_OR_RESCHEDULED", 2, 3),
     ]
     assert all(recovery.ended_at is not None for recovery in job.recoveries)
+    assert [desired(world.cluster, job, index).process_starts for index in (0, 1)] == [1, 1], "of this attempt"
 
 
 def test_when_its_retries_are_spent_too_the_job_fails(world: World) -> None:
@@ -74,8 +76,10 @@ def test_when_its_retries_are_spent_too_the_job_fails(world: World) -> None:
     world.run("a")
     fail_once(world, 1)
     world.empty("a")
-    world.run("a")
+    world.launch("a")
     assert world.exit("a", 1, 7)[1] == "a ending FAILED"
+    # Its last recovery was never seen through, and goes on no longer.
+    assert all(recovery.ended_at is not None for recovery in job_of(world).recoveries)
 
 
 def test_progress_refills_every_budget(world: World) -> None:
@@ -163,6 +167,13 @@ def test_back_off_delays_each_launch_in_a_row_but_the_first_and_doubles() -> Non
         fail_once(world, 1)
         world.launch("a")
         began = world.mono
+        backs_off = job_of(world).failures > 1
+        why = wait_reason(world.cluster, job_of(world), [])
+        assert why == (
+            f"backs off after {job_of(world).failures} failures in a row"
+            if backs_off
+            else "starting on host-0, host-1"
+        )
         while not job_of(world).launched:
             world.wait(1, beating=["host-0", "host-1"])
         waits.append(round(world.mono - began))
@@ -297,6 +308,10 @@ def test_lost_host_is_waited_for_unless_the_job_asks_to_go_on_without_it(world: 
     world.hang_up("host-1")
     assert "host-1 lost" in world.wait(80, beating=["host-0", "host-2"])
     assert job_of(world).state is JobState.RUNNING
+    words = "nothing is heard from host-1; waits for word, or for: holdfast host fence host-1"
+    assert wait_reason(world.cluster, job_of(world), []) == words
+    world.join("host-1", places=[world.place("a", 1, "RUNNING")])
+    assert wait_reason(world.cluster, job_of(world), []) == ""
 
 
 def test_job_that_asked_for_it_goes_on_without_a_lost_host() -> None:

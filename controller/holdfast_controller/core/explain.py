@@ -31,7 +31,7 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], positions: Mappi
         return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.emptied))
     if not job.launched:
         if job.not_before is not None and len(cluster.runtime_of(job.id).prepared) == len(job.places):
-            return "waits for a while after its last failure, as its backoff says"
+            return _backs_off(job)
         again = job.recoveries and job.recoveries[-1].recover == "PROC_RESTART"
         verb = "restarting in place on" if again else "being prepared on"
         return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
@@ -59,9 +59,12 @@ def _worker_alone(job: Job) -> str:
     more = f" and {len(back) - 3} more" if len(back) > 3 else ""
     if not back:
         return ""
-    waits = "waiting for a while after its last failure, as its backoff says"
-    doing = waits if job.held_back.issuperset(back) else "restarting in place"
+    doing = _backs_off(job) if job.held_back.issuperset(back) else "restarting in place"
     return f"{names}{more} alone: {doing}"
+
+
+def _backs_off(job: Job) -> str:
+    return f"backs off after {job.failures} failures in a row"
 
 
 def _queued(cluster: Cluster, job: Job, takers: list[Host], positions: Mapping[str, int]) -> str:
