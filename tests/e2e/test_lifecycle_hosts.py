@@ -114,7 +114,7 @@ def test_drained_host_loses_its_worker_at_the_deadline_and_the_others_stay(
     assert gone(pids.values())
     assert not listed(trio, drained)["jobIds"]
     told_of = [event["message"] for event in trio.events_so_far(job_id)]
-    assert f"moving away from {drained}, which is drained; workers elsewhere keep their hosts" in told_of
+    assert f"moving away from {drained}, which is drained; workers elsewhere stay there" in told_of
     told = trio.holdfast("job", "recoveries", job_id)
     assert "worker moved" in told.stdout and f"host {drained}" in told.stdout
     waits = submit(trio, tmp_path, STAY, name="waits")

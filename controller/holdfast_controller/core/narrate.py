@@ -121,11 +121,11 @@ def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
     if event.leaving is Leaving.PAUSE:
         return "stopping all workers to pause"
     if event.end_reason == "DRAINED":
-        return f"moving away from {_listing(list(event.avoid))}, which is drained; workers elsewhere keep their hosts"
+        return f"moving away from {_listing(list(event.avoid))}, which is drained; workers elsewhere stay there"
     cause = f"{event.related} ({event.end_reason})"
     away = f" away from {_listing(list(event.avoid))}" if event.avoid else ""
     if event.keep:
-        return f"moving{away}; workers elsewhere keep their hosts: {cause}"
+        return f"moving{away}; workers elsewhere stay there: {cause}"
     count = f", job retry {job.job_retries} of {job.gang.retries.job_retries}" if event.budget == "JOB" else ""
     return f"trying the whole job again{away}: {cause}{count}"
 

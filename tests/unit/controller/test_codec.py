@@ -186,7 +186,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "workerpool1-0 is running as generation 4",
         "generation 4 is back at step 701",
         "primary completed; the others have 300 s to finish",
-        "moving away from h2; workers elsewhere keep their hosts: workerpool1-0 rank 2 (SIGNALED)",
+        "moving away from h2; workers elsewhere stay there: workerpool1-0 rank 2 (SIGNALED)",
         "workerpool0-0 is gone from its host",
         "workerpool1-0 is gone from its host",
         "workerpool1-1 is taken as gone",
