@@ -63,6 +63,12 @@ def _cgroup() -> bool:
     return found
 
 
+def _memcg() -> bool:
+    """Whether the top of the cgroup v2 tree has the memory controller to give."""
+    controllers = Path(cgroup_mount() or os.devnull, "cgroup.controllers")
+    return _cgroup() and "memory" in controllers.read_text().split()
+
+
 def _ptrace() -> bool:
     """Whether a sibling's memory may be read, and its stack dumped."""
     spy = Path(sys.executable).with_name("py-spy")
@@ -85,6 +91,7 @@ def _systemd() -> bool:
 PROBES: dict[str, Callable[[], bool]] = {
     "cc": _cc,
     "cgroup": _cgroup,
+    "memcg": _memcg,
     "mount": _mount,
     "netns": _netns,
     "podman": lambda: _works("podman", "info"),

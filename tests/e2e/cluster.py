@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -132,6 +133,11 @@ class DevCluster:
             return [view.event(event) async for event in client.watch_job(job_id)]
 
         return self.ask(read)
+
+    def events_so_far(self, job_id: str) -> list[Json]:
+        """The history of a job, as ``holdfast job events`` prints it."""
+        found: list[Json] = json.loads(self.holdfast("job", "events", job_id, "-o", "json").stdout)
+        return found
 
     # Daemons and processes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.cluster import DevCluster, gone, started
 
-from holdfast.client import Client
+from holdfast.client import TERMINAL, Client
 from holdfast.v1 import host_pb2
 
 
@@ -32,6 +32,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
     """Two hosts with two GPUs each, shared by the tests of a module, which leave it whole and idle."""
     with started(tmp_path_factory.mktemp("shared") / "c", hosts=2, gpus=2) as shared:
         yield shared
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """Three hosts with one GPU each, shared by the tests of a module; see ``idle``."""
+    with started(tmp_path_factory.mktemp("trio") / "c", hosts=3, gpus=1) as shared:
+        yield shared
+
+
+@pytest.fixture
+def idle(trio: DevCluster) -> Iterator[None]:
+    """Whatever a test has left dead, cordoned or running on ``trio`` is not the next one's trouble."""
+    yield
+    trio.restart()
+    for host in trio.ask(Client.list_hosts):
+        if host.cordoned or host.draining:
+            trio.holdfast("host", "uncordon", host.name)
+    left = [job.id for job in trio.ask(lambda client: client.newest_jobs(20)) if job.state not in TERMINAL]
+    trio.end(*left)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang
 
+from holdfast_controller.core.assignments import desired
 from holdfast_controller.core.explain import wait_reason
 from holdfast_controller.core.gang import Retries
 from holdfast_controller.core.job import JobState
@@ -67,6 +68,7 @@ def test_failure_past_the_worker_s_budget_retries_the_job_away_from_that_host(wo
         ("JOB_RESCHEDULE", "INIT_OR_RESCHEDULED", 2, 3),
     ]
     assert all(recovery.ended_at is not None for recovery in job.recoveries)
+    assert [desired(world.cluster, job, index).process_starts for index in (0, 1)] == [1, 1], "of this attempt"
 
 
 def test_when_its_retries_are_spent_too_the_job_fails(world: World) -> None:
@@ -74,8 +76,10 @@ def test_when_its_retries_are_spent_too_the_job_fails(world: World) -> None:
     world.run("a")
     fail_once(world, 1)
     world.empty("a")
-    world.run("a")
+    world.launch("a")
     assert world.exit("a", 1, 7)[1] == "a ending FAILED"
+    # Its last recovery was never seen through, and goes on no longer.
+    assert all(recovery.ended_at is not None for recovery in job_of(world).recoveries)
 
 
 def test_progress_refills_every_budget(world: World) -> None:
@@ -179,7 +183,7 @@ def test_host_that_fails_its_checks_is_cordoned_and_the_job_goes_elsewhere() -> 
     assert world.step(PlaceReported("host-1", world.sessions["host-1"], replace(told, host_fault=True))) == [
         "a exit g1 r1 CANNOT_START",
         "host-1 cordoned",
-        "a leaves to RETRY: HOST_UNFIT of workerpool1-0 rank 1, keeps w0, not on host-1",
+        "a leaves to RETRY: HOST_UNFIT of workerpool1-0 rank 1, keeps w0, not on host-1, HOST pays",
         "> host-0 STOP a w0 g1",
         "> host-1 STOP a w1 g1",
     ]
@@ -196,158 +200,23 @@ def test_host_that_fails_its_checks_is_cordoned_and_the_job_goes_elsewhere() -> 
     assert sorted((g, r) for g, ends in job_of(world).exits.items() for r in ends) == [(1, 1), (2, 0), (2, 1)]
 
 
-# --- Pause and resume ---------------------------------------------------------------------------------------------
-
-
-def test_pause_stops_the_work_gives_the_hosts_up_and_resume_places_it_anew(world: World) -> None:
-    assert world.pause("a") == [
-        "a to pause",
-        "a leaves to PAUSE: PAUSED",
-        "> reply a",
-        "> host-0 STOP a w0 g1",
-        "> host-1 STOP a w1 g1",
-    ]
-    assert world.pause("a") == ["> reply a"]
-    world.submit("b")
-    for rank in (0, 1):
-        world.exit("a", rank, "STOPPED:15")
-    world.report("a", 0, "EMPTY")
-    told = world.report("a", 1, "EMPTY")
-    assert told[:3] == ["a emptied w1", "a paused", "b placed g1 on host-0 host-1"] or told[:2] == [
-        "a emptied w1",
-        "a paused",
-    ]
-    assert job_of(world).state is JobState.PAUSED
-    assert wait_reason(world.cluster, job_of(world), []) == "paused; go on with: holdfast job resume"
-    assert world.resume("a")[0] == "a resumed"
-    world.cancel("b")
-    world.empty("b")
-    job = job_of(world)
-    assert (job.state, job.attempt, job.generation) == (JobState.PENDING, 2, 2)
-    world.run("a")
-    assert job.state is JobState.RUNNING
-    assert not job.recoveries, "nobody failed"
-    assert job.last_end == "PAUSED"
-
-
-def test_pause_of_a_waiting_job_takes_it_out_of_the_queue() -> None:
-    world = World(hosts=1)
+def test_fault_that_all_hosts_share_cordons_no_more_than_half_of_them_and_ends_the_job() -> None:
+    world = World(hosts=3)
     world.submit("a", gang(1))
-    world.submit("b", gang(1))
-    assert world.pause("b") == ["b to pause", "b paused", "> reply b"]
-    assert list(world.cluster.queue) == []
-    world.cancel("a")
-    world.empty("a")
-    assert world.cluster.jobs["b"].state is JobState.PAUSED
-    assert world.resume("b")[:2] == ["b resumed", "b placed g1 on host-0"]
-
-
-def test_pause_while_a_retry_is_under_way_waits_for_the_same_stops(world: World) -> None:
-    fail_once(world, 1)
-    world.run("a")
-    world.exit("a", 1, 7)
-    assert world.pause("a") == ["a to pause", "> reply a"]
-    world.exit("a", 0, "STOPPED:15")
-    world.report("a", 0, "EMPTY")
-    assert world.report("a", 1, "EMPTY")[:2] == ["a emptied w1", "a paused"]
-    assert not any(host.allocations for host in world.cluster.hosts.values())
-
-
-def test_paused_job_can_be_cancelled_and_not_restarted(world: World) -> None:
-    world.pause("a")
-    world.empty("a")
-    assert world.restart("a") == ["> refuse WRONG_STATE"]
-    assert world.cancel("a")[:3] == ["a cancelled by ann", "a ending CANCELLED", "a ended CANCELLED"]
-    assert world.resume("a") == ["> refuse WRONG_STATE"]
-    assert world.pause("a") == ["> refuse WRONG_STATE"]
-
-
-def test_cancel_while_an_attempt_is_given_up_ends_the_job_once_it_is_gone(world: World) -> None:
-    fail_once(world, 1)
-    world.run("a")
-    world.exit("a", 1, 7)
-    assert world.cancel("a")[:2] == ["a cancelled by ann", "a ending CANCELLED"]
-    assert job_of(world).state is JobState.CANCELLING
-    world.exit("a", 0, "STOPPED:15")
-    world.empty("a")
-    assert job_of(world).state is JobState.CANCELLED
-    assert not any(host.allocations for host in world.cluster.hosts.values())
-
-
-def test_time_paused_is_not_run_time() -> None:
-    world = World(hosts=1)
-    world.submit("a", gang(1, timeout_s=100.0))
-    world.run("a")
-    world.wait(60, beating=["host-0"])
-    world.pause("a")
-    world.exit("a", 0, "STOPPED:15")
-    world.empty("a")
-    world.wait(1000, beating=["host-0"])
-    world.resume("a")
-    world.run("a")
-    assert world.wait(39, beating=["host-0"]) == []
-    assert "a ending FAILED" in world.wait(2, beating=["host-0"])
-    assert job_of(world).error is not None
-
-
-# --- Hosts that are gone ------------------------------------------------------------------------------------------
-
-
-def test_lost_host_is_waited_for_unless_the_job_asks_to_go_on_without_it(world: World) -> None:
-    world.hang_up("host-1")
-    assert "host-1 lost" in world.wait(80, beating=["host-0", "host-2"])
-    assert job_of(world).state is JobState.RUNNING
-
-
-def test_job_that_asked_for_it_goes_on_without_a_lost_host() -> None:
-    world = World(hosts=3)
-    world.submit("a", gang(retries=3, replace_when_lost=True))
-    world.run("a")
-    world.hang_up("host-1")
-    told = world.wait(80, beating=["host-0", "host-2"])
-    assert [words for words in told if not words.startswith("> note")][-4:] == [
-        "a exit g1 r1 LOST_HOST",
-        "a leaves to RETRY: LOST_HOST of workerpool1-0 rank 1, keeps w0, not on host-1, HOST pays",
-        "a fenced w1",
-        "> host-0 STOP a w0 g1",
+    told: list[str] = []
+    for _ in range(4):
+        host = job_of(world).places[0].host
+        unfit = replace(world.place("a", 0, "CANNOT_PREPARE", message="prolog: no such file"), host_fault=True)
+        told += world.step(PlaceReported(host, world.sessions[host], unfit))
+        world.report("a", 0, "EMPTY")
+    assert [line for line in told if "cordoned" in line or "mass_fault" in line] == [
+        "host-0 cordoned",
+        "> note mass_fault host-1 1 a: prolog: no such file",
+        "> note mass_fault host-2 1 a: prolog: no such file",
     ]
-    world.exit("a", 0, "STOPPED:15")
-    assert world.report("a", 0, "EMPTY")[1] == "a placed g2 on host-0 host-2"
-    # What it held stays withheld until the host has proven it empty.
-    assert list(world.cluster.hosts["host-1"].allocations) == ["a/1"]
-    told = world.join("host-1", places=[world.place("a", 1, "RUNNING", 1)])
-    assert "> host-1 FORGET a w1 g2" in told
-    late = world.exit("a", 1, 9, 1, host="host-1")
-    assert late[0] == "a late exit g1 r1 NONZERO_EXIT 9"
-    assert world.report("a", 1, "EMPTY", 2, host="host-1") == ["host-1 freed a/1"]
-    assert not world.cluster.hosts["host-1"].allocations
-
-
-def test_admin_s_word_fences_a_host_and_frees_what_it_held() -> None:
-    world = World(hosts=3)
-    world.submit("a", gang(retries=3))
-    world.run("a")
-    assert world.fence("host-1") == ["> refuse WRONG_STATE"], "it answers"
-    world.hang_up("host-1")
-    told = world.fence("host-1")
-    assert told[:4] == [
-        "host-1 fenced",
-        "a exit g1 r1 LOST_HOST",
-        "a leaves to RETRY: LOST_HOST of workerpool1-0 rank 1, keeps w0, not on host-1, HOST pays",
-        "a fenced w1",
-    ]
-    assert not world.cluster.hosts["host-1"].allocations
-
-
-def test_drained_host_loses_its_work_at_the_deadline_and_not_before(world: World) -> None:
-    assert world.drain("host-1", 600.0) == ["host-1 draining", "> reply host-1"]
-    assert world.wait(590, beating=["host-0", "host-1", "host-2"]) == []
-    told = world.wait(20, beating=["host-0", "host-1", "host-2"])
-    assert told[0] == "a leaves to RETRY: DRAINED of host host-1, keeps w0, not on host-1"
-    for rank in (0, 1):
-        world.exit("a", rank, "STOPPED:15")
-    world.report("a", 1, "EMPTY")
-    assert world.report("a", 0, "EMPTY")[1] == "a placed g2 on host-0 host-2"
+    assert job_of(world).state is JobState.FAILED
+    error = job_of(world).error
+    assert error is not None and "prolog: no such file" in error.message
 
 
 # --- Who failed first ---------------------------------------------------------------------------------------------

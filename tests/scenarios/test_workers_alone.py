@@ -8,6 +8,7 @@ import pytest
 from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.assignments import desired
+from holdfast_controller.core.explain import wait_reason
 from holdfast_controller.core.gang import Gang, Retries, Scope, Success
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Job
@@ -52,11 +53,24 @@ def test_worker_that_fails_is_relaunched_alone_under_its_own_address(world: Worl
 
 def test_two_workers_restart_side_by_side_and_each_pays_for_itself(world: World) -> None:
     world.exit("a", 1, 7)
+    assert wait_reason(world.cluster, job_of(world), []) == "workerpool1-0 alone: restarting in place"
     assert world.exit("a", 2, 9)[1] == "a restarts w2 as g3: NONZERO_EXIT of workerpool1-1 rank 2, w2 pays"
     assert world.report("a", 2, "RUNNING") == ["a started w2 g3"]
     assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
     assert world.exit("a", 1, 7)[1] == "a restarts w1 as g4: NONZERO_EXIT of workerpool1-0 rank 1, w1 pays"
     assert job_of(world).worker_restarts == {1: 2, 2: 1}
+    assert [desired(world.cluster, job_of(world), index).process_starts for index in range(3)] == [1, 3, 2]
+
+
+def test_recovery_that_fails_before_it_was_seen_through_is_over_and_the_other_goes_on(world: World) -> None:
+    world.exit("a", 1, 7)
+    world.exit("a", 2, 7)
+    world.exit("a", 1, 7)
+    assert [(r.generation, r.ended_at is not None) for r in job_of(world).recoveries] == [
+        (2, True),
+        (3, False),
+        (4, False),
+    ]
 
 
 def test_ends_are_those_of_each_worker_s_own_generations_and_none_is_owed(world: World) -> None:
@@ -89,6 +103,9 @@ def test_back_off_holds_only_that_worker_back() -> None:
     world.report("a", 1, "RUNNING")
     assert world.exit("a", 1, 7)[-1] == "> host-1 PREPARE a w1 g3"
     assert world.report("a", 1, "PREPARED") == []
+    assert (
+        wait_reason(world.cluster, job_of(world), []) == "workerpool1-0 alone: backs off after 2 failures in a row"
+    )
     assert world.wait(9, beating=["host-0", "host-1", "host-2"]) == []
     told = world.wait(2, beating=["host-0", "host-1", "host-2"])
     assert told == ["a launched w1 g3", "> host-1 RUN a w1 g3"]

@@ -189,6 +189,7 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
         "HOLDFAST_RENDEZVOUS_SECRET": rendezvous.secret,
         "HOLDFAST_PROGRESS_DIR": progress_dir(facts, assignment.key, assignment.generation),
         "CLOUD_ML_JOB_ID": assignment.key.job,
+        "MA_SCHEDULE_CNT": str(assignment.attempt),
         "MASTER_ADDR": rendezvous.master_address,
         "MASTER_PORT": str(rendezvous.master_port),
         "WORLD_SIZE": str(launch.world_size),
@@ -198,6 +199,8 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
         "TF_CONFIG": _tf_config(launch, rendezvous),
         "CLUSTER_SPEC": _cluster_spec(launch, rendezvous),
     }
+    if launch.process_starts:
+        env["MA_PROC_START_CNT"] = str(launch.process_starts)
     env |= _output(launch.job_spec_json)
     if facts.data_interface:
         env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = facts.data_interface

@@ -83,6 +83,8 @@ class Launch:
     job_spec_json: str = "{}"
     step_pattern: str = ""
     memory_mb: int = 0
+    process_starts: int = 0
+    """Launches since the placement, this one included; 0 when the controller doesn't say."""
 
     @property
     def ranks(self) -> range:

@@ -83,6 +83,7 @@ def _launch(message: agent_pb2.Launch) -> Launch:
         world_size=message.world_size,
         gpus=tuple(message.gpus),
         restart_count=message.restart_count,
+        process_starts=message.process_starts,
         last_end=message.last_end,
         rendezvous=_rendezvous(message.rendezvous) if message.HasField("rendezvous") else None,
         pool=message.pool,

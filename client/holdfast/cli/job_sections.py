@@ -24,6 +24,16 @@ OUTCOMES = {
 }
 """A hang's outcome in a word or two, and its colour."""
 
+ANSWERS = {
+    "PROC_RESTART": "restarted in place",
+    "POD_RESCHEDULE": "worker moved",
+    "WORKER_RESCHEDULE": "worker moved",
+    "JOB_RESCHEDULE": "placed anew",
+    "JOB_RESCHEDULE_WITH_TAINT": "placed anew, bad host cordoned",
+    "JOB_RESCHEDULE_WITH_CORDON": "placed anew, bad host cordoned",
+}
+"""What was done about a failure, in words; a new one is shown as it was sent."""
+
 
 def hangs_section(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> str:
     """The hangs as a table, the newest one in words, and where to read more; empty without any."""
@@ -70,28 +80,47 @@ def recoveries_section(job: job_pb2.CustomJob, now: float, *, wide: bool, width:
     hidden = 0 if wide else max(0, len(job.recoveries) - _MOST)
     kept = job.recoveries[hidden:]
     columns = [Column("GEN", right=True), Column("STARTED"), Column("LOST", right=True), Column("REASON")]
-    columns += [Column("CAUSED BY", give=True), *([Column("ANSWER")] if wide else [])]
-    lines = [_recovery(each, now, wide=wide) for each in kept]
-    spent = [phases_in_words(each.phases) for each in kept]
+    columns += [Column("CAUSED BY", give=True), Column("ANSWER", give=True)]
+    lines = [_recovery(each, now) for each in kept]
+    room = None if width is None else width - 2
+    text = with_times(columns, lines, [each.phases for each in kept], width=room, colour=colour)
+    return left_out(hidden) + "".join(f"  {line}\n" for line in text.splitlines())
+
+
+def with_times(
+    columns: Sequence[Column],
+    lines: Sequence[Row],
+    phases: Sequence[job_pb2.RecoveryPhases],
+    *,
+    width: int | None,
+    colour: bool,
+) -> str:
+    """A table of recoveries and where their time went: in a last column, or below its row where lines are short."""
+    spent = [phases_in_words(each) for each in phases]
     whole_columns = [*columns, Column("TIME SPENT")]
-    whole = [[*line, times] for line, times in zip(lines, spent, strict=True)]
-    plain = indented(whole_columns, whole, width=None, colour=False)
+    whole = [[*line, times or "-"] for line, times in zip(lines, spent, strict=True)]
+    plain = render(whole_columns, whole, width=None, colour=False)
     if width is None or all(cell_len(line) <= width for line in plain.splitlines()):
-        return left_out(hidden) + indented(whole_columns, whole, width=width, colour=colour)
-    head, *rows = indented(columns, lines, width=width, colour=colour).splitlines(keepends=True)
-    below = [f"       {times}\n" if times else "" for times in spent]
-    return left_out(hidden) + head + "".join(f"{row}{more}" for row, more in zip(rows, below, strict=True))
+        return render(whole_columns, whole, width=width, colour=colour)
+    head, *rows = render(columns, lines, width=width, colour=colour).splitlines(keepends=True)
+    below = [f"     {times}\n" if times else "" for times in spent]
+    return head + "".join(f"{row}{more}" for row, more in zip(rows, below, strict=True))
 
 
-def _recovery(recovery: job_pb2.Recovery, now: float, *, wide: bool) -> list[Cell | str]:
+def _recovery(recovery: job_pb2.Recovery, now: float) -> list[Cell | str]:
     return [
         str(recovery.generation),
         clock(recovery.started_at.seconds, now),
         short(recovery.lost) if recovery.HasField("lost") else "going on",
         recovery.end_reason,
         recovery.end_related_task,
-        *([recovery.end_recover] if wide else []),
+        answer_in_words(recovery),
     ]
+
+
+def answer_in_words(recovery: job_pb2.Recovery) -> str:
+    """What was done about the failure."""
+    return ANSWERS.get(recovery.end_recover, recovery.end_recover or "-")
 
 
 def phases_in_words(phases: job_pb2.RecoveryPhases) -> str:

@@ -65,8 +65,9 @@ def reason(job: job_pb2.CustomJob) -> str:
 
 
 def ran(job: job_pb2.CustomJob, now: float) -> float | None:
-    """Seconds since the first launch, up to the end; ``None`` before it."""
-    if not job.HasField("start_time"):
+    """Seconds since the first launch, up to the end; ``None`` before it, and while it waits for another."""
+    waits = job.state in (job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_PAUSED)
+    if waits or not job.HasField("start_time"):
         return None
     end = job.end_time.seconds + job.end_time.nanos / 1e9 if job.HasField("end_time") else now
     return end - (job.start_time.seconds + job.start_time.nanos / 1e9)

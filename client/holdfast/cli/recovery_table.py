@@ -5,20 +5,11 @@ from __future__ import annotations
 import click
 from google.protobuf.duration_pb2 import Duration
 
-from holdfast.cli.job_sections import phases_in_words, short
+from holdfast.cli.console import OUT, coloured
+from holdfast.cli.job_sections import answer_in_words, short, with_times
 from holdfast.cli.spans import clock
-from holdfast.cli.table import Cell, Column, Row, write
+from holdfast.cli.table import Cell, Column, Row, terminal_width
 from holdfast.v1 import job_pb2
-
-ANSWERS = {
-    "PROC_RESTART": "restarted in place",
-    "POD_RESCHEDULE": "worker moved",
-    "WORKER_RESCHEDULE": "worker moved",
-    "JOB_RESCHEDULE": "placed anew",
-    "JOB_RESCHEDULE_WITH_TAINT": "placed anew, bad host cordoned",
-    "JOB_RESCHEDULE_WITH_CORDON": "placed anew, bad host cordoned",
-}
-"""What was done, in words; a new one is shown as it was sent."""
 
 COLUMNS = (
     Column("WHEN"),
@@ -27,7 +18,6 @@ COLUMNS = (
     Column("TASK", give=True),
     Column("ANSWER", give=True),
     Column("LOST", right=True),
-    Column("TIME SPENT", give=True),
 )
 
 
@@ -36,8 +26,14 @@ def write_recoveries(job: job_pb2.CustomJob, now: float) -> None:
     if not job.recoveries:
         click.echo(f"Nothing has interrupted the job {job.id} so far.", err=True)
         return
-    write(COLUMNS, [row(each, now) for each in job.recoveries])
+    click.echo(table(job, now, width=terminal_width(), colour=coloured(OUT)), nl=False, color=True)
     click.echo(summary(job), err=True)
+
+
+def table(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool) -> str:
+    """A row for each; where lines are too short, its times stand below it."""
+    rows = [row(each, now) for each in job.recoveries]
+    return with_times(COLUMNS, rows, [each.phases for each in job.recoveries], width=width, colour=colour)
 
 
 def row(recovery: job_pb2.Recovery, now: float) -> Row:
@@ -48,15 +44,19 @@ def row(recovery: job_pb2.Recovery, now: float) -> Row:
         f"{recovery.attempt}.{recovery.generation}",
         recovery.end_reason or "-",
         recovery.end_related_task or "-",
-        ANSWERS.get(recovery.end_recover, recovery.end_recover or "-"),
+        answer_in_words(recovery),
         short(recovery.lost) if over else Cell("going on", "33"),
-        phases_in_words(recovery.phases) or "-",
     ]
 
 
 def summary(job: job_pb2.CustomJob) -> str:
-    """``3 recoveries, 2m 10s lost``; only what is over counts as lost."""
+    """``3 recoveries, 2m 10s lost``; only what is over counts as lost, and what goes on is said to."""
     count = len(job.recoveries)
+    recoveries = f"{count} recover{'y' if count == 1 else 'ies'}"
+    over = [each for each in job.recoveries if each.HasField("lost")]
+    if not over:
+        return f"{recoveries}, going on"
+    more = "" if len(over) == count else f" so far, {count - len(over)} of them going on"
     lost = Duration()
     lost.FromNanoseconds(sum(each.lost.ToNanoseconds() for each in job.recoveries))
-    return f"{count} recover{'y' if count == 1 else 'ies'}, {short(lost)} lost"
+    return f"{recoveries}, {short(lost)} lost{more}"

@@ -44,6 +44,8 @@ class Assignment:
     rendezvous: Rendezvous | None = None
     warn_signal: int = 0
     """For this generation's ranks, once; 0: none."""
+    process_starts: int = 1
+    """Launches of this worker since its placement, this one included."""
 
 
 def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
@@ -62,6 +64,7 @@ def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
         phase=phase,
         stop_reason=job.stop_reason,
         restart_count=job.restarts_in_place,
+        process_starts=job.starts_of(index),
         last_end=job.last_end,
         spec_json=job.spec_json,
         grace_s=min(job.gang.grace_s, HANG_GRACE_S) if hung else job.gang.grace_s,

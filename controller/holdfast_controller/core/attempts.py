@@ -177,7 +177,8 @@ def on_resume(step: Step, asked: ResumeAsked) -> None:
     if job.state is not JobState.PAUSED:
         doing = "being paused" if job.leaving is Leaving.PAUSE else job.state.name
         problem = f"The job {job.id} is {doing}; only a PAUSED job can be resumed."
-        step.do(Refuse(asked.token, WrongState(problem, fix="See: holdfast job show.")))
+        fix = "Wait until it is." if job.leaving is Leaving.PAUSE else f"See: holdfast job show {job.id}"
+        step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
         return
     step.emit(ev.JobResumed(job.id, step.now.wall, asked.by))
     step.capacity_freed = True

@@ -205,9 +205,19 @@ def _gpu_problem(step: Step, job: Job, member: Member) -> str:
 
 
 def cordon_faulty(step: Step, name: str, reason: str) -> None:
-    """Let a host take no more work until somebody has looked at it."""
-    if not step.cluster.hosts[name].cordoned:
-        step.emit(ev.HostCordoned(name, step.now.wall, reason, "holdfast"))
+    """Let a host take no more work until somebody has looked at it.
+
+    Where most hosts would be cordoned the fault is likelier common to them (a prolog, a name server), and taking
+    them all away helps nobody: an operator is told instead.
+    """
+    hosts = step.cluster.hosts
+    if hosts[name].cordoned:
+        return
+    cordoned = sum(host.cordoned for host in hosts.values())
+    if cordoned and cordoned + 1 > step.policies.leases.mass_share * len(hosts):
+        step.do(Note("mass_fault", (("host", name), ("cordoned", str(cordoned)), ("reason", reason))))
+        return
+    step.emit(ev.HostCordoned(name, step.now.wall, reason, "holdfast"))
 
 
 def restart_gang(

@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.fold_attempt import fold_attempt, leave_queue, note_failure, release, release_kept
+from holdfast_controller.core.fold_attempt import (
+    close_recoveries,
+    fold_attempt,
+    leave_queue,
+    note_failure,
+    release,
+    release_kept,
+)
 from holdfast_controller.core.fold_hang import close_hang, fold_hang
 from holdfast_controller.core.fold_host import fold_host
 from holdfast_controller.core.host_model import Allocation, place_key
@@ -111,6 +118,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.error = event.error
             job.stop_reason = event.stop_reason
             close_hang(job, event.at, _ENDED[event.outcome])
+            close_recoveries(job, event.at)
             leave_queue(cluster, job)
             release_kept(cluster, job)
         case ev.WorkerEmptied():
@@ -184,6 +192,7 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     failed = job.generation
     is_failure = event.hang_restarts is None and event.failure is not None and event.worker is None
     close_hang(job, event.at, f"the gang was relaunched before: {event.related} ({event.end_reason})")
+    close_recoveries(job, event.at, None if event.worker is None else job.generation_of(event.worker))
     job.generation = event.generation
     if event.worker is None:
         job.gang_generation = event.generation

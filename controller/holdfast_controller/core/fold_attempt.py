@@ -31,6 +31,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
             job.state = checked(job.state, JobState.PAUSED)
             job.leaving = None
             job.queued_since = job.not_before = None
+            close_recoveries(job, event.at)
             release_kept(cluster, job)
             cluster.runtime.pop(job.id, None)
         case ev.JobResumed():
@@ -42,6 +43,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
 
 def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
     close_hang(job, event.at, f"the attempt was given up before: {event.end_reason}")
+    close_recoveries(job, event.at)
     job.leaving = event.leaving
     job.pause_due = None
     job.stop_reason = event.stop_reason
@@ -110,6 +112,16 @@ def note_failure(job: Job, failure: ev.Failure) -> None:
             job.host_moves += 1
         case "HANG":
             job.hang_restarts += 1
+
+
+def close_recoveries(job: Job, at: float, generation: int | None = None) -> None:
+    """Recoveries under way (of one generation, where it is given) are over, though nobody saw them through.
+
+    What they launched failed, or was stopped, before all of it was seen running.
+    """
+    for recovery in job.recoveries:
+        if recovery.ended_at is None and generation in (None, recovery.generation):
+            recovery.ended_at = at
 
 
 def leave_queue(cluster: Cluster, job: Job) -> None:

@@ -293,6 +293,12 @@ class Job:
         """The generation that a worker is in."""
         return self.alone.get(index, self.gang_generation)
 
+    def starts_of(self, index: int) -> int:
+        """Launches of a worker since its placement, the one that it is in included."""
+        first = self.attempts[-1].generation if self.attempts else 1
+        launches = range(first, self.generation_of(index) + 1)
+        return sum(self.alone_ever.get(generation, index) == index for generation in launches)
+
     def was_launched(self, generation: int, index: int) -> bool:
         """Whether a worker was ever ordered to start in a generation."""
         newest = self.generation if self.launched else self.generation - 1

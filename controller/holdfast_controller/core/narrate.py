@@ -78,7 +78,7 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             which = _SIGNALS.get(event.signal, f"signal {event.signal}")
             return f"the ranks get {which}, {event.until - event.at:.0f} s ahead of {event.why}"
         case ev.JobPaused():
-            return "PAUSED: it holds no hosts"
+            return f"PAUSED: it holds no hosts; go on with: holdfast job resume {job.id}"
         case ev.JobResumed():
             return f"resumed by {event.by}"
         case ev.WorkerFenced():
@@ -128,10 +128,12 @@ _JUDGED = {
 def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
     if event.leaving is Leaving.PAUSE:
         return "stopping all workers to pause"
+    if event.end_reason == "DRAINED":
+        return f"moving away from {_listing(list(event.avoid))}, which is drained; workers elsewhere stay there"
     cause = f"{event.related} ({event.end_reason})"
     away = f" away from {_listing(list(event.avoid))}" if event.avoid else ""
     if event.keep:
-        return f"moving{away}, the others stay: {cause}"
+        return f"moving{away}; workers elsewhere stay there: {cause}"
     count = f", job retry {job.job_retries} of {job.gang.retries.job_retries}" if event.budget == "JOB" else ""
     return f"trying the whole job again{away}: {cause}{count}"
 

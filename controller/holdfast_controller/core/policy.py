@@ -107,7 +107,7 @@ TABLE: dict[Cause, Rule] = {
     Cause.HOST_LOST: Rule(Way.REPLACE, Budget.HOST, suspect=True),
     Cause.CUT_OFF: Rule(Way.IN_PLACE, Budget.HOST, suspect=True),
     Cause.HARDWARE_FAULT: Rule(Way.REPLACE, Budget.HOST, suspect=True, cordon=True),
-    Cause.HOST_UNFIT: Rule(Way.REPLACE, Budget.NONE, cordon=True),
+    Cause.HOST_UNFIT: Rule(Way.REPLACE, Budget.HOST, cordon=True),
     Cause.PORT_TAKEN: Rule(Way.IN_PLACE, Budget.NONE),
     Cause.INTERNAL: Rule(Way.IN_PLACE, Budget.INTERNAL, suspect=True),
 }

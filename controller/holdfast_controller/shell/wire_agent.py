@@ -132,6 +132,7 @@ def _launch(order: Assignment) -> agent_pb2.Launch:
         world_size=order.gang.world_size,
         gpus=order.place.gpus,
         restart_count=order.restart_count,
+        process_starts=order.process_starts,
         last_end=order.last_end,
         pool=order.member.pool,
         replica=order.member.replica,

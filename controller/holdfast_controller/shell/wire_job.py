@@ -104,7 +104,7 @@ def _worker(cluster: Cluster, job: Job, member: Member) -> job_pb2.Worker:
 def _worker_state(cluster: Cluster, job: Job, member: Member) -> WorkerState:
     if member.index in job.emptied:
         return WorkerState.ENDED
-    if job.outcome is not None:
+    if job.outcome is not None or job.leaving is not None:
         return WorkerState.STOPPING
     ended = job.exits_now()
     if job.launched and all(rank in ended for rank in member.ranks):
@@ -140,7 +140,7 @@ def hang_to_proto(hang: Hang) -> job_pb2.Hang:
 def health_of(cluster: Cluster, job: Job) -> str:
     """What the detector says at present; empty where nobody looks."""
     runtime = cluster.runtime.get(job.id)
-    return runtime.health if runtime is not None and not job.terminal else ""
+    return runtime.health if runtime is not None and not (job.terminal or job.stopping) else ""
 
 
 def exit_to_proto(exit_: Exit, late: Exit | None = None) -> job_pb2.Exit:

@@ -39,6 +39,12 @@ def test_contract_of_holdfast() -> None:
     assert env["CLOUD_ML_JOB_ID"] == "job-1"
 
 
+def test_starts_and_schedulings_have_the_names_of_another_service_too() -> None:
+    names = ("MA_PROC_START_CNT", "MA_SCHEDULE_CNT")
+    assert [planned(process_starts=2)[0].get(name) for name in names] == ["2", "1"]
+    assert [planned()[0].get(name) for name in names] == [None, "1"], "an older controller doesn't count them"
+
+
 def test_contract_of_torch() -> None:
     envs = planned(first_rank=4, processes=2, world_size=8, worker_index=2, worker_count=4)
     names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")

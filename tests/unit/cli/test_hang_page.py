@@ -160,9 +160,9 @@ def test_a_recovery_from_a_hang_shows_where_its_time_went() -> None:
         return recoveries_section(hung_job(), NOW, wide=False, width=width, colour=False).splitlines()
 
     spent = "detect 31s, diagnose 30s, stop 5.1s, start 210ms"
-    assert section(None)[1].endswith(f"HANG    workerpool1-0 rank 3  {spent}")
+    assert section(None)[1].endswith(f"HANG    workerpool1-0 rank 3  restarted in place  {spent}")
     narrow = section(80)
-    assert narrow[1].endswith("HANG    workerpool1-0 rank 3")
+    assert narrow[1].endswith("HANG    workerpool1-0 rank 3  restarted in place")
     assert narrow[2] == f"       {spent}"
     assert max(map(len, narrow)) <= 80
 

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.cli import recovery_table
 from holdfast.cli.job_page import page
+from holdfast.cli.job_sections import ANSWERS
 from holdfast.cli.job_tables import table
-from holdfast.cli.table import render
 from holdfast.v1 import job_pb2, spec_pb2
 
 NOW = 1_795_233_600.0
@@ -82,8 +82,7 @@ def with_recoveries() -> job_pb2.CustomJob:
 
 
 def shown(job: job_pb2.CustomJob, width: int | None) -> list[str]:
-    rows = [recovery_table.row(each, NOW) for each in job.recoveries]
-    return render(recovery_table.COLUMNS, rows, width=width, colour=False).splitlines()
+    return recovery_table.table(job, NOW, width=width, colour=False).splitlines()
 
 
 def test_recoveries_say_what_ended_what_was_done_and_what_it_cost() -> None:
@@ -92,7 +91,9 @@ def test_recoveries_say_what_ended_what_was_done_and_what_it_cost() -> None:
         "1.2 HANG workerpool1-1023 rank 8191 restarted in place 1m 35s detect 1m, start 110ms"
     )
     assert " ".join(second.split()[1:]) == "2.3 LOST_HOST - NEW_WORD going on -"
-    assert recovery_table.summary(with_recoveries()) == "2 recoveries, 1m 35s lost"
+    assert recovery_table.summary(with_recoveries()) == "2 recoveries, 1m 35s lost so far, 1 of them going on"
+    only = job_pb2.CustomJob(recoveries=with_recoveries().recoveries[1:])
+    assert recovery_table.summary(only) == "1 recovery, going on"
 
 
 @pytest.mark.parametrize("width", [72, 80, 100])
@@ -100,9 +101,10 @@ def test_recoveries_fit_the_terminal(width: int) -> None:
     lines = shown(with_recoveries(), width)
     assert all(len(line) <= width for line in lines)
     assert "1.2" in lines[1] and "1m 35s" in lines[1]
+    assert lines[2] == "     detect 1m, start 110ms", "below its row, and whole"
 
 
-@pytest.mark.parametrize("word", sorted(recovery_table.ANSWERS))
+@pytest.mark.parametrize("word", sorted(ANSWERS))
 def test_each_answer_has_words(word: str) -> None:
     recovery = job_pb2.Recovery(end_recover=word)
-    assert recovery_table.row(recovery, NOW)[4] == recovery_table.ANSWERS[word]
+    assert recovery_table.row(recovery, NOW)[4] == ANSWERS[word]

@@ -106,12 +106,11 @@ WITHOUT_BUDGET = WITH_BUDGET | {
     Cause.HOST_LOST: Fail,
     Cause.CUT_OFF: Fail,
     Cause.HARDWARE_FAULT: Fail,
+    Cause.HOST_UNFIT: Fail,
     Cause.INTERNAL: Fail,
 }
 SPENT = WITHOUT_BUDGET | {Cause.USER_ERROR: Fail, Cause.KILLED: Fail}
-UNCONDITIONAL = WITHOUT_BUDGET | {
-    cause: Retry for cause in Cause if cause not in (Cause.HOST_UNFIT, Cause.PORT_TAKEN)
-}
+UNCONDITIONAL = WITHOUT_BUDGET | {cause: Retry for cause in Cause if cause is not Cause.PORT_TAKEN}
 DISABLED = dict.fromkeys(Cause, Fail) | {Cause.HOST_UNFIT: Replace, Cause.PORT_TAKEN: Restart}
 """Nothing of the program ran in these two."""
 
