@@ -58,7 +58,7 @@ class Core:
             pool = Pool(
                 dice.choice([1, 2, 4, 8]), Task(("x",)), gpus=dice.choice([1, 2, 4, 8]), cpus=dice.randrange(1, 9)
             )
-            gang = Gang((pool,), priority=dice.choice([1, 1, 1, 2, 3]), project=f"p{dice.randrange(PROJECTS)}")
+            gang = Gang((pool,), priority=3 - 3 * n // jobs, project=f"p{dice.randrange(PROJECTS)}")
             began = time.perf_counter()
             self.submit(f"job-{n}", gang)
             self.submit_ms.append(ms_since(began))
@@ -109,13 +109,13 @@ def measure_core(hosts: int, jobs: int, runs: int, table: Table) -> None:
     table.add(f"{what}: a look, all hosts full", [core.look() for _ in range(runs)])
     table.add(f"{what}: the reasons of all", [core.reasons(jobs) for _ in range(runs)])
     table.add(f"{what}: the reasons of a page of 100", [core.reasons(100) for _ in range(runs)])
-    table.add(f"{what}: the last submissions", core.submit_ms[-200:])
+    table.add(f"{what}: the last submissions, at its end", core.submit_ms[-200:])
     table.add(f"{what}: a host is freed", [core.free_one(f"full-{n}") for n in range(min(runs, hosts))])
 
 
 async def fill(cluster: DevCluster, client: Client, jobs: int) -> float:
     """Have so many jobs wait; submissions a second."""
-    cores = (await client.list_hosts())[0].cpus
+    cores = (await client.list_hosts())[0].inventory.cpu_count
     wanted = job(["sleep", "100000"], grace_s=0.1)
     wanted.job_spec.worker_pool_specs[0].machine_spec.cpu_count = cores
     await client.create_job(wanted)

@@ -16,7 +16,6 @@ class Standing:
 
     def __init__(self, cluster: Cluster, takers: list[Host], quotas: Quotas) -> None:
         self.cluster, self.takers, self.quotas = cluster, takers, quotas
-        self._over_quota: dict[str, str | None] = {}
 
     @cached_property
     def head(self) -> Job | None:
@@ -29,13 +28,16 @@ class Standing:
         """What the head waits for."""
         return self.lack_of_room(self.head) if self.head is not None else ""
 
-    def over_quota(self, project: str) -> str | None:
-        """The first job of a project that waits for the project's quota; None where nobody does."""
-        if project not in self._over_quota:
-            jobs = (self.cluster.jobs[name] for name in self.cluster.queue)
-            mine = (job for job in jobs if job.gang.project == project and not job.awaited)
-            self._over_quota[project] = next((job.id for job in mine if self.quota_lack(job)), None)
-        return self._over_quota[project]
+    @cached_property
+    def over_quota(self) -> dict[str, str]:
+        """By project: the first of its jobs that waits for the project's quota."""
+        found: dict[str, str] = {}
+        for name in self.cluster.queue if self.quotas else ():
+            job = self.cluster.jobs[name]
+            project = job.gang.project
+            if project not in found and not job.awaited and self.quota_lack(job):
+                found[project] = name
+        return found
 
     def quota_lack(self, job: Job) -> str:
         """Why the quota of its project lets it not start; empty when it does."""
@@ -83,7 +85,7 @@ def _queued(job: Job, standing: Standing) -> str:
     if over:
         return over
     ahead = cluster.queue.position(job.id)
-    first = standing.over_quota(project) if quota_of(standing.quotas, project) else None
+    first = standing.over_quota.get(project) if quota_of(standing.quotas, project) else None
     if first is not None and cluster.queue.position(first) < ahead:
         return f"behind {first}, which waits for the quota of project {project}"
     if standing.takers and not may_have(job.gang, standing.takers):

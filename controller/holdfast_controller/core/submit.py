@@ -68,7 +68,9 @@ def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Inva
             ],
             what="The job",
         )
-    reason = _never_fits(asked.gang, list(cluster.hosts.values()))
+    # One like it that waits was found to fit.
+    known = asked.gang.shape in cluster.hopeless
+    reason = "" if known else _never_fits(asked.gang, list(cluster.hosts.values()))
     if reason:
         return NeverFits(
             [Violation("jobSpec.workerPoolSpecs", reason, "ask for less, or add hosts")], what="The job"
