@@ -46,50 +46,45 @@ def load(cls: type[T], path: Path) -> T:
     return from_table(cls, table, path)
 
 
-def from_table(cls: type[T], table: dict[str, Any], path: Path) -> T:
-    """As ``load``, from a table that was read already."""
-    return _from_table(cls, table, str(path), path.parent)
-
-
-def _from_table(cls: type[T], table: dict[str, Any], where: str, base: Path) -> T:
+def from_table(cls: type[T], table: dict[str, Any], path: Path, within: str = "") -> T:
+    """As ``load``, from a table that was read already; ``within`` is its name and a dot, if it has one."""
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(set(table) - set(fields)):
         known = ", ".join(sorted(fields))
-        raise ConfigError(f"{where}: unknown key {unknown[0]!r}.", fix=f"Known keys: {known}.")
+        raise ConfigError(f"{path}: unknown key {within + unknown[0]!r}.", fix=f"Known keys: {known}.")
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     for name, field in fields.items():
         if name in table:
-            values[name] = _convert(table[name], hints[name], f"{where}: {name}", base)
+            values[name] = _convert(table[name], hints[name], f"{path}: {within}{name}", path)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"{where}: the key {name!r} is missing.")
+            raise ConfigError(f"{path}: the key {within + name!r} is missing.")
     return cls(**values)
 
 
-def _convert(value: Any, hint: Any, where: str, base: Path) -> Any:
+def _convert(value: Any, hint: Any, where: str, path: Path) -> Any:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
-        return _convert(value, hint, where, base)
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise ConfigError(f"{where} must be a list.")
-        inner = typing.get_args(hint)[0]
-        return tuple(_convert(v, inner, f"{where}[{i}]", base) for i, v in enumerate(value))
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, dict):
-            raise ConfigError(f"{where} must be a table.")
-        file, _, name = where.rpartition(": ")
-        return _from_table(typing.cast("type[Any]", hint), value, f"{file}: [{name}]", base)
+        return _convert(value, hint, where, path)
     if origin is dict:
         if not isinstance(value, dict):
             raise ConfigError(f"{where} must be a table.")
         inner = typing.get_args(hint)[1]
-        return {key: _convert(entry, inner, f"{where}.{key}", base) for key, entry in value.items()}
+        return {key: _convert(v, inner, f"{where}.{key}", path) for key, v in value.items()}
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} must be a table.")
+        return from_table(hint, value, path, where.removeprefix(f"{path}: ") + ".")
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where} must be a list.")
+        inner = typing.get_args(hint)[0]
+        return tuple(_convert(v, inner, f"{where}[{i}]", path) for i, v in enumerate(value))
     if hint is Path:
         if not isinstance(value, str):
             raise ConfigError(f"{where} must be a path in quotes.")
-        return base / Path(value).expanduser()
+        return path.parent / Path(value).expanduser()
     if hint is float:
         try:
             return duration_s(value)

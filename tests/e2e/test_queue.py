@@ -25,11 +25,13 @@ def test_second_job_waits_with_its_reason_and_starts_when_the_first_ends(cluster
     first = cluster.detach(*WHOLE, *SLEEP)
     cluster.reach(first, "RUNNING")
     second = cluster.detach("--gpus", "1", "--name", "second", "--", "true")
-    third = cluster.detach("--name", "third", "--", "true")
+    third = cluster.detach("--gpus", "1", "--name", "third", "--", "true")
+    beside = cluster.detach("--name", "beside", "--", "true")
     waiting = listed(cluster)
     assert waiting[second]["state"] == "JOB_STATE_QUEUED"
     assert waiting[second]["waitReason"] == "needs 1 GPUs on one host (0 free on the best)"
     assert second in waiting[third]["waitReason"], "first come, first served"
+    cluster.reach(beside, "SUCCEEDED")
     table = cluster.holdfast("ps").stdout
     (line,) = [line for line in table.splitlines() if line.startswith(second)]
     assert "QUEUED" in line and "0 free on the best" in line

@@ -27,6 +27,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} submitted"
         case ev.JobQueued():
             return f"{event.job_id} queued: {event.reason}"
+        case ev.PlacementTried():
+            return f"{event.job_id} no room at try {event.number}: {event.reason}"
         case ev.JobPlaced():
             return f"{event.job_id} placed g{event.generation} on {' '.join(p.host for p in event.places)}"
         case ev.GangLaunched():

@@ -11,17 +11,17 @@ FORGETS = ["> host-0 FORGET a w0 g1", "> host-1 FORGET a w1 g1"]
 
 
 def test_queued_job_is_over_at_once_and_the_next_moves_up() -> None:
-    world = World(hosts=1)
+    world = World(hosts=2)
     world.submit("a", gang(1))
-    world.submit("b", gang(1))
-    world.submit("c", gang(1, gpus=0))
+    world.submit("b", gang(2))
+    world.submit("c", gang(1))
     assert world.cancel("b", by="bob") == [
         "b cancelled by bob",
         "b ending CANCELLED",
         "b ended CANCELLED",
-        "c placed g1 on host-0",
+        "c placed g1 on host-1",
         "> reply b",
-        "> host-0 PREPARE c w0 g1",
+        "> host-1 PREPARE c w0 g1",
     ]
     assert world.cancel("b") == ["> reply b"]
 
@@ -122,7 +122,7 @@ def test_stuck_place_keeps_the_job_ending_and_its_share_withheld() -> None:
     world.cancel("a")
     world.report("a", 0, "STUCK", message="host-0: pid 5 is in D state")
     world.submit("b", gang(1))
-    assert world.wait(100_000, beating=["host-0"]) == []
+    assert world.wait(80_000, beating=["host-0"]) == []
     assert world.cluster.jobs["a"].state is JobState.CANCELLING
     world.exit("a", 0, "STOPPED:9")
     assert world.report("a", 0, "EMPTY")[:3] == ["a emptied w0", "a ended CANCELLED", "b placed g1 on host-0"]

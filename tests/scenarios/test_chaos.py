@@ -16,11 +16,14 @@ from holdfast.hang.features import Motion
 from holdfast.hang.samples import State
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.assignments import desired, withheld
-from holdfast_controller.core.gang import Retries, Scope, Success, WarningSignal
+from holdfast_controller.core.gang import Retries, Scope, Strategy, Success, WarningSignal
 from holdfast_controller.core.model import Job
+from holdfast_controller.core.quotas import Quota
+from holdfast_controller.core.steps import Policies
 
 HOSTS = 4
 STEPS = 120
+QUOTAS = {"vision": Quota(gpus=4), "*": Quota(running_jobs=3)}
 STATES = [
     "PREPARING",
     "PREPARED",
@@ -53,6 +56,11 @@ def one_move(world: World, dice: random.Random) -> None:
                 "timeout_s": dice.choice([30.0, 1e6, 1e6]),
                 "max_hang_restarts": dice.choice([0, 1, 3]),
                 "hang": HangSettings(action, floor_s=10.0, ceiling_s=60.0, startup_timeout_s=30.0),
+                "priority": dice.choice([1, 1, 2, 3]),
+                "project": dice.choice(["default", "vision", "speech"]),
+                "strategy": dice.choice([Strategy.STANDARD, Strategy.SPOT, Strategy.FLEX_START]),
+                "max_wait_s": dice.choice([0.0, 60.0, 86400.0]),
+                "waits": dice.random() < 0.8,
             }
             what = gang(dice.choice([1, 2, 3]), gpus=dice.choice([0, 1, 4]), **rules)
             scope, backoff_s = dice.choice(list(Scope)), dice.choice([0.0, 0.0, 20.0])
@@ -183,7 +191,7 @@ def calm(world: World) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_nothing_that_hosts_and_users_say_breaks_an_invariant(seed: int) -> None:
     dice = random.Random(seed)
-    world = World(hosts=HOSTS)
+    world = World(HOSTS, Policies(secret_key=b"k", quotas=QUOTAS))
     for _ in range(STEPS):
         one_move(world, dice)
     calm(world)
@@ -192,4 +200,5 @@ def test_nothing_that_hosts_and_users_say_breaks_an_invariant(seed: int) -> None
     assert not world.cluster.runtime
     assert not world.cluster.watches
     assert not world.cluster.suspects
-    assert not world.cluster.queue
+    assert not len(world.cluster.queue)
+    assert not world.cluster.holdings.by_project

@@ -20,6 +20,7 @@ from holdfast_controller.core import actions as act
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import stimuli as st
 from holdfast_controller.core.fold import fold
+from holdfast_controller.core.fold_shares import recount
 from holdfast_controller.core.gang import Gang, Pool, Retries, Success, Task
 from holdfast_controller.core.host_model import Gpu, Inventory
 from holdfast_controller.core.job import TERMINAL
@@ -322,6 +323,8 @@ class World:
         for event in self.log:
             fold(shadow, event)
         assert durable(shadow) == durable(self.cluster)
+        recount(shadow)
+        assert durable(shadow) == durable(self.cluster), "a snapshot would give another queue or other sums"
         return [line(entry.event, self.cluster) for entry in decision.entries] + [action_line(a) for a in actions]
 
     def _keep(self, actions: Iterable[act.KeepWatch]) -> None:
@@ -381,7 +384,8 @@ def _check_hangs(job: Job, history: list[ev.Event]) -> None:
 
 def durable(cluster: Cluster) -> tuple[Any, ...]:
     """What the log must give back."""
-    return cluster.sequence, cluster.jobs, cluster.hosts, cluster.queue, cluster.requests, cluster.draining
+    jobs_and_hosts = cluster.sequence, cluster.jobs, cluster.hosts, cluster.draining
+    return *jobs_and_hosts, cluster.queue, cluster.requests, cluster.holdings
 
 
 def _how(how: str | int) -> tuple[ExitReason, int | None, int | None]:

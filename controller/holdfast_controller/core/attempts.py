@@ -15,11 +15,12 @@ from holdfast_controller.core.job import JobState
 from holdfast_controller.core.lookup import find_job
 from holdfast_controller.core.model import ExitReason, Job, Leaving
 from holdfast_controller.core.policy import Budget, Reached, backoff_s
+from holdfast_controller.core.queue import PREEMPTED
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import PauseAsked, ResumeAsked
 from holdfast_controller.core.warn import PAUSE, is_running, warn
 
-_TIMERS = ("end_grace", "timeout", "hang", "settle", "launch", "retry", "warn", "pause")
+_TIMERS = ("end_grace", "timeout", "hang", "settle", "launch", "retry", "warn", "pause", "expire")
 
 
 def clear_timers(step: Step, job: Job) -> None:
@@ -109,6 +110,29 @@ def retry(
     _leave(step, job)
 
 
+def give_way(step: Step, job: Job, to: Job) -> None:
+    """Stop a job so that another one may have its hosts. It waits for others, and no budget pays for it."""
+    clear_timers(step, job)
+    step.emit(
+        ev.AttemptEnded(
+            job.id,
+            step.now.wall,
+            Leaving.RETRY,
+            PREEMPTED,
+            f"job {to.id}",
+            step.now.wall,
+            recover=_recover(replace=False, cordoned=False),
+        )
+    )
+    _leave(step, job)
+
+
+def await_hosts(step: Step, job: Job) -> None:
+    """The job waits from now on, as long as it may."""
+    if job.gang.max_wait_s:
+        step.timers.set(("expire", job.id), step.now.mono + job.gang.max_wait_s)
+
+
 def _recover(*, replace: bool, cordoned: bool) -> str:
     if replace:
         return "WORKER_RESCHEDULE"
@@ -116,6 +140,8 @@ def _recover(*, replace: bool, cordoned: bool) -> str:
 
 
 def _leave(step: Step, job: Job) -> None:
+    if job.leaving is Leaving.RETRY:
+        await_hosts(step, job)
     step.touch(job)
     step.capacity_freed = True
     on_left(step, job)
@@ -147,6 +173,7 @@ def on_pause(step: Step, asked: PauseAsked) -> None:
         warning = job.gang.warning if is_running(job) else None
         due = step.now.wall + warning.before_s if warning else None
         step.emit(ev.PauseRequested(job.id, step.now.wall, asked.by, due))
+        step.timers.clear(("expire", job.id))
         if warning and due is not None:
             warn(step, job, due, PAUSE)
             step.timers.set(("pause", job.id), step.now.mono + warning.before_s)
@@ -170,7 +197,7 @@ def pause(step: Step, job: Job) -> None:
 
 
 def on_resume(step: Step, asked: ResumeAsked) -> None:
-    """Let a paused job wait for hosts again, behind those of its priority that wait already."""
+    """Let a paused job wait for hosts again, where it stood by its priority and the time of its submission."""
     job = find_job(step, asked.token, asked.job_id)
     if job is None:
         return
@@ -181,5 +208,6 @@ def on_resume(step: Step, asked: ResumeAsked) -> None:
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
         return
     step.emit(ev.JobResumed(job.id, step.now.wall, asked.by))
+    await_hosts(step, job)
     step.capacity_freed = True
     step.do(Reply(asked.token, job.id))

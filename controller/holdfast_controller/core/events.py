@@ -73,6 +73,18 @@ class JobQueued:
 
 
 @dataclass(frozen=True)
+class PlacementTried:
+    """A job that doesn't wait for room found none, the ``number``-th time; the next try is at ``not_before``."""
+
+    job_id: str
+    at: float
+    number: int
+    reason: str
+    not_before: float
+    """Wall clock."""
+
+
+@dataclass(frozen=True)
 class JobPlaced:
     """Every worker has its host; ``places`` in gang order."""
 
@@ -336,6 +348,7 @@ class CommonCauseNoticed:
 JobEvent = (
     JobSubmitted
     | JobQueued
+    | PlacementTried
     | JobPlaced
     | GangLaunched
     | GangStarted

@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cached_property
 
 from holdfast_controller.core.host_model import Host, Liveness
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Cluster, Job, Leaving
-from holdfast_controller.core.placement import Wait, plan_job
-from holdfast_controller.core.queue import in_order
+from holdfast_controller.core.placement import Wait, may_have, plan_job
+from holdfast_controller.core.quotas import Quotas, lack, quota_of
 
 
-def queue_positions(cluster: Cluster) -> Mapping[str, int]:
-    """Place of each queued job in the queue, from 0."""
-    return {job.id: place for place, job in enumerate(in_order(cluster))}
+class Standing:
+    """How things stand in the queue at one moment: what the reasons of all jobs in it share, found out once."""
+
+    def __init__(self, cluster: Cluster, takers: list[Host], quotas: Quotas) -> None:
+        self.cluster, self.takers, self.quotas = cluster, takers, quotas
+
+    @cached_property
+    def head(self) -> Job | None:
+        """The first job that waits for room, and not for its quota, its own workers or its next try."""
+        jobs = (self.cluster.jobs[name] for name in self.cluster.queue)
+        return next((job for job in jobs if not (job.awaited or job.lacks or self.quota_lack(job))), None)
+
+    @cached_property
+    def head_lacks(self) -> str:
+        """What the head waits for."""
+        return self.lack_of_room(self.head) if self.head is not None else ""
+
+    @cached_property
+    def over_quota(self) -> dict[str, str]:
+        """By project: the first of its jobs that waits for the project's quota."""
+        found: dict[str, str] = {}
+        for name in self.cluster.queue if self.quotas else ():
+            job = self.cluster.jobs[name]
+            project = job.gang.project
+            if project not in found and not job.awaited and self.quota_lack(job):
+                found[project] = name
+        return found
+
+    def quota_lack(self, job: Job) -> str:
+        """Why the quota of its project lets it not start; empty when it does."""
+        return lack(self.quotas, self.cluster.holdings, job.id, job.gang) if self.quotas else ""
+
+    def lack_of_room(self, job: Job) -> str:
+        """What hosts lack for a job if nobody were ahead of it; empty when nothing."""
+        if not self.cluster.hosts:
+            return "no host has joined yet"
+        found = plan_job(job, self.takers)
+        return found.reason if isinstance(found, Wait) else ""
 
 
-def wait_reason(cluster: Cluster, job: Job, takers: list[Host], positions: Mapping[str, int] | None = None) -> str:
-    """Why ``job`` isn't running at present; empty when it is, or has ended."""
+def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standing | None = None) -> str:
+    """Why ``job`` isn't running at present; empty when it is, or has ended.
+
+    Whoever asks for many jobs hands the same ``standing`` in each time. Without one, no project has a quota.
+    """
     if job.terminal:
         return ""
     if job.state is JobState.PAUSED:
@@ -26,7 +64,7 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], positions: Mappi
         verb = "being paused" if job.leaving is Leaving.PAUSE else "being placed anew"
         return _unfinished(cluster, job, f"{verb}; waits for its workers to be gone from", set(job.emptied))
     if job.state is JobState.QUEUED:
-        return _queued(cluster, job, takers, positions or queue_positions(cluster))
+        return _queued(job, standing or Standing(cluster, takers, {}))
     if job.outcome is not None:
         return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.emptied))
     if not job.launched:
@@ -67,15 +105,31 @@ def _backs_off(job: Job) -> str:
     return f"backs off after {job.failures} failures in a row"
 
 
-def _queued(cluster: Cluster, job: Job, takers: list[Host], positions: Mapping[str, int]) -> str:
-    ahead = positions.get(job.id, 0)
-    if ahead:
-        head = in_order(cluster)[0].id
-        return f"behind {head} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head}"
-    if not cluster.hosts:
-        return "no host has joined yet"
-    found = plan_job(job, takers)
-    return found.reason if isinstance(found, Wait) else "being placed"
+def _queued(job: Job, standing: Standing) -> str:
+    cluster, project = standing.cluster, job.gang.project
+    if job.lacks:
+        again = "no room so far; it doesn't wait for it and is tried again in a moment"
+        return f"{again}: {standing.lack_of_room(job)}".removesuffix(": ")
+    over = standing.quota_lack(job)
+    if over:
+        return over
+    ahead = cluster.queue.position(job.id)
+    first = standing.over_quota.get(project) if quota_of(standing.quotas, project) else None
+    if first is not None and cluster.queue.position(first) < ahead:
+        return f"behind {first}, which waits for the quota of project {project}"
+    if standing.takers and not may_have(job.gang, standing.takers):
+        return standing.lack_of_room(job)
+    head = standing.head
+    if head is None or head is job:
+        return standing.head_lacks or _no_lack(job)
+    behind = (
+        f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"
+    )
+    return f"{behind}, which {standing.head_lacks}" if standing.head_lacks.startswith("needs") else behind
+
+
+def _no_lack(job: Job) -> str:
+    return "waits for a while after its last failure" if job.not_before is not None else "being placed"
 
 
 def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> str:

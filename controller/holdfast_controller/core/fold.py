@@ -19,6 +19,7 @@ from holdfast_controller.core.fold_attempt import (
 )
 from holdfast_controller.core.fold_hang import close_hang, fold_hang
 from holdfast_controller.core.fold_host import fold_host
+from holdfast_controller.core.fold_shares import hold
 from holdfast_controller.core.host_model import Allocation, place_key
 from holdfast_controller.core.job import JobState, checked
 from holdfast_controller.core.model import Attempt, Cluster, Job, Recovery, Runtime
@@ -67,7 +68,7 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         cursor=cluster.sequence,
         queued_since=event.at,
     )
-    cluster.queue[event.job_id] = None
+    cluster.queue.add(event.job_id, cluster.jobs[event.job_id].turn)
     if event.request_id:
         cluster.requests[event.owner, event.request_id] = event.job_id
 
@@ -78,6 +79,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             pass
         case ev.JobPlaced():
             _placed(cluster, job, event)
+        case ev.PlacementTried():
+            job.lacks, job.not_before = event.number, event.not_before
         case ev.GangLaunched():
             job.rendezvous = event.rendezvous
             if job.recoveries and job.recoveries[-1].generation == event.generation:
@@ -168,13 +171,12 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     job.avoided = frozenset()
     job.queued_since = job.not_before = None
     job.lacks = 0
-    cluster.queue.pop(job.id, None)
+    cluster.queue.discard(job.id)
     cluster.runtime[job.id] = Runtime()
     for member, place in zip(job.gang.members, event.places, strict=True):
         pool = job.gang.pool_of(member)
-        cluster.hosts[place.host].allocations[place_key(job.id, member.index)] = Allocation(
-            pool.cpus, pool.memory_mb, place.gpus
-        )
+        share = Allocation(pool.cpus, pool.memory_mb, place.gpus)
+        hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share)
 
 
 def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:

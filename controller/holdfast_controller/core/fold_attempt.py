@@ -6,6 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold_hang import close_hang
+from holdfast_controller.core.fold_shares import let_go
 from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.job import JobState, checked
 from holdfast_controller.core.model import Cluster, Job, Leaving, Recovery
@@ -85,7 +86,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
 
 
 def _queue(cluster: Cluster, job: Job, at: float) -> None:
-    cluster.queue[job.id] = None
+    cluster.queue.add(job.id, job.turn)
     job.queued_since = at
 
 
@@ -126,14 +127,14 @@ def close_recoveries(job: Job, at: float, generation: int | None = None) -> None
 
 def leave_queue(cluster: Cluster, job: Job) -> None:
     """It waits for no hosts any more."""
-    cluster.queue.pop(job.id, None)
+    cluster.queue.discard(job.id)
     cluster.watches.pop(job.id, None)
     cluster.suspects.pop(job.id, None)
 
 
 def release(cluster: Cluster, job: Job, index: int) -> None:
     """Give back what a worker held on its host."""
-    cluster.hosts[job.places[index].host].allocations.pop(place_key(job.id, index), None)
+    let_go(cluster, cluster.hosts[job.places[index].host], place_key(job.id, index))
 
 
 def release_kept(cluster: Cluster, job: Job) -> None:

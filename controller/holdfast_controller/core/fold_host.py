@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold_shares import let_go
 from holdfast_controller.core.host_model import Host
 from holdfast_controller.core.model import Cluster
 
@@ -47,7 +48,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
         case ev.HostFenced():
             pass  # What follows for the places there are events of their jobs.
         case ev.HostPlaceFreed():
-            cluster.hosts[event.host].allocations.pop(event.place, None)
+            let_go(cluster, cluster.hosts[event.host], event.place)
         case ev.HostLost():
             cluster.hosts[event.host].lost = True
         case ev.HostReturned():

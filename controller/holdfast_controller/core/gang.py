@@ -170,6 +170,17 @@ class Gang:
         """Index of each worker by its name."""
         return {member.name: member.index for member in self.members}
 
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs of all workers."""
+        return sum(pool.replicas * pool.gpus for pool in self.pools)
+
+    @cached_property
+    def shape(self) -> tuple[object, ...]:
+        """Equal for jobs that ask the same of the same hosts: where one has no room, the other has none."""
+        pools = tuple((p.replicas, p.cpus, p.memory_mb, p.gpus, p.gpu_type) for p in self.pools)
+        return pools if self.selector == HostSelector() else (*pools, self.selector)
+
     @property
     def world_size(self) -> int:
         """Ranks in all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,12 @@ class Inventory:
     gpus: tuple[Gpu, ...] = ()
     max_workers: int = 64
     gpu_problem: str = ""
+
+    @cached_property
+    def kind(self) -> tuple[object, ...]:
+        """Equal for hosts that hold the same when they are empty."""
+        models = tuple(gpu.model for gpu in self.gpus)
+        return self.cpus, self.memory_bytes, self.max_workers, models
 
 
 @dataclass(frozen=True)

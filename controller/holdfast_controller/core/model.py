@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 
 from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.watch import JobWatch
-from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.gang import Gang, Strategy
 from holdfast_controller.core.hang_model import Dump, Hang, KeptWatch, SharedCause, Suspect
 from holdfast_controller.core.host_model import Host, Presence
 from holdfast_controller.core.job import TERMINAL, JobState
+from holdfast_controller.core.queue import PREEMPTED, Queue, Turn
+from holdfast_controller.core.quotas import Holdings
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,15 @@ class Job:
         return self.outcome is not None or self.leaving is not None or waits
 
     @property
+    def turn(self) -> Turn:
+        """Its place among those that wait: first whose attempt failed, then by priority, SPOT last, by submission.
+
+        Who was preempted didn't fail: it is served when it would have been had it never run.
+        """
+        failed = self.leaving is Leaving.RETRY and self.last_end != PREEMPTED
+        return (not failed, -self.gang.priority, self.gang.strategy is Strategy.SPOT, self.number)
+
+    @property
     def awaited(self) -> list[int]:
         """Workers whose place is not proven empty."""
         return [index for index in range(len(self.places)) if index not in self.emptied]
@@ -362,8 +373,10 @@ class Cluster:
     hosts: dict[str, Host] = field(default_factory=dict)
     draining: set[str] = field(default_factory=set)
     """Hosts that are being drained, or have been and take no work yet."""
-    queue: dict[str, None] = field(default_factory=dict)
-    """Queued jobs in order."""
+    queue: Queue = field(default_factory=Queue)
+    holdings: Holdings = field(default_factory=Holdings)
+    hopeless: set[tuple[object, ...]] = field(default_factory=set)
+    """Shapes of waiting gangs that had no room at the last look at the queue. What is freed brings a new look."""
     requests: dict[tuple[str, str], str] = field(default_factory=dict)
     """Job by (owner, request id)."""
     presence: dict[str, Presence] = field(default_factory=dict)

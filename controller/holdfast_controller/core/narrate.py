@@ -7,6 +7,7 @@ from typing import assert_never
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model import Job, Leaving
+from holdfast_controller.core.queue import PLACEMENT_TRIES, PREEMPTED
 
 
 def narrate(event: ev.Event, job: Job | None) -> str:
@@ -50,6 +51,8 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"submitted by {event.owner}: {ranks} on {len(job.gang.members)} workers"
         case ev.JobQueued():
             return f"queued: {event.reason}"
+        case ev.PlacementTried():
+            return f"no room at try {event.number} of {PLACEMENT_TRIES}: {event.reason}"
         case ev.JobPlaced():
             counts = Counter(place.host for place in event.places)
             return "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
@@ -130,6 +133,8 @@ def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
         return "stopping all workers to pause"
     if event.end_reason == "DRAINED":
         return f"moving away from {_listing(list(event.avoid))}, which is drained; workers elsewhere stay there"
+    if event.end_reason == PREEMPTED:
+        return f"preempted for {event.related}; it waits for hosts again"
     cause = f"{event.related} ({event.end_reason})"
     away = f" away from {_listing(list(event.avoid))}" if event.avoid else ""
     if event.keep:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from holdfast_controller.core.gang import Gang, HostSelector, Pool
 from holdfast_controller.core.host_model import Host, place_key
@@ -19,6 +19,7 @@ from holdfast_controller.core.model import Job, Place
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
 _MIB = 1 << 20
+ANYWHERE = HostSelector()
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class Room:
         """Free GPUs of the model that the pool asks for."""
         return sum(1 for _, model in self.gpus if model_matches(pool.gpu_type, model))
 
+    def copy(self) -> Room:
+        """The same room, to be used up by another plan."""
+        return replace(self, gpus=self.gpus.copy())
+
     def take(self, pool: Pool) -> Place:
         """Reserve one worker's share."""
         chosen = [g for g in self.gpus if model_matches(pool.gpu_type, g[1])][: pool.gpus]
@@ -79,7 +84,7 @@ def _words(name: str) -> set[str]:
     return {word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word}
 
 
-def room(host: Host, *, empty: bool = False, without: frozenset[str] = frozenset()) -> Room:
+def room(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = False) -> Room:
     """What a host has free; with ``empty``, what it would have with no work on it; or without certain places."""
     inventory = host.inventory
     held = [a for key, a in host.allocations.items() if not (empty or key in without)]
@@ -103,30 +108,41 @@ def plan(gang: Gang, hosts: Iterable[Host]) -> Plan | Wait:
     return plan_in(gang, [room(host) for host in hosts])
 
 
-def plan_job(job: Job, hosts: Iterable[Host]) -> Plan | Wait:
+RoomOf = Callable[[Host, frozenset[str]], Room]
+"""The room of a host without certain places; whoever asks may use it up."""
+
+
+def may_have(gang: Gang, hosts: Iterable[Host]) -> list[Host]:
+    """Those of ``hosts`` that the gang lets itself be placed on."""
+    selector = gang.selector
+    return list(hosts) if selector == ANYWHERE else [h for h in hosts if selector.admits(h.name, h.labels)]
+
+
+def plan_job(job: Job, hosts: Iterable[Host], room_of: RoomOf = room) -> Plan | Wait:
     """Place a job that waits, on those of ``hosts`` that it may have, or say why not.
 
     What it keeps of its last attempt stays if the rest finds room beside it on hosts that it doesn't avoid; else
     all of it is placed anew; and the hosts that it avoids are better than none.
     """
-    admitted = [host for host in hosts if job.gang.selector.admits(host.name, host.labels)]
-    if not admitted and job.gang.selector != HostSelector():
+    admitted = may_have(job.gang, hosts)
+    if not admitted and job.gang.selector != ANYWHERE:
         return Wait(f"no host that it may have takes work at present ({job.gang.selector.in_words()})")
     own = frozenset(place_key(job.id, index) for index in job.kept)
     # Where a share of its own is withheld something of it may still run.
-    admitted = [host for host in admitted if not _is_withheld(job, host, own)]
+    if job.places:
+        admitted = [host for host in admitted if not _is_withheld(job, host, own)]
     others = [host for host in admitted if host.name not in job.avoided]
     by_name = {host.name for host in others}
     kept = {index: job.places[index] for index in job.kept}
     if kept and all(place.host in by_name for place in kept.values()):
-        found = plan_in(job.gang, [room(host) for host in others], kept)
+        found = plan_in(job.gang, [room_of(host, frozenset()) for host in others], kept)
         if isinstance(found, Plan):
             return found
     if len(others) < len(admitted):
-        found = plan_in(job.gang, [room(host, without=own) for host in others])
+        found = plan_in(job.gang, [room_of(host, own) for host in others])
         if isinstance(found, Plan):
             return found
-    return plan_in(job.gang, [room(host, without=own) for host in admitted])
+    return plan_in(job.gang, [room_of(host, own) for host in admitted])
 
 
 def _is_withheld(job: Job, host: Host, own: frozenset[str]) -> bool:

@@ -28,10 +28,12 @@ from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import launch, on_prepared, on_running
 from holdfast_controller.core.model import Cluster, Job, Now
+from holdfast_controller.core.schedule import place_queue, takers
 from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
 from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable
-from holdfast_controller.core.submit import on_submission, place_queue
+from holdfast_controller.core.submit import on_submission
+from holdfast_controller.core.waiting import on_expired
 from holdfast_controller.core.watch_keeping import forget_ended, wake
 
 _ALIVE = frozenset({PlaceState.PREPARING, PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK})
@@ -72,11 +74,22 @@ class Reactor:
             if job.not_before is not None and job.not_before > now.wall:
                 kind = "retry" if job.state is JobState.QUEUED else "launch"
                 self.timers.set((kind, job.id), now.mono + job.not_before - now.wall)
+            if job.id in self.cluster.queue:
+                self._resume_waiting(job, now)
             if may_settle(job):
                 self.timers.set(("settle", job.id), now.mono + SETTLE_S)
             if job.pause_due is not None:
                 self.timers.set(("pause", job.id), now.mono + max(job.pause_due - now.wall, 0.0))
             warn.ahead_of_timeout(self.timers, job)
+
+    def _resume_waiting(self, job: Job, now: Now) -> None:
+        if job.queued_since is not None and job.gang.max_wait_s:
+            left = min(job.queued_since + job.gang.max_wait_s - now.wall, job.gang.max_wait_s)
+            self.timers.set(("expire", job.id), now.mono + max(left, 0.0))
+        if not job.gang.waits:
+            # That a host hasn't said hello yet is no lack of room.
+            left = max((job.not_before or 0.0) - now.wall, self.policies.leases.suspect_s)
+            self.timers.set(("retry", job.id), now.mono + left)
 
     def next_due(self) -> float | None:
         """When ``TimePassed`` is wanted, on the monotonic clock."""
@@ -251,6 +264,8 @@ class Reactor:
                 warn.on_timer(step, job)
             case "pause" if job.pause_due is not None:
                 attempts.pause(step, job)
+            case "expire":
+                on_expired(step, job, takers(self.cluster))
             case "retry":
                 step.capacity_freed = True
             case "end_grace" if job.outcome is None and not job.terminal:

@@ -13,6 +13,7 @@ from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.model import Cluster, Job, Now
 from holdfast_controller.core.narrate import narrate
+from holdfast_controller.core.quotas import Quotas
 
 TimerKey = tuple[str, str]
 """(kind, job id or host name)."""
@@ -26,6 +27,9 @@ class Policies:
     secret_key: bytes = b""
     max_jobs: int = 100_000
     """Jobs that may be waiting or running at once."""
+    cluster_name: str = "holdfast"
+    quotas: Quotas = field(default_factory=dict)
+    """By project; a project without one may hold all there is."""
 
 
 @dataclass

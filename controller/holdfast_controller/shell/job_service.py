@@ -15,13 +15,11 @@ from holdfast.errors import CursorExpired, InvalidInput, TaskKindUnavailable, Vi
 from holdfast.hang.tuning import Action
 from holdfast.identity import Kind
 from holdfast.v1 import job_pb2, job_pb2_grpc
-from holdfast_controller.core.explain import queue_positions
 from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
-from holdfast_controller.core.submit import takers
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.job_filter import parse_filter
 from holdfast_controller.shell.log_reading import LogReading
-from holdfast_controller.shell.pictures import durable_picture, find_job, spec_message
+from holdfast_controller.shell.pictures import durable_picture, find_job, spec_message, standing
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.store import Record
 from holdfast_controller.shell.transfers import Transfers
@@ -88,10 +86,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             start = _start(request.page_token)
             later = [job for job in found if job.number > start]
             page, rest = later[:size], len(later) > size
-        positions, hosts = queue_positions(cluster), takers(cluster)
-        jobs = [
-            job_to_proto(cluster, job, spec_message(job.spec_json), hosts, positions, workers=False) for job in page
-        ]
+        now = standing(self._driver)
+        jobs = [job_to_proto(cluster, job, spec_message(job.spec_json), now, workers=False) for job in page]
         await self._driver.settled()
         return job_pb2.ListJobsResponse(jobs=jobs, next_page_token=str(page[-1].number) if rest else "")
 

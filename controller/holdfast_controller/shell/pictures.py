@@ -7,9 +7,10 @@ import functools
 from google.protobuf import json_format
 
 from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.explain import Standing
 from holdfast_controller.core.lookup import unknown_job
 from holdfast_controller.core.model import Job
-from holdfast_controller.core.submit import takers
+from holdfast_controller.core.schedule import takers
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.wire_job import job_to_proto
 
@@ -22,10 +23,15 @@ def find_job(driver: Driver, job_id: str) -> Job:
     return job
 
 
+def standing(driver: Driver) -> Standing:
+    """How things stand in the queue now."""
+    return Standing(driver.cluster, takers(driver.cluster), driver.reactor.policies.quotas)
+
+
 async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable. Raises ``NotFound``."""
     cluster, job = driver.cluster, find_job(driver, job_id)
-    picture = job_to_proto(cluster, job, spec_message(job.spec_json), takers(cluster))
+    picture = job_to_proto(cluster, job, spec_message(job.spec_json), standing(driver))
     await driver.settled()
     return picture
 

@@ -65,6 +65,8 @@ async def serve(config: ControllerConfig, on_ready: Callable[[int], None] | None
             leases=LeasePolicy(config.heartbeat_interval, config.suspect_after, config.lease, config.lost_after),
             secret_key=await asyncio.wrap_future(store.call(store.secret_key)),
             max_jobs=config.max_jobs,
+            cluster_name=config.cluster,
+            quotas=config.limits,
         )
         driver = Driver(store, cluster, policies)
         server, health_servicer = _server(config, driver)

@@ -28,8 +28,8 @@ from holdfast.errors import StoreError
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import KeepEvidence, KeepWatch, Kept
 from holdfast_controller.core.fold import fold
+from holdfast_controller.core.fold_shares import recount
 from holdfast_controller.core.hang_model import KeptWatch
-from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.shell import codec
 from holdfast_controller.shell.schema import events, evidence, meta, snapshots, watches
@@ -267,9 +267,9 @@ class Store:
             cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
             jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
             cluster.jobs = {job.id: job for job in jobs}
-            cluster.queue = {job.id: None for job in jobs if job.state is JobState.QUEUED}
             cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
+            recount(cluster)
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
             for row in self._db.execute(query):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from google.protobuf import timestamp_pb2
 
 from holdfast.spec import JobSpec, from_proto
 from holdfast.v1 import job_pb2, spec_pb2
-from holdfast_controller.core.explain import wait_reason
+from holdfast_controller.core.explain import Standing, wait_reason
 from holdfast_controller.core.gang import Member
 from holdfast_controller.core.hang_model import Hang
-from holdfast_controller.core.host_model import Host
 from holdfast_controller.core.model import Cluster, Exit, Job, JobError, Recovery, WorkerState
 
 
@@ -32,12 +30,11 @@ def job_to_proto(
     cluster: Cluster,
     job: Job,
     spec: spec_pb2.CustomJobSpec,
-    takers: list[Host],
-    positions: Mapping[str, int] | None = None,
+    standing: Standing,
     *,
     workers: bool = True,
 ) -> job_pb2.CustomJob:
-    """The job as users see it; ``takers`` and ``positions`` are for the reason it waits."""
+    """The job as users see it; ``standing`` is for the reason it waits."""
     message = job_pb2.CustomJob(
         id=job.id,
         display_name=job.display_name,
@@ -48,7 +45,7 @@ def job_to_proto(
         update_time=timestamp(job.updated_at),
         attempt=job.attempt,
         generation=job.generation,
-        wait_reason=wait_reason(cluster, job, takers, positions),
+        wait_reason=wait_reason(cluster, job, standing.takers, standing),
         recoveries=[_recovery(recovery) for recovery in job.recoveries],
         owner=job.owner,
         project=job.gang.project,

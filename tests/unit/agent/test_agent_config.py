@@ -56,11 +56,11 @@ def test_tables_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
-        ("[checks]\nmemory = 1", r"\[checks\]: unknown key 'memory'"),
+        ("[checks]\nmemory = 1", "unknown key 'checks.memory'"),
         ("[checks]\nnofile = -1", r"\[checks\] nofile must be at least 0"),
-        ('[checks]\nnofile = "many"', r"\[checks\]: nofile must be a whole number"),
+        ('[checks]\nnofile = "many"', "checks.nofile must be a whole number"),
         ("checks = 1", "checks must be a table"),
-        ('[hooks]\nprologue = ["/x"]', r"\[hooks\]: unknown key 'prologue'"),
+        ('[hooks]\nprologue = ["/x"]', "unknown key 'hooks.prologue'"),
         ('[hooks]\nprolog = ["check.sh"]', "absolute path"),
         ('[hooks]\nprolog = "/bin/true"', "prolog must be a list"),
         ("[hooks]\ntimeout = 0", "timeout must be above 0"),

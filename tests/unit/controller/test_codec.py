@@ -160,6 +160,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h2 has proven the place of b/0 empty",
         "submitted by ann: 4 ranks on 3 workers",
         "queued: needs 2 GPUs on one host",
+        "no room at try 1 of 3: needs 2 GPUs on one host (0 free on the best)",
         "placed on h1 (2 workers), h2",
         "generation 1 launched, rank 0 at 10.0.0.1:20001",
         "generation 1 is running",
