@@ -167,7 +167,8 @@ def main() -> None:
         for hosts in arguments.hosts:
             progress(f"{arguments.jobs} jobs for {hosts} hosts")
             measure_core(hosts, arguments.jobs, arguments.runs, table)
-        table.print()
+        if arguments.hosts:
+            table.print()
         if not arguments.core_only:
             table = Table(f"A long queue: {arguments.jobs:,} jobs wait, what users wait for", "ms")
             with work_directory() as directory, dev_cluster(directory) as cluster:

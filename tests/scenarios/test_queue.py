@@ -6,7 +6,7 @@ import pytest
 from tests.scenarios.world import World, gang, inventory
 
 from holdfast_controller.core.explain import Standing, wait_reason
-from holdfast_controller.core.gang import Gang, HostSelector, Pool, Strategy, Success, Task
+from holdfast_controller.core.gang import Gang, HostSelector, Pool, Strategy, Success, Task, WarningSignal
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Job
 from holdfast_controller.core.quotas import Quota
@@ -369,3 +369,17 @@ def test_job_that_does_not_wait_starts_when_there_is_room_at_its_next_try() -> N
     assert placed(finish(world, "a")) == []
     assert placed(world.wait(10, beating=["host-0"])) == ["b placed g1 on host-0"]
     assert job_of(world, "b").lacks == 0
+
+
+def test_job_that_is_about_to_pause_does_not_give_way_as_well() -> None:
+    """Else it would be queued again, though its user wants it paused."""
+    world = World(hosts=1)
+    world.submit("s", gang(1, strategy=SPOT, warning=WarningSignal(10, 60.0)))
+    world.run("s")
+    assert world.pause("s")[0] == "s to pause"
+    told = world.submit("b", gang(1))
+    assert not any("PREEMPTED" in words for words in told)
+    world.wait(61, beating=["host-0"])
+    world.exit("s", 0, "STOPPED:15")
+    assert placed(world.report("s", 0, "EMPTY")) == ["b placed g1 on host-0"]
+    assert states(world) == {"s": "PAUSED", "b": "PENDING"}

@@ -129,7 +129,7 @@ def _queued(job: Job, standing: Standing) -> str:
 
 
 def _no_lack(job: Job) -> str:
-    return "waits for a while after its last failure" if job.not_before is not None else "being placed"
+    return _backs_off(job) if job.not_before is not None else "being placed"
 
 
 def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> str:

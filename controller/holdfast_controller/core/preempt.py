@@ -43,6 +43,7 @@ def _young_first(cluster: Cluster, job: Job) -> list[Job]:
         for other in held
         if other.gang.strategy is Strategy.SPOT
         and not other.stopping
+        and other.pause_due is None
         and not other.terminal
         and (True, -other.gang.priority, True, other.number) > job.turn
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from pathlib import PurePosixPath
 
 from google.protobuf import json_format, struct_pb2
@@ -57,7 +57,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 token=token,
                 owner=owner,
                 request_id=request.request_id,
-                job_id=_new_id(job_file.display_name),
+                job_id=_new_id(job_file.display_name, self._driver.cluster.jobs),
                 display_name=job_file.display_name,
                 labels=dict(job_file.labels),
                 gang=gang,
@@ -156,9 +156,15 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         return await self._driver.history(entity, after, _HISTORY_BATCH)
 
 
-def _new_id(display_name: str) -> str:
-    """A name that a person can type: what the job is about, and six characters that make it its own."""
-    return f"{_slug(display_name)}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+def _new_id(display_name: str, taken: Container[str]) -> str:
+    """A name that a person can type: what the job is about, and six characters that make it its own.
+
+    Among ten thousand jobs of one name two of them would be the same once in eight times.
+    """
+    while True:
+        found = f"{_slug(display_name)}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+        if found not in taken:
+            return found
 
 
 def _slug(display_name: str) -> str:
