@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
 RECENT = 20
+MOST_ACTIVE = 200
+"""Rows of a table that a person might still read."""
 NO_JOBS = "No jobs yet. Start one: holdfast run -- python train.py"
 
 
@@ -32,16 +34,29 @@ NO_JOBS = "No jobs yet. Start one: holdfast run -- python train.py"
 @click.option("--all", "everything", is_flag=True, help="Every job that is known.")
 @output_option
 def ps(everything: bool, output: str) -> None:
-    """List the active jobs and the most recent ones, newest last."""
+    """List the active jobs and the most recent ones, newest last.
 
-    async def work(client: Client) -> list[job_pb2.CustomJob]:
+    A table shows the 200 oldest active ones at most.
+    """
+    most = MOST_ACTIVE if output == "table" else sys.maxsize
+
+    async def work(client: Client) -> tuple[list[job_pb2.CustomJob], bool]:
         if everything:
-            return [job async for job in client.list_jobs()]
+            return [job async for job in client.list_jobs()], False
         found = {job.id: job for job in await client.newest_jobs(RECENT)}
-        older = [job async for job in client.list_jobs("active=true") if job.id not in found]
-        return [*older, *found.values()]
+        older: list[job_pb2.CustomJob] = []
+        async with contextlib.aclosing(client.list_jobs("active=true", page_size=min(most, 1000))) as jobs:
+            async for job in jobs:
+                if len(older) == most:
+                    return [*older, *found.values()], True
+                if job.id not in found:
+                    older.append(job)
+        return [*older, *found.values()], False
 
-    _show(with_client(work), output, NO_JOBS)
+    jobs, cut = with_client(work)
+    _show(jobs, output, NO_JOBS)
+    if cut:
+        Console().note(f"more jobs are active than the {MOST_ACTIVE} oldest; see them all with: holdfast ps --all")
 
 
 @click.command()

@@ -163,7 +163,8 @@ class FakeController(
         job.id = given.id or f"j{len(self.jobs) + 1}"
         job.state = given.state or STATES.JOB_STATE_QUEUED
         if not job.HasField("create_time"):
-            job.create_time.FromDatetime(datetime.datetime(2026, 11, 21, 4, 0, len(self.jobs), tzinfo=datetime.UTC))
+            first = datetime.datetime(2026, 11, 21, 4, tzinfo=datetime.UTC)
+            job.create_time.FromDatetime(first + datetime.timedelta(seconds=len(self.jobs)))
         job.owner = "user"
         self.jobs[job.id] = job
         self.event(job.id, "JobSubmitted", "submitted")

@@ -65,6 +65,19 @@ async def test_ps_keeps_old_jobs_that_still_run(jobs: FakeController, tmp_path: 
     assert result.stdout.decode().split() == [f"j{n}" for n in range(1, 29)]
 
 
+async def test_ps_of_a_long_queue_shows_its_head_and_says_that_there_is_more(
+    controller: FakeController, tmp_path: Path
+) -> None:
+    for _ in range(300):
+        controller.add_job(job_pb2.CustomJob(display_name="waits", state=job_pb2.JOB_STATE_QUEUED))
+    result = await holdfast(controller, tmp_path, "ps")
+    shown = [line.split()[0] for line in result.stdout.decode().splitlines()[1:]]
+    assert shown == [f"j{n}" for n in (*range(1, 201), *range(281, 301))]
+    assert "more jobs are active than the 200 oldest; see them all with: holdfast ps --all" in result.stderr.decode()
+    assert len(json.loads((await holdfast(controller, tmp_path, "ps", "-o", "json")).stdout)) == 300
+    assert len((await holdfast(controller, tmp_path, "ps", "--all")).stdout.splitlines()) == 301
+
+
 async def test_lists_are_json_arrays_without_workers(jobs: FakeController, tmp_path: Path) -> None:
     for words in (("ps",), ("job", "list")):
         result = await holdfast(jobs, tmp_path, *words, "-o", "json")
