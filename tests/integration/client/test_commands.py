@@ -73,7 +73,9 @@ async def test_ps_of_a_long_queue_shows_its_head_and_says_that_there_is_more(
     result = await holdfast(controller, tmp_path, "ps")
     shown = [line.split()[0] for line in result.stdout.decode().splitlines()[1:]]
     assert shown == [f"j{n}" for n in (*range(1, 201), *range(281, 301))]
-    assert "more jobs are active than the 200 oldest; see them all with: holdfast ps --all" in result.stderr.decode()
+    assert (
+        "more jobs are active than the 200 oldest; see them all with: holdfast ps --all" in result.stderr.decode()
+    )
     assert len(json.loads((await holdfast(controller, tmp_path, "ps", "-o", "json")).stdout)) == 300
     assert len((await holdfast(controller, tmp_path, "ps", "--all")).stdout.splitlines()) == 301
 
