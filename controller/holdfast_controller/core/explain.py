@@ -102,7 +102,8 @@ def _worker_alone(job: Job) -> str:
 
 
 def _backs_off(job: Job) -> str:
-    return f"backs off after {job.failures} failures in a row"
+    times = "a failure" if job.failures == 1 else f"{job.failures} failures in a row"
+    return f"backs off after {times}"
 
 
 def _queued(job: Job, standing: Standing) -> str:
@@ -129,7 +130,7 @@ def _queued(job: Job, standing: Standing) -> str:
 
 
 def _no_lack(job: Job) -> str:
-    return "waits for a while after its last failure" if job.not_before is not None else "being placed"
+    return _backs_off(job) if job.not_before is not None else "being placed"
 
 
 def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> str:
