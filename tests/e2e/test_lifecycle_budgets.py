@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -96,13 +97,15 @@ def test_crashes_are_tried_three_times_and_then_the_job_fails(trio: DevCluster, 
     )
 
 
-def test_core_that_was_dumped_is_told_with_the_crash(trio: DevCluster, tmp_path: Path) -> None:
-    script = "ulimit -c unlimited 2>/dev/null; kill -SEGV $$"
+def test_core_flag_of_a_crash_is_the_kernel_s(trio: DevCluster, tmp_path: Path) -> None:
+    script = "ulimit -c unlimited; kill -SEGV $$"
+    (tmp_path / "reference").mkdir()
+    by_hand = os.posix_spawn("/bin/sh", ["sh", "-c", f"cd {tmp_path}/reference; {script}"], os.environ)
+    dumped = os.WCOREDUMP(os.waitpid(by_hand, 0)[1])
     job_id = submit(trio, tmp_path, script, workers=1, maxWorkerRestarts=0)
     job = trio.reach(job_id, "FAILED", timeout=60)
-    crashed = exits(job)[0]
-    assert crashed["signal"] == 11
-    assert ("core dumped" in job["error"]["message"]) is crashed["coreDumped"]
+    assert (exits(job)[0]["signal"], exits(job)[0]["coreDumped"]) == (11, dumped)
+    assert job["error"]["message"].endswith("signal 11, core dumped." if dumped else "signal 11.")
 
 
 def test_abort_of_nccls_watchdog_counts_as_a_hang(trio: DevCluster, tmp_path: Path) -> None:

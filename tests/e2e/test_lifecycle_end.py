@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import signal
 from pathlib import Path
@@ -41,10 +42,12 @@ def test_job_that_runs_out_of_time_fails_with_124_and_says_so(trio: DevCluster, 
 
 
 def test_time_spent_in_restarts_counts_towards_the_timeout(trio: DevCluster, tmp_path: Path) -> None:
-    script = f"[ $HOLDFAST_GENERATION = 1 ] && sleep 1.5 && exit 1; {STAY}"
-    job_id = submit(trio, tmp_path, script, workers=1, scheduling={"timeout": "3s"})
+    script = f"[ $HOLDFAST_GENERATION = 1 ] && sleep 3 && exit 1; {STAY}"
+    job_id = submit(trio, tmp_path, script, workers=1, scheduling={"timeout": "5s"})
     job = trio.reach(job_id, "FAILED", timeout=60)
     assert (job["error"]["code"], job["generation"]) == (4, 2)
+    started, ended = (datetime.datetime.fromisoformat(job[name]) for name in ("startTime", "endTime"))
+    assert 5 <= (ended - started).total_seconds() < 7.5, "not five more seconds from the restart on"
 
 
 def test_cancel_while_it_is_queued(trio: DevCluster, tmp_path: Path) -> None:
@@ -116,7 +119,9 @@ def test_cancel_while_it_is_paused_or_on_its_way_there(trio: DevCluster, tmp_pat
     trio.until(lambda: runs(tmp_path))
     told = trio.holdfast("job", "pause", job_id)
     assert "is being paused" in told.stderr
-    assert trio.job(job_id)["waitReason"].startswith("being paused; waits for its workers to be gone from host-")
+    leaving = trio.job(job_id)
+    assert leaving["waitReason"].startswith("being paused; waits for its workers to be gone from host-")
+    assert (leaving["workers"][0]["state"], leaving["health"]) == ("STOPPING", "")
     if paused:
         trio.reach(job_id, "PAUSED", timeout=60)
         assert gone(pids)

@@ -86,6 +86,25 @@ def test_fenced_host_that_ran_on_is_cleaned_when_it_returns(trio: DevCluster, tm
     trio.until(lambda: not listed(trio, hosts[SECOND])["jobIds"])
 
 
+def test_exit_on_a_fenced_host_is_told_as_it_was_once_the_host_is_back(trio: DevCluster, tmp_path: Path) -> None:
+    job_id = submit(trio, tmp_path, f"{TELL} until [ -e go ]; do sleep 0.05; done; [ $RANK = 1 ] && exit 7; {STAY}")
+    before = trio.reach(job_id, "RUNNING", timeout=60)
+    trio.until(lambda: len(runs(tmp_path)) == 2)
+    lost = hosts_of(before)[SECOND]
+    trio.kill_agent(lost)
+    (tmp_path / "go").touch()
+    trio.until(lambda: gone([pids_of(before)[SECOND]]))
+    trio.holdfast("host", "fence", lost, "--yes-it-is-off")
+    trio.until(lambda: exits(trio.job(job_id), generation=1).get(1), 60)
+    trio.restart()
+    trio.until(lambda: exits(trio.job(job_id), generation=1)[1]["lateExit"], 60)
+    ended = exits(trio.job(job_id), generation=1)[1]
+    assert (ended["reason"], ended["exitCode"]) == ("LOST_HOST", None)
+    assert (ended["lateExit"]["reason"], ended["lateExit"]["exitCode"]) == ("NONZERO_EXIT", 7)
+    assert "known later" in trio.holdfast("job", "show", job_id).stdout
+    assert trio.job(job_id)["recoveries"][0]["endReason"] == "LOST_HOST"
+
+
 def test_connected_host_is_not_fenced(trio: DevCluster) -> None:
     done = trio.holdfast("host", "fence", "host-1", "--yes-it-is-off", check=False)
     assert done.returncode == 125
@@ -100,11 +119,11 @@ def test_drained_host_loses_its_worker_at_the_deadline_and_the_others_stay(
     hosts, pids = hosts_of(before), pids_of(before)
     drained = hosts[SECOND]
     told = trio.holdfast("host", "drain", drained, "--deadline", "2s", "--reason", "new cables")
+    assert not gone(pids.values()), "it has two seconds"
     assert "1 job is still there" in told.stderr and job_id in told.stderr
     assert "draining" in trio.holdfast("host", "list").stdout
     assert "new cables" in trio.holdfast("host", "list").stdout
     assert listed(trio, drained)["draining"]
-    assert not gone(pids.values()), "it has two seconds"
     trio.until(lambda: trio.job(job_id)["generation"] == 2, 60)
     moved = trio.reach(job_id, "RUNNING", timeout=60)
     assert hosts_of(moved)[FIRST] == hosts[FIRST]
@@ -132,9 +151,9 @@ def test_drained_host_loses_its_worker_at_the_deadline_and_the_others_stay(
 def test_drain_that_ends_before_its_deadline_moves_nothing(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, f"{TELL} {STAY}")
     before = trio.reach(job_id, "RUNNING", timeout=60)
-    trio.holdfast("host", "drain", hosts_of(before)[SECOND], "--deadline", "2s")
+    trio.holdfast("host", "drain", hosts_of(before)[SECOND], "--deadline", "4s")
     trio.holdfast("host", "uncordon", hosts_of(before)[SECOND])
-    second = submit(trio, tmp_path, "sleep 3", workers=1, gpus=0, name="clock")
+    second = submit(trio, tmp_path, "sleep 5", workers=1, gpus=0, name="clock")
     trio.reach(second, "SUCCEEDED", timeout=60)
     after = trio.job(job_id)
     assert (after["generation"], pids_of(after)) == (1, pids_of(before))

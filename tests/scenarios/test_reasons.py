@@ -9,6 +9,7 @@ from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.explain import wait_reason
 from holdfast_controller.core.gang import Gang, Retries
+from holdfast_controller.core.job import JobState
 
 BACKS_OFF = replace(gang(), retries=Retries(backoff_s=10.0))
 
@@ -22,7 +23,7 @@ def running(hosts: int = 3, wanted: Gang | None = None) -> World:
 
 
 def why(world: World) -> str:
-    return wait_reason(world.cluster, world.cluster.jobs["a"], [])
+    return wait_reason(world.cluster, world.cluster.jobs["a"], list(world.cluster.hosts.values()))
 
 
 def fail(world: World) -> None:
@@ -72,3 +73,14 @@ def test_pause_names_the_hosts_that_it_waits_for_and_then_the_way_on() -> None:
     assert why(world) == "being paused; waits for its workers to be gone from host-0"
     world.report("a", 0, "EMPTY")
     assert why(world) == "paused; go on with: holdfast job resume a"
+
+
+def test_retry_that_waits_for_its_time_says_so_in_the_same_words() -> None:
+    world = running(wanted=replace(BACKS_OFF, max_worker_restarts=0))
+    for _ in range(2):
+        world.run("a")
+        fail(world)
+        assert why(world).startswith("being placed anew; waits for its workers to be gone from host-")
+        world.empty("a")
+    assert why(world) == "backs off after 2 failures in a row"
+    assert world.cluster.jobs["a"].state is JobState.QUEUED

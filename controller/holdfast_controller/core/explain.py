@@ -102,7 +102,8 @@ def _worker_alone(job: Job) -> str:
 
 
 def _backs_off(job: Job) -> str:
-    return f"backs off after {job.failures} failures in a row"
+    times = "a failure" if job.failures == 1 else f"{job.failures} failures in a row"
+    return f"backs off after {times}"
 
 
 def _queued(job: Job, standing: Standing) -> str:

@@ -7,7 +7,7 @@ import pytest
 from holdfast.cli import recovery_table
 from holdfast.cli.job_page import page
 from holdfast.cli.job_sections import ANSWERS
-from holdfast.cli.job_tables import table
+from holdfast.cli.job_tables import ran, table
 from holdfast.v1 import job_pb2, spec_pb2
 
 NOW = 1_795_233_600.0
@@ -65,6 +65,16 @@ def test_the_page_names_what_is_unusual() -> None:
         "  notes       ticket=a?[31mb",
     ):
         assert line in found
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds"),
+    [(job_pb2.JOB_STATE_RUNNING, 30.0), (job_pb2.JOB_STATE_PAUSED, None), (job_pb2.JOB_STATE_QUEUED, None)],
+)
+def test_job_that_holds_no_hosts_is_not_said_to_run(state: int, seconds: float | None) -> None:
+    job = a_job(state=state)
+    job.start_time.FromSeconds(int(NOW) - 30)
+    assert ran(job, NOW) == seconds
 
 
 def with_recoveries() -> job_pb2.CustomJob:
