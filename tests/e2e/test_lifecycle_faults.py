@@ -82,7 +82,8 @@ def test_retry_waits_for_the_host_whose_agent_died_and_starts_once(trio: DevClus
     trio.restart()
     done = trio.reach(job_id, "SUCCEEDED", timeout=60)
     assert (done["attempt"], done["generation"]) == (2, 2)
-    # The host where it failed may be the first that is back, and is better than none.
+    # Not even where it is the first that is back.
+    assert hosts_of(before)[SECOND] not in hosts_of(done).values(), "it failed there, and another one is free"
     check_runs(tmp_path, (1, 0), (1, 1), (2, 0), (2, 1))
 
 

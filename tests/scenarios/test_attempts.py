@@ -107,6 +107,23 @@ def test_record_says_how_long_it_took_to_be_back_where_it_was(world: World) -> N
     assert recovery.caught_up_at - recovery.ended_at == 15.0
 
 
+@pytest.mark.parametrize("spare_comes", [True, False])
+def test_retry_after_a_restart_of_the_controller_waits_for_the_spare_host_to_say_hello(spare_comes: bool) -> None:
+    world = World(hosts=3)
+    world.submit("a", gang(retries=1, max_worker_restarts=0))
+    world.run("a")
+    fail_once(world, 1)
+    world.restart_controller()
+    for number in (0, 1):
+        world.join(f"host-{number}", places=[world.place("a", number, "STOPPING")])
+    world.report("a", 0, "EMPTY")
+    assert world.report("a", 1, "EMPTY") == ["a emptied w1"]
+    if spare_comes:
+        assert world.join("host-2")[0] == "a placed g2 on host-0 host-2"
+    else:
+        assert "a placed g2 on host-0 host-1" in world.wait(20, beating=["host-0", "host-1"])
+
+
 def test_without_another_host_the_retry_takes_the_same_ones() -> None:
     world = World(hosts=2)
     world.submit("a", gang(retries=1, max_worker_restarts=0))

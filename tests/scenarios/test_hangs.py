@@ -18,8 +18,8 @@ from tests.scenarios.training import IN_LOADER, Training, training
 from holdfast.hang.features import Motion
 from holdfast.hang.tuning import Action
 from holdfast_controller.core import actions as act
+from holdfast_controller.core.ends import ExitReason
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import ExitReason
 
 # --- The ladder, as it should be ----------------------------------------------------------------------------------
 

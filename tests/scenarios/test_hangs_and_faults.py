@@ -18,9 +18,9 @@ from tests.scenarios.training import IN_LOADER, Training, training
 
 from holdfast_controller.core import actions as act
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.ends import ExitReason
 from holdfast_controller.core.gang import Success
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import ExitReason
 
 # --- Evidence that doesn't come as it should ----------------------------------------------------------------------
 

@@ -19,12 +19,13 @@ from holdfast.hang.tuning import Action
 from holdfast_controller.core import actions as act
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import stimuli as st
+from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.fold_shares import recount
 from holdfast_controller.core.gang import Gang, Pool, Retries, Success, Task
 from holdfast_controller.core.host_model import Gpu, Inventory
 from holdfast_controller.core.job import TERMINAL
-from holdfast_controller.core.model import Cluster, Exit, ExitReason, Job, Now
+from holdfast_controller.core.model import Cluster, Job, Now
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState

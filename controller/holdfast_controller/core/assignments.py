@@ -7,9 +7,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from holdfast_controller.core.ends import ExitReason
 from holdfast_controller.core.gang import Gang, Member
 from holdfast_controller.core.host_model import place_key
-from holdfast_controller.core.model import Cluster, ExitReason, Job, Place, Rendezvous
+from holdfast_controller.core.model import Cluster, Job, Place, Rendezvous
 
 HANG_GRACE_S = 5.0
 """Between TERM and KILL of a gang that hangs: it would use no more."""

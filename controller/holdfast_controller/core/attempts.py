@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Refuse, Reply
+from holdfast_controller.core.ends import ExitReason
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.lookup import find_job
-from holdfast_controller.core.model import ExitReason, Job, Leaving
+from holdfast_controller.core.model import Job, Leaving
 from holdfast_controller.core.policy import Budget, Reached, backoff_s
 from holdfast_controller.core.queue import PREEMPTED
 from holdfast_controller.core.steps import Step

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 
-from holdfast_controller.core.model import Exit, ExitReason
+from holdfast_controller.core.ends import Exit, ExitReason
 
 OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STARTED})
 """Ends that we brought about."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.blame import Blame, blame
+from holdfast_controller.core.ends import Exit
 from holdfast_controller.core.gang import Member
-from holdfast_controller.core.model import Exit, Job
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.steps import Step
 
 SETTLE_S = 1.0

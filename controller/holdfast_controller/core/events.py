@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.hang_events import HangDiagnosed as HangDiagnosed
 from holdfast_controller.core.hang_events import HangJudged as HangJudged
@@ -27,7 +28,7 @@ from holdfast_controller.core.host_events import HostPlaceFreed as HostPlaceFree
 from holdfast_controller.core.host_events import HostReturned as HostReturned
 from holdfast_controller.core.host_events import HostUncordoned as HostUncordoned
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Exit, ExitReason, JobError, Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.model import Leaving, Place, Rendezvous, Started
 
 
 @dataclass(frozen=True)

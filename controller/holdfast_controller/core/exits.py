@@ -11,10 +11,11 @@ from holdfast_controller.core.attempts import HangRestart, Story, on_left, pause
 from holdfast_controller.core.blame import Blame, blame
 from holdfast_controller.core.cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
 from holdfast_controller.core.drain import move_off
+from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.gang import Member, Scope, Success
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import check_started
-from holdfast_controller.core.model import Exit, ExitReason, Job
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.records import close_records, unknown_ends
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import ExitReported

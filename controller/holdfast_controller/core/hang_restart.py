@@ -5,9 +5,10 @@ from __future__ import annotations
 from holdfast.hang.rules import Finding
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.attempts import HangRestart, Story, retry
+from holdfast_controller.core.ends import ExitReason, JobError
 from holdfast_controller.core.exits import cordon_faulty, restart_gang
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import ExitReason, Job, JobError, Runtime
+from holdfast_controller.core.model import Job, Runtime
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stop import end
 

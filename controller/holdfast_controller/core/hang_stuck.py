@@ -10,8 +10,9 @@ from __future__ import annotations
 from holdfast.hang.ladder import Rung
 from holdfast.hang.watch import stuck
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.ends import ExitReason
 from holdfast_controller.core.hang_model import Hang
-from holdfast_controller.core.model import ExitReason, Job
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.steps import Step
 
 BY = "holdfast"

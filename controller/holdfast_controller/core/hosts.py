@@ -98,6 +98,7 @@ def heard(step: Step, name: str) -> None:
     """Anything at all was heard from a host: its lease starts anew."""
     presence = step.cluster.presence_of(name)
     presence.last_seen, presence.last_seen_wall = step.now.mono, step.now.wall
+    _is_known(step, name)
     if presence.liveness is not Liveness.READY:
         presence.liveness = Liveness.READY
         step.capacity_freed = True
@@ -106,6 +107,13 @@ def heard(step: Step, name: str) -> None:
     host = step.cluster.hosts.get(name)
     if host is not None and host.lost:
         step.emit(ev.HostReturned(name, step.now.wall))
+
+
+def _is_known(step: Step, name: str) -> None:
+    """What is to be expected of the host is known: it has said hello, or has let the time for it pass."""
+    if name in step.cluster.unheard:
+        step.cluster.unheard.discard(name)
+        step.capacity_freed |= not step.cluster.unheard
 
 
 def _watch(step: Step, name: str, presence: Presence) -> None:
@@ -129,6 +137,8 @@ def on_silence(step: Step, names: list[str]) -> None:
                 kept.append(name)
                 continue
             lost.append((name, now - presence.last_seen))
+        if verdict is not Liveness.READY:
+            _is_known(step, name)
         if verdict is not presence.liveness:
             presence.liveness = verdict
             step.do(Note("host_silent", (("host", name), ("state", verdict.name))))

@@ -8,7 +8,8 @@ import hmac
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import warn
 from holdfast_controller.core.cause import name_cause
-from holdfast_controller.core.model import Cluster, ExitReason, Job, Prepared, Rendezvous, Started
+from holdfast_controller.core.ends import ExitReason
+from holdfast_controller.core.model import Cluster, Job, Prepared, Rendezvous, Started
 from holdfast_controller.core.records import close_records
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import PlaceReport

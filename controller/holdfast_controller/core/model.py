@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.watch import JobWatch
+from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang, Strategy
 from holdfast_controller.core.hang_model import Dump, Hang, KeptWatch, SharedCause, Suspect
 from holdfast_controller.core.host_model import Host, Presence
@@ -27,22 +28,6 @@ class Now:
     wall: float
 
 
-class ExitReason(enum.Enum):
-    """Why a rank is no longer there."""
-
-    COMPLETED = "COMPLETED"
-    NONZERO_EXIT = "NONZERO_EXIT"
-    SIGNALED = "SIGNALED"
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    CANNOT_START = "CANNOT_START"
-    STOPPED = "STOPPED"
-    HANG_KILLED = "HANG_KILLED"
-    LOST_SHIM_DIED = "LOST_SHIM_DIED"
-    LOST_REBOOT = "LOST_REBOOT"
-    LOST_HOST = "LOST_HOST"
-    NOT_STARTED = "NOT_STARTED"
-
-
 class WorkerState(enum.Enum):
     """Where a worker stands; ENDED means that its place is proven empty."""
 
@@ -51,32 +36,6 @@ class WorkerState(enum.Enum):
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
     ENDED = "ENDED"
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How one rank of one generation ended. ``exit_code`` and ``signal`` are None when unknown or absent."""
-
-    attempt: int
-    generation: int
-    rank: int
-    reason: ExitReason
-    exit_code: int | None = None
-    signal: int | None = None
-    core_dumped: bool = False
-    message: str = ""
-    end_time: float = 0.0
-    stderr_tail: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """It finished its work."""
-        return self.reason is ExitReason.COMPLETED
-
-    @property
-    def shell_code(self) -> int | None:
-        """The code a shell would show: 128+n for signal n; None when nobody knows."""
-        return 128 + self.signal if self.signal is not None else self.exit_code
 
 
 @dataclass(frozen=True)
@@ -148,18 +107,6 @@ class Recovery:
     """The job's highest step before."""
     caught_up_at: float | None = None
     """When it was there again."""
-
-
-@dataclass(frozen=True)
-class JobError:
-    """The first cause of a job's end. ``code`` is a google.rpc.Code."""
-
-    code: int
-    message: str
-    details: tuple[str, ...] = ()
-    exit_code: int | None = None
-    rank: int | None = None
-    """Whose end it is about, if it is about one."""
 
 
 @dataclass
@@ -380,6 +327,8 @@ class Cluster:
     requests: dict[tuple[str, str], str] = field(default_factory=dict)
     """Job by (owner, request id)."""
     presence: dict[str, Presence] = field(default_factory=dict)
+    unheard: set[str] = field(default_factory=set)
+    """Hosts that this controller has not heard of since it started, and that may still say hello."""
     runtime: dict[str, Runtime] = field(default_factory=dict)
     watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
     """By job: the generation that is watched for hangs, and what is remembered of it."""

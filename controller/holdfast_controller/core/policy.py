@@ -18,9 +18,10 @@ import re
 from dataclasses import dataclass
 
 from holdfast_controller.core.blame import raised_by
+from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.events import Failure
 from holdfast_controller.core.gang import Gang, Member
-from holdfast_controller.core.model import Exit, ExitReason, Job, JobError
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.report import error_of, internal_error, no_progress
 
 PORT_RETRIES = 5

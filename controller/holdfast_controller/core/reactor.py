@@ -53,6 +53,7 @@ class Reactor:
         ``kept`` is what an earlier controller has learned of the jobs' rhythms.
         """
         wake(self.cluster, kept or {}, now)
+        self.cluster.unheard = {name for name, host in self.cluster.hosts.items() if not host.lost}
         for name in self.cluster.hosts:
             presence = self.cluster.presence_of(name)
             presence.last_seen = now.mono

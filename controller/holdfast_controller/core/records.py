@@ -7,8 +7,9 @@ and says neither in its hello. So whatever is unaccounted for at that point will
 from __future__ import annotations
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.gang import Member
-from holdfast_controller.core.model import Exit, ExitReason, Job
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.steps import Step
 
 

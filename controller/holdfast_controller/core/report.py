@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast_controller.core.blame import raised_by
+from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.events import Failure
 from holdfast_controller.core.gang import Member
-from holdfast_controller.core.model import Exit, ExitReason, Job, JobError
+from holdfast_controller.core.model import Job
 
 INVALID_ARGUMENT = 3
 RESOURCE_EXHAUSTED = 8

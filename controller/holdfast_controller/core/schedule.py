@@ -37,9 +37,14 @@ def takers(cluster: Cluster) -> list[Host]:
     return found
 
 
-def may_be_placed(job: Job, now_wall: float) -> bool:
-    """Whether nothing of an earlier attempt is left, and its time has come."""
-    return not job.awaited and (job.not_before is None or job.not_before <= now_wall)
+def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
+    """Whether nothing of an earlier attempt is left, and its time has come.
+
+    A job that avoids a host waits, after a start of ours, until all have said hello that may: the spare one too.
+    """
+    if job.awaited or (job.avoided and cluster.unheard):
+        return False
+    return job.not_before is None or job.not_before <= now_wall
 
 
 def place_queue(step: Step) -> None:
@@ -47,7 +52,7 @@ def place_queue(step: Step) -> None:
     look = _Look(step)
     for name in list(step.cluster.queue):
         job = step.cluster.jobs[name]
-        if may_be_placed(job, step.now.wall):
+        if may_be_placed(step.cluster, job, step.now.wall):
             look.serve(job)
     step.cluster.hopeless = look.hopeless & look.reserved
 

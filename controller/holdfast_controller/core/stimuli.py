@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from holdfast.hang.evidence import Evidence
 from holdfast.hang.features import WorkerFeatures
+from holdfast_controller.core.ends import Exit
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.host_model import Inventory
-from holdfast_controller.core.model import Exit
 
 
 class PlaceState(enum.Enum):

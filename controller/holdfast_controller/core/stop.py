@@ -7,9 +7,10 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Refuse, Reply
 from holdfast_controller.core.attempts import clear_timers, on_left
 from holdfast_controller.core.cause import first_failure
+from holdfast_controller.core.ends import ExitReason, JobError
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.lookup import find_job
-from holdfast_controller.core.model import ExitReason, Job, JobError
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.records import close_records
 from holdfast_controller.core.report import error_of
 from holdfast_controller.core.steps import Step

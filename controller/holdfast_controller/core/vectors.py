@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.hang.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast_controller.core.ends import Exit
 from holdfast_controller.core.gang import Member
-from holdfast_controller.core.model import Exit, Job, Now, Runtime
+from holdfast_controller.core.model import Job, Now, Runtime
 
 
 def of_member(vector: WorkerFeatures, member: Member) -> WorkerFeatures:

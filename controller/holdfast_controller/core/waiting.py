@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.ends import JobError
 from holdfast_controller.core.explain import Standing, wait_reason
 from holdfast_controller.core.host_model import Host
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Job, JobError
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.queue import PLACEMENT_TRIES
 from holdfast_controller.core.report import RESOURCE_EXHAUSTED
 from holdfast_controller.core.steps import Step

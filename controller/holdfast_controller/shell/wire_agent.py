@@ -12,9 +12,10 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2, spec_pb2
 from holdfast_controller.core import stimuli
 from holdfast_controller.core.assignments import Assignment, Phase
+from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.host_model import Gpu, Inventory
-from holdfast_controller.core.model import Exit, ExitReason, Rendezvous
+from holdfast_controller.core.model import Rendezvous
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState
 
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()

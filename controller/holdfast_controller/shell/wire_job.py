@@ -8,10 +8,11 @@ from google.protobuf import timestamp_pb2
 
 from holdfast.spec import JobSpec, from_proto
 from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.ends import Exit, JobError
 from holdfast_controller.core.explain import Standing, wait_reason
 from holdfast_controller.core.gang import Member
 from holdfast_controller.core.hang_model import Hang
-from holdfast_controller.core.model import Cluster, Exit, Job, JobError, Recovery, WorkerState
+from holdfast_controller.core.model import Cluster, Job, Recovery, WorkerState
 
 
 def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang, Pool, Task
 from holdfast_controller.core.host_model import Gpu, Host, Inventory
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Exit, ExitReason, Job, JobError, Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.model import Job, Leaving, Place, Rendezvous, Started
 
 GIB = 1 << 30
 TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")

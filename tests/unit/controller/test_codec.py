@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.unit.controller.examples import EVENTS, GANG
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.gang import Gang, Pool, Success, Task
-from holdfast_controller.core.model import Cluster, Exit, ExitReason
+from holdfast_controller.core.model import Cluster
 from holdfast_controller.core.narrate import narrate
 from holdfast_controller.shell import codec
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.examples import job
 
+from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.gang import Gang, Pool, Retries, Task
-from holdfast_controller.core.model import Exit, ExitReason, Job, Place
+from holdfast_controller.core.model import Job, Place
 from holdfast_controller.core.policy import (
     HOST_MOVES,
     INTERNAL_RESTARTS,

@@ -7,8 +7,9 @@ from tests.unit.controller.examples import job
 
 from holdfast_controller.core.blame import Blame, blame, exception
 from holdfast_controller.core.cause import first_failure
+from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.model import Exit, ExitReason, Job
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.report import error_of
 
 R = ExitReason

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast_controller.core.assignments import Assignment, Phase
-from holdfast_controller.core.model import ExitReason, Place
+from holdfast_controller.core.ends import ExitReason
+from holdfast_controller.core.model import Place
 from holdfast_controller.shell import wire_agent
 
 from .examples import GANG
