@@ -186,7 +186,8 @@ def _lack(pool: Pool, rooms: list[Room], placed: int, total: int) -> str:
     if pool.gpus:
         best = max(r.matching(pool) for r in rooms)
         kind = f" {pool.gpu_type}" if pool.gpu_type else ""
-        wants.append((best >= pool.gpus, f"{pool.gpus}{kind} GPUs on one host ({best} free on the best)"))
+        gpus = f"{pool.gpus}{kind} GPU{'s' if pool.gpus > 1 else ''}"
+        wants.append((best >= pool.gpus, f"{gpus} on one host ({best} free on the best)"))
     if pool.cpus:
         cpus = max(r.cpus for r in rooms)
         wants.append((cpus >= pool.cpus, f"{pool.cpus} cores on one host ({max(cpus, 0)} free on the best)"))

@@ -95,7 +95,7 @@ def test_no_gpu_of_a_host_whose_driver_does_not_answer_is_given_away() -> None:
     ("pool", "reason"),
     [
         (Pool(1, TASK, gpus=5), "needs 5 GPUs on one host (4 free on the best)"),
-        (Pool(1, TASK, gpus=1, gpu_type="T4"), "needs 1 T4 GPUs on one host (0 free on the best)"),
+        (Pool(1, TASK, gpus=1, gpu_type="T4"), "needs 1 T4 GPU on one host (0 free on the best)"),
         (Pool(1, TASK, cpus=17), "needs 17 cores on one host (16 free on the best)"),
         (Pool(1, TASK, memory_mb=70_000), "needs 70000 MiB on one host (65536 free on the best)"),
         (Pool(2, TASK, gpus=4), "needs 4 GPUs on one host (0 free on the best); 1 of 2 workers would fit now"),
