@@ -184,6 +184,8 @@ class Evidence:
     gpus: tuple[GpuEvidence, ...] = ()
     # NCCL's own view of the job, as its RAS subsystem words it.
     ras: str = ""
+    # The same ``interval_s`` later.
+    ras_after: str = ""
     notes: tuple[str, ...] = ()
 
     def stacks(self, look: int) -> tuple[RankStack, ...]:

@@ -154,7 +154,7 @@ def _fewer_children(evidence: Evidence, most: int) -> Evidence:
 
 def _fewer_lines(evidence: Evidence) -> Evidence:
     ranks = (replace(rank, stdout=rank.stdout[-5:], stderr=rank.stderr[-5:]) for rank in evidence.ranks)
-    return replace(evidence, ranks=tuple(ranks), ras=evidence.ras[:4096])
+    return replace(evidence, ranks=tuple(ranks), ras=evidence.ras[:4096], ras_after=evidence.ras_after[:4096])
 
 
 def _without_kernel_stacks(evidence: Evidence) -> Evidence:

@@ -98,6 +98,12 @@ def _idle_beside_spinning(view: View) -> Sequence[Seen]:
     return [seen for seen in view.live if _look(seen) is GpuLook.IDLE]
 
 
+def _by_counts(view: View) -> Sequence[Seen]:
+    """Ranks that have launched fewer collectives than their peers, where the counts are known and stand still."""
+    behind = view.counts.laggards if view.counts is not None and view.counts.mismatched else frozenset()
+    return [seen for seen in view.live if seen.key in behind and seen.features.still]
+
+
 def _asleep(view: View) -> Sequence[Seen]:
     """Ranks that sleep by the clock, beside others that wait for a wake-up by somebody else."""
     asleep = [seen for seen in view.live if seen.features.still and "nanosleep" in seen.features.wchan]
@@ -120,6 +126,7 @@ _SIGNS: tuple[Callable[[View], Sequence[Seen]], ...] = (
     _failed,
     _uninterruptible,
     _burning,
+    _by_counts,
     _by_stack,
     _in_no_collective,
     _in_other_collectives,

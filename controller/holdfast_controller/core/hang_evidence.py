@@ -6,9 +6,11 @@ generation, says nothing of this one.
 
 from __future__ import annotations
 
-from holdfast.hang.evidence import diagnosis
+from holdfast.hang.evidence import Evidence, diagnosis
+from holdfast.hang.ras import mismatch
+from holdfast.hang.view import Counts
 from holdfast_controller.core.actions import KeepEvidence, TakeEvidence
-from holdfast_controller.core.hang_model import Dump
+from holdfast_controller.core.hang_model import Dump, Standstill
 from holdfast_controller.core.model import Job, Runtime
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import EvidenceArrived
@@ -55,6 +57,7 @@ def take_in(step: Step, job: Job, index: int, arrived: EvidenceArrived) -> Dump 
     dump.awaited.discard(index)
     if arrived.evidence is not None:
         dump.parts.append(arrived.evidence)
+        _note_counts(step, job, arrived.evidence)
     elif index not in dump.again:
         dump.lost.add(index)
     if arrived.content:
@@ -64,6 +67,30 @@ def take_in(step: Step, job: Job, index: int, arrived: EvidenceArrived) -> Dump 
         dump.diagnosis = diagnosis(dump.parts, step.now.mono)
         dump.parts = []
     return dump
+
+
+def _note_counts(step: Step, job: Job, evidence: Evidence) -> None:
+    """Take NCCL's counts in, where two answers agree that they differ: since the first answer they stand still.
+
+    A job whose counts moved meanwhile has none; a worker that NCCL doesn't answer says nothing of them.
+    """
+    if not evidence.ras or not evidence.ras_after:
+        return
+    runtime, world = step.cluster.runtime_of(job.id), job.gang.world_size
+    found = mismatch(evidence.ras_after, world)
+    if found is None or found != mismatch(evidence.ras, world):
+        runtime.counts = None
+    elif runtime.counts is None or runtime.counts.found != found:
+        runtime.counts = Standstill(found, step.now.mono - evidence.interval_s)
+
+
+def counts_of(job: Job, runtime: Runtime) -> Counts | None:
+    """The counts as the detector takes them: laggards by worker and rank."""
+    if runtime.counts is None:
+        return None
+    behind = runtime.counts.found.laggards
+    names = frozenset((member.name, rank) for member in job.gang.members for rank in member.ranks if rank in behind)
+    return Counts(runtime.counts.since_s, mismatched=True, laggards=names)
 
 
 def keep(step: Step, job: Job, dump: Dump) -> None:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.hang.evidence import Evidence
+from holdfast.hang.ras import Mismatch
 from holdfast.hang.stacks import Diagnosis
 from holdfast.hang.watch import JobWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """Collective counts that differ between ranks and don't move, on our monotonic clock."""
+
+    found: Mismatch
+    since_s: float
 
 
 @dataclass

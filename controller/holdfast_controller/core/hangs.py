@@ -28,7 +28,7 @@ from holdfast_controller.core.common_causes import (
     note_withheld,
     why_braked,
 )
-from holdfast_controller.core.hang_evidence import keep, take_again, take_evidence, take_in
+from holdfast_controller.core.hang_evidence import counts_of, keep, take_again, take_evidence, take_in
 from holdfast_controller.core.hang_model import Hang
 from holdfast_controller.core.hang_restart import act, highest_step, hosts_of
 from holdfast_controller.core.lookup import find_job
@@ -127,7 +127,13 @@ def on_look(step: Step, job: Job) -> None:
     cause = shared_cause(step.cluster, job, workers)
     why = why_braked(step.cluster, job, cause, step.now.mono)
     result = verdict.step(
-        known, workers, job.gang.hang, step.now.mono, diagnosis=_fresh_diagnosis(known, runtime), brake=why
+        known,
+        workers,
+        job.gang.hang,
+        step.now.mono,
+        diagnosis=_fresh_diagnosis(known, runtime),
+        counts=counts_of(job, runtime),
+        brake=why,
     )
     step.cluster.watches[job.id] = (job.generation, result.watch)
     keep_watch(step, job, result.watch)

@@ -13,7 +13,7 @@ from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.watch import JobWatch
 from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang, Strategy
-from holdfast_controller.core.hang_model import Dump, Hang, KeptWatch, SharedCause, Suspect
+from holdfast_controller.core.hang_model import Dump, Hang, KeptWatch, SharedCause, Standstill, Suspect
 from holdfast_controller.core.host_model import Host, Presence
 from holdfast_controller.core.job import TERMINAL, JobState
 from holdfast_controller.core.queue import PREEMPTED, Queue, Turn
@@ -300,6 +300,8 @@ class Runtime:
     """Newest vector of each worker, on our monotonic clock."""
     dump: Dump | None = None
     dumps: int = 0
+    counts: Standstill | None = None
+    """Collective counts that the last dumps have found differing and frozen."""
     health: str = ""
 
     def forget(self, worker: int) -> None:

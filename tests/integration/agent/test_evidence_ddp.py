@@ -80,7 +80,8 @@ async def test_the_hanging_rank_and_what_its_peer_waits_in_are_named(
 
 
 def _phrase_of_rank_1(words: str) -> str:
-    return next(phrase for phrase in words.split("; ") if "rank 1" in phrase)
+    phrases = words.removeprefix("mismatched collectives: ").split("; ")
+    return next(phrase for phrase in phrases if "rank 1" in phrase)
 
 
 def _child_functions(found: Evidence) -> list[str]:

@@ -80,6 +80,9 @@ class _Draft:
     ranks: list[_Rank] = field(default_factory=list)
     gpus: tuple[ev.GpuEvidence, ...] = ()
     ras: str = ""
+    ras_after: str = ""
+    ras_of: dict[str, str] | None = None
+    """Environment of the rank that answered."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -145,6 +148,7 @@ class Examiner:
             ranks=tuple(rank.evidence() for rank in draft.ranks),
             gpus=draft.gpus,
             ras=draft.ras,
+            ras_after=draft.ras_after,
             notes=tuple(draft.notes),
         )
 
@@ -165,6 +169,7 @@ class Examiner:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._read_gpus, draft, place)
             tasks.start_soon(self._read_words, draft, place, generation)
+            tasks.start_soon(self._read_ras, draft)
             await self._look(draft, began)
             await self._sleep(max(0.0, interval_s - (self._monotonic() - began)))
             await self._look(draft, began)
@@ -260,8 +265,8 @@ class Examiner:
         async with anyio.create_task_group() as tasks:
             for rank in draft.ranks:
                 tasks.start_soon(self._read_recorder, rank)
-            if draft.ranks:
-                tasks.start_soon(self._read_ras, draft)
+            if draft.ras_of is not None:
+                draft.ras_after, _ = await records.ras(draft.ras_of)
 
     async def _read_recorder(self, rank: _Rank) -> None:
         process = rank.subject.process
@@ -273,11 +278,13 @@ class Examiner:
             rank.notes.append(note)
 
     async def _read_ras(self, draft: _Draft) -> None:
-        # One answer tells of the whole job; a rank that doesn't answer is asked for by another's.
+        # One answer tells of the whole job; a rank that doesn't answer is asked for by another's. The same one is
+        # asked again after the looks, which shows whether the counts in it stand still.
         for rank in draft.ranks:
             environ = await self._blocking.read(processes.environ, rank.subject.pid)
             draft.ras, note = await records.ras(environ or {})
             if draft.ras or note:
+                draft.ras_of = environ if draft.ras else None
                 draft.notes += [note] if note else []
                 return
 
