@@ -47,6 +47,18 @@ def test_second_job_waits_with_its_reason_and_starts_when_the_first_ends(cluster
     assert freed < placed
 
 
+def test_job_that_waits_longer_than_it_may_expires_and_says_for_what(cluster: DevCluster) -> None:
+    first = cluster.detach(*WHOLE, *SLEEP)
+    cluster.reach(first, "RUNNING")
+    with cluster.typing("run", "--gpus", "2", "--max-wait", "2s", "--", "true") as waits:
+        waits.says("job true")
+        assert waits.ends(60) == 124
+        assert "0 free on the best" in waits.err.read_text()
+    expired = list(listed(cluster).values())[-1]
+    assert expired["state"] == "JOB_STATE_EXPIRED"
+    cluster.end(first)
+
+
 def test_waiting_job_can_be_cancelled(cluster: DevCluster) -> None:
     first = cluster.detach(*WHOLE, *SLEEP)
     cluster.reach(first, "RUNNING")
