@@ -6,6 +6,7 @@ itself is never rewritten.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any, get_args
@@ -27,6 +28,12 @@ UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 _EVENTS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(cls) for name, cls in EVENT_TYPES.items()}
 _ENTITIES: dict[str, TypeAdapter[Any]] = {"job": TypeAdapter(Job), "host": TypeAdapter(Host)}
+
+
+def layout() -> str:
+    """A fingerprint of what entities look like in this build; a snapshot of another layout can't be trusted."""
+    schemas = {kind: adapter.json_schema() for kind, adapter in _ENTITIES.items()}
+    return hashlib.sha256(json.dumps(schemas, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def entity_of(event: ev.Event) -> str:

@@ -12,7 +12,7 @@ meta = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""``epoch``: the term of the controller that may write; ``secret_key``; ``snapshot_sequence``."""
+"""``epoch``: the term of the controller that may write; ``secret_key``; ``snapshot_sequence`` and ``…_layout``."""
 
 events = Table(
     "events",

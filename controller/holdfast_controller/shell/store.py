@@ -178,6 +178,7 @@ class Store:
                 row = {"entity": entity, "payload": payload, "checksum": _checksum(entity, payload)}
                 self._db.execute(sa.insert(snapshots), row)
             self._set_meta("snapshot_sequence", str(sequence))
+            self._set_meta("snapshot_layout", codec.layout())
         self.snapshot_sequence = sequence
 
     def read(self, entity: str, after: int, limit: int) -> list[Record]:
@@ -260,9 +261,15 @@ class Store:
         self._db.rollback()
 
     def _load(self) -> Cluster:
-        """Snapshots first, then the rest of the log."""
+        """Snapshots first, then the rest of the log; all of the log where the snapshots are another build's.
+
+        A field that an older build didn't know would have its default in them, which the log may contradict.
+        """
         cluster = Cluster(epoch=self.epoch)
         with self._db.begin():
+            if self._meta("snapshot_layout") != codec.layout():
+                self._db.execute(sa.delete(snapshots))
+                self._set_meta("snapshot_sequence", "0")
             entities = [self._entity(row) for row in self._db.execute(sa.select(snapshots))]
             cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
             jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))

@@ -97,6 +97,19 @@ def test_snapshot_and_the_rest_of_the_log_give_the_same_state(path: Path, at: in
     assert store.snapshot_sequence == at
 
 
+def test_snapshots_of_another_build_are_left_for_the_log(path: Path) -> None:
+    store, _ = opened(path)
+    commit(store, records())
+    then = folded(EVENTS[:9])
+    store.call(store.snapshot, 9, [(f"job/{j.id}", codec.dump_entity(j)) for j in then.jobs.values()]).result()
+    store.close()
+    edit(path, "UPDATE meta SET value = 'older' WHERE key = 'snapshot_layout'")
+    store, cluster = opened(path)
+    store.close()
+    assert same(cluster, folded(EVENTS))
+    assert store.snapshot_sequence == 0
+
+
 def test_secret_key_is_made_once(path: Path) -> None:
     keys = []
     for _ in range(2):
