@@ -23,8 +23,10 @@ contracts: setup
 proto-lint:
 	npx --yes @bufbuild/buf@1 lint proto
 
+# As many at once as a small machine bears.
+JOBS ?= 2
 test: setup
-	$(PY) -m pytest
+	$(PY) -m pytest -n $(JOBS)
 
 # Real hangs on real clusters, at their own pace: some minutes.
 test-slow: setup

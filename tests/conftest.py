@@ -18,6 +18,23 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"HOLDFAST_REQUIRE: {error}") from error
 
 
+REAL_TIME = ("e2e", "faults", "integration", "security")
+"""Folders of tests with real processes and real time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where real processes meet real time, a test that fails is run again, twice at most, and the report says so.
+
+    Hundreds of such tests share a few cores: one process that the machine starts late must not fail them all.
+    Whatever is pure has no such excuse.
+    """
+    here = Path(__file__).parent
+    for item in items:
+        inside = item.path.relative_to(here).parts if item.path.is_relative_to(here) else ()
+        if inside and inside[0] in REAL_TIME:
+            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     parts = [part for marker in item.iter_markers("require") for part in marker.args]
     try:

@@ -27,6 +27,8 @@ SAMPLE_S = 1.0
 FLOOD_SAMPLE_S = 0.05
 """Shortest time between two looks at a stream that would pass its limit within a second."""
 INDEX_MAX_BYTES = 64 << 10
+CLOCK_MARGIN_MS = 1000
+"""A file's own time comes from the kernel's coarse clock, and may be that of another file system's server."""
 BLOCK_BYTES = 4096
 _ENTRY = struct.Struct("<QQ")
 _FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
@@ -157,6 +159,10 @@ def note(path: str, size: int) -> None:
 
 def written_by(path: str, when_ms: int) -> int:
     """How many bytes were surely written by that time; what follows may be newer. 0 where nobody knows."""
+    with contextlib.suppress(OSError):
+        status = os.stat(path, follow_symlinks=False)
+        if status.st_mtime_ns // 1_000_000 + CLOCK_MARGIN_MS < when_ms:
+            return status.st_size
     try:
         data = Path(f"{path}.idx").read_bytes()
     except OSError:

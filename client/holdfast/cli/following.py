@@ -49,7 +49,7 @@ class _Follower:
         self._explained: set[tuple[int, int]] = set()
         self._problems: list[job_pb2.StreamLogsResponse] = []
         self._reading = 0
-        self._all_read = anyio.Event()
+        self._read_one = anyio.Event()
 
     async def run(self) -> int:
         started = time.monotonic()
@@ -57,13 +57,14 @@ class _Follower:
         complete, waited_s = False, 0.0
         async with anyio.create_task_group() as tasks:
             with _detaching(self._job.id, self._console, tasks.cancel_scope):
-                self._read(tasks, self._ranks, follow=True)
+                # From the first generation on: the gang may have been relaunched before the stream opens.
+                self._read(tasks, self._ranks, follow=True, generation=1)
                 await self._watch(tasks)
                 last = await self._ended()
                 waited_s = time.monotonic() - started
                 # Where nothing ever ran, hosts would look for output in vain first.
                 with anyio.move_on_after(0 if lifecycle.nothing_ran(last) else DRAIN_S):
-                    await self._all_read.wait()
+                    await self._everything_read()
                     complete = True
                 tasks.cancel_scope.cancel()
         if last is None:
@@ -151,11 +152,16 @@ class _Follower:
             except HoldfastError as error:
                 self._console.note(f"the output can't be shown: {error}")
             self._reading -= 1
-            if not self._reading:
-                self._all_read.set()
+            self._read_one.set()
 
         self._reading += 1
         tasks.start_soon(read)
+
+    async def _everything_read(self) -> None:
+        """Until no stream of output is left: a blamed rank's may have opened after all others had ended."""
+        while self._reading:
+            self._read_one = anyio.Event()
+            await self._read_one.wait()
 
 
 @contextlib.contextmanager

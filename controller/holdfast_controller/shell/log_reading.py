@@ -68,7 +68,8 @@ class LogReading:
             for rank in self._request.ranks
             if not 0 <= rank < self._job.gang.world_size
         ]
-        if self._request.generation > self._job.generation or self._request.generation < 0:
+        newest = max(self._job.generation, 1 if self._request.follow else 0)
+        if not 0 <= self._request.generation <= newest:
             problem = f"the job has no generation {self._request.generation}"
             wrong.append(Violation("generation", problem, f"the newest is {self._job.generation}"))
         if wrong:

@@ -178,7 +178,7 @@ class Agent:
     def open_to_others(self) -> None:
         """Let other users pass through pytest's private directories to this agent's."""
         for parent in (self.root, *self.root.parents):
-            if parent.name.startswith("pytest-") or parent == self.root:
+            if parent.name.startswith(("pytest-", "popen-")) or parent == self.root:
                 parent.chmod(parent.stat().st_mode | 0o011)
 
 

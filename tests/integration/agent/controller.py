@@ -62,7 +62,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
         welcome.assignments = len(self.assigned)
         welcome.acks_heartbeats = self.acks_heartbeats
         await self.say(agent_pb2.SessionResponse(welcome=welcome))
-        for assignment in self.assigned.values():
+        for assignment in list(self.assigned.values()):
             await self.say(agent_pb2.SessionResponse(assignment=assignment))
         await self._note()
         while True:

@@ -6,12 +6,14 @@ import asyncio
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.hang.recording import decode
 from holdfast.v1 import agent_pb2, job_pb2
+from holdfast_agent.shell.logs import written_by
 
 from .conftest import Agent
 from .controller import Controller, assignment
@@ -103,6 +105,14 @@ async def test_since_skips_what_was_written_before(agent: Agent, controller: Con
     assert await controller.read(1, since=between) == ("new\n", "")
     assert await controller.read(2, since=between - 3600) == ("old\nnew\n", "")
     assert await controller.read(3, since=between + 3600) == ("", "")
+
+
+def test_a_file_s_own_time_tells_what_its_index_does_not_know_yet(tmp_path: Path) -> None:
+    stream = tmp_path / "r0.out"
+    stream.write_text("old\n")
+    os.utime(stream, (1000, 1000))
+    assert written_by(str(stream), 1_002_000) == 4
+    assert written_by(str(stream), 1_000_500) == 0, "within the clocks' margin nobody knows"
 
 
 async def test_stderr_is_a_stream_of_its_own(agent: Agent, controller: Controller) -> None:

@@ -70,6 +70,8 @@ class FakeController(
         self.oldest_cursor = 0
         self.delay_s = 0.0
         self.open_streams = 0
+        self.logs_read = 0
+        self.late_watch = False  # events come once a stream of output has been read to its end
         self._cursor = itertools.count(1)
         self._changed = anyio.Event()
         self._requests: dict[str, str] = {}
@@ -220,6 +222,8 @@ class FakeController(
         self.open_streams += 1
         try:
             sent = 0
+            while self.late_watch and not self.logs_read:
+                await self._changed.wait()
             while True:
                 changed = self._changed
                 for event in self.events[job.id][sent:]:
@@ -252,6 +256,8 @@ class FakeController(
                 await changed.wait()
         finally:
             self.open_streams -= 1
+            self.logs_read += 1
+            self.changed()
 
     # HostService
 

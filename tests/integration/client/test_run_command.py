@@ -208,6 +208,28 @@ async def test_rank_0_and_the_rank_that_is_to_blame_are_shown(
     assert "holdfast job show j1" in result.err
 
 
+async def test_the_blamed_rank_is_shown_though_all_other_output_has_been_read(
+    controller: FakeController, holdfast: Command
+) -> None:
+    controller.late_watch = True
+    fail_third_rank(controller)
+    result = await holdfast("run", "--replicas", "2", "--processes-per-worker", "2", "--", "x")
+    assert b"[workerpool1-0 r3] step of rank 3\n" in result.out
+
+
+async def test_output_of_generations_that_ended_before_anyone_looked_is_shown(
+    controller: FakeController, holdfast: Command
+) -> None:
+    async def on_create(job: job_pb2.CustomJob) -> None:
+        controller.write(job.id, b"in the first\n", generation=1)
+        controller.write(job.id, b"in the second\n", generation=2)
+        controller.event(job.id, "JobEnded", "SUCCEEDED", "SUCCEEDED")
+
+    controller.on_create = on_create
+    result = await holdfast("run", "--", "x")
+    assert result.out == b"in the first\nin the second\n"
+
+
 async def test_all_shows_every_rank_with_its_name(controller: FakeController, holdfast: Command) -> None:
     fail_third_rank(controller)
     result = await holdfast("run", "--all", "--replicas", "2", "--processes-per-worker", "2", "--", "x")
