@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.watch import JobWatch
@@ -206,6 +207,11 @@ class Job:
     """Run time of earlier attempts."""
     updated_at: float = 0.0
     ended_at: float | None = None
+
+    @cached_property
+    def tallies(self) -> dict[int, object]:
+        """By generation: see ``tally``, which alone uses it. It can be made again from the records."""
+        return {}
 
     @property
     def terminal(self) -> bool:
