@@ -1,4 +1,4 @@
-"""The table of the scale benchmark: for each row p50 and p99, what it cost, its aim, and whether hosts were hollow."""
+"""The table of the scale benchmark: each row with p50 and p99, its cost, its aim, and whether hosts were hollow."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
     """Apply ``event`` to its host."""
     match event:
         case ev.HostJoined():
+            cluster.openings.changed(event.host)
+            cluster.can_fit.clear()
             host = cluster.hosts.get(event.host)
             if host is None:
                 cluster.hosts[event.host] = Host(

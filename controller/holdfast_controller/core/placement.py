@@ -14,10 +14,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from holdfast_controller.core.gang import Gang, HostSelector, Pool
-from holdfast_controller.core.host_model import Host, place_key
-from holdfast_controller.core.model import Job, Place
+from holdfast_controller.core.host_model import Host, Place, place_key
+
+if TYPE_CHECKING:
+    from holdfast_controller.core.model import Job
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
 _MIB = 1 << 20

@@ -8,6 +8,7 @@ from google.protobuf import json_format
 
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.explain import Standing
+from holdfast_controller.core.job import JobState
 from holdfast_controller.core.lookup import unknown_job
 from holdfast_controller.core.model import Job
 from holdfast_controller.core.schedule import takers
@@ -31,7 +32,9 @@ def standing(driver: Driver) -> Standing:
 async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable. Raises ``NotFound``."""
     cluster, job = driver.cluster, find_job(driver, job_id)
-    picture = job_to_proto(cluster, job, spec_message(job.spec_json), standing(driver))
+    # Who doesn't wait isn't told of the queue.
+    now = standing(driver) if job.state is JobState.QUEUED else Standing(cluster, [], {})
+    picture = job_to_proto(cluster, job, spec_message(job.spec_json), now)
     await driver.settled()
     return picture
 
