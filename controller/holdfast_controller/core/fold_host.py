@@ -12,6 +12,7 @@ from holdfast_controller.core.model import Cluster
 
 def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
     """Apply ``event`` to its host."""
+    cluster.altered.add(event.host)
     match event:
         case ev.HostJoined():
             cluster.openings.changed(event.host)

@@ -14,7 +14,7 @@ def hold(cluster: Cluster, host: Host, key: str, share: Allocation) -> None:
     """A worker holds a share of a host, in place of what it may have held there before."""
     let_go(cluster, host, key)
     host.allocations[key] = share
-    cluster.openings.changed(host.name)
+    _note_change(cluster, host)
     job = _job(cluster, key)
     cluster.holdings.take(job.gang.project, job.id, len(share.gpus))
 
@@ -23,7 +23,7 @@ def let_go(cluster: Cluster, host: Host, key: str) -> None:
     """A worker holds nothing on a host any more."""
     share = host.allocations.pop(key, None)
     if share is not None:
-        cluster.openings.changed(host.name)
+        _note_change(cluster, host)
         job = _job(cluster, key)
         cluster.holdings.give_back(job.gang.project, job.id, len(share.gpus))
 
@@ -39,6 +39,11 @@ def recount(cluster: Cluster) -> None:
         for key, share in host.allocations.items():
             job = _job(cluster, key)
             cluster.holdings.take(job.gang.project, job.id, len(share.gpus))
+
+
+def _note_change(cluster: Cluster, host: Host) -> None:
+    cluster.openings.changed(host.name)
+    cluster.altered.add(host.name)
 
 
 def _job(cluster: Cluster, key: str) -> Job:

@@ -326,6 +326,8 @@ class Cluster:
     holdings: Holdings = field(default_factory=Holdings)
     hopeless: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of waiting gangs that had no room at the last look at the queue. What is freed brings a new look."""
+    altered: set[str] = field(default_factory=set)
+    """Hosts that have changed since whoever takes snapshots has last emptied this."""
     openings: Openings = field(default_factory=Openings)
     can_fit: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of gangs that all hosts together can hold when they are empty."""

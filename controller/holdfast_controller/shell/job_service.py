@@ -162,7 +162,9 @@ def _new_id(display_name: str, taken: Container[str]) -> str:
     Among ten thousand jobs of one name two of them would be the same once in eight times.
     """
     while True:
-        found = f"{_slug(display_name)}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+        number = secrets.randbelow(len(_ALPHABET) ** 6)
+        drawn = "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(6))
+        found = f"{_slug(display_name)}-{drawn}"
         if found not in taken:
             return found
 
