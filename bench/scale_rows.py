@@ -162,7 +162,6 @@ async def gangs(site: Site, runs: int) -> None:
 
 async def jobs(site: Site, seconds: float) -> None:
     """Jobs of one rank that ends at once, submitted as fast as they are done, each durable from end to end."""
-    wanted = job([EXIT])
     ids: set[str] = set()
     ended_before = (await site.cluster.tally())["acked"]
     room = asyncio.Semaphore(WINDOW)
@@ -171,7 +170,8 @@ async def jobs(site: Site, seconds: float) -> None:
     async def submit() -> None:
         while time.monotonic() < stop:
             await room.acquire()
-            ids.add((await site.client.create_job(wanted)).id)
+            # No two are the same, as those of a sweep.
+            ids.add((await site.client.create_job(job([EXIT, "--seed", str(len(ids))]))).id)
 
     async def count() -> None:
         known = 0

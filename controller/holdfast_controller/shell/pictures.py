@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections import OrderedDict
 
 from google.protobuf import json_format
 
@@ -39,7 +39,21 @@ async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:
     return picture
 
 
-@functools.lru_cache(maxsize=4096)
+KNOWN_SPECS = 4096
+_specs: OrderedDict[str, spec_pb2.CustomJobSpec] = OrderedDict()
+
+
 def spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
     """The spec of a job, as it was handed in."""
-    return json_format.Parse(spec_json, spec_pb2.CustomJobSpec())
+    found = _specs.get(spec_json)
+    return (
+        found if found is not None else know_spec(spec_json, json_format.Parse(spec_json, spec_pb2.CustomJobSpec()))
+    )
+
+
+def know_spec(spec_json: str, message: spec_pb2.CustomJobSpec) -> spec_pb2.CustomJobSpec:
+    """``message`` is what ``spec_json`` says; whoever has it at hand spares the parsing. The newest are kept."""
+    _specs[spec_json] = message
+    if len(_specs) > KNOWN_SPECS:
+        _specs.popitem(last=False)
+    return message
