@@ -5,12 +5,15 @@ a generation's last exits come in, which may be only once the next one is under 
 
 from __future__ import annotations
 
+import bisect
+
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.blame import Blame, blame
 from holdfast_controller.core.ends import Exit
 from holdfast_controller.core.gang import Member
 from holdfast_controller.core.model import Job
 from holdfast_controller.core.steps import Step
+from holdfast_controller.core.tally import tally
 
 SETTLE_S = 1.0
 """How long the answer to an end that speaks of a lost peer waits for that peer's own: a Python with torch in it
@@ -23,20 +26,17 @@ def first_failure(job: Job, generation: int) -> tuple[Member, Exit] | None:
     Consequences of another's end come last; otherwise the earliest counts. Ends are ordered by their hosts' wall
     clocks, which agree to milliseconds where time is kept by NTP; between ranks of one host the order is exact.
     """
-    failed = [
-        (how is Blame.CONSEQUENCE, exit_.end_time, rank)
-        for rank, exit_ in job.exits.get(generation, {}).items()
-        if (how := blame(exit_)) is not Blame.NONE
-    ]
-    if not failed:
+    first = tally(job, generation).first
+    if first is None:
         return None
-    rank = min(failed)[2]
+    rank = first[2]
     return member_of(job, rank), job.exits[generation][rank]
 
 
 def member_of(job: Job, rank: int) -> Member:
     """The worker that a rank belongs to."""
-    return next(member for member in job.gang.members if rank in member.ranks)
+    members = job.gang.members
+    return members[bisect.bisect_right(members, rank, key=lambda member: member.first_rank) - 1]
 
 
 def is_settled(job: Job) -> bool:

@@ -20,6 +20,7 @@ from holdfast_controller.core.records import close_records, unknown_ends
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import ExitReported
 from holdfast_controller.core.stop import end
+from holdfast_controller.core.tally import all_well
 from holdfast_controller.core.warn import leaves_by_itself
 
 
@@ -75,7 +76,7 @@ def record_exits(
     if leaves is not None:
         _check_left(step, job, leaves)
         return
-    if job.primary_done_at is not None or all(exit_.ok for exit_ in job.exits_now().values()):
+    if job.primary_done_at is not None or all_well(job):
         _check_done(step, job)
     elif _is_alone(job) and not port_taken:
         bad = next((exit_ for exit_ in current if blame(exit_) is not Blame.NONE), None)

@@ -12,8 +12,11 @@ from holdfast_controller.core.model import Cluster
 
 def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
     """Apply ``event`` to its host."""
+    cluster.altered.add(event.host)
     match event:
         case ev.HostJoined():
+            cluster.openings.changed(event.host)
+            cluster.can_fit.clear()
             host = cluster.hosts.get(event.host)
             if host is None:
                 cluster.hosts[event.host] = Host(

@@ -68,6 +68,14 @@ class Host:
     """By ``JOB/WORKER_INDEX``."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where one worker of the gang is, and what it holds there."""
+
+    host: str
+    gpus: tuple[str, ...] = ()
+
+
 class Liveness(enum.Enum):
     """Whether we hear from a host."""
 

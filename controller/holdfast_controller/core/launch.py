@@ -81,6 +81,8 @@ def check_started(step: Step, job: Job) -> None:
     if not job.launched or job.started or job.stopping:
         return
     seen, ended = step.cluster.runtime_of(job.id).started, job.exits_now()
+    if len(seen) + len(ended) < len(job.gang.members):
+        return  # The rest of them is yet to be heard of.
     started = {}
     for member in job.gang.members:
         if member.index in seen:

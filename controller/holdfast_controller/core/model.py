@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.watch import JobWatch
@@ -15,7 +16,9 @@ from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang, Strategy
 from holdfast_controller.core.hang_model import Dump, Hang, KeptWatch, SharedCause, Standstill, Suspect
 from holdfast_controller.core.host_model import Host, Presence
+from holdfast_controller.core.host_model import Place as Place
 from holdfast_controller.core.job import TERMINAL, JobState
+from holdfast_controller.core.openings import Openings
 from holdfast_controller.core.queue import PREEMPTED, Queue, Turn
 from holdfast_controller.core.quotas import Holdings
 
@@ -36,14 +39,6 @@ class WorkerState(enum.Enum):
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
     ENDED = "ENDED"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one worker of the gang is, and what it holds there."""
-
-    host: str
-    gpus: tuple[str, ...] = ()
 
 
 class Leaving(enum.Enum):
@@ -207,6 +202,11 @@ class Job:
     updated_at: float = 0.0
     ended_at: float | None = None
 
+    @cached_property
+    def tallies(self) -> dict[int, object]:
+        """By generation: see ``tally``, which alone uses it. It can be made again from the records."""
+        return {}
+
     @property
     def terminal(self) -> bool:
         """Nothing more happens to it."""
@@ -326,6 +326,11 @@ class Cluster:
     holdings: Holdings = field(default_factory=Holdings)
     hopeless: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of waiting gangs that had no room at the last look at the queue. What is freed brings a new look."""
+    altered: set[str] = field(default_factory=set)
+    """Hosts that have changed since whoever takes snapshots has last emptied this."""
+    openings: Openings = field(default_factory=Openings)
+    can_fit: set[tuple[object, ...]] = field(default_factory=set)
+    """Shapes of gangs that all hosts together can hold when they are empty."""
     requests: dict[tuple[str, str], str] = field(default_factory=dict)
     """Job by (owner, request id)."""
     presence: dict[str, Presence] = field(default_factory=dict)

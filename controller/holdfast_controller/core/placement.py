@@ -8,14 +8,19 @@ it names each GPU. When there is none, the reason says what lacks, in words for 
 from __future__ import annotations
 
 import functools
+import heapq
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from holdfast_controller.core.gang import Gang, HostSelector, Pool
-from holdfast_controller.core.host_model import Host, place_key
-from holdfast_controller.core.model import Job, Place
+from holdfast_controller.core.host_model import Host, Place, place_key
+
+if TYPE_CHECKING:
+    from holdfast_controller.core.model import Job
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
 _MIB = 1 << 20
@@ -159,13 +164,23 @@ def plan_in(gang: Gang, rooms: list[Room], kept: Mapping[int, Place] | None = No
     places: dict[int, Place] = dict(kept or {})
     missing = [member for member in gang.members if member.index not in places]
     used = Counter(place.host for place in places.values())
-    for member in sorted(missing, key=lambda m: (*_need(gang.pool_of(m)), m.index)):
-        pool = gang.pool_of(member)
-        fitting = [r for r in rooms if r.fits(pool)]
-        if not fitting:
-            return Wait(_lack(pool, rooms, len(places), len(gang.members)))
-        place = places[member.index] = _choose(pool, fitting, used).take(pool)
-        used[place.host] += 1
+    for number, wanted in itertools.groupby(
+        sorted(missing, key=lambda m: (*_need(gang.pool_of(m)), m.index)), key=lambda m: m.pool
+    ):
+        pool = gang.pools[number]
+        # Only the room that a worker takes changes its turn; what is too small for one is so for the next.
+        turns = [(_turn(pool, r, used), at) for at, r in enumerate(rooms) if r.fits(pool)]
+        heapq.heapify(turns)
+        for member in wanted:
+            if not turns:
+                return Wait(_lack(pool, rooms, len(places), len(gang.members)))
+            at = turns[0][1]
+            places[member.index] = rooms[at].take(pool)
+            used[rooms[at].host] += 1
+            if rooms[at].fits(pool):
+                heapq.heapreplace(turns, (_turn(pool, rooms[at], used), at))
+            else:
+                heapq.heappop(turns)
     return Plan(tuple(places[m.index] for m in gang.members))
 
 
@@ -174,10 +189,11 @@ def _need(pool: Pool) -> tuple[bool, int, int, int]:
     return not (pool.gpus and pool.gpu_type), -pool.gpus, -pool.cpus, -pool.memory_mb
 
 
-def _choose(pool: Pool, fitting: list[Room], used: Counter[str]) -> Room:
+def _turn(pool: Pool, left: Room, used: Counter[str]) -> tuple[int, int, int, str]:
+    """Sorts the rooms that a worker fits into: the first is taken."""
     if pool.gpus:
-        return min(fitting, key=lambda r: (len(r.gpus), r.host))
-    return min(fitting, key=lambda r: (used[r.host], -r.slots, -r.cpus, r.host))
+        return len(left.gpus), 0, 0, left.host
+    return used[left.host], -left.slots, -left.cpus, left.host
 
 
 def _lack(pool: Pool, rooms: list[Room], placed: int, total: int) -> str:

@@ -9,6 +9,8 @@ Many jobs ask for the same: where one of them found no room in this look, none o
 
 from __future__ import annotations
 
+from functools import cached_property, partial
+
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import quotas
 from holdfast_controller.core.actions import Assign
@@ -16,7 +18,7 @@ from holdfast_controller.core.assignments import released
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.host_model import Host, Liveness, place_key
 from holdfast_controller.core.model import Cluster, Job
-from holdfast_controller.core.placement import Plan, Room, Wait, plan_job, room
+from holdfast_controller.core.placement import ANYWHERE, Plan, Room, Wait, plan_job, room
 from holdfast_controller.core.preempt import make_room
 from holdfast_controller.core.quotas import Ahead
 from holdfast_controller.core.reservations import Reservations
@@ -29,12 +31,13 @@ PLANS_IN_VAIN = 100
 
 def takers(cluster: Cluster) -> list[Host]:
     """Hosts that may be given new work now: heard from, connected and not cordoned."""
-    found = []
-    for name, host in cluster.hosts.items():
-        presence = cluster.presence_of(name)
-        if not host.cordoned and presence.session is not None and presence.liveness is Liveness.READY:
-            found.append(host)
-    return found
+    return [host for host in cluster.hosts.values() if takes_work(cluster, host)]
+
+
+def takes_work(cluster: Cluster, host: Host) -> bool:
+    """Whether a host may be given new work now."""
+    presence = cluster.presence_of(host.name)
+    return not host.cordoned and presence.session is not None and presence.liveness is Liveness.READY
 
 
 def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
@@ -49,6 +52,9 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
 
 def place_queue(step: Step) -> None:
     """Give hosts to all waiting jobs that may have them now."""
+    if not len(step.cluster.queue):
+        step.cluster.hopeless = set()
+        return
     look = _Look(step)
     for name in list(step.cluster.queue):
         job = step.cluster.jobs[name]
@@ -68,8 +74,6 @@ class _Look:
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self.hosts = takers(step.cluster)
-        self.rooms: dict[str, Room] = {}
         self.reservations = Reservations()
         self.hopeless: set[tuple[object, ...]] = set()
         """Shapes of jobs for which there is no room."""
@@ -81,6 +85,11 @@ class _Look:
         self.left: _Left | None = None
         self.narrower = False
         """Less is left by now than ``left`` says."""
+
+    @cached_property
+    def hosts(self) -> list[Host]:
+        """Those that may be given work."""
+        return takers(self.step.cluster)
 
     def serve(self, job: Job) -> None:
         """Place a job, or let it wait and keep what it waits for from those behind it."""
@@ -115,12 +124,13 @@ class _Look:
             return False
         self.in_vain -= 1
         _place(self.step, job, found)
-        for place in found.places:
-            self.rooms.pop(place.host, None)
         self.narrower = True
         return True
 
     def _plan(self, job: Job) -> Plan | Wait:
+        if (alone := self._first_opening(job)) is not None:
+            self.in_vain += 1
+            return alone
         if job.id in self.step.cluster.holdings.gpus_by_job:
             self.in_vain += 1
             return plan_job(job, self.hosts, self._room_of)
@@ -134,14 +144,20 @@ class _Look:
         fitting = [host for host in self.hosts if any(map(rooms[host.name].fits, pools))]
         return plan_job(job, fitting, self._room_of)
 
+    def _first_opening(self, job: Job) -> Plan | None:
+        """The host of a new job of one worker that may go anywhere; None for others, or where there is no room."""
+        waits = self.reservations.by_kind or self.reservations.by_host
+        if waits or job.places or len(job.gang.members) != 1 or job.gang.selector != ANYWHERE:
+            return None
+        cluster = self.step.cluster
+        found = cluster.openings.first(job.gang.pools[0], cluster.hosts, partial(takes_work, cluster))
+        return Plan((found.copy().take(job.gang.pools[0]),)) if found is not None else None
+
     def _room_of(self, host: Host, without: frozenset[str] = frozenset()) -> Room:
         """What a host has left for the job at hand."""
         if any(place in host.allocations for place in without):
             return self.reservations.limit(room(host, without), host)
-        known = self.rooms.get(host.name)
-        if known is None:
-            known = self.rooms[host.name] = room(host)
-        return self.reservations.limit(known.copy(), host)
+        return self.reservations.limit(self.step.cluster.openings.room_of(host).copy(), host)
 
     def _charge(self, job: Job) -> None:
         held, ahead = self.step.cluster.holdings.gpus_by_job.get(job.id), self.ahead[job.gang.project]

@@ -10,11 +10,14 @@ from holdfast_controller.core.assignments import Phase, desired
 from holdfast_controller.core.events import Event
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.host_model import place_key
+from holdfast_controller.core.job import JobState
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.model import Cluster, Job, Now
 from holdfast_controller.core.narrate import narrate
 from holdfast_controller.core.quotas import Quotas
 
+STATE_NAMES = {state: state.name for state in JobState}
+"""``name`` of an enum is a property, and each event asks for it."""
 TimerKey = tuple[str, str]
 """(kind, job id or host name)."""
 
@@ -99,7 +102,7 @@ class Step:
         """Something happened: fold it in and put it in the log."""
         fold(self.cluster, event)
         job = self.cluster.jobs.get(getattr(event, "job_id", ""))
-        state = job.state.name if job is not None else ""
+        state = STATE_NAMES[job.state] if job is not None else ""
         self.entries.append(Entry(self.cluster.sequence, event, state, narrate(event, job)))
 
     def do(self, action: Action) -> None:

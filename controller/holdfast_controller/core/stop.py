@@ -42,10 +42,13 @@ def settle(step: Step, job: Job) -> None:
     """
     if job.outcome is None or job.terminal:
         return
-    awaited = job.awaited
-    lost = [index for index in awaited if step.cluster.hosts[job.places[index].host].lost]
-    if len(lost) < len(awaited):
-        return
+    hosts = step.cluster.hosts
+    lost: list[int] = []
+    for index, place in enumerate(job.places):
+        if index not in job.emptied:
+            if not hosts[place.host].lost:
+                return
+            lost.append(index)
     for index in lost:
         message = f"{job.places[index].host} was lost before it reported the end"
         close_records(step, job, job.gang.members[index], ExitReason.LOST_HOST, message)

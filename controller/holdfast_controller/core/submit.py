@@ -16,6 +16,9 @@ from holdfast_controller.core.schedule import may_start_at_once, place_queue, ta
 from holdfast_controller.core.steps import Policies, Step
 from holdfast_controller.core.stimuli import JobSubmission
 
+MOST_SHAPES = 10_000
+"""Of gangs that are known to fit; with more of them it is found out again."""
+
 
 def on_submission(step: Step, asked: JobSubmission) -> None:
     """Accept a job once; the same request id of the same user is answered with the job it made."""
@@ -68,9 +71,12 @@ def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Inva
             ],
             what="The job",
         )
-    # One like it that waits was found to fit.
-    known = asked.gang.shape in cluster.hopeless
+    known = asked.gang.shape in cluster.can_fit
     reason = "" if known else _never_fits(asked.gang, list(cluster.hosts.values()))
+    if not reason and not known:
+        if len(cluster.can_fit) >= MOST_SHAPES:
+            cluster.can_fit.clear()
+        cluster.can_fit.add(asked.gang.shape)
     if reason:
         return NeverFits(
             [Violation("jobSpec.workerPoolSpecs", reason, "ask for less, or add hosts")], what="The job"

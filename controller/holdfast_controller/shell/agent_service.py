@@ -62,7 +62,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 while (action := await outbox.get()) is not None:
                     if isinstance(action, act.CloseSession):
                         break
-                    yield self._message(action)
+                    yield to_agent(action, self._driver)
         finally:
             self._driver.unregister(host, session)
             self._driver.feed(HostDisconnected(host, session))
@@ -79,39 +79,16 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         try:
             async for message in messages:
                 try:
-                    stimulus = _stimulus(host, session, message)
+                    said = stimulus(host, session, message)
                 except InvalidInput as error:
                     # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
                     log.warning("message_not_understood", extra={"fields": {"host": host, "error": str(error)}})
                     continue
-                self._driver.feed(stimulus)
-                if isinstance(stimulus, HostBeat):
+                self._driver.feed(said)
+                if isinstance(said, HostBeat):
                     _put(outbox, AckHeartbeat())
         except grpc.RpcError as error:
             log.info("session_broken", extra={"fields": {"host": host, "error": str(error)}})
-
-    def _message(self, action: act.Welcome | act.Assign | act.AckExit | AckHeartbeat) -> agent_pb2.SessionResponse:
-        match action:
-            case act.Welcome():
-                policy: LeasePolicy = self._driver.reactor.policies.leases
-                welcome = agent_pb2.Welcome(
-                    epoch=self._driver.cluster.epoch,
-                    heartbeat_interval=wire_agent.duration(policy.heartbeat_s),
-                    lease=wire_agent.duration(policy.lease_s),
-                    assignments=action.assignments,
-                    acks_heartbeats=True,
-                )
-                return agent_pb2.SessionResponse(welcome=welcome)
-            case act.Assign():
-                return agent_pb2.SessionResponse(
-                    assignment=wire_agent.assignment(
-                        action.assignment, self._driver.reactor.policies.leases.lease_s
-                    )
-                )
-            case AckHeartbeat():
-                return agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck())
-            case act.AckExit():
-                return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))
 
     @streaming
     async def Transfer(
@@ -123,7 +100,32 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 yield order
 
 
-def _stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stimulus:
+def to_agent(
+    action: act.Welcome | act.Assign | act.AckExit | act.CloseSession | AckHeartbeat, driver: Driver
+) -> agent_pb2.SessionResponse:
+    """An action of the core, as its host is told it. ``CloseSession`` is told by the end of the stream instead."""
+    leases: LeasePolicy = driver.reactor.policies.leases
+    match action:
+        case act.Assign():
+            return agent_pb2.SessionResponse(assignment=wire_agent.assignment(action.assignment, leases.lease_s))
+        case act.AckExit():
+            return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))
+        case AckHeartbeat():
+            return agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck())
+        case act.Welcome():
+            welcome = agent_pb2.Welcome(
+                epoch=driver.cluster.epoch,
+                heartbeat_interval=wire_agent.duration(leases.heartbeat_s),
+                lease=wire_agent.duration(leases.lease_s),
+                assignments=action.assignments,
+                acks_heartbeats=True,
+            )
+            return agent_pb2.SessionResponse(welcome=welcome)
+        case act.CloseSession():
+            raise AssertionError("a session is closed, not told so")
+
+
+def stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stimulus:
     """What a message of an agent means. Raises ``InvalidInput`` for what we don't know."""
     match message.WhichOneof("message"):
         case "worker_report":

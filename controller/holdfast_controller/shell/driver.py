@@ -226,8 +226,10 @@ class Driver:
         changed = (jobs[name] for kind, _, name in (e.partition("/") for e in self._dirty) if kind == "job")
         entities = [(f"job/{job.id}", codec.dump_entity(job)) for job in changed]
         # A job's events change its hosts too.
-        entities += [(f"host/{host.name}", codec.dump_entity(host)) for host in self.cluster.hosts.values()]
+        altered = (self.cluster.hosts[name] for name in self.cluster.altered)
+        entities += [(f"host/{host.name}", codec.dump_entity(host)) for host in altered]
         self._dirty = set()
+        self.cluster.altered.clear()
         return sequence, entities
 
 

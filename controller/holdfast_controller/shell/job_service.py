@@ -19,7 +19,7 @@ from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAs
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.job_filter import parse_filter
 from holdfast_controller.shell.log_reading import LogReading
-from holdfast_controller.shell.pictures import durable_picture, find_job, spec_message, standing
+from holdfast_controller.shell.pictures import durable_picture, find_job, know_spec, spec_message, standing
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.store import Record
 from holdfast_controller.shell.transfers import Transfers
@@ -51,7 +51,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         if len(request.request_id) > 128:
             raise InvalidInput([Violation("requestId", "is longer than 128 characters", "use a UUID")])
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)
-        spec_json = json_format.MessageToJson(spec.to_proto(job_file.job_spec), indent=None)
+        message = spec.to_proto(job_file.job_spec)
+        spec_json = json_format.MessageToJson(message, indent=None)
+        know_spec(spec_json, message)
         job_id = await self._driver.ask(
             lambda token: JobSubmission(
                 token=token,
@@ -162,7 +164,9 @@ def _new_id(display_name: str, taken: Container[str]) -> str:
     Among ten thousand jobs of one name two of them would be the same once in eight times.
     """
     while True:
-        found = f"{_slug(display_name)}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
+        number = secrets.randbelow(len(_ALPHABET) ** 6)
+        drawn = "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(6))
+        found = f"{_slug(display_name)}-{drawn}"
         if found not in taken:
             return found
 

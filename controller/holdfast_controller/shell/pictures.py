@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+from collections import OrderedDict
 
 from google.protobuf import json_format
 
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.explain import Standing
+from holdfast_controller.core.job import JobState
 from holdfast_controller.core.lookup import unknown_job
 from holdfast_controller.core.model import Job
 from holdfast_controller.core.schedule import takers
@@ -31,12 +32,28 @@ def standing(driver: Driver) -> Standing:
 async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable. Raises ``NotFound``."""
     cluster, job = driver.cluster, find_job(driver, job_id)
-    picture = job_to_proto(cluster, job, spec_message(job.spec_json), standing(driver))
+    # Who doesn't wait isn't told of the queue.
+    now = standing(driver) if job.state is JobState.QUEUED else Standing(cluster, [], {})
+    picture = job_to_proto(cluster, job, spec_message(job.spec_json), now)
     await driver.settled()
     return picture
 
 
-@functools.lru_cache(maxsize=4096)
+KNOWN_SPECS = 4096
+_specs: OrderedDict[str, spec_pb2.CustomJobSpec] = OrderedDict()
+
+
 def spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
     """The spec of a job, as it was handed in."""
-    return json_format.Parse(spec_json, spec_pb2.CustomJobSpec())
+    found = _specs.get(spec_json)
+    return (
+        found if found is not None else know_spec(spec_json, json_format.Parse(spec_json, spec_pb2.CustomJobSpec()))
+    )
+
+
+def know_spec(spec_json: str, message: spec_pb2.CustomJobSpec) -> spec_pb2.CustomJobSpec:
+    """``message`` is what ``spec_json`` says; whoever has it at hand spares the parsing. The newest are kept."""
+    _specs[spec_json] = message
+    if len(_specs) > KNOWN_SPECS:
+        _specs.popitem(last=False)
+    return message

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -23,6 +24,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from sqlalchemy.dialects import sqlite
 
 from holdfast.errors import StoreError
 from holdfast_controller.core import events as ev
@@ -119,10 +121,10 @@ class Store:
         if [record.sequence for record in records] != list(expected):
             raise StoreError(f"The events to commit don't follow event {self.sequence} of {self.path}.")
         with self._failing("cannot be written"), self._db.begin():
-            if self._meta("epoch") != str(self.epoch):
+            if self._db.exec_driver_sql(_EPOCH).scalar() != str(self.epoch):
                 raise Deposed(f"Another controller has taken over {self.path}.")
             if records:
-                self._db.execute(_INSERT, [_row(record) for record in records])
+                self._db.exec_driver_sql(_INSERT, [_row(record) for record in records])
             for piece in kept:
                 if isinstance(piece, KeepEvidence):
                     self._keep_evidence(piece)
@@ -173,10 +175,9 @@ class Store:
     def snapshot(self, sequence: int, entities: Iterable[tuple[str, str]]) -> None:
         """Replace the snapshots of ``entities`` (name, payload), which are as of ``sequence``."""
         with self._failing("cannot be written"), self._db.begin():
-            for entity, payload in entities:
-                self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == entity))
-                row = {"entity": entity, "payload": payload, "checksum": _checksum(entity, payload)}
-                self._db.execute(sa.insert(snapshots), row)
+            rows = [(entity, payload, _checksum(entity, payload)) for entity, payload in entities]
+            if rows:
+                self._db.exec_driver_sql(_REPLACE, rows)
             self._set_meta("snapshot_sequence", str(sequence))
             self._set_meta("snapshot_layout", codec.layout())
         self.snapshot_sequence = sequence
@@ -305,12 +306,20 @@ class Store:
             ) from error
 
 
-_INSERT = sa.insert(events)
+def _sql(statement: sa.Insert | sa.Select[Any]) -> str:
+    """A statement with positional parameters, written out once: what runs in every commit is not built anew."""
+    return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark")))
 
 
-def _row(record: Record) -> dict[str, Any]:
-    row = {name: getattr(record, name) for name in Record.__slots__}
-    return {**row, "checksum": _checksum(*row.values())}
+_INSERT = _sql(sa.insert(events))
+_REPLACE = _sql(sa.insert(snapshots).prefix_with("OR REPLACE"))
+_EPOCH = "SELECT value FROM meta WHERE key = 'epoch'"
+_columns = attrgetter(*Record.__slots__)
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    values = _columns(record)
+    return (*values, _checksum(*values))
 
 
 def _checksum(*values: object) -> int:

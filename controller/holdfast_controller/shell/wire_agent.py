@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import enum
+from collections import OrderedDict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf import duration_pb2
 
@@ -18,17 +19,33 @@ from holdfast_controller.core.host_model import Gpu, Inventory
 from holdfast_controller.core.model import Rendezvous
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState
 
+KNOWN_GENERATIONS = 64
+E = TypeVar("E", bound=enum.Enum)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 """A host whose clock is further off than any calendar must not make its jobs unprintable."""
 
 
-def _known(enum: Any, number: int, prefix: str, names: Collection[str]) -> str:
-    """The name of a value of a wire enum. Raises ``InvalidInput`` for one that we don't know."""
-    name = str(enum.Name(number)).removeprefix(prefix) if number in enum.values() else ""
-    if name not in names:
+def _by_number(enum: Any, prefix: str, ours: type[E]) -> dict[int, E]:
+    """What each value of a wire enum is to the core; those that the core doesn't have are left out."""
+    named = ((number, name.removeprefix(prefix)) for name, number in enum.items())
+    return {number: ours[name] for number, name in named if name in ours.__members__}
+
+
+def _known(values: dict[int, E], number: int, field: str) -> E:
+    """The value of that number. Raises ``InvalidInput`` for one that we don't know."""
+    try:
+        return values[number]
+    except KeyError:
         problem = f"{number} is no value that this controller knows"
-        raise InvalidInput([Violation(prefix.lower().rstrip("_"), problem, "upgrade the controller first")])
-    return name
+        raise InvalidInput([Violation(field, problem, "upgrade the controller first")]) from None
+
+
+_PLACE_STATES = _by_number(agent_pb2.PlaceState, "PLACE_STATE_", PlaceState)
+_EXIT_REASONS = _by_number(job_pb2.ExitReason, "EXIT_REASON_", ExitReason)
+_REASON_NUMBERS: dict[ExitReason, Any] = {reason: number for number, reason in _EXIT_REASONS.items()}
+_PHASE_NUMBERS: dict[Phase, Any] = {
+    phase: number for number, phase in _by_number(agent_pb2.AssignmentPhase, "ASSIGNMENT_PHASE_", Phase).items()
+}
 
 
 def hello(host: str, session: int, message: agent_pb2.Hello) -> stimuli.HostConnected:
@@ -53,14 +70,13 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
 
 def report(message: agent_pb2.WorkerReport) -> PlaceReport:
     """State of one place."""
-    name = _known(agent_pb2.PlaceState, message.state, "PLACE_STATE_", PlaceState.__members__)
     ranks = sorted(message.ranks, key=lambda rank: rank.rank)
     return PlaceReport(
         job_id=message.job_id,
         attempt=message.attempt,
         generation=message.generation,
         worker=message.worker,
-        state=PlaceState[name],
+        state=_known(_PLACE_STATES, message.state, "place_state"),
         port=message.port,
         master_port=message.master_port,
         shim_pid=message.shim_pid,
@@ -88,7 +104,7 @@ def _exit(message: job_pb2.Exit, stderr_tail: tuple[str, ...]) -> Exit:
         attempt=message.attempt,
         generation=message.generation,
         rank=message.rank,
-        reason=ExitReason[_known(job_pb2.ExitReason, message.reason, "EXIT_REASON_", ExitReason.__members__)],
+        reason=_known(_EXIT_REASONS, message.reason, "exit_reason"),
         exit_code=message.exit_code if message.HasField("exit_code") else None,
         signal=message.signal if message.HasField("signal") else None,
         core_dumped=message.core_dumped,
@@ -106,9 +122,9 @@ def assignment(order: Assignment, lease_s: float) -> agent_pb2.Assignment:
         attempt=order.attempt,
         generation=order.generation,
         worker=order.member.name,
-        phase=agent_pb2.AssignmentPhase.Value(f"ASSIGNMENT_PHASE_{order.phase.name}"),
+        phase=_PHASE_NUMBERS[order.phase],
         grace_period=duration(order.grace_s),
-        stop_reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{order.stop_reason.name}"),
+        stop_reason=_REASON_NUMBERS[order.stop_reason],
         warn_signal=order.warn_signal,
     )
     if order.gang.replace_when_lost:
@@ -149,7 +165,20 @@ def _launch(order: Assignment) -> agent_pb2.Launch:
     return message
 
 
+_newest: OrderedDict[int, tuple[Rendezvous, agent_pb2.Rendezvous]] = OrderedDict()
+
+
 def _rendezvous(gang: Gang, found: Rendezvous) -> agent_pb2.Rendezvous:
+    """Of a generation, which is told to all its workers at about the same time: made once. Not to be changed."""
+    known = _newest.get(id(found))
+    if known is None or known[0] is not found:
+        known = _newest[id(found)] = found, _new_rendezvous(gang, found)
+        if len(_newest) > KNOWN_GENERATIONS:
+            _newest.popitem(last=False)
+    return known[1]
+
+
+def _new_rendezvous(gang: Gang, found: Rendezvous) -> agent_pb2.Rendezvous:
     pools = [agent_pb2.PoolAddresses() for _ in gang.pools]
     for member, address, port in zip(gang.members, found.addresses, found.ports, strict=True):
         pools[member.pool].addresses.append(f"{address}:{port}")

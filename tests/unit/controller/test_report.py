@@ -135,7 +135,7 @@ def test_first_failure_is_by_time_and_leaves_out_what_we_stopped() -> None:
         1: Exit(1, 1, 1, R.NONZERO_EXIT, 1, end_time=2.0),
     }
     assert first_failure(found, 1) == (found.gang.members[1], found.exits[1][1])
-    found.exits[1][0] = Exit(1, 1, 0, R.SIGNALED, signal=9, end_time=1.5)
+    found.exits[1] = {**found.exits[1], 0: Exit(1, 1, 0, R.SIGNALED, signal=9, end_time=1.5)}
     assert first_failure(found, 1) == (found.gang.members[0], found.exits[1][0])
     assert first_failure(found, 2) is None
 

@@ -1,0 +1,1 @@
+"""Agents without processes: what a controller hears from a thousand hosts, from one machine."""

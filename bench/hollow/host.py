@@ -1,0 +1,225 @@
+"""One hollow host: the agent's own core and its own link to the controller, above ranks that exist only in memory.
+
+What the core decides is done as a healthy host would do it, at once: places are prepared, ranks are started and
+stopped, and whatever an agent keeps on its disk is kept in memory, as long as the fleet lives. A rank runs the
+"program" that its command names: ``hold`` until it is told to end, or ``exit`` at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from holdfast.tls import TlsFiles
+from holdfast.v1 import agent_pb2, host_pb2
+from holdfast_agent.core import events as ev
+from holdfast_agent.core.environment import HostFacts, WorkerUser
+from holdfast_agent.core.gpus import GpuUsage
+from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.core.place import Running
+from holdfast_agent.core.reactor import Reactor
+from holdfast_agent.shell import wire
+from holdfast_agent.shell.link import Link
+
+GIB = 1 << 30
+FIRST_PORT = 20_000
+HOLD, EXIT = "hold", "exit"
+"""What a hollow rank may run."""
+_SIGTERM = 15
+
+
+class HollowHost:
+    """A host of so many simulated GPUs; see ``link.Listener`` for who calls it. ``counts`` is of its whole life."""
+
+    def __init__(self, name: str, controller: str, tls: TlsFiles, gpus: int, on_change: Callable[[], None]) -> None:
+        user = WorkerUser("hollow", "/", "/bin/sh")
+        self.name = name
+        self.counts: Counter[str] = Counter()
+        """launched, stopped and ended ranks; sessions."""
+        self.epoch = 0
+        """Of the controller that this host has a session with; 0 while it has none."""
+        self.link = Link(controller, tls, self)
+        self._reactor = Reactor(HostFacts(name, "/nowhere", "/nowhere", user, 64))
+        self._gpus = [f"GPU-{name}-{index}" for index in range(gpus)]
+        self._on_change = on_change
+        self._events: deque[ev.Event] = deque()
+        self._stepping = False
+        self._running: dict[PlaceKey, tuple[int, list[int]]] = {}
+        """Generation and living ranks of each place."""
+        self._ports = itertools.cycle(range(FIRST_PORT, 32_000))
+        self._pids = itertools.count(1000)
+        self._hello = agent_pb2.Hello()
+
+    @property
+    def unacked(self) -> int:
+        """Ends that the controller has not acknowledged."""
+        return len(self._reactor.outbox)
+
+    @property
+    def living(self) -> int:
+        """Ranks that run."""
+        return sum(len(ranks) for _, ranks in self._running.values())
+
+    @property
+    def running(self) -> int:
+        """Places all of whose ranks were started."""
+        return sum(isinstance(place.standing, Running) for place in self._reactor.places.values())
+
+    def end(self, job: str, code: int, first: int | None = None) -> None:
+        """Let the ranks of a job that run here (or only ``first``, if it does) end with ``code``."""
+        for key, (generation, ranks) in list(self._running.items()):
+            if key.job == job:
+                wanted = ranks if first is None else [rank for rank in ranks if rank == first]
+                self._end(key, generation, wanted, code << 8)
+
+    # --- what the controller says -----------------------------------------------------------------------------
+
+    def on_dialled(self) -> agent_pb2.Hello:
+        """See ``link.Listener``."""
+        self.feed(ev.Dialled())
+        return self._hello
+
+    def on_welcome(self, welcome: agent_pb2.Welcome) -> bool:
+        """See ``link.Listener``."""
+        self.epoch = welcome.epoch
+        self.counts["sessions"] += 1
+        self.feed(ev.Welcomed(welcome.epoch))
+        self._on_change()
+        return True
+
+    def on_message(self, message: agent_pb2.SessionResponse) -> None:
+        """See ``link.Listener``."""
+        match message.WhichOneof("message"):
+            case "assignment":
+                self.feed(ev.Assigned(wire.assignment(message.assignment)))
+            case "exit_ack":
+                self.feed(ev.ExitAcked(message.exit_ack.sequence))
+                self.counts["acked"] += 1
+                self._on_change()
+
+    def on_answered(self, sent_s: float) -> None:
+        """See ``link.Listener``."""
+        self.feed(ev.ControllerHeard(sent_s))
+
+    def on_disconnected(self) -> None:
+        """See ``link.Listener``."""
+        self.epoch = 0
+        self.feed(ev.Disconnected())
+        self._on_change()
+
+    def heartbeat(self) -> agent_pb2.Heartbeat:
+        """See ``link.Listener``."""
+        return agent_pb2.Heartbeat()
+
+    # --- what the core decides --------------------------------------------------------------------------------
+
+    def feed(self, event: ev.Event) -> None:
+        """Step the core and do what it decides; events that come up meanwhile are next."""
+        self._events.append(event)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._events:
+                for action in self._reactor.step(self._events.popleft(), time.monotonic()):
+                    self._perform(action)
+        finally:
+            self._stepping = False
+
+    def _perform(self, action: ev.Action) -> None:
+        match action:
+            case ev.SendHello(epoch, reports):
+                self._hello = self._greeting(epoch, reports)
+            case ev.SendReport(report):
+                self.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)))
+                self._on_change()
+            case ev.SendExit():
+                self.link.send(wire.exit_report(action))
+            case ev.Prepare(assignment, ports):
+                port, master_port = (*ports, 0, 0)[:2] if ports else (next(self._ports), next(self._ports))
+                master_port = master_port if assignment.launch and assignment.launch.first_rank == 0 else 0
+                ready = ev.PlacePrepared(assignment.key, assignment.generation, port, master_port, next(self._pids))
+                self.feed(ready)
+            case ev.LaunchRanks():
+                self._launch(action)
+            case ev.StopRanks(key, generation, _, reason):
+                self._stop(key, generation, reason)
+            case ev.ReadGpus(key, generation):
+                usage = tuple(GpuUsage(uuid, 0, ()) for uuid in self._gpus)
+                self.feed(ev.GpusRead(usage, key, generation))
+            case ev.Forget(key):
+                self.feed(ev.PlaceForgotten(key))
+            case ev.ClearStrays() | ev.RecordEnds() | ev.RunEpilog() | ev.CloseSession():
+                raise AssertionError(f"a healthy hollow host never has to do {action}")
+            case ev.Note(event):
+                self.counts[f"note {event}"] += 1
+            case (
+                ev.PersistEpoch()
+                | ev.RememberAttempt()
+                | ev.RememberAck()
+                | ev.RememberFreed()
+                | ev.RememberClosed()
+                | ev.RememberUnused()
+                | ev.FreePorts()
+                | ev.RenewFence()
+                | ev.SignalRanks()
+            ):
+                pass  # Nothing is left to do where there is no disk and no process.
+            case _:
+                assert_never(action)
+
+    def _greeting(self, epoch: int, reports: tuple[ev.Report, ...]) -> agent_pb2.Hello:
+        gpus = [
+            host_pb2.Gpu(uuid=uuid, index=index, model="NVIDIA H100 80GB HBM3", memory_bytes=80 * GIB)
+            for index, uuid in enumerate(self._gpus)
+        ]
+        return agent_pb2.Hello(
+            agent_version="hollow",
+            boot_id=f"boot-{self.name}",
+            inventory=host_pb2.Inventory(cpu_count=64, memory_bytes=512 * GIB, max_workers=64, gpus=gpus),
+            address="127.0.0.1",
+            epoch=epoch,
+            workers=[wire.worker_report(report) for report in reports],
+        )
+
+    # --- ranks ------------------------------------------------------------------------------------------------
+
+    def _launch(self, action: ev.LaunchRanks) -> None:
+        ranks = [rank.rank for rank in action.ranks]
+        self._running[action.key] = action.generation, ranks
+        self.counts["launched"] += len(ranks)
+        for rank in list(ranks):
+            self.feed(ev.RankStarted(action.key, action.generation, rank, next(self._pids)))
+        if EXIT in action.ranks[0].argv:
+            # As soon as the start was told, in a turn of its own as a process's end would come.
+            end: Callable[..., Any] = self._end
+            asyncio.get_running_loop().call_soon(end, action.key, action.generation, list(ranks), 0)
+
+    def _stop(self, key: PlaceKey, generation: int, reason: ExitReason) -> None:
+        known, ranks = self._running.get(key, (0, []))
+        if known == generation:
+            self.counts["stopped"] += len(ranks)
+            self._end(key, generation, list(ranks), _SIGTERM, reason)
+        self.feed(ev.PlaceEmptied(key, generation))
+
+    def _end(
+        self, key: PlaceKey, generation: int, wanted: list[int], status: int, reason: ExitReason | None = None
+    ) -> None:
+        known, ranks = self._running.get(key, (0, []))
+        if known != generation:
+            return
+        if reason is None:
+            reason = ExitReason.COMPLETED if status == 0 else ExitReason.NONZERO_EXIT
+        for rank in list(wanted):
+            if rank in ranks:
+                ranks.remove(rank)
+                self.counts["ended"] += 1
+                end = RankEnd(rank, status, reason, reason.name, time.time())
+                self.feed(ev.RankExited(key, generation, end))
+        if not ranks:
+            del self._running[key]
+            self.feed(ev.PlaceEmptied(key, generation))

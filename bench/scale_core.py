@@ -1,0 +1,248 @@
+"""The rows of the scale benchmark without any hosts: the controller's own share of a relaunch, and its start.
+
+The driver, its store on disk and the wire's encoding are the real ones; what hosts would say is put in as the
+bytes that they would send. Only gRPC and its connections are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.cluster import job
+from bench.hollow.cluster import HollowCluster
+from bench.hollow.figures import Figures, quantile
+from bench.hollow.host import HOLD
+from bench.report import progress
+from bench.scale_rows import RANKS_PER_HOST, gang
+
+from holdfast import spec
+from holdfast.v1 import agent_pb2, host_pb2, job_pb2
+from holdfast_controller.core import actions as act
+from holdfast_controller.core.assignments import Phase
+from holdfast_controller.core.ends import ExitReason
+from holdfast_controller.core.gang import Gang, Member
+from holdfast_controller.core.job import JobState
+from holdfast_controller.core.leases import LeasePolicy
+from holdfast_controller.core.steps import Policies
+from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, RestartAsked
+from holdfast_controller.shell import agent_service, wire_agent
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.store import Store
+from holdfast_controller.shell.wire_gang import gang_of
+
+GIB = 1 << 30
+SIZES = (64, 256, 1024, 4096, 16384)
+SIZES_AIMED_AT = {1024: 1.0, 16384: 8.0}
+EXPONENT_AIM = 1.05
+SESSION = 1
+
+
+@dataclass
+class Stage:
+    """A driver over a store on disk, and hosts that answer each order by the bytes that agents would send."""
+
+    driver: Driver
+    answers: deque[tuple[str, bytes]] = field(default_factory=deque)
+    sent_bytes: int = 0
+
+    def join(self, host: str) -> None:
+        """A host with eight GPUs says hello."""
+        gpus = [
+            host_pb2.Gpu(uuid=f"GPU-{host}-{n}", index=n, model="NVIDIA H100 80GB HBM3", memory_bytes=80 * GIB)
+            for n in range(RANKS_PER_HOST)
+        ]
+        inventory = host_pb2.Inventory(cpu_count=64, memory_bytes=512 * GIB, max_workers=64, gpus=gpus)
+        hello = agent_pb2.Hello(agent_version="1", boot_id="b", inventory=inventory, address="10.1.2.3")
+        self.driver.register(host, SESSION, lambda action: self._send(host, action))
+        self.driver.feed(wire_agent.hello(host, SESSION, hello))
+
+    def _send(self, host: str, action: act.Welcome | act.Assign | act.AckExit | act.CloseSession) -> None:
+        message = agent_service.to_agent(action, self.driver)
+        self.sent_bytes += len(message.SerializeToString())
+        if isinstance(action, act.Assign):
+            order = action.assignment
+            match order.phase:
+                case Phase.PREPARE:
+                    if order.generation > 1:
+                        for rank in order.member.ranks:
+                            self.answers.append(
+                                (host, _ended(order.job_id, order.member, order.generation - 1, rank))
+                            )
+                    self.answers.append((host, _report(order, "PREPARED")))
+                case Phase.RUN:
+                    self.answers.append((host, _report(order, "RUNNING")))
+                case Phase.STOP:
+                    self.answers.append((host, _report(order, "EMPTY")))
+
+    async def until(self, job_id: str, state: JobState, generation: int) -> None:
+        """Put the answers in until the job is there, and that is durable."""
+        found = self.driver.cluster.jobs[job_id]
+        while not (found.state is state and found.generation >= generation and (found.started or found.terminal)):
+            # As many as a turn of the event loop would bring.
+            for _ in range(min(len(self.answers), 64)):
+                host, message = self.answers.popleft()
+                self.driver.feed(
+                    agent_service.stimulus(host, SESSION, agent_pb2.SessionRequest.FromString(message))
+                )
+            await asyncio.sleep(0)
+        await self.driver.settled()
+
+
+def _report(order: act.Assignment, state: str) -> bytes:
+    report = agent_pb2.WorkerReport(
+        job_id=order.job_id,
+        attempt=order.attempt,
+        generation=order.generation,
+        worker=order.member.name,
+        state=agent_pb2.PlaceState.Value(f"PLACE_STATE_{state}"),
+        port=20_000 + order.member.index % 10_000,
+        master_port=31_000 if order.member.first_rank == 0 else 0,
+        shim_pid=1000,
+    )
+    if state == "RUNNING":
+        for local, rank in enumerate(order.member.ranks):
+            report.ranks.add(rank=rank, local_rank=local, pid=2000 + rank)
+    return agent_pb2.SessionRequest(worker_report=report).SerializeToString()
+
+
+def _ended(job_id: str, member: Member, generation: int, rank: int) -> bytes:
+    reason = job_pb2.ExitReason.Value(f"EXIT_REASON_{ExitReason.STOPPED.name}")
+    ended = job_pb2.Exit(attempt=1, generation=generation, rank=rank, signal=15, reason=reason, message="stopped")
+    ended.end_time.GetCurrentTime()
+    report = agent_pb2.ExitReport(sequence=rank + 1, job_id=job_id, worker=member.name, exit=ended)
+    return agent_pb2.SessionRequest(exit_report=report).SerializeToString()
+
+
+@contextlib.asynccontextmanager
+async def stage(database: Path) -> AsyncIterator[Stage]:
+    """A driver that runs over a new store at ``database``."""
+    store = Store(database)
+    cluster = await asyncio.wrap_future(store.call(store.open))
+    # Nobody here says that he lives.
+    leases = LeasePolicy(3600.0, 3601.0, 3602.0, 3603.0)
+    driver = Driver(store, cluster, Policies(leases, secret_key=b"k"))
+    driver.start()
+    writer = asyncio.get_running_loop().create_task(driver.run())
+    try:
+        yield Stage(driver)
+    finally:
+        writer.cancel()
+        await asyncio.wait([writer])
+        await asyncio.to_thread(store.close)
+
+
+def _core_gang(wanted: job_pb2.CustomJob) -> tuple[Gang, str]:
+    job_file = spec.job_from_proto(wanted)
+    return gang_of(job_file.job_spec), "{}"
+
+
+async def _submit(on: Stage, name: str, wanted: tuple[Gang, str]) -> None:
+    asked, text = wanted
+    await on.driver.ask(lambda token: JobSubmission(token, "ann", "", name, "bench", {}, asked, text))
+
+
+async def relaunch(ranks: int, runs: int, database: Path) -> tuple[list[float], list[float], float]:
+    """Seconds, and seconds of CPU, of so many relaunches in place of a gang; and MB that its orders come to."""
+    workers = ranks // RANKS_PER_HOST
+    took, cpu = [], []
+    async with stage(database) as on:
+        for number in range(workers):
+            on.join(f"host-{number}")
+        await _submit(on, "train", _core_gang(gang(workers)))
+        await on.until("train", JobState.RUNNING, 1)
+        for generation in range(2, 2 + runs):
+            on.sent_bytes = 0
+            began, began_cpu = time.monotonic(), time.process_time()
+            await on.driver.ask(lambda token: RestartAsked(token, "ann", "train"))
+            await on.until("train", JobState.RUNNING, generation)
+            took.append(time.monotonic() - began)
+            cpu.append(time.process_time() - began_cpu)
+        sent = on.sent_bytes / 1e6
+    return took, cpu, sent
+
+
+async def relaunches(directory: Path, runs: int, figures: Figures, sizes: tuple[int, ...] = SIZES) -> None:
+    """The controller's share of a relaunch in place, by the size of the gang."""
+    middles = []
+    for ranks in sizes:
+        took, cpu, sent = await relaunch(ranks, runs, directory / f"relaunch-{ranks}.db")
+        progress(f"{ranks:,} ranks relaunched in {quantile(took, 0.5):.3f} s")
+        middles.append(quantile(took, 0.5))
+        figures.add(
+            f"relaunch in place, the controller's share: {ranks:,} ranks",
+            "s",
+            took,
+            cost=f"{max(cpu):.3f} s of CPU, orders {sent:.2f} MB",
+            aim=SIZES_AIMED_AT.get(ranks),
+            hollow=False,
+        )
+    if len(sizes) > 2:
+        figures.add(
+            "… exponent fitted to these medians", "", [exponent(sizes, middles)], aim=EXPONENT_AIM, hollow=False
+        )
+
+
+def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
+    """Of the power law that fits best: the slope of the logarithms, by least squares."""
+    x, y = [math.log(size) for size in sizes], [math.log(value) for value in values]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    above = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    return above / sum((a - mean_x) ** 2 for a in x)
+
+
+async def fill(database: Path, jobs: int, running: int) -> None:
+    """A store with so many jobs, ``running`` of them on as many hosts, half of the others ended, half waiting."""
+    wanted = _core_gang(gang(1))
+    async with stage(database) as on:
+        for number in range(running):
+            on.join(f"host-{number}")
+        for number in range(running):
+            await _submit(on, f"runs-{number}", wanted)
+            await on.until(f"runs-{number}", JobState.RUNNING, 1)
+        asked = []
+        for number in range(jobs - running):
+            asked.append(_submit(on, f"waits-{number}", wanted))
+            if len(asked) == 200 or number == jobs - running - 1:
+                await asyncio.gather(*asked)
+                asked.clear()
+        for number in range(0, jobs - running, 2):
+            name = f"waits-{number}"
+            asked.append(on.driver.ask(lambda token, name=name: CancelAsked(token, "ann", name)))
+        await asyncio.gather(*asked)
+
+
+async def starts(directory: Path, jobs: int, runs: int, figures: Figures) -> None:
+    """A controller's start with a full store: from its exec until a first job is committed and acknowledged."""
+    took, cpu = [], []
+    cluster = HollowCluster(directory, 0, 1, RANKS_PER_HOST)
+    await asyncio.to_thread(cluster.prepare)
+    cluster.database.parent.mkdir()
+    await fill(cluster.database, jobs, jobs // 100)
+    progress(f"a store with {jobs:,} jobs is there")
+    try:
+        async with cluster.client() as client:
+            for _ in range(runs):
+                began = time.monotonic()
+                cluster.start_controller()
+                await cluster.answering(client)
+                await client.create_job(job([HOLD]))
+                took.append(time.monotonic() - began)
+                cpu.append(cluster.controller_cpu_s())
+                cluster.kill_controller()
+    finally:
+        await cluster.close()
+    figures.add(
+        f"controller's start with {jobs:,} jobs in the store: to its first commit",
+        "s",
+        took,
+        cost=f"{max(cpu):.2f} s of CPU",
+        aim=2,
+        hollow=False,
+    )

@@ -1,0 +1,72 @@
+"""The kept index of rooms finds the very host that a look at all rooms would, whatever comes and goes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast_controller.core.gang import Gang, Pool, Task
+from holdfast_controller.core.host_model import Allocation, Gpu, Host, Inventory
+from holdfast_controller.core.openings import Openings
+from holdfast_controller.core.placement import Plan, plan, room
+
+GIB = 1 << 30
+
+
+def made(name: str, dice: random.Random) -> Host:
+    model = dice.choice(["NVIDIA H100", "NVIDIA A100"])
+    gpus = tuple(
+        Gpu(f"{name}-{n}", n, model, 80 * GIB, dice.choice(["", "", "", "ill"]))
+        for n in range(dice.choice([0, 4, 8]))
+    )
+    return Host(name, "10.0.0.1", "b", "1", Inventory(dice.choice([8, 16]), 64 * GIB, gpus, dice.choice([2, 4])))
+
+
+def wanted(dice: random.Random) -> Pool:
+    gpus = dice.choice([0, 0, 1, 2, 4, 8])
+    model = dice.choice(["", "NVIDIA_H100", "NVIDIA_A100"]) if gpus else ""
+    return Pool(
+        1, Task(("x",)), cpus=dice.choice([0, 1, 4]), memory_mb=dice.choice([0, 1024]), gpus=gpus, gpu_type=model
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_worker_goes_where_a_look_at_all_hosts_would_put_it(seed: int) -> None:
+    dice = random.Random(seed)
+    hosts = {f"h{n}": made(f"h{n}", dice) for n in range(12)}
+    openings = Openings()
+    for name in hosts:
+        openings.changed(name)
+    held: list[tuple[str, str]] = []
+    for number in range(200):
+        if held and dice.random() < 0.4:
+            name, key = held.pop(dice.randrange(len(held)))
+            del hosts[name].allocations[key]
+            openings.changed(name)
+        closed = {name for name in hosts if dice.random() < 0.2}
+        pool = wanted(dice)
+        expected = plan(Gang((pool,)), [host for host in hosts.values() if host.name not in closed])
+        found = openings.first(pool, hosts, lambda host, closed=closed: host.name not in closed)
+        if found is None:
+            assert not isinstance(expected, Plan)
+            continue
+        place = found.copy().take(pool)
+        assert expected == Plan((place,))
+        assert openings.room_of(hosts[place.host]) == room(hosts[place.host])
+        hosts[place.host].allocations[f"j{number}/0"] = Allocation(pool.cpus, pool.memory_mb, place.gpus)
+        openings.changed(place.host)
+        held.append((place.host, f"j{number}/0"))
+    assert held
+
+
+def test_a_host_that_comes_back_with_other_gpus_is_looked_at_again() -> None:
+    host = Host("h", "10.0.0.1", "b", "1", Inventory(8, GIB, (), 2))
+    openings = Openings()
+    pool = Pool(1, Task(("x",)), gpus=1)
+    openings.changed("h")
+    assert openings.first(pool, {"h": host}, lambda _: True) is None
+    host.inventory = Inventory(8, GIB, (Gpu("g", 0, "NVIDIA H100", GIB),), 2)
+    openings.changed("h")
+    found = openings.first(pool, {"h": host}, lambda _: True)
+    assert found is not None and found.host == "h"
