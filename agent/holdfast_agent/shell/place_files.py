@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.failpoints import hit
 from holdfast_agent.core.environment import HostFacts, error_dir, log_paths
 from holdfast_agent.core.events import Journal
 from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
@@ -111,11 +112,15 @@ class PlaceFiles:
     def note_attempt(self, key: PlaceKey, generation: int, attempt: int) -> None:
         """From this generation on. Raises ``OSError``."""
         self.directory(key).mkdir(mode=0o700, parents=True, exist_ok=True)
+        hit("agent.attempt.before")
         _append_line(self.directory(key) / "attempts", f"{generation} {attempt}\n")
+        hit("agent.attempt.after")
 
     def note_ack(self, key: PlaceKey, generation: int, rank: int) -> None:
         """Need not be sent again. Raises ``OSError``."""
+        hit("agent.acked.before")
         _append_line(self.directory(key) / "acked", f"{generation} {rank}\n")
+        hit("agent.acked.after")
 
     def freed(self, key: PlaceKey) -> int:
         """The newest generation whose GPUs were proven free; 0 without one."""
@@ -163,8 +168,11 @@ class PlaceFiles:
 
     def _note(self, key: PlaceKey, name: str, generation: int) -> None:
         fresh = self.directory(key) / f"{name}.new"
+        hit("agent.note.before")
         fresh.write_text(f"{generation}\n")
+        hit("agent.note.written")
         fresh.replace(fresh.with_suffix(""))
+        hit("agent.note.after")
 
     def _journal_path(self, key: PlaceKey, generation: int) -> Path:
         return self.directory(key) / f"g{generation}.journal"
@@ -207,12 +215,16 @@ class EpochFile:
         fresh = self._path.with_suffix(".new")
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
+            hit("agent.epoch.before")
             os.write(handle, f"{epoch}\n".encode())
+            hit("agent.epoch.written")
             os.fsync(handle)
         finally:
             os.close(handle)
+        hit("agent.epoch.synced")
         fresh.replace(self._path)
         _sync_directory(self._path.parent)
+        hit("agent.epoch.after")
 
 
 def _append(path: Path, records: Iterable[dict[str, object]]) -> None:
@@ -222,12 +234,15 @@ def _append(path: Path, records: Iterable[dict[str, object]]) -> None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         end = _sound_bytes(path.read_bytes())
+        hit("agent.ends.before")
         os.ftruncate(handle, end)
         os.pwrite(handle, data, end)
+        hit("agent.ends.written")
         os.fsync(handle)
     finally:
         os.close(handle)
     _sync_directory(path.parent)
+    hit("agent.ends.after")
 
 
 def _sound_bytes(data: bytes) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import grpc
 
 from holdfast.errors import InvalidInput, Violation
+from holdfast.failpoints import hit
 from holdfast.identity import Kind
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core import actions as act
@@ -62,7 +63,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 while (action := await outbox.get()) is not None:
                     if isinstance(action, act.CloseSession):
                         break
+                    hit("controller.send.before")
                     yield self._message(action)
+                    hit("controller.send.after")
         finally:
             self._driver.unregister(host, session)
             self._driver.feed(HostDisconnected(host, session))
@@ -93,6 +96,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     def _message(self, action: act.Welcome | act.Assign | act.AckExit | AckHeartbeat) -> agent_pb2.SessionResponse:
         match action:
             case act.Welcome():
+                hit("controller.welcome.before")
                 policy: LeasePolicy = self._driver.reactor.policies.leases
                 welcome = agent_pb2.Welcome(
                     epoch=self._driver.cluster.epoch,
@@ -103,6 +107,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 )
                 return agent_pb2.SessionResponse(welcome=welcome)
             case act.Assign():
+                hit("controller.assignment.before")
                 return agent_pb2.SessionResponse(
                     assignment=wire_agent.assignment(
                         action.assignment, self._driver.reactor.policies.leases.lease_s
@@ -111,6 +116,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             case AckHeartbeat():
                 return agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck())
             case act.AckExit():
+                hit("controller.exit_ack.before")
                 return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))
 
     @streaming

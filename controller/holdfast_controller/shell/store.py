@@ -25,6 +25,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from holdfast.errors import StoreError
+from holdfast.failpoints import hit
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import KeepEvidence, KeepWatch, Kept
 from holdfast_controller.core.fold import fold
@@ -75,6 +76,8 @@ class Store:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._engine = _engine(path)
         self._connection: sa.Connection | None = None
+        self._file = (0, 0)
+        """Device and inode of what is open, which ``path`` has to be still when anything is written."""
 
     def open(self) -> Cluster:
         """Take the store over: migrate it, begin a new epoch, and fold the log into a cluster.
@@ -85,11 +88,14 @@ class Store:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._connection = self._engine.connect()
             self._migrate()
+            self._file = _inode(self.path)
+            hit("controller.epoch.before")
             with self._db.begin():
                 self.epoch = int(self._meta("epoch") or 0) + 1
                 self._set_meta("epoch", str(self.epoch))
                 if self._meta("secret_key") is None:
                     self._set_meta("secret_key", secrets.token_hex(32))
+            hit("controller.epoch.after")
             cluster = self._load()
             self.sequence = cluster.sequence
             return cluster
@@ -118,9 +124,8 @@ class Store:
         expected = range(self.sequence + 1, self.sequence + 1 + len(records))
         if [record.sequence for record in records] != list(expected):
             raise StoreError(f"The events to commit don't follow event {self.sequence} of {self.path}.")
-        with self._failing("cannot be written"), self._db.begin():
-            if self._meta("epoch") != str(self.epoch):
-                raise Deposed(f"Another controller has taken over {self.path}.")
+        with self._failing("cannot be written"), self._writing():
+            hit("controller.commit.before")
             if records:
                 self._db.execute(_INSERT, [_row(record) for record in records])
             for piece in kept:
@@ -128,6 +133,9 @@ class Store:
                     self._keep_evidence(piece)
                 else:
                     self._keep_watch(piece)
+            hit("controller.commit.written")
+        with self._failing("cannot be written"):
+            hit("controller.commit.after")
         self.sequence = expected.stop - 1
 
     def _keep_evidence(self, piece: KeepEvidence) -> None:
@@ -172,13 +180,15 @@ class Store:
 
     def snapshot(self, sequence: int, entities: Iterable[tuple[str, str]]) -> None:
         """Replace the snapshots of ``entities`` (name, payload), which are as of ``sequence``."""
-        with self._failing("cannot be written"), self._db.begin():
+        with self._failing("cannot be written"), self._writing():
+            hit("controller.snapshot.before")
             for entity, payload in entities:
                 self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == entity))
                 row = {"entity": entity, "payload": payload, "checksum": _checksum(entity, payload)}
                 self._db.execute(sa.insert(snapshots), row)
             self._set_meta("snapshot_sequence", str(sequence))
             self._set_meta("snapshot_layout", codec.layout())
+            hit("controller.snapshot.written")
         self.snapshot_sequence = sequence
 
     def read(self, entity: str, after: int, limit: int) -> list[Record]:
@@ -201,6 +211,16 @@ class Store:
         )
         with self._failing("cannot be read"), self._db.begin():
             return [(row.worker, row.content) for row in self._db.execute(query)]
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction of the controller that owns the store. Raises ``Deposed`` where that is no longer us."""
+        if _inode(self.path) != self._file:
+            raise Deposed(f"{self.path} was moved or replaced under the controller.", fix=_DEPOSED_FIX)
+        with self._db.begin():
+            if self._meta("epoch") != str(self.epoch):
+                raise Deposed(f"Another controller has taken over {self.path}.", fix=_DEPOSED_FIX)
+            yield
 
     @contextlib.contextmanager
     def _failing(self, how: str) -> Iterator[None]:
@@ -306,6 +326,15 @@ class Store:
 
 
 _INSERT = sa.insert(events)
+_DEPOSED_FIX = "What it has not acknowledged is not kept; ask the controller that is at work there now."
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -328,6 +357,8 @@ def _engine(path: Path) -> sa.Engine:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
+        # A commit that an earlier controller was not told of may lie unsynced in the WAL: durable first, then read.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     sa.event.listen(engine, "connect", connected)
     sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
