@@ -152,7 +152,8 @@ class PlaceFiles:
         directory = self.directory(key)
         if not directory.exists():
             return
-        for path in directory.iterdir():
+        # An attempt without a journal says that nothing was launched: it goes before the journals do.
+        for path in sorted(directory.iterdir(), key=lambda path: path.name != "attempts"):
             path.unlink(missing_ok=True)
         directory.rmdir()
         if not any(path.is_dir() for path in directory.parent.iterdir()):
