@@ -9,6 +9,7 @@ runs twice.
 from __future__ import annotations
 
 import binascii
+import errno
 import json
 import os
 import re
@@ -18,16 +19,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.errors import StoreError
 from holdfast.failpoints import hit
 from holdfast_agent.core.environment import HostFacts, error_dir, log_paths
 from holdfast_agent.core.events import Journal
 from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.shell import log, shim_files
 from holdfast_agent.shim_parts import room
+from holdfast_agent.shim_parts.journal import RESERVE
 
 _JOURNAL = re.compile(r"g(\d+)\.journal")
 _ERROR_MAX_BYTES = 64 << 10
 _ERROR_LINE_MAX = 500
+_BLOCK_BYTES = 4096
+"""More than an epoch takes, and what any file system gives at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,10 @@ class PlaceFiles:
     def record_ends(
         self, key: PlaceKey, generation: int, ends: Iterable[RankEnd], launched: tuple[int, ...]
     ) -> tuple[RankEnd, ...]:
-        """Write ends that nobody saw, and the proof of emptiness; durable when this returns. Raises ``OSError``."""
+        """Write ends that nobody saw, and the proof of emptiness; durable when this returns.
+
+        Raises ``StoreError``.
+        """
         stamped = []
         records: list[dict[str, object]] = []
         if launched:
@@ -98,7 +106,21 @@ class PlaceFiles:
             fields = {"rank": stamp.rank, "status": None, "end_time": stamp.end_time, "reason": stamp.reason.value}
             records.append({"ev": "exited", **fields, "message": stamp.message, "stderr_tail": []})
         records.append({"ev": "empty"})
-        _append(self._journal_path(key, generation), records)
+        path = self._journal_path(key, generation)
+        try:
+            try:
+                _append(path, records)
+            except OSError as error:
+                reserve = path.with_name(RESERVE)
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not reserve.exists():
+                    raise
+                reserve.unlink()  # the dead shim's, held for this
+                _append(path, records)
+        except OSError as error:
+            raise StoreError(
+                f"How ranks have ended can't be kept in {path}: {error.strerror}.",
+                fix="Make room, or see to the disk, and start the agent again. Workers run on.",
+            ) from error
         return tuple(stamped)
 
     def attempts(self, key: PlaceKey) -> tuple[tuple[int, int], ...]:
@@ -199,31 +221,58 @@ class PlaceFiles:
 
 
 class EpochFile:
-    """The highest epoch seen, across lives of the agent."""
+    """The highest epoch seen, across lives of the agent. Room for the next one is held, whatever fills the disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._next = path.with_suffix(".new")
 
     def read(self) -> int:
-        """0 at first. Raises ``ValueError`` for a file that is not ours, and ``OSError``."""
+        """0 at first. Raises ``StoreError`` for a file that is not ours."""
         try:
             return int(self._path.read_text())
         except FileNotFoundError:
             return 0
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{self._path} is damaged: {error}.",
+                fix="Remove it once you know that no controller of an earlier term is left.",
+            ) from error
+
+    def reserve(self) -> None:
+        """Hold a block for the next write, where there is one."""
+        try:
+            handle = os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, _BLOCK_BYTES)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            log.warning("epoch.no_room", path=str(self._next), problem=error.strerror)
 
     def write(self, epoch: int) -> None:
-        """Durable when this returns. Raises ``OSError``."""
-        fresh = self._path.with_suffix(".new")
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        """Durable when this returns. Raises ``StoreError``, after which this agent may obey nobody."""
+        try:
+            self._write(f"{epoch}\n".encode())
+        except OSError as error:
+            raise StoreError(
+                f"The epoch {epoch} can't be kept in {self._path}: {error.strerror}.",
+                fix="Make room, or see to the disk, and start the agent again. Workers run on.",
+            ) from error
+        self.reserve()
+
+    def _write(self, data: bytes) -> None:
+        handle = os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             hit("agent.epoch.before")
-            os.write(handle, f"{epoch}\n".encode())
+            os.pwrite(handle, data, 0)
+            os.ftruncate(handle, len(data))  # after the write: the block that was held stays
             hit("agent.epoch.written")
             os.fsync(handle)
         finally:
             os.close(handle)
         hit("agent.epoch.synced")
-        fresh.replace(self._path)
+        self._next.replace(self._path)
         _sync_directory(self._path.parent)
         hit("agent.epoch.after")
 
