@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.watch import JobWatch
+from holdfast_controller.core.answers import Answer
 from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang, Strategy
 from holdfast_controller.core.hang_model import Dump, Hang, KeptWatch, SharedCause, Standstill, Suspect
@@ -328,6 +329,8 @@ class Cluster:
     """Shapes of waiting gangs that had no room at the last look at the queue. What is freed brings a new look."""
     requests: dict[tuple[str, str], str] = field(default_factory=dict)
     """Job by (owner, request id)."""
+    answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
+    """By (caller, request id), oldest first: what was answered."""
     presence: dict[str, Presence] = field(default_factory=dict)
     unheard: set[str] = field(default_factory=set)
     """Hosts that this controller has not heard of since it started, and that may still say hello."""

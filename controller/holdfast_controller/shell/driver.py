@@ -189,7 +189,7 @@ class Driver:
                     caller.set_exception(error)
             case act.Note(event, fields):
                 log.warning(event, extra={"fields": dict(fields)})
-            case act.KeepEvidence() | act.KeepWatch():
+            case act.KeepEvidence() | act.KeepWatch() | act.KeepAnswer():
                 pass  # it is in the commit
             case act.TakeEvidence():
                 self.take_evidence(action)

@@ -27,13 +27,15 @@ from alembic.script import ScriptDirectory
 from holdfast.errors import StoreError
 from holdfast.failpoints import hit
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import KeepEvidence, KeepWatch, Kept
+from holdfast_controller.core.actions import KeepAnswer, KeepEvidence, KeepWatch, Kept
+from holdfast_controller.core.answers import Answer
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.fold_shares import recount
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster
+from holdfast_controller.core.once import KEPT_ANSWERS
 from holdfast_controller.shell import codec
-from holdfast_controller.shell.schema import events, evidence, meta, snapshots, watches
+from holdfast_controller.shell.schema import answers, events, evidence, meta, snapshots, watches
 
 log = logging.getLogger(__name__)
 
@@ -129,10 +131,13 @@ class Store:
             if records:
                 self._db.execute(_INSERT, [_row(record) for record in records])
             for piece in kept:
-                if isinstance(piece, KeepEvidence):
-                    self._keep_evidence(piece)
-                else:
-                    self._keep_watch(piece)
+                match piece:
+                    case KeepEvidence():
+                        self._keep_evidence(piece)
+                    case KeepWatch():
+                        self._keep_watch(piece)
+                    case KeepAnswer():
+                        self._keep_answer(piece)
             hit("controller.commit.written")
         with self._failing("cannot be written"):
             hit("controller.commit.after")
@@ -163,6 +168,17 @@ class Store:
         payload = codec.dump_watch(piece.kept)
         row = {"job": piece.job_id, "payload": payload, "checksum": _checksum(piece.job_id, payload)}
         self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
+
+    def _keep_answer(self, piece: KeepAnswer) -> None:
+        row = {"by": piece.by, "request_id": piece.request_id}
+        row |= {"digest": piece.answer.digest, "subject": piece.answer.subject}
+        self._db.execute(sa.insert(answers), row)
+        newest = sa.select(sa.func.max(answers.c.number)).scalar_subquery()
+        self._db.execute(sa.delete(answers).where(answers.c.number <= newest - KEPT_ANSWERS))
+
+    def _answers(self) -> dict[tuple[str, str], Answer]:
+        rows = self._db.execute(sa.select(answers).order_by(answers.c.number))
+        return {(row.by, row.request_id): Answer(row.digest, row.subject) for row in rows}
 
     def kept_watches(self) -> dict[str, KeptWatch]:
         """What was learned of the jobs' rhythms, by job. A record that can't be read is left out, and noted."""
@@ -296,6 +312,7 @@ class Store:
             cluster.jobs = {job.id: job for job in jobs}
             cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
+            cluster.answers = self._answers()
             recount(cluster)
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
