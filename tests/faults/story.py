@@ -19,7 +19,7 @@ from tests.faults.points import BY_NAME
 
 from holdfast import view
 from holdfast.cli.run_spec import RunRequest, job_of
-from holdfast.client import TERMINAL
+from holdfast.client import TERMINAL, Client
 from holdfast.dev import daemons, layout, processes
 from holdfast.errors import HoldfastError
 from holdfast.failpoints import VARIABLE
@@ -77,6 +77,7 @@ class Fire:
         folder.mkdir(exist_ok=True)
         for name, action in armed.items():
             (self.points / name).write_text(action)
+        job: Json = {}
         try:
             job = anyio.run(self._live, folder, armed)
             # What only the end of the job leads to (a place is forgotten) may come a moment after it.
@@ -88,6 +89,7 @@ class Fire:
                 (self.points / name).unlink(missing_ok=True)
                 (self.points / f"{name}.fired").unlink(missing_ok=True)
             self.revive()
+            self._rest(job.get("id", ""))
         problems = [*judge(job, (folder / "truth").read_text(), fired), *self.left(job["id"])]
         same = [j for j in self.cluster.ask(lambda client: client.newest_jobs(50)) if j.display_name == self._name]
         if len(same) != 1:
@@ -110,6 +112,23 @@ class Fire:
             if time.monotonic() >= until:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(number, 18)  # SIGCONT does nothing to who runs
+
+    def _rest(self, settled: str) -> None:
+        """What a story has left cordoned or running is not the next one's trouble."""
+        self.cluster.until(lambda: self._answers(), SETTLES_S)
+        for host in self.cluster.ask(Client.list_hosts):
+            if host.cordoned:
+                self.cluster.ask(lambda client, name=host.name: client.uncordon(name))  # type: ignore[misc]
+        if not settled:
+            jobs = self.cluster.ask(lambda client: client.newest_jobs(5))
+            self.cluster.end(*(job.id for job in jobs if job.state not in TERMINAL))
+
+    def _answers(self) -> bool:
+        self.revive()
+        try:
+            return bool(self.cluster.ask(Client.list_hosts))
+        except HoldfastError:
+            return False
 
     @property
     def _name(self) -> str:
