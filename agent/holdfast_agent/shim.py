@@ -287,8 +287,7 @@ class Shim:
         hit("shim.started.before")
         self.tell(generation.number, generation.told)
         hit("shim.started.after")
-        if generation.untold:
-            self.commit(generation)
+        self.commit(generation)  # lest a disk that fails from now on leave the intent alone, as if nothing had run
         if generation.cgroup:
             generation.cgroup.gather()
 

@@ -31,9 +31,16 @@ class Disk:
         """Attach it; what its journal holds is replayed."""
         _run("mount", "-o", "loop,errors=continue", str(self.image), str(self.path))
 
-    def unmount(self) -> None:
-        """Detach it. Whoever has files open there has to be gone."""
-        _run("umount", str(self.path))
+    def replug(self) -> None:
+        """What has reached the disk, attached anew: the power has come back.
+
+        As a copy: a stranger's mount namespace may hold on to the disk that was, and it would come back as it is.
+        """
+        _run("umount", "--lazy", str(self.path))
+        copy = self.image.with_suffix(".copy")
+        _run("cp", "--sparse=always", str(self.image), str(copy))
+        copy.replace(self.image)
+        self.mount()
 
     def sync(self) -> None:
         """Make durable what is there now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -25,7 +26,7 @@ QUICK: tuple[Mapping[str, str], ...] = (
     {"agent.launch.before": "exit", "controller.exit_ack.before": "exit"},
     {"agent.exit.before": "exit", "shim.exit.after": "exit@2"},
     {"shim.intent.after": "exit", "agent.ends.written": "exit"},
-    {"shim.sync.before": "error@2", "agent.report.after": "stop@2"},
+    {"shim.sync.before": "error@3", "agent.report.after": "stop@2"},
 )
 """Each actor, each kind of fault, a pair of every two actors."""
 
@@ -67,7 +68,8 @@ def _with_cause(point: Point, action: str) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_every_point_alone_and_in_pairs(fire: Fire, tmp_path: Path) -> None:
-    stories = [*singles(), *pairs()]
+    only = os.environ.get("CRASH", "")
+    stories = [armed for armed in (*singles(), *pairs()) if any(only in name for name in armed)]
     crashes, missed, failed = 0, [], []
     for number, armed in enumerate(stories, 1):
         text = " ".join(f"{name}={action}" for name, action in armed.items())

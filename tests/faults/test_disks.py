@@ -38,7 +38,8 @@ def cluster(disk: Disk, tmp_path: Path) -> Iterator[DevCluster]:
         disk.sync()  # settings and certificates are whoever's who installs; a dev cluster's are not durable at once
         yield made
     finally:
-        made.show_logs()
+        with contextlib.suppress(OSError):
+            made.show_logs()
         with contextlib.suppress(HoldfastError, OSError):
             dev.stop(directory)
         end_everything(made)
@@ -92,8 +93,7 @@ def test_power_loss_takes_nothing_that_was_acknowledged(cluster: DevCluster, dis
     with pytest.raises(HoldfastError):
         submit(cluster, tmp_path / "late", "exit 0")
     end_everything(cluster)
-    disk.unmount()
-    disk.mount()
+    disk.replug()
 
     unsynced = disk.path / "unsynced"
     assert not unsynced.exists() or unsynced.stat().st_size == 0, "the power was really cut"
@@ -149,8 +149,7 @@ def test_disk_that_turns_read_only_has_nothing_acknowledged_and_no_code_made_up(
     (tmp_path / "job/go").touch()
     until(lambda: gone(pids), 60, "for the rank to end")
     end_everything(cluster)
-    disk.unmount()
-    disk.mount()
+    disk.replug()
     cluster.restart()
     end = exits(cluster.reach(job_id, "SUCCEEDED", timeout=60), generation=1)[0]
     assert (end["reason"], end["exitCode"], end["signal"]) == ("LOST_SHIM_DIED", None, None)
