@@ -42,6 +42,14 @@ def _mount() -> bool:
         return _works("unshare", "-m", "mount", "-t", "tmpfs", "none", folder)
 
 
+def _loop() -> bool:
+    """Whether an ext4 of ours can be mounted, and have its power cut."""
+    from tests.faults import disk
+
+    with tempfile.TemporaryDirectory() as folder:
+        return disk.works(Path(folder))
+
+
 def cgroup_mount() -> str:
     """Where cgroup v2 is mounted; empty where it isn't."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -91,6 +99,7 @@ def _systemd() -> bool:
 PROBES: dict[str, Callable[[], bool]] = {
     "cc": _cc,
     "cgroup": _cgroup,
+    "loop": _loop,
     "memcg": _memcg,
     "mount": _mount,
     "netns": _netns,

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import __version__
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the agent until SIGTERM or SIGINT. Returns 0 then, 2 for a wrong command line or configuration."""
+    """Run the agent until SIGTERM or SIGINT. Returns 0 then, 2 for a wrong command line or
+    configuration, 1 when its state is another agent's or can't be kept.
+    """
     parser = argparse.ArgumentParser(
         prog="holdfast-agent", description="Launches, watches and stops the workers of one host."
     )
@@ -25,9 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         return daemon.run(config.load(options.config))
-    except ConfigError as error:
+    except HoldfastError as error:
         print(f"holdfast-agent: {error}", file=sys.stderr)  # noqa: T201
-        return 2
+        return 2 if isinstance(error, ConfigError) else 1
 
 
 if __name__ == "__main__":

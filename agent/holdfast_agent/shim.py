@@ -38,6 +38,7 @@ if __name__ == "__main__":
 
 from holdfast_agent.shim_parts import error_file, journal
 from holdfast_agent.shim_parts.begin import begin
+from holdfast_agent.shim_parts.failpoints import hit
 from holdfast_agent.shim_parts.fence import LOOK_EVERY_S
 from holdfast_agent.shim_parts.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
 from holdfast_agent.shim_parts.link import Link
@@ -207,6 +208,7 @@ class Shim:
             self.listener.listen(8)
             journal.reserve(RESERVE_BYTES, directory)
             me = {"pid": os.getpid(), "start_ticks": Process(os.getpid()).start_ticks}
+            hit("shim.assign.before")
             journal.write_durably(
                 "shim.json", json.dumps(me | {"boot_id": boot_id(), "version": VERSION}), directory
             )
@@ -214,6 +216,7 @@ class Shim:
             self.refuse(0, f"cannot take {printable(path)}: {error.strerror}")
             self.done = True
             return
+        hit("shim.assign.after")
         self.directory = directory
         self.epoll.register(self.listener.fileno(), select.EPOLLIN)
         self.greet()
@@ -224,6 +227,7 @@ class Shim:
         if generation and generation.phase is not Phase.EMPTY:
             self.refuse(generation.number, f"generation {generation.number} is not empty")
             return
+        hit("shim.quit.before")
         journal.remove("sock", self.directory)
         journal.remove(journal.RESERVE, self.directory)
         self.done = True
@@ -272,15 +276,18 @@ class Shim:
         pids: list[tuple[Plan, int]] = []
         for plan in plans:
             try:
+                hit("shim.fork.before")
                 pids.append((plan, spawn(plan, identity, generation, self.null, failures)))
             except OSError as error:
                 generation.not_started(plan.rank, f"cannot fork: {error.strerror}")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        hit("shim.fork.after")
         for plan, pid in pids:
             generation.started(Rank(plan.rank, pid, plan.stderr, plan.env.get(error_file.VARIABLE, b"")))
+        hit("shim.started.before")
         self.tell(generation.number, generation.told)
-        if generation.untold:
-            self.commit(generation)
+        hit("shim.started.after")
+        self.commit(generation)  # lest a disk that fails from now on leave the intent alone, as if nothing had run
         if generation.cgroup:
             generation.cgroup.gather()
 
@@ -303,7 +310,9 @@ class Shim:
                 generation.leave_room()
                 generation.record({"ev": "empty"})
         if news:
+            hit("shim.exit.before")
             self.commit(generation)
+            hit("shim.exit.after")
         if not generation.live and not generation.gone:
             generation.stop = generation.stop or Stop(now_s() + LEFTOVER_GRACE_S, None)
             generation.sweep()
@@ -348,7 +357,9 @@ class Shim:
         self.tell(generation.number, generation.told[-1:])
         if stop is None:
             generation.stop = Stop(deadline, reason, words)
+            hit("shim.term.before")
             generation.terminate()
+            hit("shim.term.after")
             return
         stop.reason = stop.reason or reason
         if deadline < stop.deadline:

@@ -53,12 +53,20 @@ TERMINAL = frozenset(
 )
 """States that a job never leaves."""
 
-# RestartJob and Drain are missing on purpose: twice is not the same as once, and a deadline counts from the call.
 _IDEMPOTENT = {
-    "holdfast.v1.JobService": ("CreateJob", "GetJob", "ListJobs", "CancelJob", "PauseJob", "ResumeJob"),
-    "holdfast.v1.HostService": ("ListHosts", "GetHost", "Cordon", "Uncordon", "FenceHost"),
+    "holdfast.v1.JobService": (
+        "CreateJob",
+        "GetJob",
+        "ListJobs",
+        "CancelJob",
+        "RestartJob",
+        "PauseJob",
+        "ResumeJob",
+    ),
+    "holdfast.v1.HostService": ("ListHosts", "GetHost", "Cordon", "Uncordon", "Drain", "FenceHost"),
     "holdfast.v1.HangService": ("HoldJob",),
 }
+"""Reads, and whatever a request id makes happen once."""
 _SERVICE_CONFIG = {
     "methodConfig": [
         {
@@ -129,7 +137,7 @@ class Client:
 
         ``on_warning`` gets a sentence for each field that is kept but changes nothing on a bare host.
         """
-        request = job_pb2.CreateJobRequest(request_id=request_id or uuid.uuid4().hex, job=as_proto(job))
+        request = job_pb2.CreateJobRequest(request_id=request_id or _fresh_id(), job=as_proto(job))
         created = await self._unary(self._jobs.CreateJob(request, timeout=CALL_TIMEOUT_S))
         if on_warning is not None:
             for warning in created.warnings:
@@ -160,22 +168,30 @@ class Client:
 
     async def cancel_job(self, job_id: str) -> job_pb2.CustomJob:
         """Ask for the job's end; returns before its workers are gone."""
-        call = self._jobs.CancelJob(job_pb2.CancelJobRequest(id=job_id), timeout=CALL_TIMEOUT_S)
+        call = self._jobs.CancelJob(
+            job_pb2.CancelJobRequest(id=job_id, request_id=_fresh_id()), timeout=CALL_TIMEOUT_S
+        )
         return (await self._unary(call)).job
 
     async def restart_job(self, job_id: str) -> job_pb2.CustomJob:
-        """Stop the gang and launch its next generation on the same hosts. Never repeated by itself."""
-        call = self._jobs.RestartJob(job_pb2.RestartJobRequest(id=job_id), timeout=CALL_TIMEOUT_S)
+        """Stop the gang and launch its next generation on the same hosts. Once, however often the call is sent."""
+        call = self._jobs.RestartJob(
+            job_pb2.RestartJobRequest(id=job_id, request_id=_fresh_id()), timeout=CALL_TIMEOUT_S
+        )
         return (await self._unary(call)).job
 
     async def pause_job(self, job_id: str) -> job_pb2.CustomJob:
         """Stop the gang, free its hosts and keep the job until ``resume_job``; returns before that is done."""
-        call = self._jobs.PauseJob(job_pb2.PauseJobRequest(id=job_id), timeout=CALL_TIMEOUT_S)
+        call = self._jobs.PauseJob(
+            job_pb2.PauseJobRequest(id=job_id, request_id=_fresh_id()), timeout=CALL_TIMEOUT_S
+        )
         return (await self._unary(call)).job
 
     async def resume_job(self, job_id: str) -> job_pb2.CustomJob:
         """Queue a paused job again."""
-        call = self._jobs.ResumeJob(job_pb2.ResumeJobRequest(id=job_id), timeout=CALL_TIMEOUT_S)
+        call = self._jobs.ResumeJob(
+            job_pb2.ResumeJobRequest(id=job_id, request_id=_fresh_id()), timeout=CALL_TIMEOUT_S
+        )
         return (await self._unary(call)).job
 
     async def watch_job(
@@ -255,7 +271,7 @@ class Client:
 
     async def hold_job(self, job_id: str, seconds: float) -> job_pb2.CustomJob:
         """Act on no hang of the job for so long, counted from now; 0 ends a hold. Hangs are still noticed."""
-        request = hang_pb2.HoldJobRequest(id=job_id)
+        request = hang_pb2.HoldJobRequest(id=job_id, request_id=_fresh_id())
         request.duration.FromNanoseconds(round(seconds * 1e9))
         return (await self._unary(self._hangs.HoldJob(request, timeout=CALL_TIMEOUT_S))).job
 
@@ -317,12 +333,16 @@ class Client:
 
     async def cordon(self, name: str, reason: str = "") -> host_pb2.Host:
         """The host takes no new work; what runs there goes on."""
-        call = self._hosts.Cordon(host_pb2.CordonRequest(name=name, reason=reason), timeout=CALL_TIMEOUT_S)
+        call = self._hosts.Cordon(
+            host_pb2.CordonRequest(name=name, reason=reason, request_id=_fresh_id()), timeout=CALL_TIMEOUT_S
+        )
         return (await self._unary(call)).host
 
     async def uncordon(self, name: str) -> host_pb2.Host:
         """The host takes work again."""
-        call = self._hosts.Uncordon(host_pb2.UncordonRequest(name=name), timeout=CALL_TIMEOUT_S)
+        call = self._hosts.Uncordon(
+            host_pb2.UncordonRequest(name=name, request_id=_fresh_id()), timeout=CALL_TIMEOUT_S
+        )
         return (await self._unary(call)).host
 
     async def drain(
@@ -333,7 +353,9 @@ class Client:
         Without a deadline that is at once. With ``at_checkpoint`` a job is moved as soon as it has saved one.
         ``uncordon`` ends it.
         """
-        request = host_pb2.DrainRequest(name=name, reason=reason, at_checkpoint=at_checkpoint)
+        request = host_pb2.DrainRequest(
+            name=name, reason=reason, at_checkpoint=at_checkpoint, request_id=_fresh_id()
+        )
         if deadline_s is not None:
             request.deadline.FromNanoseconds(round(deadline_s * 1e9))
         return (await self._unary(self._hosts.Drain(request, timeout=CALL_TIMEOUT_S))).host
@@ -343,7 +365,9 @@ class Client:
 
         Where that is not so, two copies of a job run at once.
         """
-        call = self._hosts.FenceHost(host_pb2.FenceHostRequest(name=name, reason=reason), timeout=CALL_TIMEOUT_S)
+        call = self._hosts.FenceHost(
+            host_pb2.FenceHostRequest(name=name, reason=reason, request_id=_fresh_id()), timeout=CALL_TIMEOUT_S
+        )
         return (await self._unary(call)).host
 
     # The link
@@ -390,6 +414,11 @@ def as_proto(job: JobFile | job_pb2.CustomJob) -> job_pb2.CustomJob:
     from holdfast import spec
 
     return spec.job_to_proto(job)
+
+
+def _fresh_id() -> str:
+    """For one call of the caller's, however often it is sent: it is acted on once."""
+    return uuid.uuid4().hex
 
 
 def _ended_early() -> HoldfastError:

@@ -119,7 +119,7 @@ class ConfigError(HoldfastError):
 
 
 class StoreError(HoldfastError):
-    """The controller's database is unusable. Names the file and what to do."""
+    """What a daemon has to keep can't be read or written. Names the file and what to do."""
 
     reason = "STORE"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast import config, logs
 from holdfast.errors import HoldfastError
+from holdfast.instance_lock import only_one
 from holdfast.version import __version__
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.server import serve
@@ -24,7 +25,10 @@ def main() -> int:
     try:
         settings = config.load(ControllerConfig, options.config)
         logs.configure(settings.log_level)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with (
+            only_one(settings.state_dir, "controller"),
+            asyncio.Runner(loop_factory=_loop_factory()) as runner,
+        ):
             runner.run(serve(settings))
     except* HoldfastError as group:
         for error in group.exceptions:

@@ -125,6 +125,8 @@ def action_line(action: act.Action) -> str:
             return f"> {action.host} dump {action.dump} of {whom}{closer}"
         case act.KeepEvidence():
             return f"> keep {action.job_id} hang {action.hang} {action.worker}"
+        case act.KeepAnswer():
+            return f"> keep the answer to {action.by}'s {action.request_id}"
         case act.KeepWatch():
             return f"> keep the watch of {action.job_id}"
         case act.Note():

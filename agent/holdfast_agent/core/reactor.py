@@ -120,8 +120,11 @@ class Reactor:
     # --- the controller -----------------------------------------------------------------------------------------
 
     def on_dialled(self) -> list[Action]:
-        """Say who is here."""
-        reports = (place.report() for place in self.places.values() if place.generation)
+        """Say who is here, places that an earlier life has prepared and never launched among them.
+
+        Of those the controller would otherwise believe that their ranks ran and were lost.
+        """
+        reports = (place.report() for place in self.places.values() if place.generation or place.attempts)
         return [ev.SendHello(self.epoch, tuple(reports))]
 
     def on_welcomed(self, event: ev.Welcomed) -> list[Action]:

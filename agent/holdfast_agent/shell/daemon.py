@@ -10,8 +10,9 @@ from typing import Any
 import anyio
 
 from holdfast import __version__
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreError
 from holdfast.hang.recording import WorkerSample
+from holdfast.instance_lock import only_one
 from holdfast.tls import TlsFiles
 from holdfast.v1 import host_pb2
 from holdfast_agent.core.environment import HostFacts
@@ -42,7 +43,11 @@ FIRST_GPU_READING_S = 3.0
 
 
 def run(settings: Config) -> int:
-    """Run until SIGTERM or SIGINT; workers are left alone. Raises ``ConfigError`` for what can't work."""
+    """Run until SIGTERM or SIGINT; workers are left alone.
+
+    Raises ``ConfigError`` for what can't work, ``WrongState`` where another agent runs on the same state, and
+    ``StoreError`` when what has to be durable can't be made so.
+    """
     try:
         log.start(settings.log_level)
     except ValueError as error:
@@ -56,10 +61,22 @@ def run(settings: Config) -> int:
             raise ConfigError(f"Cannot create {directory}: {error.strerror}.") from error
     TlsFiles(settings.ca, settings.cert, settings.key).read()
     failures: list[BaseException] = []
-    anyio.run(_main, settings, failures, backend="asyncio", backend_options={"use_uvloop": _has_uvloop()})
+    options = {"use_uvloop": _has_uvloop()}
+    with only_one(settings.state_dir, "agent"):
+        try:
+            anyio.run(_main, settings, failures, backend="asyncio", backend_options=options)
+        except* StoreError as group:
+            failures.insert(0, _first(group))
     if failures:
         raise failures[0]
     return 0
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first of a group, however deep."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _has_uvloop() -> bool:
@@ -113,6 +130,7 @@ def _assemble(
     tasks: anyio.abc.TaskGroup,
 ) -> Driver:
     epoch = EpochFile(settings.state_dir / "epoch")
+    epoch.reserve()
     tls = TlsFiles(settings.ca, settings.cert, settings.key)
     files = PlaceFiles(settings.state_dir / "workers", facts)
     shared, found = why_shm_is_shared(settings), cgroups.find(settings)

@@ -22,6 +22,7 @@ import anyio.abc
 import anyio.to_thread
 
 from holdfast import __version__
+from holdfast.failpoints import hit
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core import events as ev
 from holdfast_agent.core.environment import HostFacts
@@ -256,16 +257,22 @@ class Driver:
             case ev.SendReport(report):
                 # In order: what the controller has not heard of a generation by the time that its place is ready
                 # for the next one, it takes for never started.
+                hit("agent.report.before")
                 parts.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)))
+                hit("agent.report.after")
                 log.debug("reported", place=str(report.key), state=report.state, generation=report.generation)
             case ev.SendExit():
+                hit("agent.exit.before")
                 parts.link.send(wire.exit_report(action))
+                hit("agent.exit.after")
                 log.debug("exit.sent", place=str(action.key), rank=action.end.rank, reason=action.end.reason.name)
             case ev.LaunchRanks():
                 self._launch(action)
             case ev.StopRanks(key, generation, grace_s, reason):
                 stop = {"op": "stop", "generation": generation, "grace_s": grace_s, "reason": reason.value}
+                hit("agent.stop.before")
                 parts.shims.send(key, stop)
+                hit("agent.stop.after")
             case ev.RenewFence(key, generation, deadline_s):
                 parts.shims.send(key, {"op": "renew", "generation": generation, "deadline": deadline_s})
             case ev.SignalRanks(key, generation, number):
@@ -361,10 +368,12 @@ class Driver:
             self.feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
         order = launch_order(action, self.facts.user, self.means)
+        hit("agent.launch.before")
         if not parts.shims.send(action.key, order):
             problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
             self.feed(ev.LaunchRefused(action.key, action.generation, problem))
             return
+        hit("agent.launch.after")
         if action.generation % PRUNE_EVERY == 0:
             loop = asyncio.get_running_loop()
             loop.call_later(PRUNE_AFTER_S, self._prune, action.key, action.generation)
@@ -447,7 +456,9 @@ class Driver:
         self.parts.sampler.drop(key)
         try:
             self.means.cgroups.forget(key)
+            hit("agent.forget.before")
             self.parts.files.remove(key)
+            hit("agent.forget.after")
             if not any(other.job == key.job and other != key for other in self._reactor.places):
                 await anyio.to_thread.run_sync(remove_scratch, Path(self.facts.scratch_dir), key.job)
         except OSError as error:

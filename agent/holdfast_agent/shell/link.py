@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from holdfast.errors import ConfigError
+from holdfast.failpoints import hit
 from holdfast.tls import SERVER_NAME, TlsFiles, channel_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_agent.shell import log, wire
@@ -138,7 +139,9 @@ class Link:
             try:
                 dialled_s = now_s()
                 hello = self._listener.on_dialled()
+                hit("agent.hello.before")
                 await call.write(agent_pb2.SessionRequest(hello=hello))
+                hit("agent.hello.after")
                 async with asyncio.timeout(FIRST_MESSAGE_S):
                     first = await call.read()
                 if not isinstance(first, agent_pb2.SessionResponse) or first.WhichOneof("message") != "welcome":
@@ -186,7 +189,9 @@ class Link:
         try:
             while self._open:
                 while self._unsent:
+                    hit("agent.write.before")
                     await call.write(self._unsent.popleft())
+                    hit("agent.write.after")
                 self._wake.clear()
                 await self._wake.wait()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:

@@ -9,6 +9,7 @@ runs twice.
 from __future__ import annotations
 
 import binascii
+import errno
 import json
 import os
 import re
@@ -18,15 +19,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.errors import StoreError
+from holdfast.failpoints import hit
 from holdfast_agent.core.environment import HostFacts, error_dir, log_paths
 from holdfast_agent.core.events import Journal
 from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.shell import log, shim_files
 from holdfast_agent.shim_parts import room
+from holdfast_agent.shim_parts.journal import RESERVE
 
 _JOURNAL = re.compile(r"g(\d+)\.journal")
 _ERROR_MAX_BYTES = 64 << 10
 _ERROR_LINE_MAX = 500
+_BLOCK_BYTES = 4096
+"""More than an epoch takes, and what any file system gives at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,10 @@ class PlaceFiles:
     def record_ends(
         self, key: PlaceKey, generation: int, ends: Iterable[RankEnd], launched: tuple[int, ...]
     ) -> tuple[RankEnd, ...]:
-        """Write ends that nobody saw, and the proof of emptiness; durable when this returns. Raises ``OSError``."""
+        """Write ends that nobody saw, and the proof of emptiness; durable when this returns.
+
+        Raises ``StoreError``.
+        """
         stamped = []
         records: list[dict[str, object]] = []
         if launched:
@@ -97,7 +106,21 @@ class PlaceFiles:
             fields = {"rank": stamp.rank, "status": None, "end_time": stamp.end_time, "reason": stamp.reason.value}
             records.append({"ev": "exited", **fields, "message": stamp.message, "stderr_tail": []})
         records.append({"ev": "empty"})
-        _append(self._journal_path(key, generation), records)
+        path = self._journal_path(key, generation)
+        try:
+            try:
+                _append(path, records)
+            except OSError as error:
+                reserve = path.with_name(RESERVE)
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not reserve.exists():
+                    raise
+                reserve.unlink()  # the dead shim's, held for this
+                _append(path, records)
+        except OSError as error:
+            raise StoreError(
+                f"How ranks have ended can't be kept in {path}: {error.strerror}.",
+                fix="Make room, or see to the disk, and start the agent again. Workers run on.",
+            ) from error
         return tuple(stamped)
 
     def attempts(self, key: PlaceKey) -> tuple[tuple[int, int], ...]:
@@ -111,11 +134,15 @@ class PlaceFiles:
     def note_attempt(self, key: PlaceKey, generation: int, attempt: int) -> None:
         """From this generation on. Raises ``OSError``."""
         self.directory(key).mkdir(mode=0o700, parents=True, exist_ok=True)
+        hit("agent.attempt.before")
         _append_line(self.directory(key) / "attempts", f"{generation} {attempt}\n")
+        hit("agent.attempt.after")
 
     def note_ack(self, key: PlaceKey, generation: int, rank: int) -> None:
         """Need not be sent again. Raises ``OSError``."""
+        hit("agent.acked.before")
         _append_line(self.directory(key) / "acked", f"{generation} {rank}\n")
+        hit("agent.acked.after")
 
     def freed(self, key: PlaceKey) -> int:
         """The newest generation whose GPUs were proven free; 0 without one."""
@@ -147,7 +174,8 @@ class PlaceFiles:
         directory = self.directory(key)
         if not directory.exists():
             return
-        for path in directory.iterdir():
+        # An attempt without a journal says that nothing was launched: it goes before the journals do.
+        for path in sorted(directory.iterdir(), key=lambda path: path.name != "attempts"):
             path.unlink(missing_ok=True)
         directory.rmdir()
         if not any(path.is_dir() for path in directory.parent.iterdir()):
@@ -163,8 +191,11 @@ class PlaceFiles:
 
     def _note(self, key: PlaceKey, name: str, generation: int) -> None:
         fresh = self.directory(key) / f"{name}.new"
+        hit("agent.note.before")
         fresh.write_text(f"{generation}\n")
+        hit("agent.note.written")
         fresh.replace(fresh.with_suffix(""))
+        hit("agent.note.after")
 
     def _journal_path(self, key: PlaceKey, generation: int) -> Path:
         return self.directory(key) / f"g{generation}.journal"
@@ -190,29 +221,60 @@ class PlaceFiles:
 
 
 class EpochFile:
-    """The highest epoch seen, across lives of the agent."""
+    """The highest epoch seen, across lives of the agent. Room for the next one is held, whatever fills the disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._next = path.with_suffix(".new")
 
     def read(self) -> int:
-        """0 at first. Raises ``ValueError`` for a file that is not ours, and ``OSError``."""
+        """0 at first. Raises ``StoreError`` for a file that is not ours."""
         try:
             return int(self._path.read_text())
         except FileNotFoundError:
             return 0
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{self._path} is damaged: {error}.",
+                fix="Remove it once you know that no controller of an earlier term is left.",
+            ) from error
+
+    def reserve(self) -> None:
+        """Hold a block for the next write, where there is one."""
+        try:
+            handle = os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, _BLOCK_BYTES)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            log.warning("epoch.no_room", path=str(self._next), problem=error.strerror)
 
     def write(self, epoch: int) -> None:
-        """Durable when this returns. Raises ``OSError``."""
-        fresh = self._path.with_suffix(".new")
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        """Durable when this returns. Raises ``StoreError``, after which this agent may obey nobody."""
         try:
-            os.write(handle, f"{epoch}\n".encode())
+            self._write(f"{epoch}\n".encode())
+        except OSError as error:
+            raise StoreError(
+                f"The epoch {epoch} can't be kept in {self._path}: {error.strerror}.",
+                fix="Make room, or see to the disk, and start the agent again. Workers run on.",
+            ) from error
+        self.reserve()
+
+    def _write(self, data: bytes) -> None:
+        handle = os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            hit("agent.epoch.before")
+            os.pwrite(handle, data, 0)
+            os.ftruncate(handle, len(data))  # after the write: the block that was held stays
+            hit("agent.epoch.written")
             os.fsync(handle)
         finally:
             os.close(handle)
-        fresh.replace(self._path)
+        hit("agent.epoch.synced")
+        self._next.replace(self._path)
         _sync_directory(self._path.parent)
+        hit("agent.epoch.after")
 
 
 def _append(path: Path, records: Iterable[dict[str, object]]) -> None:
@@ -222,12 +284,15 @@ def _append(path: Path, records: Iterable[dict[str, object]]) -> None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         end = _sound_bytes(path.read_bytes())
+        hit("agent.ends.before")
         os.ftruncate(handle, end)
         os.pwrite(handle, data, end)
+        hit("agent.ends.written")
         os.fsync(handle)
     finally:
         os.close(handle)
     _sync_directory(path.parent)
+    hit("agent.ends.after")
 
 
 def _sound_bytes(data: bytes) -> int:

@@ -25,6 +25,8 @@ from holdfast_agent.shell.shims import Shims
 
 BOUND_S = 30.0
 """A file server that doesn't answer for this long fails the preparation."""
+SHIM_TRIES = 2
+"""A shim that was killed says nothing of its host; two in a row do."""
 HOOKS_AT_ONCE = 16
 _HOST_ERRNOS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
@@ -92,14 +94,22 @@ class Preparation:
             about = _about(facts, wish.key, wish.generation, wish.attempt, launch.gpus)
             if problem := await self._hook("prolog", self.hooks.prolog, about):
                 return f"{facts.name}: {problem}."
+        problem = ""
+        for _ in range(SHIM_TRIES):
+            problem = await self._shim_problem(wish.key)
+            if not problem:
+                return ""
+        return f"{facts.name}: {problem}."
+
+    async def _shim_problem(self, key: PlaceKey) -> str:
+        """Why the place has no shim; empty once it has one that can be told to launch."""
         try:
-            self.shims.ensure(wish.key)
+            self.shims.ensure(key)
         except OSError as error:
-            return f"{facts.name}: cannot start a shim: {error.strerror}."
+            return f"cannot start a shim: {error.strerror}"
         with anyio.move_on_after(BOUND_S):
-            refusal = await self.shims.ready(wish.key)
-            return f"{facts.name}: {refusal}." if refusal else ""
-        return f"{facts.name}: the shim did not answer within {BOUND_S:g} s."
+            return await self.shims.ready(key)
+        return f"the shim did not answer within {BOUND_S:g} s"
 
     async def _hook(self, phase: str, command: tuple[str, ...], about: dict[str, str]) -> str:
         if not command:

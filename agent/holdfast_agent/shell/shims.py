@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.failpoints import hit
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell import log
 from holdfast_agent.shell.place_files import PlaceFiles
@@ -80,7 +81,9 @@ class Shims:
         fresh = self._spawner.take()
         held = self._hold(key, fresh.pid)
         held.link = self._link(key, held, fresh.sock)
+        hit("agent.assign.before")
         held.link.send({"op": "assign", "dir": str(directory)})
+        hit("agent.assign.after")
 
     def adopt(self, key: PlaceKey) -> bool:
         """Reconnect to the shim that listens in the place's directory. False where none does.

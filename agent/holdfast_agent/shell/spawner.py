@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import holdfast_agent.shim_template
+from holdfast import failpoints
 
 SPARES = 2
 REFILL_S = 0.3
@@ -43,7 +44,7 @@ class Template:
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 cwd="/",
-                env={"LANG": "C.UTF-8"},
+                env={"LANG": "C.UTF-8"} | failpoints.environment(),
             )
         except BaseException:
             ours.close()
@@ -57,6 +58,7 @@ class Template:
     def fork(self) -> Fresh:
         """A new shim. Waits for it, half a millisecond. Raises ``OSError``; then the template is of no more use."""
         ours, theirs = socket.socketpair()
+        failpoints.hit("agent.fork.before")
         try:
             with theirs:
                 socket.send_fds(self._sock, [b"\n"], [theirs.fileno()])
@@ -69,6 +71,7 @@ class Template:
             pid, _, problem = answer.decode().strip().partition(" ")
             if not pid.isdigit():
                 raise OSError(f"no shim can be forked: {problem}")
+            failpoints.hit("agent.fork.after")
             return Fresh(int(pid), ours)
         except BaseException:
             ours.close()

@@ -11,6 +11,8 @@ import binascii
 import json
 import os
 
+from holdfast_agent.shim_parts.failpoints import hit
+
 TYPE_CHECKING = False  # type checkers take it for true; the real one would cost an import
 if TYPE_CHECKING:
     from typing import Any
@@ -44,7 +46,9 @@ class Journal:
         """Makes every record durable, or raises OSError and keeps what is not for the next try."""
         try:
             self.write()
+            hit("shim.sync.before")
             os.fdatasync(self._fd)
+            hit("shim.sync.after")
         except OSError:
             self._written = 0
             raise
@@ -59,11 +63,14 @@ class Journal:
 def create(number: int, ranks: list[int], gpus: list[str], boot_id: str, directory: int) -> Journal:
     """A new generation's journal with its intent, file and name durable. Raises OSError, and then there is none."""
     name = f"g{number}.journal"
+    hit("shim.intent.before")
     journal = Journal(name, directory)
     journal.add({"ev": "intent", "generation": number, "ranks": ranks, "gpus": gpus, "boot_id": boot_id})
     try:
         journal.sync()
+        hit("shim.intent.synced")
         os.fsync(directory)
+        hit("shim.intent.after")
     except OSError:
         journal.close()
         remove(name, directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.errors import HoldfastError
+from holdfast_controller.core.answers import Answer
 from holdfast_controller.core.assignments import Assignment
 from holdfast_controller.core.hang_model import KeptWatch
 
@@ -95,6 +96,15 @@ class KeepWatch:
 
 
 @dataclass(frozen=True)
+class KeepAnswer:
+    """Remember what a call with an id of its own was answered, in the same commit."""
+
+    by: str
+    request_id: str
+    answer: Answer
+
+
+@dataclass(frozen=True)
 class Note:
     """Something an operator should find in the log; ``fields`` are name and value pairs."""
 
@@ -102,6 +112,6 @@ class Note:
     fields: tuple[tuple[str, str], ...] = ()
 
 
-Kept = KeepEvidence | KeepWatch
+Kept = KeepEvidence | KeepWatch | KeepAnswer
 """What is part of the commit itself."""
 Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | Kept | Note

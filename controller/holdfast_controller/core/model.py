@@ -12,6 +12,7 @@ from functools import cached_property
 
 from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.watch import JobWatch
+from holdfast_controller.core.answers import Answer
 from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang, Strategy
 from holdfast_controller.core.hang_model import Dump, Hang, KeptWatch, SharedCause, Standstill, Suspect
@@ -333,6 +334,8 @@ class Cluster:
     """Shapes of gangs that all hosts together can hold when they are empty."""
     requests: dict[tuple[str, str], str] = field(default_factory=dict)
     """Job by (owner, request id)."""
+    answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
+    """By (caller, request id), oldest first: what was answered."""
     presence: dict[str, Presence] = field(default_factory=dict)
     unheard: set[str] = field(default_factory=set)
     """Hosts that this controller has not heard of since it started, and that may still say hello."""

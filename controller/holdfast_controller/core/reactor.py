@@ -28,6 +28,7 @@ from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import launch, on_prepared, on_running
 from holdfast_controller.core.model import Cluster, Job, Now
+from holdfast_controller.core.once import on_once
 from holdfast_controller.core.schedule import place_queue, takers
 from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
@@ -136,6 +137,8 @@ class Reactor:
                 self._on_time(step)
             case stimuli.HoldAsked():
                 hangs.on_hold(step, stimulus)
+            case stimuli.Once():
+                on_once(step, stimulus, lambda wish: self._dispatch(step, wish))
             case stimuli.EvidenceArrived():
                 hangs.on_evidence(step, stimulus)
             case stimuli.HostBeat() | stimuli.PlaceReported() | stimuli.ExitReported() | stimuli.FeaturesReported():

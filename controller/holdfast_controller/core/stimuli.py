@@ -226,6 +226,31 @@ class HoldAsked:
     duration_s: float
 
 
+Asked = (
+    JobSubmission
+    | CancelAsked
+    | RestartAsked
+    | PauseAsked
+    | ResumeAsked
+    | CordonAsked
+    | UncordonAsked
+    | DrainAsked
+    | FenceAsked
+    | HoldAsked
+)
+"""What users ask for."""
+
+
+@dataclass(frozen=True)
+class Once:
+    """A wish that came with a request id of its caller's; ``digest`` tells one content from another."""
+
+    wish_by: str
+    request_id: str
+    digest: str
+    wish: Asked
+
+
 @dataclass(frozen=True)
 class TimePassed:
     """A timer that the reactor asked for is due."""
@@ -249,5 +274,6 @@ Stimulus = (
     | FeaturesReported
     | EvidenceArrived
     | HoldAsked
+    | Once
     | TimePassed
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import grpc
 
 from holdfast.errors import InvalidInput, Violation
+from holdfast.failpoints import hit
 from holdfast.identity import Kind
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core import actions as act
@@ -62,7 +63,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 while (action := await outbox.get()) is not None:
                     if isinstance(action, act.CloseSession):
                         break
+                    hit("controller.send.before")
                     yield to_agent(action, self._driver)
+                    hit("controller.send.after")
         finally:
             self._driver.unregister(host, session)
             self._driver.feed(HostDisconnected(host, session))
@@ -107,12 +110,15 @@ def to_agent(
     leases: LeasePolicy = driver.reactor.policies.leases
     match action:
         case act.Assign():
+            hit("controller.assignment.before")
             return agent_pb2.SessionResponse(assignment=wire_agent.assignment(action.assignment, leases.lease_s))
         case act.AckExit():
+            hit("controller.exit_ack.before")
             return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))
         case AckHeartbeat():
             return agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck())
         case act.Welcome():
+            hit("controller.welcome.before")
             welcome = agent_pb2.Welcome(
                 epoch=driver.cluster.epoch,
                 heartbeat_interval=wire_agent.duration(leases.heartbeat_s),

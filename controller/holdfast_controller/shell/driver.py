@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from holdfast.errors import Unavailable
+from holdfast.failpoints import hit
 from holdfast_controller.core import actions as act
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster, Now
@@ -179,6 +180,7 @@ class Driver:
         match action:
             case act.Reply(token, subject):
                 caller = self._callers.get(token)
+                hit("controller.reply.before")
                 if caller is not None and not caller.done():
                     caller.set_result(subject)
             case act.Refuse(token, error):
@@ -187,7 +189,7 @@ class Driver:
                     caller.set_exception(error)
             case act.Note(event, fields):
                 log.warning(event, extra={"fields": dict(fields)})
-            case act.KeepEvidence() | act.KeepWatch():
+            case act.KeepEvidence() | act.KeepWatch() | act.KeepAnswer():
                 pass  # it is in the commit
             case act.TakeEvidence():
                 self.take_evidence(action)

@@ -13,6 +13,7 @@ from holdfast_controller.core.gang import Member
 from holdfast_controller.core.model import Job
 from holdfast_controller.core.stimuli import HoldAsked
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.once import once
 from holdfast_controller.shell.pictures import durable_picture, find_job
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.sample_reading import SampleReading
@@ -36,7 +37,9 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
         if not 0 <= duration_s <= MAX_HOLD_S:
             problem = f"{duration_s:g} s is out of range"
             raise InvalidInput([Violation("duration", problem, "use 0 (to end a hold) up to 30 days")])
-        job_id = await self._driver.ask(lambda token: HoldAsked(token, by, request.id, duration_s))
+        job_id = await self._driver.ask(
+            once(by, request, lambda token: HoldAsked(token, by, request.id, duration_s))
+        )
         return hang_pb2.HoldJobResponse(job=await durable_picture(self._driver, job_id))
 
     @streaming

@@ -9,6 +9,7 @@ from holdfast.identity import Kind
 from holdfast.v1 import host_pb2, host_pb2_grpc
 from holdfast_controller.core.stimuli import CordonAsked, DrainAsked, FenceAsked, UncordonAsked
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.once import once
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.wire_agent import seconds
 from holdfast_controller.shell.wire_host import host_to_proto
@@ -62,13 +63,15 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     @unary
     async def Cordon(self, request: host_pb2.CordonRequest, context: Context) -> host_pb2.CordonResponse:
         by = authorise(context, Kind.USER, self._name).name
-        name = await self._driver.ask(lambda token: CordonAsked(token, by, request.name, request.reason))
+        name = await self._driver.ask(
+            once(by, request, lambda token: CordonAsked(token, by, request.name, request.reason))
+        )
         return host_pb2.CordonResponse(host=await self._host(name))
 
     @unary
     async def Uncordon(self, request: host_pb2.UncordonRequest, context: Context) -> host_pb2.UncordonResponse:
         by = authorise(context, Kind.USER, self._name).name
-        name = await self._driver.ask(lambda token: UncordonAsked(token, by, request.name))
+        name = await self._driver.ask(once(by, request, lambda token: UncordonAsked(token, by, request.name)))
         return host_pb2.UncordonResponse(host=await self._host(name))
 
     @unary
@@ -77,15 +80,19 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         deadline_s = seconds(request.deadline) if request.HasField("deadline") else None
         if deadline_s is not None and deadline_s < 0:
             raise InvalidInput([Violation("deadline", "is negative", "write how long the work may go on")])
-        name = await self._driver.ask(
-            lambda token: DrainAsked(token, by, request.name, request.reason, deadline_s, request.at_checkpoint)
-        )
+
+        def wish(token: int) -> DrainAsked:
+            return DrainAsked(token, by, request.name, request.reason, deadline_s, request.at_checkpoint)
+
+        name = await self._driver.ask(once(by, request, wish))
         return host_pb2.DrainResponse(host=await self._host(name))
 
     @unary
     async def FenceHost(self, request: host_pb2.FenceHostRequest, context: Context) -> host_pb2.FenceHostResponse:
         by = authorise(context, Kind.USER, self._name).name
-        name = await self._driver.ask(lambda token: FenceAsked(token, by, request.name, request.reason))
+        name = await self._driver.ask(
+            once(by, request, lambda token: FenceAsked(token, by, request.name, request.reason))
+        )
         return host_pb2.FenceHostResponse(host=await self._host(name))
 
     async def _host(self, name: str) -> host_pb2.Host:

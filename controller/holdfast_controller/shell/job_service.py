@@ -19,6 +19,7 @@ from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAs
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.job_filter import parse_filter
 from holdfast_controller.shell.log_reading import LogReading
+from holdfast_controller.shell.once import once
 from holdfast_controller.shell.pictures import durable_picture, find_job, know_spec, spec_message, standing
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.store import Record
@@ -48,14 +49,13 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         job_file = spec.job_from_proto(request.job)
         if missing := spec.unavailable_tasks(job_file.job_spec):
             raise TaskKindUnavailable(missing)
-        if len(request.request_id) > 128:
-            raise InvalidInput([Violation("requestId", "is longer than 128 characters", "use a UUID")])
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)
         message = spec.to_proto(job_file.job_spec)
         spec_json = json_format.MessageToJson(message, indent=None)
         know_spec(spec_json, message)
-        job_id = await self._driver.ask(
-            lambda token: JobSubmission(
+
+        def submission(token: int) -> JobSubmission:
+            return JobSubmission(
                 token=token,
                 owner=owner,
                 request_id=request.request_id,
@@ -66,7 +66,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 spec_json=spec_json,
                 annotations=dict(job_file.annotations),
             )
-        )
+
+        job_id = await self._driver.ask(once(owner, request, submission))
         warnings = map(str, spec.warnings(job_file.job_spec))
         return job_pb2.CreateJobResponse(job=await durable_picture(self._driver, job_id), warnings=warnings)
 
@@ -96,25 +97,25 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
         by = authorise(context, Kind.USER, self._name).name
-        job_id = await self._driver.ask(lambda token: CancelAsked(token, by, request.id))
+        job_id = await self._driver.ask(once(by, request, lambda token: CancelAsked(token, by, request.id)))
         return job_pb2.CancelJobResponse(job=await durable_picture(self._driver, job_id))
 
     @unary
     async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
         by = authorise(context, Kind.USER, self._name).name
-        job_id = await self._driver.ask(lambda token: RestartAsked(token, by, request.id))
+        job_id = await self._driver.ask(once(by, request, lambda token: RestartAsked(token, by, request.id)))
         return job_pb2.RestartJobResponse(job=await durable_picture(self._driver, job_id))
 
     @unary
     async def PauseJob(self, request: job_pb2.PauseJobRequest, context: Context) -> job_pb2.PauseJobResponse:
         by = authorise(context, Kind.USER, self._name).name
-        job_id = await self._driver.ask(lambda token: PauseAsked(token, by, request.id))
+        job_id = await self._driver.ask(once(by, request, lambda token: PauseAsked(token, by, request.id)))
         return job_pb2.PauseJobResponse(job=await durable_picture(self._driver, job_id))
 
     @unary
     async def ResumeJob(self, request: job_pb2.ResumeJobRequest, context: Context) -> job_pb2.ResumeJobResponse:
         by = authorise(context, Kind.USER, self._name).name
-        job_id = await self._driver.ask(lambda token: ResumeAsked(token, by, request.id))
+        job_id = await self._driver.ask(once(by, request, lambda token: ResumeAsked(token, by, request.id)))
         return job_pb2.ResumeJobResponse(job=await durable_picture(self._driver, job_id))
 
     @streaming

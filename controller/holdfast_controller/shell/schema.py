@@ -48,6 +48,17 @@ watches = Table(
 )
 """What was learned of the rhythm of each job that is watched for hangs: a cache, which may be lost."""
 
+answers = Table(
+    "answers",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("by", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+)
+"""What calls with an id of their caller's were answered; ``number`` counts up. The newest are kept."""
+
 evidence = Table(
     "evidence",
     metadata,

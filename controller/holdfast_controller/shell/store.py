@@ -27,14 +27,17 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import sqlite
 
 from holdfast.errors import StoreError
+from holdfast.failpoints import hit
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import KeepEvidence, KeepWatch, Kept
+from holdfast_controller.core.actions import KeepAnswer, KeepEvidence, KeepWatch, Kept
+from holdfast_controller.core.answers import Answer
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.fold_shares import recount
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster
+from holdfast_controller.core.once import KEPT_ANSWERS
 from holdfast_controller.shell import codec
-from holdfast_controller.shell.schema import events, evidence, meta, snapshots, watches
+from holdfast_controller.shell.schema import answers, events, evidence, meta, snapshots, watches
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +80,8 @@ class Store:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._engine = _engine(path)
         self._connection: sa.Connection | None = None
+        self._file = (0, 0)
+        """Device and inode of what is open, which ``path`` has to be still when anything is written."""
 
     def open(self) -> Cluster:
         """Take the store over: migrate it, begin a new epoch, and fold the log into a cluster.
@@ -87,11 +92,14 @@ class Store:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._connection = self._engine.connect()
             self._migrate()
+            self._file = _inode(self.path)
+            hit("controller.epoch.before")
             with self._db.begin():
                 self.epoch = int(self._meta("epoch") or 0) + 1
                 self._set_meta("epoch", str(self.epoch))
                 if self._meta("secret_key") is None:
                     self._set_meta("secret_key", secrets.token_hex(32))
+            hit("controller.epoch.after")
             cluster = self._load()
             self.sequence = cluster.sequence
             return cluster
@@ -120,16 +128,21 @@ class Store:
         expected = range(self.sequence + 1, self.sequence + 1 + len(records))
         if [record.sequence for record in records] != list(expected):
             raise StoreError(f"The events to commit don't follow event {self.sequence} of {self.path}.")
-        with self._failing("cannot be written"), self._db.begin():
-            if self._db.exec_driver_sql(_EPOCH).scalar() != str(self.epoch):
-                raise Deposed(f"Another controller has taken over {self.path}.")
+        with self._failing("cannot be written"), self._writing():
+            hit("controller.commit.before")
             if records:
                 self._db.exec_driver_sql(_INSERT, [_row(record) for record in records])
             for piece in kept:
-                if isinstance(piece, KeepEvidence):
-                    self._keep_evidence(piece)
-                else:
-                    self._keep_watch(piece)
+                match piece:
+                    case KeepEvidence():
+                        self._keep_evidence(piece)
+                    case KeepWatch():
+                        self._keep_watch(piece)
+                    case KeepAnswer():
+                        self._keep_answer(piece)
+            hit("controller.commit.written")
+        with self._failing("cannot be written"):
+            hit("controller.commit.after")
         self.sequence = expected.stop - 1
 
     def _keep_evidence(self, piece: KeepEvidence) -> None:
@@ -158,6 +171,17 @@ class Store:
         row = {"job": piece.job_id, "payload": payload, "checksum": _checksum(piece.job_id, payload)}
         self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
 
+    def _keep_answer(self, piece: KeepAnswer) -> None:
+        row = {"by": piece.by, "request_id": piece.request_id}
+        row |= {"digest": piece.answer.digest, "subject": piece.answer.subject}
+        self._db.execute(sa.insert(answers), row)
+        newest = sa.select(sa.func.max(answers.c.number)).scalar_subquery()
+        self._db.execute(sa.delete(answers).where(answers.c.number <= newest - KEPT_ANSWERS))
+
+    def _answers(self) -> dict[tuple[str, str], Answer]:
+        rows = self._db.execute(sa.select(answers).order_by(answers.c.number))
+        return {(row.by, row.request_id): Answer(row.digest, row.subject) for row in rows}
+
     def kept_watches(self) -> dict[str, KeptWatch]:
         """What was learned of the jobs' rhythms, by job. A record that can't be read is left out, and noted."""
         found: dict[str, KeptWatch] = {}
@@ -174,12 +198,14 @@ class Store:
 
     def snapshot(self, sequence: int, entities: Iterable[tuple[str, str]]) -> None:
         """Replace the snapshots of ``entities`` (name, payload), which are as of ``sequence``."""
-        with self._failing("cannot be written"), self._db.begin():
+        with self._failing("cannot be written"), self._writing():
+            hit("controller.snapshot.before")
             rows = [(entity, payload, _checksum(entity, payload)) for entity, payload in entities]
             if rows:
                 self._db.exec_driver_sql(_REPLACE, rows)
             self._set_meta("snapshot_sequence", str(sequence))
             self._set_meta("snapshot_layout", codec.layout())
+            hit("controller.snapshot.written")
         self.snapshot_sequence = sequence
 
     def read(self, entity: str, after: int, limit: int) -> list[Record]:
@@ -202,6 +228,16 @@ class Store:
         )
         with self._failing("cannot be read"), self._db.begin():
             return [(row.worker, row.content) for row in self._db.execute(query)]
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction of the controller that owns the store. Raises ``Deposed`` where that is no longer us."""
+        if _inode(self.path) != self._file:
+            raise Deposed(f"{self.path} was moved or replaced under the controller.", fix=_DEPOSED_FIX)
+        with self._db.begin():
+            if self._db.exec_driver_sql(_EPOCH).scalar() != str(self.epoch):
+                raise Deposed(f"Another controller has taken over {self.path}.", fix=_DEPOSED_FIX)
+            yield
 
     @contextlib.contextmanager
     def _failing(self, how: str) -> Iterator[None]:
@@ -277,6 +313,7 @@ class Store:
             cluster.jobs = {job.id: job for job in jobs}
             cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
+            cluster.answers = self._answers()
             recount(cluster)
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
@@ -304,6 +341,17 @@ class Store:
                 f" {record.version}.",
                 fix="Start the newer controller, or restore a backup that this version made.",
             ) from error
+
+
+_DEPOSED_FIX = "What it has not acknowledged is not kept; ask the controller that is at work there now."
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def _sql(statement: sa.Insert | sa.Select[Any]) -> str:
@@ -337,6 +385,8 @@ def _engine(path: Path) -> sa.Engine:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
+        # A commit that an earlier controller was not told of may lie unsynced in the WAL: durable first, then read.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     sa.event.listen(engine, "connect", connected)
     sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import StoreError
 from holdfast_agent.core.environment import HostFacts, WorkerUser, error_dir
 from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.shell.logs import INDEX_MAX_BYTES, note, written_by
@@ -97,7 +98,7 @@ def test_epoch_survives_and_damage_is_an_error(tmp_path: Path) -> None:
     epoch.write(41)
     assert EpochFile(tmp_path / "epoch").read() == 41
     (tmp_path / "epoch").write_text("many")
-    with pytest.raises(ValueError, match="many"):
+    with pytest.raises(StoreError, match="many"):
         epoch.read()
 
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
 
-from holdfast.v1 import host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
+from holdfast.v1 import hang_pb2, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.server import serve
 
@@ -92,10 +92,28 @@ async def test_failure_shows_code_restart_and_error(controller: Controller, jobs
 
 
 async def test_same_request_creates_one_job(jobs: Any) -> None:
-    made = await asyncio.gather(*(create(jobs, job(f"n{n}"), "r-1") for n in range(5)))
+    made = await asyncio.gather(*(create(jobs, job("n"), "r-1") for _ in range(5)))
     assert len({one.id for one in made}) == 1
     listed = await jobs.ListJobs(job_pb2.ListJobsRequest(), timeout=WITHIN_S)
     assert len(listed.jobs) == 1
+
+
+async def test_same_request_id_with_another_content_is_refused(jobs: Any) -> None:
+    made = await create(jobs, job("n"), "r-1")
+    code, error = await refusal(jobs.CreateJob(job_pb2.CreateJobRequest(request_id="r-1", job=job("m"))))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert [violation.path for violation in error.violations] == ["requestId"]  # type: ignore[attr-defined]
+    code, _ = await refusal(jobs.CancelJob(job_pb2.CancelJobRequest(id=made.id, request_id="r-1")))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_every_call_that_changes_something_takes_a_request_id() -> None:
+    reads = ("Get", "List", "Watch", "Stream", "Take", "Record")
+    for file in (job_pb2, host_pb2, hang_pb2):
+        for service in file.DESCRIPTOR.services_by_name.values():
+            for method in service.methods:
+                takes = "request_id" in method.input_type.fields_by_name
+                assert takes != method.name.startswith(reads), method.full_name
 
 
 async def test_request_ids_are_each_user_s_own(controller: Controller, jobs: Any) -> None:

@@ -131,10 +131,11 @@ async def test_job_runs_on_over_the_controller_s_death_and_the_watch_resumes(dae
 
 
 async def test_second_controller_on_the_same_store_is_refused_in_a_sentence(daemon: Process) -> None:
-    controller = await daemon.ready(daemon.start())
+    first = daemon.start()
+    controller = await daemon.ready(first)
     assert await ended(daemon.start()) == 1
-    assert "holdfast-controller: The store " in daemon.log
-    assert "no other controller runs on it" in daemon.log
+    assert f"holdfast-controller: Another controller (pid {first.pid}) runs on " in daemon.log
+    assert "Stop it first, or name another state_dir." in daemon.log
     assert "Traceback" not in daemon.log
     await stub(controller).CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)
     await controller.close()

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.hang.keeping import resting
 from holdfast.hang.watch import begin
-from holdfast_controller.core.actions import KeepEvidence, KeepWatch
+from holdfast_controller.core.actions import KeepAnswer, KeepEvidence, KeepWatch
+from holdfast_controller.core.answers import Answer
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.shell import store as store_module
 from holdfast_controller.shell.store import Store
@@ -125,3 +126,22 @@ def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -
         assert store.call(store.evidence, "a", 3).result() == []
     finally:
         store.close()
+
+
+def test_answers_are_kept_by_caller_and_id_and_the_newest_of_them_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "KEPT_ANSWERS", 2)
+    store = opened(path)
+    try:
+        for number in range(3):
+            store.call(store.commit, [], [KeepAnswer("ann", f"r-{number}", Answer(f"d{number}", "job-1"))]).result()
+    finally:
+        store.close()
+    store = Store(path)
+    try:
+        answers = store.call(store.open).result().answers
+    finally:
+        store.close()
+    assert answers == {("ann", "r-1"): Answer("d1", "job-1"), ("ann", "r-2"): Answer("d2", "job-1")}
+    assert list(answers) == [("ann", "r-1"), ("ann", "r-2")], "the oldest first, as it is the first to go"

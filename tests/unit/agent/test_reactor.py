@@ -354,6 +354,15 @@ def test_launch_that_was_under_way_when_the_agent_died_is_found_running() -> Non
     assert agent.reactor.places[KEY].standing.state.word == "RUNNING"
 
 
+def test_place_that_was_prepared_and_never_launched_is_said_to_be_empty_and_then_launched() -> None:
+    agent = Agent(connected=False)
+    agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 77))
+    (hello,) = agent.on(ev.Dialled())
+    assert [(report.key, report.generation, report.state) for report in hello.reports] == [(KEY, 0, "EMPTY")]
+    agent.on(ev.Welcomed(1))
+    assert isinstance(agent.on(ev.Assigned(wish(Phase.RUN)))[0], ev.Prepare)
+
+
 @pytest.mark.parametrize(
     ("tail", "after_s", "reason", "taken"),
     [

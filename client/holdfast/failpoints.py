@@ -1,0 +1,50 @@
+"""Places in the daemons where a test may kill, stop or fail them. Off unless HOLDFAST_FAILPOINTS names a directory.
+
+A point is armed by a file of its name in that directory: ``exit@N`` kills the process (SIGKILL) at its N-th pass,
+``stop@N`` stops it (SIGSTOP), ``error@N`` raises EIO; without ``@N`` it is the first. The process that fires takes
+the file first, by renaming it to ``NAME.fired``, so that a point fires once however many processes pass it, and the
+rest of the test can see that it did. docs/failpoints.md says more.
+
+Standard library only, and little of it: the shim has this file's twin (a test holds them alike).
+"""
+
+import errno
+import os
+import signal
+
+VARIABLE = "HOLDFAST_FAILPOINTS"
+_DIRECTORY = os.environ.get(VARIABLE, "")
+_passes: dict[str, int] = {}
+
+
+def hit(name: str) -> None:
+    """A point is passed. Raises ``OSError`` where a test wants that; costs a look at one variable otherwise."""
+    if _DIRECTORY:
+        _passed(name)
+
+
+def environment() -> dict[str, str]:
+    """What a child of ours has to be given for its own points to count."""
+    return {VARIABLE: _DIRECTORY} if _DIRECTORY else {}
+
+
+def _passed(name: str) -> None:
+    path = f"{_DIRECTORY}/{name}"
+    try:
+        with open(path) as file:
+            action, _, wanted = file.read().strip().partition("@")
+    except FileNotFoundError:
+        _passes.pop(name, None)  # passes count from the arming on
+        return
+    _passes[name] = _passes.get(name, 0) + 1
+    if _passes[name] < int(wanted or 1):
+        return
+    try:
+        os.rename(path, f"{path}.fired")
+    except FileNotFoundError:
+        return  # another process was first
+    with open(f"{path}.fired", "a") as file:
+        file.write(f" {os.getpid()}\n")
+    if action == "error":
+        raise OSError(errno.EIO, f"failpoint {name}")
+    os.kill(os.getpid(), {"exit": signal.SIGKILL, "stop": signal.SIGSTOP}[action])

@@ -1,0 +1,13 @@
+"""What is remembered of a call that carried an id of its caller's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``digest`` is of the call's content; ``subject`` the job's id or the host's name."""
+
+    digest: str
+    subject: str
