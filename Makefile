@@ -3,7 +3,7 @@ PY      := .venv/bin/python
 STAMP   := .venv/.ready
 SOURCES := $(shell find client controller agent proto build_hooks -type f -not -path '*/v1/*_pb2*' -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: test-slow setup check lint types contracts proto-lint test demo bench stubs clean
+.PHONY: test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
@@ -31,6 +31,10 @@ test: setup
 # Real hangs on real clusters, at their own pace: some minutes.
 test-slow: setup
 	$(PY) -m pytest -m slow
+
+# Every failpoint, alone and in pairs, on a real cluster: some half an hour. CRASH=agent.exit runs those with such a point.
+crash: setup
+	CRASH="$(CRASH)" $(PY) -m pytest -m crash tests/faults/test_crashes.py -s -q
 
 demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py

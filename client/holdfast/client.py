@@ -4,6 +4,8 @@ Every call raises ``HoldfastError`` and nothing of gRPC's. Cancelling a call can
 Streams (``watch_job``, ``stream_logs``, ``watch_hosts``) outlive a controller that goes away: they wait, open
 themselves again where they stood, and say so through ``on_link``. Leave one early with
 ``contextlib.aclosing``, or simply drop it: the call behind it is cancelled either way.
+
+Longer than 400 lines because it has one method for each call, and people look for them in one place.
 """
 
 from __future__ import annotations

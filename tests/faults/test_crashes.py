@@ -65,7 +65,7 @@ def _with_cause(point: Point, action: str) -> dict[str, str]:
     return cause | {point.name: action}
 
 
-@pytest.mark.slow
+@pytest.mark.crash
 @pytest.mark.timeout(7200)
 def test_every_point_alone_and_in_pairs(fire: Fire, tmp_path: Path) -> None:
     only = os.environ.get("CRASH", "")
