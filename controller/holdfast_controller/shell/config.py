@@ -43,12 +43,16 @@ class ControllerConfig:
     quotas: dict[str, QuotaConfig] = field(default_factory=dict)
     """A table for each project; the one named "*" is for projects that have none."""
     log_level: str = "info"
+    http_port: int | None = None
+    """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
 
     def __post_init__(self) -> None:
         """Raises ``ConfigError`` for times by which work could run twice, or every host be silent."""
         if not 0 < self.heartbeat_interval < self.suspect_after < self.lost_after:
             names = "heartbeat_interval, suspect_after and lost_after"
             raise ConfigError(f"{names} must be above 0, each longer than the one before.")
+        if self.http_port is not None and not 0 <= self.http_port < 65536:
+            raise ConfigError(f"http_port is {self.http_port}; ports go from 1 to 65535.")
         longest = self.lost_after / LOST_TO_LEASE
         if not 0 < self.lease <= longest:
             problem = f"lease is {self.lease:g} s; with lost_after at {self.lost_after:g} s"
@@ -61,6 +65,11 @@ class ControllerConfig:
     def tls(self) -> TlsFiles:
         """The three PEM files."""
         return TlsFiles(self.ca, self.cert, self.key)
+
+    @property
+    def host(self) -> str:
+        """The address of ``listen`` without its port and brackets."""
+        return self.listen.rpartition(":")[0].removeprefix("[").removesuffix("]")
 
     @property
     def limits(self) -> dict[str, Quota]:
