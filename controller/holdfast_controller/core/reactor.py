@@ -136,6 +136,9 @@ class Reactor:
                 self._on_time(step)
             case stimuli.HoldAsked():
                 hangs.on_hold(step, stimulus)
+            case stimuli.NotificationFailed(job_id, notice, to, reason):
+                if job_id in self.cluster.jobs:
+                    step.emit(ev.NotificationGivenUp(job_id, step.now.wall, notice, to, reason))
             case stimuli.EvidenceArrived():
                 hangs.on_evidence(step, stimulus)
             case stimuli.HostBeat() | stimuli.PlaceReported() | stimuli.ExitReported() | stimuli.FeaturesReported():

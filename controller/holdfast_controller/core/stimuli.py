@@ -227,6 +227,16 @@ class HoldAsked:
 
 
 @dataclass(frozen=True)
+class NotificationFailed:
+    """Somebody who was to be told of a job could not be reached, and is not tried again."""
+
+    job_id: str
+    notice: str
+    to: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class TimePassed:
     """A timer that the reactor asked for is due."""
 
@@ -249,5 +259,6 @@ Stimulus = (
     | FeaturesReported
     | EvidenceArrived
     | HoldAsked
+    | NotificationFailed
     | TimePassed
 )

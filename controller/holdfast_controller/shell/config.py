@@ -18,6 +18,19 @@ class QuotaConfig:
     running_jobs: int | None = None
 
 
+@dataclass(frozen=True)
+class ChannelConfig:
+    """Keys of each ``[[notifications]]``: a receiver that jobs may name."""
+
+    name: str
+    url: str = field(repr=False)
+    """May hold a secret, and is never shown."""
+    events: tuple[str, ...] = ()
+    """What it is told of every job; without any, it is told only of jobs that name it."""
+    service: bool = False
+    """An http(s) URL is that of a service which apprise knows, not of a webhook of ours."""
+
+
 LOST_TO_LEASE = 1.2
 """At the lease's end a shim says TERM, and KILL a twelfth of it later; the rest is for the kernel."""
 
@@ -45,6 +58,12 @@ class ControllerConfig:
     log_level: str = "info"
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
+    notifications: tuple[ChannelConfig, ...] = ()
+    """The channels, each a table ``[[notifications]]``."""
+    notification_hosts: tuple[str, ...] = ()
+    """Hosts that the URLs in jobs may name: "hooks.example", "hooks.example:8443", "*.example"."""
+    notification_retry_for: float = 21_600.0
+    """A notification that could not be delivered for so long is given up."""
 
     def __post_init__(self) -> None:
         """Raises ``ConfigError`` for times by which work could run twice, or every host be silent."""

@@ -16,6 +16,7 @@ from holdfast.hang.tuning import Action
 from holdfast.identity import Kind
 from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
+from holdfast_controller.shell.channels import Channels, without_secrets
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.job_filter import parse_filter
 from holdfast_controller.shell.log_reading import LogReading
@@ -35,8 +36,14 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     """Serves jobs; every picture it gives is durable."""
 
     def __init__(
-        self, driver: Driver, transfers: Transfers, cluster_name: str, hang_action: Action = Action.NOTIFY
+        self,
+        driver: Driver,
+        transfers: Transfers,
+        cluster_name: str,
+        hang_action: Action = Action.NOTIFY,
+        channels: Channels | None = None,
     ) -> None:
+        self._channels = channels or Channels()
         self._hang_action = hang_action
         self._driver = driver
         self._transfers = transfers
@@ -50,8 +57,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             raise TaskKindUnavailable(missing)
         if len(request.request_id) > 128:
             raise InvalidInput([Violation("requestId", "is longer than 128 characters", "use a UUID")])
+        self._channels.check(job_file.job_spec)
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)
-        spec_json = json_format.MessageToJson(spec.to_proto(job_file.job_spec), indent=None)
+        spec_json = json_format.MessageToJson(without_secrets(spec.to_proto(job_file.job_spec)), indent=None)
         job_id = await self._driver.ask(
             lambda token: JobSubmission(
                 token=token,

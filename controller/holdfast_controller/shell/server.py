@@ -28,12 +28,14 @@ from holdfast.v1 import (
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell.agent_service import AgentService
+from holdfast_controller.shell.channels import Channels
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.examiner import Examiner
 from holdfast_controller.shell.hang_service import HangService
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
+from holdfast_controller.shell.postman import Postman
 from holdfast_controller.shell.store import Store
 from holdfast_controller.shell.transfers import Transfers
 
@@ -80,7 +82,9 @@ async def serve(
             quotas=config.limits,
         )
         driver = Driver(store, cluster, policies)
-        server, health_servicer, services = _server(config, driver)
+        channels = Channels.of(config)
+        postman = Postman(driver, channels, config.cluster, config.notification_retry_for)
+        server, health_servicer, services = _server(config, driver, channels)
         port = _listen(server, config)
         driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
         await server.start()
@@ -102,12 +106,12 @@ async def serve(
         )
         if on_ready is not None:
             on_ready(port)
-        await _run_until_told(driver, server, web)
+        await _run_until_told(driver, server, web, postman)
     finally:
         await asyncio.to_thread(store.close)
 
 
-async def _run_until_told(driver: Driver, server: grpc.aio.Server, web: Listener | None) -> None:
+async def _run_until_told(driver: Driver, server: grpc.aio.Server, web: Listener | None, postman: Postman) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for sig in (signal.SIGTERM, signal.SIGINT):
@@ -115,12 +119,14 @@ async def _run_until_told(driver: Driver, server: grpc.aio.Server, web: Listener
     try:
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(driver.run())
+            deliveries = tasks.create_task(postman.run())
             await stop.wait()
             log.info("controller_stopping")
             if web is not None:
                 await web.close(STOP_GRACE_S)
             await server.stop(STOP_GRACE_S)
             await driver.settled()
+            deliveries.cancel()
             writer.cancel()
     finally:
         # Also when a commit has failed: nobody is served from a state that the disk doesn't hold.
@@ -130,12 +136,12 @@ async def _run_until_told(driver: Driver, server: grpc.aio.Server, web: Listener
 
 
 def _server(
-    config: ControllerConfig, driver: Driver
+    config: ControllerConfig, driver: Driver, channels: Channels
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
     server = grpc.aio.server(options=OPTIONS)
     transfers = Transfers()
     driver.take_evidence = Examiner(driver, transfers).take
-    jobs = JobService(driver, transfers, config.cluster, _default_action(config))
+    jobs = JobService(driver, transfers, config.cluster, _default_action(config), channels)
     hosts = HostService(driver, config.cluster)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
     hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
