@@ -91,6 +91,7 @@ def _systemd() -> bool:
 PROBES: dict[str, Callable[[], bool]] = {
     "cc": _cc,
     "cgroup": _cgroup,
+    "curl": lambda: _works("curl", "--version"),
     "memcg": _memcg,
     "mount": _mount,
     "netns": _netns,

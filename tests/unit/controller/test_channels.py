@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,3 +145,17 @@ def test_an_attempt_that_ends_is_told_by_its_reason() -> None:
         ("PAUSE_REQUESTED", Leaving.PAUSE, None),
     ):
         assert notice_of(ev.AttemptEnded("a", 1.0, leaving, reason), job) is notice
+
+
+def test_every_key_of_the_settings_is_on_a_page() -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    page = (docs / "notifications.md").read_text() + (docs / "http.md").read_text()
+    keys = [f"notifications[].{field.name}" for field in fields(ChannelConfig)]
+    keys += ["http_port", "notification_hosts", "notification_retry_for"]
+    assert [key for key in keys if f"| `{key}` |" not in page] == []
+    events = (docs / "notifications.md").read_text().partition("## In the cluster")[0]
+    assert [notice.name for notice in Notice if f"`{notice.name}`" not in events] == []
+
+
+def test_the_words_of_the_contract_are_the_core_s() -> None:
+    assert [event.name for event in spec.NotificationEvent] == [notice.name for notice in Notice]
