@@ -99,6 +99,7 @@ def _systemd() -> bool:
 PROBES: dict[str, Callable[[], bool]] = {
     "cc": _cc,
     "cgroup": _cgroup,
+    "curl": lambda: _works("curl", "--version"),
     "loop": _loop,
     "memcg": _memcg,
     "mount": _mount,

@@ -36,6 +36,7 @@ class _Record:
     port: int
     port_ranges: tuple[str, ...]
     gpus: tuple[int, ...]
+    http_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def load(layout: Layout) -> Cluster | None:
         if not (first.isdecimal() and last.isdecimal()):
             raise ConfigError(f'{layout.record}: port_ranges[{i}] must be "FIRST-LAST", not {ports!r}.')
         hosts.append(Host(f"host-{i}", range(int(first), int(last) + 1), gpus))
-    return Cluster(record.port, tuple(hosts))
+    return Cluster(record.port, tuple(hosts), record.http_port)
 
 
 def save(layout: Layout, cluster: Cluster) -> None:
@@ -117,6 +118,7 @@ def save(layout: Layout, cluster: Cluster) -> None:
         "port": cluster.port,
         "port_ranges": [_ports(host) for host in cluster.hosts],
         "gpus": [host.gpus for host in cluster.hosts],
+        "http_port": cluster.http_port,
     }
     temporary = layout.record.with_suffix(".new")
     temporary.write_text(_toml("What this dev cluster consists of; kept by `holdfast dev start`.", values))
@@ -148,10 +150,10 @@ def complete(layout: Layout, cluster: Cluster, *, as_root: bool, labels: Mapping
     endpoint = f"127.0.0.1:{cluster.port}"
     trust = {"ca": "pki/ca.pem"}
     own = trust | {"cert": "pki/controller.pem", "key": "pki/controller.key"}
-    _settle(
-        layout.config(CONTROLLER),
-        {"listen": endpoint, "state_dir": "controller", "cluster": CLUSTER_NAME} | own,
-    )
+    settings: dict[str, object] = {"listen": endpoint, "state_dir": "controller", "cluster": CLUSTER_NAME, **own}
+    if cluster.http_port:
+        settings["http_port"] = cluster.http_port
+    _settle(layout.config(CONTROLLER), settings)
     user = trust | {"cert": "pki/user.pem", "key": "pki/user.key"}
     _settle(layout.client_config, {"controller": endpoint} | user)
     (layout.directory / "controller").mkdir(exist_ok=True)

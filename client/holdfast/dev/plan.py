@@ -35,6 +35,8 @@ class Cluster:
 
     port: int
     hosts: tuple[Host, ...]
+    http_port: int = 0
+    """Where the controller serves JSON over HTTP; 0 in a cluster that is older than that."""
 
     @property
     def daemons(self) -> tuple[str, ...]:
@@ -59,7 +61,8 @@ def grow(
     """
     _check(hosts, gpus, port)
     if known is None:
-        known = Cluster(port if port is not None else _next(free_ports), ())
+        first = port if port is not None else _next(free_ports)
+        known = Cluster(first, (), _next(free for free in free_ports if free != first))
         hosts = hosts or 1
     elif port not in (None, known.port):
         raise ConfigError(

@@ -161,6 +161,8 @@ def _summary(run: _Run, took_s: float) -> str:
     lines.append(f"Ready in {took_s:.1f} s." if run.started else "Everything was running already.")
     if _is_root():
         lines.append("You are root, so workers may run as root in this cluster (allow_root_workers).")
+    if run.cluster.http_port:
+        lines.append(f"JSON over HTTP: https://localhost:{run.cluster.http_port}/v1/jobs (with the files in pki/)")
     lines += ["", f"  export HOLDFAST_CONFIG={run.layout.client_config}", "  holdfast host list", ""]
     return "\n".join(lines)
 

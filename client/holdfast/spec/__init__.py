@@ -38,6 +38,7 @@ from holdfast.spec.models import (
     SuccessPolicy,
     WorkerPoolSpec,
 )
+from holdfast.spec.notifications import Notification, NotificationEvent
 from holdfast.spec.reading import parse
 from holdfast.spec.writing import to_dict, unavailable_tasks
 
@@ -59,6 +60,8 @@ __all__ = [
     "JobSpec",
     "MachineSpec",
     "NfsMount",
+    "Notification",
+    "NotificationEvent",
     "OutputDirectory",
     "ProcessSpec",
     "PythonPackageSpec",

@@ -17,6 +17,7 @@ from holdfast.spec import rules
 from holdfast.spec.base import Model
 from holdfast.spec.kept import DiskSpec, Kept, NfsMount, OutputDirectory
 from holdfast.spec.lifecycle import FaultTolerance, Labels, Scheduling
+from holdfast.spec.notifications import Notifications
 from holdfast.spec.scalars import Choice, Flag, Many, Refused, Text, Whole
 
 Name = Annotated[str, Text(max_chars=256)]
@@ -183,6 +184,8 @@ class JobSpec(Model):
     """Kept; use labels."""
     models: Annotated[tuple[Kept, ...], Many(0, 100)] = ()
     """Kept; there is no model registry."""
+    notifications: Notifications = ()
+    """Who is told of what happens to the job, beside those whom the cluster tells of every job."""
 
     @model_validator(mode="after")
     def _keeps_the_rules(self) -> JobSpec:
@@ -197,7 +200,7 @@ class JobFile(Model):
     OUTPUT_ONLY: ClassVar[frozenset[str]] = frozenset(
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
         | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris"}
-        | {"hangs", "held_until", "health"}
+        | {"hangs", "held_until", "health", "warnings"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.expand import TooLong, expand_args, expand_env
 from holdfast.hang.step_pattern import why_endless
 from holdfast.launcher import is_launcher
-from holdfast.spec import lifecycle_rules
+from holdfast.spec import lifecycle_rules, notifications
 from holdfast.spec.broken import Broken, Fields
 
 TASKS = ("process_spec", "container_spec", "python_package_spec")
@@ -32,6 +32,7 @@ def broken(job: Fields) -> Iterator[Broken]:
     yield from _ranks(pools)
     yield from _step_pattern(job.get("fault_tolerance") or {})
     yield from lifecycle_rules.broken(job)
+    yield from notifications.broken(job)
 
 
 def _step_pattern(tolerance: Fields) -> Iterator[Broken]:

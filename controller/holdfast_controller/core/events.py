@@ -334,6 +334,17 @@ class JobEnded:
 
 
 @dataclass(frozen=True)
+class NotificationGivenUp:
+    """Somebody who was to be told could not be reached. ``notice`` is what of, ``to`` names the receiver."""
+
+    job_id: str
+    at: float
+    notice: str
+    to: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class CommonCauseNoticed:
     """Several jobs, or several hosts of one, hang for one reason, as far as is known. An event of the cluster."""
 
@@ -377,6 +388,7 @@ JobEvent = (
     | WorkerEmptied
     | WorkerFenced
     | JobEnded
+    | NotificationGivenUp
 )
 ClusterEvent = CommonCauseNoticed
 Event = JobEvent | HostEvent | ClusterEvent

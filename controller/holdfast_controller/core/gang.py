@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from holdfast.hang.tuning import HangSettings
+from holdfast_controller.core.subscriptions import Subscription
 
 
 class Success(enum.Enum):
@@ -153,6 +154,7 @@ class Gang:
     replace_when_lost: bool = False
     """When a host is cut off, its shims stop the work, and the job goes on without it."""
     warning: WarningSignal | None = None
+    subscriptions: tuple[Subscription, ...] = ()
 
     @cached_property
     def members(self) -> tuple[Member, ...]:

@@ -115,6 +115,8 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"{event.worker} is gone from its host"
         case ev.JobEnded():
             return event.state.name
+        case ev.NotificationGivenUp():
+            return f"{event.to} could not be told of {event.notice}: {event.reason}"
         case _:
             assert_never(event)
 

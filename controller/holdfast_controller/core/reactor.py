@@ -139,6 +139,9 @@ class Reactor:
                 hangs.on_hold(step, stimulus)
             case stimuli.Once():
                 on_once(step, stimulus, lambda wish: self._dispatch(step, wish))
+            case stimuli.NotificationFailed(job_id, notice, to, reason):
+                if job_id in self.cluster.jobs:
+                    step.emit(ev.NotificationGivenUp(job_id, step.now.wall, notice, to, reason))
             case stimuli.EvidenceArrived():
                 hangs.on_evidence(step, stimulus)
             case stimuli.HostBeat() | stimuli.PlaceReported() | stimuli.ExitReported() | stimuli.FeaturesReported():

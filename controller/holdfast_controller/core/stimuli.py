@@ -252,6 +252,16 @@ class Once:
 
 
 @dataclass(frozen=True)
+class NotificationFailed:
+    """Somebody who was to be told of a job could not be reached, and is not tried again."""
+
+    job_id: str
+    notice: str
+    to: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class TimePassed:
     """A timer that the reactor asked for is due."""
 
@@ -275,5 +285,6 @@ Stimulus = (
     | EvidenceArrived
     | HoldAsked
     | Once
+    | NotificationFailed
     | TimePassed
 )

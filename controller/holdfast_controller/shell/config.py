@@ -18,6 +18,19 @@ class QuotaConfig:
     running_jobs: int | None = None
 
 
+@dataclass(frozen=True)
+class ChannelConfig:
+    """Keys of each ``[[notifications]]``: a receiver that jobs may name."""
+
+    name: str
+    url: str = field(repr=False)
+    """May hold a secret, and is never shown."""
+    events: tuple[str, ...] = ()
+    """What it is told of every job; without any, it is told only of jobs that name it."""
+    service: bool = False
+    """An http(s) URL is that of a service which apprise knows, not of a webhook of ours."""
+
+
 LOST_TO_LEASE = 1.2
 """At the lease's end a shim says TERM, and KILL a twelfth of it later; the rest is for the kernel."""
 
@@ -43,12 +56,22 @@ class ControllerConfig:
     quotas: dict[str, QuotaConfig] = field(default_factory=dict)
     """A table for each project; the one named "*" is for projects that have none."""
     log_level: str = "info"
+    http_port: int | None = None
+    """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
+    notifications: tuple[ChannelConfig, ...] = ()
+    """The channels, each a table ``[[notifications]]``."""
+    notification_hosts: tuple[str, ...] = ()
+    """Hosts that the URLs in jobs may name: "hooks.example", "hooks.example:8443", "*.example"."""
+    notification_retry_for: float = 21_600.0
+    """A notification that could not be delivered for so long is given up."""
 
     def __post_init__(self) -> None:
         """Raises ``ConfigError`` for times by which work could run twice, or every host be silent."""
         if not 0 < self.heartbeat_interval < self.suspect_after < self.lost_after:
             names = "heartbeat_interval, suspect_after and lost_after"
             raise ConfigError(f"{names} must be above 0, each longer than the one before.")
+        if self.http_port is not None and not 0 <= self.http_port < 65536:
+            raise ConfigError(f"http_port is {self.http_port}; ports go from 1 to 65535.")
         longest = self.lost_after / LOST_TO_LEASE
         if not 0 < self.lease <= longest:
             problem = f"lease is {self.lease:g} s; with lost_after at {self.lost_after:g} s"
@@ -61,6 +84,11 @@ class ControllerConfig:
     def tls(self) -> TlsFiles:
         """The three PEM files."""
         return TlsFiles(self.ca, self.cert, self.key)
+
+    @property
+    def host(self) -> str:
+        """The address of ``listen`` without its port and brackets."""
+        return self.listen.rpartition(":")[0].removeprefix("[").removesuffix("]")
 
     @property
     def limits(self) -> dict[str, Quota]:

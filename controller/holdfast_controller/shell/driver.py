@@ -44,6 +44,8 @@ class Driver:
         self.reactor = Reactor(cluster, policies)
         self.take_evidence: Callable[[act.TakeEvidence], None] = lambda _: None
         """Set by whoever can reach the hosts."""
+        self.published: Callable[[list[Record]], None] = lambda _: None
+        """Set by whoever tells the world; called with what has just become durable."""
         self._pending: list[Decision] = []
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
@@ -175,6 +177,7 @@ class Driver:
             for entity in (record.entity, record.entity.partition("/")[0]):
                 for bell in self._watchers.get(entity, ()):
                     bell.set()
+        self.published(records)
 
     def _perform(self, action: act.Action) -> None:
         match action:

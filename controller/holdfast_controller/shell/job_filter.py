@@ -11,7 +11,7 @@ from holdfast_controller.core.model import Job
 
 Predicate = Callable[[Job], bool]
 
-_HELP = "use state=RUNNING, owner=NAME, name=NAME, label.KEY=VALUE, active=true, joined by AND"
+_HELP = "use state=RUNNING, owner=NAME, name=NAME, project=NAME, label.KEY=VALUE, active=true, joined by AND"
 
 
 def parse_filter(text: str) -> Predicate:
@@ -33,6 +33,8 @@ def _term(text: str) -> Predicate:
         return lambda job: job.owner == value
     if key == "name":
         return lambda job: job.display_name == value
+    if key == "project":
+        return lambda job: job.gang.project == value
     if key == "active" and value in ("true", "false"):
         return lambda job: job.terminal is (value == "false")
     if key.startswith("label."):

@@ -16,6 +16,7 @@ from holdfast.hang.tuning import Action
 from holdfast.identity import Kind
 from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
+from holdfast_controller.shell.channels import Channels, without_secrets
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.job_filter import parse_filter
 from holdfast_controller.shell.log_reading import LogReading
@@ -36,8 +37,14 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     """Serves jobs; every picture it gives is durable."""
 
     def __init__(
-        self, driver: Driver, transfers: Transfers, cluster_name: str, hang_action: Action = Action.NOTIFY
+        self,
+        driver: Driver,
+        transfers: Transfers,
+        cluster_name: str,
+        hang_action: Action = Action.NOTIFY,
+        channels: Channels | None = None,
     ) -> None:
+        self._channels = channels or Channels()
         self._hang_action = hang_action
         self._driver = driver
         self._transfers = transfers
@@ -49,8 +56,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         job_file = spec.job_from_proto(request.job)
         if missing := spec.unavailable_tasks(job_file.job_spec):
             raise TaskKindUnavailable(missing)
+        self._channels.check(job_file.job_spec)
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)
-        message = spec.to_proto(job_file.job_spec)
+        message = without_secrets(spec.to_proto(job_file.job_spec))
         spec_json = json_format.MessageToJson(message, indent=None)
         know_spec(spec_json, message)
 

@@ -68,3 +68,14 @@ evidence = Table(
     Column("content", LargeBinary, nullable=False),
 )
 """What was found of a worker before a hang was acted on: compressed JSON of ``holdfast.hang.evidence``."""
+
+letters = Table(
+    "letters",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("sink", Text, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),
+)
+"""Notifications that wait to be delivered; ``sink`` is a channel or a job's own receiver."""

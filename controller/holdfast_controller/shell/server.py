@@ -7,6 +7,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -28,14 +29,19 @@ from holdfast.v1 import (
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell.agent_service import AgentService
+from holdfast_controller.shell.channels import Channels
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.examiner import Examiner
 from holdfast_controller.shell.hang_service import HangService
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
+from holdfast_controller.shell.postman import Postman
 from holdfast_controller.shell.store import Store
 from holdfast_controller.shell.transfers import Transfers
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.rest.listener import Listener
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +65,15 @@ OPTIONS = (
 )
 
 
-async def serve(config: ControllerConfig, on_ready: Callable[[int], None] | None = None) -> None:
-    """Run until SIGTERM or SIGINT. Raises ``StoreError`` or ``ConfigError`` when it can't start."""
+async def serve(
+    config: ControllerConfig,
+    on_ready: Callable[[int], None] | None = None,
+    on_http: Callable[[int], None] | None = None,
+) -> None:
+    """Run until SIGTERM or SIGINT. Raises ``StoreError`` or ``ConfigError`` when it can't start.
+
+    ``on_ready`` is told the port of gRPC, ``on_http`` that of HTTP before it, where it is served.
+    """
     store = Store(config.database)
     cluster = await asyncio.wrap_future(store.call(store.open))
     try:
@@ -72,20 +85,32 @@ async def serve(config: ControllerConfig, on_ready: Callable[[int], None] | None
             quotas=config.limits,
         )
         driver = Driver(store, cluster, policies)
-        server, health_servicer = _server(config, driver)
+        channels = Channels.of(config)
+        postman = Postman(driver, channels, config.cluster, config.notification_retry_for)
+        server, health_servicer, services = _server(config, driver, channels)
         port = _listen(server, config)
         _spare_the_collector()
         driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
         await server.start()
         for name in ("", *SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        web = await _listen_http(config, services)
+        if web is not None and on_http is not None:
+            on_http(web.port)
         log.info(
             "controller_ready",
-            extra={"fields": {"port": port, "epoch": cluster.epoch, "jobs": len(cluster.jobs)}},
+            extra={
+                "fields": {
+                    "port": port,
+                    "http_port": web and web.port,
+                    "epoch": cluster.epoch,
+                    "jobs": len(cluster.jobs),
+                }
+            },
         )
         if on_ready is not None:
             on_ready(port)
-        await _run_until_told(driver, server)
+        await _run_until_told(driver, server, web, postman)
     finally:
         await asyncio.to_thread(store.close)
 
@@ -97,7 +122,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-async def _run_until_told(driver: Driver, server: grpc.aio.Server) -> None:
+async def _run_until_told(driver: Driver, server: grpc.aio.Server, web: Listener | None, postman: Postman) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for sig in (signal.SIGTERM, signal.SIGINT):
@@ -105,34 +130,50 @@ async def _run_until_told(driver: Driver, server: grpc.aio.Server) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(driver.run())
+            deliveries = tasks.create_task(postman.run())
             await stop.wait()
             log.info("controller_stopping")
+            if web is not None:
+                await web.close(STOP_GRACE_S)
             await server.stop(STOP_GRACE_S)
             await driver.settled()
+            deliveries.cancel()
             writer.cancel()
     finally:
         # Also when a commit has failed: nobody is served from a state that the disk doesn't hold.
+        if web is not None:
+            await web.close(0.0)
         await server.stop(None)
 
 
-def _server(config: ControllerConfig, driver: Driver) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
+def _server(
+    config: ControllerConfig, driver: Driver, channels: Channels
+) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
     server = grpc.aio.server(options=OPTIONS)
     transfers = Transfers()
     driver.take_evidence = Examiner(driver, transfers).take
-    job_pb2_grpc.add_JobServiceServicer_to_server(
-        JobService(driver, transfers, config.cluster, _default_action(config)),
-        server,
-    )
+    jobs = JobService(driver, transfers, config.cluster, _default_action(config), channels)
+    hosts = HostService(driver, config.cluster)
+    job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
     hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
-    host_pb2_grpc.add_HostServiceServicer_to_server(
-        HostService(driver, config.cluster),
-        server,
-    )
+    host_pb2_grpc.add_HostServiceServicer_to_server(hosts, server)
     agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    return server, health_servicer
+    return server, health_servicer, {"holdfast.v1.JobService": jobs, "holdfast.v1.HostService": hosts}
+
+
+async def _listen_http(config: ControllerConfig, services: dict[str, object]) -> Listener | None:
+    if config.http_port is None:
+        return None
+    # Only here: a controller without HTTP needs none of it.
+    from holdfast_controller.shell.rest.app import application
+    from holdfast_controller.shell.rest.calls import Calls, users_of
+    from holdfast_controller.shell.rest.listener import listen, names_of
+
+    app = application(Calls(services, users_of(config.cluster)), names_of(config.tls))
+    return await listen(app, config.host, config.http_port, config.tls)
 
 
 def _default_action(config: ControllerConfig) -> Action:

@@ -219,6 +219,23 @@ class Store:
         with self._failing("cannot be read"), self._db.begin():
             return [self._record(row) for row in self._db.execute(query)]
 
+    def read_types(self, types: Sequence[str], after: int, limit: int) -> list[Record]:
+        """Events of these types of every entity after a sequence, oldest first."""
+        query = (
+            sa.select(events)
+            .where(events.c.sequence > after, events.c.type.in_(types))
+            .order_by(events.c.sequence)
+            .limit(limit)
+        )
+        with self.transaction() as database:
+            return [self._record(row) for row in database.execute(query)]
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """One transaction for tables that aren't the log. Raises ``StoreError``."""
+        with self._failing("cannot be used"), self._db.begin():
+            yield self._db
+
     def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:
         """(worker, content) of what was kept of a job's hang, by worker."""
         query = (

@@ -17,6 +17,7 @@ from holdfast_controller.core.gang import (
     Task,
     WarningSignal,
 )
+from holdfast_controller.shell.channels import subscriptions_of
 
 
 def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str = "default") -> Gang:
@@ -57,6 +58,7 @@ def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str 
         selector=_selector(scheduling.host_selector),
         replace_when_lost=tolerance.disconnect_policy.name == "STOP_AND_REPLACE",
         warning=_warning(scheduling.warning_signal),
+        subscriptions=subscriptions_of(spec),
     )
 
 

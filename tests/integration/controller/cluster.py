@@ -54,6 +54,8 @@ class Controller:
         await agent.hello(gpus, workers)
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(agent.read())
+            # A job that comes before the hello is taken in would wait in the queue first.
+            await agent.until(lambda a: a.said or a.over)
             yield agent
             call.cancel()
             reader.cancel()

@@ -85,6 +85,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.JobEnding("a", 11.0, JobState.CANCELLED, JobError(1, "cancelled", ("x",), 139)),
     ev.WorkerEmptied("a", 12.0, "workerpool0-0"),
     ev.JobEnded("a", 13.0, JobState.CANCELLED, JobError(3, "rank 1")),
+    ev.NotificationGivenUp("a", 14.0, "CANCELLED", "ops", "it answered with HTTP status 500"),
 ]
 HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostJoined("h1", 0.1, "10.0.0.1", "boot", "0.1", INVENTORY),

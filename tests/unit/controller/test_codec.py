@@ -202,5 +202,6 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "ending as CANCELLED: cancelled",
         "workerpool0-0 is gone from its host",
         "CANCELLED",
+        "ops could not be told of CANCELLED: it answered with HTTP status 500",
         "common cause of a, b: 2 hosts wait for storage at /data",
     ]

@@ -22,13 +22,22 @@ def grow(
     )
 
 
-def test_first_start_makes_one_host_on_a_free_port() -> None:
-    assert grow() == Cluster(7001, (Host("host-0", FIRST, 0),))
+def test_first_start_makes_one_host_on_free_ports() -> None:
+    assert grow() == Cluster(7001, (Host("host-0", FIRST, 0),), 7002)
 
 
 def test_first_start_takes_what_was_asked_for() -> None:
     asked = grow(hosts=2, gpus=4, port=9000)
-    assert asked == Cluster(9000, (Host("host-0", FIRST, 4), Host("host-1", SECOND, 4)))
+    assert asked == Cluster(9000, (Host("host-0", FIRST, 4), Host("host-1", SECOND, 4)), 7001)
+
+
+def test_http_never_gets_the_port_that_was_asked_for() -> None:
+    assert grow(port=7001).http_port == 7002
+
+
+def test_cluster_of_a_time_before_http_stays_without() -> None:
+    known = Cluster(7001, (Host("host-0", FIRST, 0),))
+    assert grow(known, hosts=2).http_port == 0
 
 
 def test_later_start_keeps_everything() -> None:

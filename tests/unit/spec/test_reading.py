@@ -147,7 +147,8 @@ def test_what_job_show_prints_can_be_submitted_again() -> None:
         (
             job(quux=1),
             "jobSpec.quux: is no known field"
-            " (fields here: workerPoolSpecs, scheduling, faultTolerance, successPolicy, baseOutputDirectory)",
+            " (fields here: workerPoolSpecs, scheduling, faultTolerance, successPolicy, baseOutputDirectory,"
+            " notifications)",
         ),
         (
             job(gracePeriodd=5),

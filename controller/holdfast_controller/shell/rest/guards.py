@@ -1,0 +1,103 @@
+"""What stands before the routes: who may be meant, how many at once, and how long a slow reader is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.errors import Denied, InvalidInput, Unavailable, Violation
+from holdfast_controller.shell.rest.errors import Refusal, answer
+
+MAX_CALLS = 32
+"""Calls in progress, streams aside; gRPC sessions share the loop with them."""
+MAX_STREAMS = 128
+MAX_STREAMS_OF_ONE = 16
+SEND_S = 60.0
+"""A caller that takes nothing in for so long is cut off."""
+
+
+class Bounds:
+    """Counts what is in progress."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._streams: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """A place among the calls. Raises ``Unavailable``."""
+        if self._calls >= MAX_CALLS:
+            raise Unavailable(f"{MAX_CALLS} calls over HTTP are in progress.", fix="Try again in a moment.")
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+    def stream(self, caller: str) -> contextlib.ExitStack:
+        """A place among the streams, to be closed after. Raises ``Unavailable``."""
+        if self._streams.total() >= MAX_STREAMS:
+            raise Unavailable(f"{MAX_STREAMS} streams over HTTP are open.", fix="Try again later.")
+        if self._streams[caller] >= MAX_STREAMS_OF_ONE:
+            fix = "Close one of them first."
+            raise Unavailable(f"{caller} has {MAX_STREAMS_OF_ONE} streams over HTTP open.", fix=fix)
+        self._streams[caller] += 1
+        place = contextlib.ExitStack()
+        place.callback(self._leave, caller)
+        return place
+
+    def _leave(self, caller: str) -> None:
+        self._streams[caller] -= 1
+        self._streams += Counter()  # drops those who have none
+
+
+class Guards:
+    """Refuses requests that are not meant for us, or that a web page of somebody else's has made.
+
+    A browser attaches a user's certificate to whatever any page asks of us, and a name that its owner lets point
+    at our address makes that page's own origin of us. So the Host must be a name of our certificate, and a request
+    that a browser has made for a page must come from the same origin.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        """``names``: of the server's certificate, lower case, addresses without brackets."""
+        self._app = app
+        self._names = frozenset(names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def patient(message: Message) -> None:
+            try:
+                async with asyncio.timeout(SEND_S):
+                    await send(message)
+            except TimeoutError:
+                scope["state"]["abort"]()
+
+        try:
+            self._check(Request(scope))
+        except Refusal as refusal:
+            await answer(refusal)(scope, receive, patient)
+        else:
+            await self._app(scope, receive, patient)
+
+    def _check(self, request: Request) -> None:
+        host = request.headers.get("host", "")
+        if _name(host) not in self._names:
+            fix = f"Use one of {', '.join(sorted(self._names))}"
+            error = InvalidInput([Violation("Host", "is no name in the controller's certificate", fix)])
+            raise Refusal(421, error)
+        origin = request.headers.get("origin")
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        if (origin is not None and origin != f"https://{host}") or site not in ("same-origin", "none"):
+            raise Refusal(403, Denied("Pages of other sites may not call the controller."))
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()

@@ -1,0 +1,141 @@
+"""The listening side: mutual TLS, connections within bounds, and an end to those that only hold on.
+
+uvicorn's protocol reads and writes HTTP; its server, which would take the process's signals, is not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import Any
+
+from cryptography import x509
+from starlette.types import ASGIApp
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from holdfast.errors import ConfigError
+from holdfast.tls import TlsFiles
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 256
+HANDSHAKE_S = 10.0
+HEAD_S = 30.0
+"""A connection on which no request has come in whole for so long is closed."""
+MAX_HEAD = 32 << 10
+"""Bytes of a request's line and headers."""
+
+
+class Listener:
+    """Serves an application until it is closed."""
+
+    def __init__(self, server: asyncio.Server, state: ServerState, port: int) -> None:
+        self.port = port
+        self._server = server
+        self._state = state
+
+    async def close(self, grace_s: float) -> None:
+        """Take no more connections, let calls in progress end within ``grace_s``, and cut off the rest."""
+        self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=grace_s)
+        for task in self._state.tasks:
+            task.cancel()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=grace_s)
+
+
+async def listen(app: ASGIApp, host: str, port: int, files: TlsFiles) -> Listener:
+    """Serve ``app`` at ``host``; port 0 takes any free one. Raises ``ConfigError`` when that can't be done."""
+    context = tls_context(files)
+    config = Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        h11_max_incomplete_event_size=MAX_HEAD,
+    )
+    config.load()
+    state = ServerState()
+    try:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _Protocol(config, state, {}), host, port, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot serve HTTP on {host}:{port}: {error.strerror}.", fix="Choose another http_port."
+        ) from error
+    return Listener(server, state, server.sockets[0].getsockname()[1])
+
+
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
+    """As for gRPC: nobody gets in without a certificate of the cluster's CA. Raises ``ConfigError``."""
+    files.read()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(files.cert, files.key)
+        context.load_verify_locations(files.ca)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{files.cert}, its key or {files.ca} cannot be used: {error.reason}.") from error
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def names_of(files: TlsFiles) -> frozenset[str]:
+    """The names and addresses in the server's certificate, lower case. Raises ``ConfigError``."""
+    try:
+        certificate = x509.load_pem_x509_certificate(files.cert.read_bytes())
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound) as error:
+        raise ConfigError(f"{files.cert} is no certificate that names a server.") from error
+    addresses = map(str, found.get_values_for_type(x509.IPAddress))
+    return frozenset(name.lower() for name in (*found.get_values_for_type(x509.DNSName), *addresses))
+
+
+class _Protocol(H11Protocol):
+    """One connection; knows whose it is, and gives up on one that brings no request."""
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if len(self.connections) >= MAX_CONNECTIONS:
+            log.warning("http_connection_refused", extra={"fields": {"open": len(self.connections)}})
+            transport.abort()
+            return
+        certificate: dict[str, Any] = transport.get_extra_info("peercert") or {}
+        names = certificate.get("subjectAltName", ())
+        self.app_state = {"uris": tuple(v for kind, v in names if kind == "URI"), "abort": transport.abort}
+        super().connection_made(transport)
+        self._await_request()
+
+    def on_response_complete(self) -> None:
+        self._await_request()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self.transport is not None:
+            super().connection_lost(exc)
+
+    def _await_request(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._waiting = self.loop.call_later(HEAD_S, self._give_up, self.cycle)
+
+    def _give_up(self, last: object) -> None:
+        if self.cycle is last:
+            self.transport.abort()

@@ -1,0 +1,203 @@
+"""The addresses: what each takes, the gRPC method that it stands for, and how the answer is printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from google.protobuf.message import Message
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from holdfast import view
+from holdfast.errors import InvalidInput, NotFound, Violation
+from holdfast.v1 import host_pb2, job_pb2
+from holdfast_controller.shell.rest import reading, streams
+from holdfast_controller.shell.rest.calls import CallContext, Calls
+
+JOBS = "/holdfast.v1.JobService/"
+HOSTS = "/holdfast.v1.HostService/"
+ANY = "-"
+"""As a project: whatever it is."""
+_CUSTOM_JOBS = "/v1/projects/{project}/locations/{location}/customJobs"
+_VERBS: dict[str, tuple[str, type[Message]]] = {
+    "cancel": (f"{JOBS}CancelJob", job_pb2.CancelJobRequest),
+    "restart": (f"{JOBS}RestartJob", job_pb2.RestartJobRequest),
+    "pause": (f"{JOBS}PauseJob", job_pb2.PauseJobRequest),
+    "resume": (f"{JOBS}ResumeJob", job_pb2.ResumeJobRequest),
+}
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def routes(calls: Calls) -> list[Route]:
+    """Every address, each for one gRPC method."""
+    gate = Gate(calls)
+    found = []
+    for base in (_CUSTOM_JOBS, "/v1/jobs"):
+        one = f"{base}/{{id}}"
+        found += [
+            Route(base, _bounded(gate.create), methods=["POST"]),
+            Route(base, _bounded(gate.list_jobs), methods=["GET"]),
+            Route(f"{one}:watch", gate.watch, methods=["GET"]),
+            Route(f"{one}:logs", gate.logs, methods=["GET"]),
+            *(Route(f"{one}:{verb}", _bounded(gate.change(verb)), methods=["POST"]) for verb in _VERBS),
+            Route(one, _bounded(gate.get_job), methods=["GET"]),
+        ]
+    return [
+        *found,
+        Route("/v1/hosts", _bounded(gate.list_hosts), methods=["GET"]),
+        Route("/v1/hosts/{name}", _bounded(gate.get_host), methods=["GET"]),
+    ]
+
+
+def _bounded(endpoint: Endpoint) -> Endpoint:
+    async def bounded(request: Request) -> Response:
+        with request.app.state.bounds.call():
+            return await endpoint(request)
+
+    return bounded
+
+
+class Gate:
+    """The endpoints. Each raises what ``errors.answer`` prints."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def create(self, request: Request) -> Response:
+        given = reading.parameters(request, ("requestId",))
+        project = _project(request)
+        job = await reading.job(request)
+        if project not in ("", ANY):
+            if job.project not in ("", project):
+                problem = f"is {job.project!r}, while the address names {project!r}"
+                raise InvalidInput([Violation("project", problem, "leave it out of the body")])
+            job.project = project
+        message = job_pb2.CreateJobRequest(request_id=reading.single(given, "requestId"), job=job)
+        made = await self._one(request, f"{JOBS}CreateJob", message)
+        return JSONResponse(_printed(request, made.job) | {"warnings": list(made.warnings)})
+
+    async def get_job(self, request: Request) -> Response:
+        reading.parameters(request, ())
+        return JSONResponse(_printed(request, await self._job(request)))
+
+    async def list_jobs(self, request: Request) -> Response:
+        given = reading.parameters(request, ("pageSize", "pageToken", "filter"))
+        message = job_pb2.ListJobsRequest(
+            page_size=reading.whole(given, "pageSize") or 0,
+            page_token=reading.single(given, "pageToken"),
+            filter=_filter(reading.single(given, "filter"), _project(request)),
+        )
+        found = await self._one(request, f"{JOBS}ListJobs", message)
+        key = "customJobs" if "project" in request.path_params else "jobs"
+        jobs = [_printed(request, job, workers=False) for job in found.jobs]
+        return JSONResponse({key: jobs, "nextPageToken": found.next_page_token})
+
+    def change(self, verb: str) -> Endpoint:
+        """The endpoint of a verb that takes nothing but the job. As there, customJobs answer ``{}``."""
+        method, message = _VERBS[verb]
+
+        async def endpoint(request: Request) -> Response:
+            reading.parameters(request, ())
+            await reading.no_body(request)
+            await self._check_project(request)
+            changed = await self._one(request, method, message(id=request.path_params["id"]))
+            return JSONResponse({} if "project" in request.path_params else _printed(request, changed.job))
+
+        return endpoint
+
+    async def watch(self, request: Request) -> Response:
+        given = reading.parameters(request, ("cursor",))
+        cursor = reading.whole(given, "cursor", most=2**63 - 1)
+        if cursor is None:
+            # What an EventSource says when it comes back.
+            last = request.headers.get("last-event-id", "")
+            cursor = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else 0
+        message = job_pb2.WatchJobRequest(id=request.path_params["id"], cursor=cursor)
+        await self._check_project(request)
+        form = streams.events_form(request)
+        return await streams.response(request, self._calls, f"{JOBS}WatchJob", message, context_of(request), form)
+
+    async def logs(self, request: Request) -> Response:
+        names = ("worker", "rank", "generation", "follow", "tailLines", "since")
+        given = reading.parameters(request, names)
+        tail = reading.whole(given, "tailLines")
+        message = job_pb2.StreamLogsRequest(
+            id=request.path_params["id"],
+            workers=[part for value in given.get("worker", ()) for part in value.split(",")],
+            ranks=reading.numbers(given, "rank"),
+            generation=reading.whole(given, "generation") or 0,
+            follow=reading.truth(given, "follow"),
+            tail_lines=tail,
+        )
+        if since := reading.single(given, "since"):
+            try:
+                message.since.FromJsonString(since)
+            except ValueError:
+                fix = "such as 2026-01-31T08:00:00Z"
+                raise InvalidInput([Violation("since", "must be a time", fix)]) from None
+        await self._check_project(request)
+        form = streams.logs_form(request, message)
+        return await streams.response(request, self._calls, f"{JOBS}StreamLogs", message, context_of(request), form)
+
+    async def list_hosts(self, request: Request) -> Response:
+        reading.parameters(request, ())
+        found = await self._one(request, f"{HOSTS}ListHosts", host_pb2.ListHostsRequest())
+        return JSONResponse({"hosts": [view.host(host) for host in found.hosts]})
+
+    async def get_host(self, request: Request) -> Response:
+        reading.parameters(request, ())
+        message = host_pb2.GetHostRequest(name=request.path_params["name"])
+        found = await self._one(request, f"{HOSTS}GetHost", message)
+        return JSONResponse(view.host(found.host))
+
+    async def _job(self, request: Request) -> job_pb2.CustomJob:
+        """The job that the address names. Raises ``NotFound`` for one of another project too."""
+        message = job_pb2.GetJobRequest(id=request.path_params["id"])
+        found: job_pb2.CustomJob = (await self._one(request, f"{JOBS}GetJob", message)).job
+        project = _project(request)
+        if project not in ("", ANY, found.project):
+            raise NotFound(f"There is no job {found.id!r} in project {project!r}.")
+        return found
+
+    async def _check_project(self, request: Request) -> None:
+        """Raises ``NotFound`` where the address names a project, and the job is of another."""
+        if _project(request) not in ("", ANY):
+            await self._job(request)
+
+    async def _one(self, request: Request, method: str, message: Message) -> Any:
+        return await self._calls.one(method, message, context_of(request))
+
+
+def context_of(request: Request) -> CallContext:
+    """The call's context: the names in the certificate of the connection's other end."""
+    peer = f"{request.client.host}:{request.client.port}" if request.client else ""
+    return CallContext(request.state.uris, peer)
+
+
+def _project(request: Request) -> str:
+    """The project that the address names, empty for the short addresses. Raises ``InvalidInput``."""
+    project: str = request.path_params.get("project", "")
+    if project and project != ANY and not _PROJECT.fullmatch(project):
+        fix = f"or {ANY} for any"
+        raise InvalidInput([Violation("project", "must be lower-case letters, digits and dashes", fix)])
+    return project
+
+
+def _filter(given: str, project: str) -> str:
+    if project in ("", ANY):
+        return given
+    return f"{given} AND project={project}" if given.strip() else f"project={project}"
+
+
+def _printed(request: Request, job: job_pb2.CustomJob, *, workers: bool = True) -> view.Json:
+    """The job as ``job show -o json`` prints it, under the name that the address gives it."""
+    printed = view.job(job, workers=workers)
+    if "project" in request.path_params:
+        location = request.path_params["location"]
+        printed["name"] = f"projects/{job.project}/locations/{location}/customJobs/{job.id}"
+    return printed

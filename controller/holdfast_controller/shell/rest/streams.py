@@ -1,0 +1,148 @@
+"""Answers that go on: histories and logs, as JSON lines, server-sent events or plain bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from holdfast import view
+from holdfast.errors import HoldfastError, InvalidInput, Violation
+from holdfast.v1 import job_pb2
+from holdfast_controller.shell.rest import errors
+from holdfast_controller.shell.rest.calls import Aborted, CallContext, Calls
+
+FIRST_S = 1.0
+"""A call that has not been refused by then is taken for good, and its response begins."""
+STILL_S = 15.0
+"""After so much silence something without meaning is sent: proxies close what they think dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How answers are written: each one, an error after the first, and the sign of life."""
+
+    media_type: str
+    write: Callable[[Any], bytes]
+    fail: Callable[[dict[str, Any]], bytes]
+    still: bytes
+
+
+def events_form(request: Request) -> Form:
+    """Server-sent events for who asks for them, else JSON lines."""
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return Form("text/event-stream", _sse, lambda body: b"event: error\n" + _data(body), b": still here\n\n")
+    return Form("application/x-ndjson", lambda entry: _line(view.event(entry)), _line, b"\n")
+
+
+def logs_form(request: Request, asked: job_pb2.StreamLogsRequest) -> Form:
+    """The bytes of one rank for who asks for text, else JSON lines with bytes in base64, as protobuf prints them.
+
+    Raises ``InvalidInput`` for the text of several ranks, which could not be told apart.
+    """
+    if "text/plain" not in request.headers.get("accept", ""):
+        return Form("application/x-ndjson", lambda chunk: _line(_chunk(chunk)), _line, b"\n")
+    if len(asked.ranks) != 1:
+        raise InvalidInput([Violation("rank", "must be one: as text the ranks could not be told apart")])
+
+    def write(chunk: job_pb2.StreamLogsResponse) -> bytes:
+        return f"\n[{chunk.problem}]\n".encode() if chunk.problem else chunk.data
+
+    return Form("text/plain; charset=utf-8", write, lambda body: f"\n[{body['error']['message']}]\n".encode(), b"")
+
+
+async def response(
+    request: Request, calls: Calls, method: str, message: Message, context: CallContext, form: Form
+) -> Response:
+    """The stream's response; refusals that come at once are raised, later ones end the stream with their words."""
+    caller = calls.caller(method, message, context)
+    place = request.app.state.bounds.stream(str(caller))
+    try:
+        answers = calls.many(method, message, context)
+        first = asyncio.get_running_loop().create_task(_next(answers))
+        try:
+            await asyncio.wait({first}, timeout=FIRST_S)
+            if first.done():
+                first.result()
+        except BaseException:
+            await _close(first, answers)
+            raise
+    except BaseException:
+        place.close()
+        raise
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    body = _body(answers, first, form, place)
+    return StreamingResponse(body, headers=headers, media_type=form.media_type)
+
+
+async def _body(
+    answers: AsyncGenerator[Any, None],
+    pending: asyncio.Task[Any],
+    form: Form,
+    place: contextlib.ExitStack,
+) -> AsyncGenerator[bytes, None]:
+    loop = asyncio.get_running_loop()
+    try:
+        while True:
+            done, _ = await asyncio.wait({pending}, timeout=STILL_S)
+            if not done:
+                yield form.still
+                continue
+            try:
+                found = pending.result()
+            except (Aborted, HoldfastError) as error:
+                yield form.fail(json.loads(bytes(errors.answer(error).body)))
+                return
+            if found is None:
+                return
+            yield form.write(found)
+            pending = loop.create_task(_next(answers))
+    finally:
+        place.close()
+        await _close(pending, answers)
+
+
+async def _next(answers: AsyncGenerator[Any, None]) -> Any:
+    """The next answer; None after the last."""
+    return await anext(answers, None)
+
+
+async def _close(pending: asyncio.Task[Any], answers: AsyncGenerator[Any, None]) -> None:
+    pending.cancel()
+    await asyncio.wait({pending})
+    if not pending.cancelled():
+        pending.exception()
+    await answers.aclose()
+
+
+def _sse(entry: job_pb2.WatchJobResponse) -> bytes:
+    head = f"id: {entry.cursor}\nevent: {entry.type}\n"
+    return head.encode() + _data(view.event(entry))
+
+
+def _data(value: object) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _line(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+
+
+def _chunk(chunk: job_pb2.StreamLogsResponse) -> view.Json:
+    return {
+        "worker": chunk.worker,
+        "rank": chunk.rank,
+        "generation": chunk.generation,
+        "stream": job_pb2.LogStream.Name(chunk.stream).removeprefix("LOG_STREAM_"),
+        "offset": chunk.offset,
+        "data": base64.b64encode(chunk.data).decode(),
+        "problem": chunk.problem,
+    }

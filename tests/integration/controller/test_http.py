@@ -1,0 +1,321 @@
+"""JSON over HTTP: every address, and every way of asking wrongly. Real TLS, real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import json
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.integration.controller.cluster import Certificates, Controller
+from tests.integration.controller.web import BODY, POOL, WITHIN_S, caller, context
+
+from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.shell.rest import listener, reading
+from holdfast_controller.shell.rest.guards import MAX_STREAMS_OF_ONE, Bounds
+from holdfast_controller.shell.server import serve
+
+CUSTOM_JOBS = "/v1/projects/vision/locations/here/customJobs"
+
+
+@dataclasses.dataclass
+class Web:
+    controller: Controller
+    port: int
+
+    def as_(self, who: str, **more: Any) -> httpx.AsyncClient:
+        return caller(self.port, self.controller.certificates.files[who], **more)
+
+
+@pytest.fixture
+async def web(config: ControllerConfig, certificates: Certificates) -> AsyncIterator[Web]:
+    config = dataclasses.replace(config, http_port=0)
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[int] = loop.create_future()
+    http: asyncio.Future[int] = loop.create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(serve(config, ready.set_result, http.set_result))
+        async with asyncio.timeout(WITHIN_S):
+            served = Web(Controller(await ready, certificates), await http)
+        yield served
+        await served.controller.close()
+        serving.cancel()
+
+
+@pytest.fixture
+async def ann(web: Web) -> AsyncIterator[httpx.AsyncClient]:
+    async with web.as_("user/ann") as client:
+        yield client
+
+
+def refusal(response: httpx.Response) -> tuple[int, str, str]:
+    """(code, status, message) of an error in the form of Google's APIs."""
+    error = response.json()["error"]
+    assert error["code"] == response.status_code
+    return error["code"], error["status"], error["message"]
+
+
+def fields(response: httpx.Response) -> list[str]:
+    """Paths of the fields that are complained of."""
+    details = response.json()["error"]["details"]
+    return [v.get("field", "") for d in details if "fieldViolations" in d for v in d["fieldViolations"]]
+
+
+async def test_job_is_made_shown_listed_and_cancelled_at_the_addresses_of_the_reference(
+    ann: httpx.AsyncClient,
+) -> None:
+    made = (await ann.post(CUSTOM_JOBS, json=BODY)).json()
+    assert made["name"] == f"projects/vision/locations/here/customJobs/{made['id']}"
+    assert (made["project"], made["owner"], made["state"]) == ("vision", "ann", "JOB_STATE_QUEUED")
+    shown = (await ann.get(f"/v1/{made['name']}")).json()
+    assert shown["jobSpec"]["workerPoolSpecs"][0]["processSpec"] == {"command": ["train"]}
+    listed = (await ann.get(CUSTOM_JOBS, params={"filter": "state=QUEUED"})).json()
+    assert [job["id"] for job in listed["customJobs"]] == [made["id"]] and listed["nextPageToken"] == ""
+    cancelled = await ann.post(f"/v1/{made['name']}:cancel", json={})
+    assert (cancelled.status_code, cancelled.json()) == (200, {})
+    assert (await ann.get(f"/v1/{made['name']}")).json()["state"] == "JOB_STATE_CANCELLED"
+
+
+async def test_job_of_another_project_is_not_found_and_not_cancelled(ann: httpx.AsyncClient) -> None:
+    made = (await ann.post("/v1/jobs", json=BODY)).json()
+    there = f"{CUSTOM_JOBS}/{made['id']}"
+    assert refusal(await ann.get(there))[:2] == (404, "NOT_FOUND")
+    assert refusal(await ann.post(f"{there}:cancel"))[:2] == (404, "NOT_FOUND")
+    assert refusal(await ann.get(f"{there}:watch"))[:2] == (404, "NOT_FOUND")
+    anywhere = f"/v1/projects/-/locations/here/customJobs/{made['id']}"
+    assert (await ann.get(anywhere)).json()["state"] == "JOB_STATE_QUEUED"
+    assert (await ann.get(CUSTOM_JOBS)).json()["customJobs"] == []
+
+
+async def test_project_of_the_body_must_be_that_of_the_address(ann: httpx.AsyncClient) -> None:
+    assert fields(await ann.post(CUSTOM_JOBS, json=BODY | {"project": "speech"})) == ["project"]
+    assert (await ann.post(CUSTOM_JOBS, json=BODY | {"project": "vision"})).status_code == 200
+    assert fields(await ann.post(CUSTOM_JOBS.replace("vision", "Vision"), json=BODY)) == ["project"]
+
+
+async def test_lists_come_in_pages(ann: httpx.AsyncClient) -> None:
+    ids = [(await ann.post("/v1/jobs", json=BODY)).json()["id"] for _ in range(3)]
+    first = (await ann.get("/v1/jobs", params={"pageSize": 2})).json()
+    rest = (await ann.get("/v1/jobs", params={"page_size": 2, "pageToken": first["nextPageToken"]})).json()
+    assert [job["id"] for job in (*first["jobs"], *rest["jobs"])] == ids
+    assert "workers" not in first["jobs"][0] and rest["nextPageToken"] == ""
+
+
+async def test_the_same_request_id_makes_one_job(ann: httpx.AsyncClient) -> None:
+    made = [(await ann.post("/v1/jobs?requestId=once", json=BODY)).json()["id"] for _ in range(2)]
+    assert made[0] == made[1]
+
+
+async def test_fields_that_change_nothing_are_warned_about(ann: httpx.AsyncClient) -> None:
+    pool = POOL | {"machineSpec": {"machineType": "n1-standard-4"}}
+    made = (await ann.post("/v1/jobs", json={"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}})).json()
+    assert len(made["warnings"]) == 1 and "machineType" in made["warnings"][0]
+
+
+async def test_verbs_act_and_say_what_cannot_be_done(ann: httpx.AsyncClient) -> None:
+    made = (await ann.post("/v1/jobs", json=BODY)).json()
+    at = f"/v1/jobs/{made['id']}"
+    assert (await ann.post(f"{at}:pause")).json()["state"] == "JOB_STATE_PAUSED"
+    assert (await ann.post(f"{at}:resume")).json()["state"] == "JOB_STATE_QUEUED"
+    assert refusal(await ann.post(f"{at}:restart"))[:2] == (400, "FAILED_PRECONDITION")
+    assert (await ann.post(f"{at}:cancel")).json()["state"] == "JOB_STATE_CANCELLED"
+    assert refusal(await ann.post(f"{at}:cancel", json={"force": True}))[:2] == (400, "INVALID_ARGUMENT")
+    assert refusal(await ann.get("/v1/jobs/nobody"))[:2] == (404, "NOT_FOUND")
+    assert refusal(await ann.post(f"{at}:explode"))[0] == 405
+    gone = await ann.delete(at)
+    assert refusal(gone)[0] == 405 and "DELETE" not in gone.headers["allow"]
+
+
+async def test_history_is_followed_from_a_cursor_as_lines_and_as_events(ann: httpx.AsyncClient) -> None:
+    made = (await ann.post("/v1/jobs", json=BODY)).json()
+    at = f"/v1/jobs/{made['id']}:watch"
+    async with asyncio.timeout(WITHIN_S), ann.stream("GET", at) as live:
+        lines = live.aiter_lines()
+        types = [json.loads(await anext(lines))["type"] for _ in range(2)]
+        await ann.post(f"/v1/jobs/{made['id']}:cancel")
+        later = [json.loads(line) async for line in lines]
+    assert types == ["JobSubmitted", "JobQueued"]
+    assert [entry["type"] for entry in later][-1] == "JobEnded"
+    rest = await ann.get(at, params={"cursor": later[-2]["cursor"]})
+    assert [json.loads(line) for line in rest.text.splitlines()] == later[-1:]
+    events = await ann.get(at, headers={"Accept": "text/event-stream", "Last-Event-ID": str(later[-2]["cursor"])})
+    assert events.headers["content-type"].startswith("text/event-stream")
+    head, event, data, *_ = events.text.splitlines()
+    assert (head, event) == (f"id: {later[-1]['cursor']}", "event: JobEnded")
+    assert json.loads(data.removeprefix("data: ")) == later[-1]
+    assert refusal(await ann.get("/v1/jobs/nobody:watch"))[:2] == (404, "NOT_FOUND")
+
+
+async def test_streams_of_one_caller_are_bounded() -> None:
+    bounds = Bounds()
+    places = [bounds.stream("ann") for _ in range(MAX_STREAMS_OF_ONE)]
+    with pytest.raises(Exception, match="16 streams"):
+        bounds.stream("ann")
+    bounds.stream("bob").close()
+    places.pop().close()
+    bounds.stream("ann")
+
+
+async def test_logs_of_a_job_without_any_end_at_once_and_bad_questions_are_named(ann: httpx.AsyncClient) -> None:
+    made = (await ann.post("/v1/jobs", json=BODY)).json()
+    at = f"/v1/jobs/{made['id']}:logs"
+    assert (await ann.get(at)).text == ""
+    for query, field in (
+        ({"rank": "x"}, "rank"),
+        ({"tailLines": "-1"}, "tailLines"),
+        ({"follow": "yes"}, "follow"),
+        ({"since": "noon"}, "since"),
+        ({"color": "red"}, "color"),
+        ([("generation", "1"), ("generation", "2")], "generation"),
+    ):
+        assert fields(await ann.get(at, params=query)) == [field]  # type: ignore[arg-type]
+    assert fields(await ann.get(at, headers={"Accept": "text/plain"})) == ["rank"]
+
+
+async def test_hosts_are_listed(web: Web, ann: httpx.AsyncClient) -> None:
+    async with web.controller.agent("host-0", gpus=2) as agent:
+        await agent.until(lambda a: a.said)
+        listed = (await ann.get("/v1/hosts")).json()["hosts"]
+        assert [(host["name"], len(host["gpus"])) for host in listed] == [("host-0", 2)]
+        assert (await ann.get("/v1/hosts/host-0")).json() | {"lastSeen": 0} == listed[0] | {"lastSeen": 0}
+    assert refusal(await ann.get("/v1/hosts/nowhere"))[:2] == (404, "NOT_FOUND")
+    assert refusal(await ann.post("/v1/hosts/host-0"))[0] == 405
+
+
+async def test_what_is_no_json_is_refused(ann: httpx.AsyncClient) -> None:
+    for content, said in (
+        (b"{", "is not valid JSON"),
+        (b"displayName: train", "is not valid JSON"),
+        (b"[" * 100_000 + b"]" * 100_000, "is nested too deeply"),
+        (b"\xff{}", "is not UTF-8"),
+        (b"", "is not valid JSON"),
+        (b'{"displayName": NaN}', "NaN"),
+        (b" " * (1 << 20) + b"{}", "is larger than"),
+    ):
+        response = await ann.post("/v1/jobs", content=content, headers={"Content-Type": "application/json"})
+        code, status, message = refusal(response)
+        assert (code, status) == (400, "INVALID_ARGUMENT") and said in message
+
+
+async def test_unknown_and_broken_fields_are_named_all_at_once(ann: httpx.AsyncClient) -> None:
+    pool = POOL | {"replicaCount": 0, "colour": "red"}
+    body = {"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}, "extra": 1}
+    response = await ann.post("/v1/jobs", json=body)
+    assert refusal(response)[:2] == (400, "INVALID_ARGUMENT")
+    pool_at = "jobSpec.workerPoolSpecs[0]"
+    assert sorted(fields(response)) == ["extra", f"{pool_at}.colour", f"{pool_at}.replicaCount"]
+    info = next(d for d in response.json()["error"]["details"] if d["@type"].endswith("ErrorInfo"))
+    assert (info["reason"], info["domain"]) == ("INVALID_SPEC", "holdfast")
+    again = b'{"displayName": "x", "displayName": "y", "jobSpec": {}}'
+    response = await ann.post("/v1/jobs", content=again, headers={"Content-Type": "application/json"})
+    assert "displayName" in fields(response)
+
+
+async def test_a_kind_of_task_that_does_not_run_is_refused_as_over_grpc(ann: httpx.AsyncClient) -> None:
+    pool = {"replicaCount": 1, "containerSpec": {"imageUri": "train:1"}}
+    response = await ann.post(CUSTOM_JOBS, json={"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}})
+    assert refusal(response)[:2] == (501, "UNIMPLEMENTED")
+    assert fields(response) == ["jobSpec.workerPoolSpecs[0].containerSpec"]
+
+
+async def test_bodies_that_are_too_large_or_of_another_type_are_refused(ann: httpx.AsyncClient) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(reading.MAX_BODY // 65_536 + 1):
+            yield b" " * 65_536
+
+    kind = {"Content-Type": "application/json"}
+    assert refusal(await ann.post("/v1/jobs", content=endless(), headers=kind))[0] == 413
+    assert refusal(await ann.post("/v1/jobs", content=b" " * (reading.MAX_BODY + 1), headers=kind))[0] == 413
+    for other in ("text/plain", "application/x-yaml", "application/json; charset=latin-1", ""):
+        assert refusal(await ann.post("/v1/jobs", content=b"{}", headers={"Content-Type": other}))[0] == 415
+
+
+async def test_body_that_does_not_come_is_not_waited_for(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BODY_S", 0.2)
+    files = web.controller.certificates.files["user/ann"]
+    async with asyncio.timeout(WITHIN_S):
+        reader, writer = await asyncio.open_connection("localhost", web.port, ssl=context(files))
+        head = (
+            "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+        )
+        writer.write(f"{head}\r\n{{".encode())
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 408 ") and b"DEADLINE_EXCEEDED" in answer
+
+
+async def test_connection_that_asks_nothing_is_closed(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "HEAD_S", 0.2)
+    files = web.controller.certificates.files["user/ann"]
+    async with asyncio.timeout(WITHIN_S):
+        for sent in (b"", b"GET /v1/jobs HTTP/1.1\r\nHost: local"):
+            reader, writer = await asyncio.open_connection("localhost", web.port, ssl=context(files))
+            writer.write(sent)
+            try:
+                assert await reader.read() == b""
+            except OSError:
+                pass  # A reset is an end too.
+            writer.close()
+
+
+async def test_pages_of_other_sites_and_other_names_are_refused(ann: httpx.AsyncClient) -> None:
+    answers: list[tuple[dict[str, str], int]] = [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "localhost.evil.example:443"}, 421),
+        ({"Host": ""}, 421),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Host": "holdfast-controller"}, 200),
+        ({"Host": "HOLDFAST-controller:9"}, 200),
+        ({"Host": "localhost:9", "Origin": "https://localhost:9", "Sec-Fetch-Site": "same-origin"}, 200),
+    ]
+    for headers, code in answers:
+        assert (await ann.get("/v1/jobs", headers=headers)).status_code == code, headers
+
+
+async def test_who_has_no_certificate_of_a_user_gets_nowhere(web: Web) -> None:
+    files = web.controller.certificates.files
+    bare = context(files["user/ann"], certificate=False)
+    async with httpx.AsyncClient(base_url=f"https://localhost:{web.port}", verify=bare, trust_env=False) as client:
+        with pytest.raises((httpx.HTTPError, ssl.SSLError)):
+            await client.get("/v1/jobs")
+    for who in ("host/host-0", "stranger"):
+        async with web.as_(who) as client:
+            for answer in (
+                await client.get("/v1/jobs"),
+                await client.post("/v1/jobs", json=BODY),
+                await client.get("/v1/jobs/x:watch"),
+                await client.get("/v1/hosts"),
+            ):
+                assert refusal(answer)[:2] == (403, "PERMISSION_DENIED")
+
+
+async def test_addresses_that_do_not_exist_are_not_found(ann: httpx.AsyncClient) -> None:
+    for address in ("/", "/v1/jobs/", "/v2/jobs", "/v1/projects/p/customJobs", "/v1/jobs/a/b"):
+        assert refusal(await ann.get(address))[:2] == (404, "NOT_FOUND"), address
+
+
+async def test_chunks_of_logs_keep_their_bytes() -> None:
+    from holdfast.v1 import job_pb2
+    from holdfast_controller.shell.rest.streams import _chunk
+
+    chunk = job_pb2.StreamLogsResponse(
+        worker="workerpool0-0", rank=1, generation=2, stream=job_pb2.LOG_STREAM_STDERR, offset=3, data=b"\xff\n"
+    )
+    printed = _chunk(chunk)
+    assert base64.b64decode(printed.pop("data")) == b"\xff\n"
+    assert printed == {
+        "worker": "workerpool0-0",
+        "rank": 1,
+        "generation": 2,
+        "stream": "STDERR",
+        "offset": 3,
+        "problem": "",
+    }

@@ -1,0 +1,108 @@
+"""Letters: order, pauses, who gives way to whom, and when it is given up. All times are virtual."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast_controller.core import mailbox
+from holdfast_controller.core.mailbox import AT_ONCE, IN_TROUBLE, Letter, Mailboxes
+
+
+def letter(number: int, sink: str = "a") -> Letter:
+    return Letter(number, sink, "job", "FAILED", "{}")
+
+
+def numbers(letters: list[Letter]) -> list[int]:
+    return [each.sequence for each in letters]
+
+
+def test_one_receiver_gets_its_letters_one_after_another() -> None:
+    boxes = Mailboxes(60)
+    for number in (1, 2):
+        assert boxes.put(letter(number), 0)
+    assert numbers(boxes.take(0)) == [1]
+    assert boxes.take(0) == []
+    boxes.delivered(letter(1))
+    assert numbers(boxes.take(0)) == [2]
+    boxes.delivered(letter(2))
+    assert (boxes.take(0), len(boxes), boxes.next_due(0)) == ([], 0, None)
+
+
+def test_pauses_double_up_to_five_minutes_and_the_letter_stays_first() -> None:
+    boxes, now, pauses = Mailboxes(1e9), 0.0, []
+    boxes.put(letter(1), now)
+    boxes.put(letter(2), now)
+    for _ in range(12):
+        assert numbers(boxes.take(now)) == [1]
+        assert boxes.failed(letter(1), now) == []
+        due = boxes.next_due(now)
+        assert due is not None and boxes.take(due - 0.001) == []
+        pauses.append(due - now)
+        now = due
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+
+
+def test_success_ends_the_pauses() -> None:
+    boxes = Mailboxes(60)
+    for number in (1, 2):
+        boxes.put(letter(number), 0)
+    boxes.take(0)
+    boxes.failed(letter(1), 0)
+    assert numbers(boxes.take(1)) == [1]
+    boxes.delivered(letter(1))
+    assert numbers(boxes.take(1)) == [2]
+
+
+def test_letters_that_waited_too_long_are_given_up_at_a_failure_and_not_before() -> None:
+    boxes = Mailboxes(10)
+    for number, at in ((1, 0.0), (2, 5.0), (3, 9.0)):
+        boxes.put(letter(number), at)
+    boxes.take(9)
+    assert boxes.failed(letter(1), 9.5) == []
+    assert numbers(boxes.take(16)) == [1]
+    assert numbers(boxes.failed(letter(1), 16)) == [1, 2]
+    assert numbers(boxes.take(100)) == [3]
+
+
+def test_receiver_that_is_gone_for_good_loses_all_its_letters() -> None:
+    boxes = Mailboxes(1e9)
+    for number in (1, 2):
+        boxes.put(letter(number), 0)
+    boxes.take(0)
+    assert numbers(boxes.failed(letter(1), 0, for_good=True)) == [1, 2]
+    assert len(boxes) == 0
+
+
+def test_any_number_of_dead_receivers_leaves_room_for_the_living() -> None:
+    boxes = Mailboxes(1e9)
+    dead = [letter(number, f"dead-{number}") for number in range(50)]
+    for each in dead:
+        boxes.put(each, 0)
+    tried: set[str] = set()
+    while len(tried) < len(dead):
+        taken = boxes.take(0)
+        assert 0 < len(taken) <= AT_ONCE
+        for each in taken:
+            tried.add(each.sink)
+            boxes.failed(each, 0)
+    boxes.put(letter(100, "alive"), 10)
+    # All have failed: those in trouble hold their few places, and no more, for as long as they like.
+    taken = boxes.take(10)
+    assert len(taken) == IN_TROUBLE + 1 and "alive" in {each.sink for each in taken}
+    boxes.put(letter(101, "alive-too"), 10)
+    assert numbers(boxes.take(10)) == [101]
+
+
+def test_what_there_is_no_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox, "MAX_WAITING", 2)
+    monkeypatch.setattr(mailbox, "MAX_LETTERS", 3)
+    boxes = Mailboxes(60)
+    assert [boxes.put(letter(n), 0) for n in range(3)] == [True, True, False]
+    assert [boxes.put(letter(n, "b"), 0) for n in range(2)] == [True, False]
+    boxes.take(0)
+    boxes.delivered(letter(0))
+    assert boxes.put(letter(9, "b"), 0)
+
+
+def test_nothing_is_shown_of_what_a_letter_says() -> None:
+    assert "s3cret" not in repr(Letter(1, "a", "job", "FAILED", "s3cret"))
