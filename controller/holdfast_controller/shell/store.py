@@ -261,7 +261,7 @@ class Store:
         """Whatever the database or the disk complains of, as a ``StoreError`` that says what to do."""
         try:
             yield
-        except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
+        except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:  # ValueError: damaged text
             cause = getattr(error, "orig", None) or error
             raise StoreError(
                 f"The store {self.path} {how}: {cause}.",
