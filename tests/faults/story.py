@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from holdfast import view
 from holdfast.cli.run_spec import RunRequest, job_of
 from holdfast.client import TERMINAL, Client
 from holdfast.dev import daemons, layout, processes
+from holdfast.dev.processes import Process
 from holdfast.errors import HoldfastError
 from holdfast.failpoints import VARIABLE
 
@@ -67,7 +69,7 @@ class Fire:
         assert known is not None
         self._names = known.daemons
         self._daemons = daemons.running(self._layout, known)
-        self._stopped: dict[int, float] = {}
+        self._held: dict[Process, float] = {}
         self._stories = 0
 
     def tell(self, folder: Path, armed: Mapping[str, str]) -> Outcome:
@@ -104,14 +106,19 @@ class Fire:
                 if process is not None:
                     processes.exit_status(process)
                 self._daemons[name] = daemons.launch(self._layout, name)
+        for process in self._stopped():
+            if time.monotonic() >= self._held.setdefault(process, time.monotonic()) + HELD_S:
+                processes.send(process, signal.SIGCONT)
+
+    def _stopped(self) -> list[Process]:
+        """What a point has stopped, and nobody has told to go on so far."""
+        found = []
         for path in self.points.glob("*.fired"):
             action, _, pid = path.read_text().partition(" ")
-            if action.startswith("stop") and pid.endswith("\n") and int(pid) not in self._stopped:
-                self._stopped[int(pid)] = time.monotonic() + HELD_S
-        for number, until in self._stopped.items():
-            if time.monotonic() >= until:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(number, 18)  # SIGCONT does nothing to who runs
+            seen = processes.stat(int(pid)) if action.startswith("stop") and pid.endswith("\n") else None
+            if seen is not None and seen.state == "T":
+                found.append(seen.process)
+        return found
 
     def _rest(self, settled: str) -> None:
         """What a story has left cordoned or running is not the next one's trouble."""
@@ -162,7 +169,7 @@ class Fire:
         while time.monotonic() < deadline:
             self.revive()
             waits = any((self.points / name).exists() for name in armed) and time.monotonic() < reached
-            if not waits and not self.left(job_id):
+            if not waits and not self._stopped() and not self.left(job_id):
                 return
             time.sleep(LOOK_S)
 
