@@ -19,9 +19,9 @@ from holdfast.client import Client
 from holdfast.dev import processes
 from holdfast.v1 import host_pb2
 
-# A link may be bad for 6 s before its host is suspect, and for 8 s before it is given up.
-LEASES = "heartbeat_interval = 0.5\nsuspect_after = 6\nlease = 6\nlost_after = 8\n"
-BAD_S = 2.5
+# A link may be bad for 4 s before its host is suspect, and for 5 s before it is given up.
+LEASES = "heartbeat_interval = 0.5\nsuspect_after = 4\nlease = 4\nlost_after = 5\n"
+BAD_S = 1.5
 """Less than that by far, since this machine has its own pauses."""
 WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]):\n    time.sleep(0.1)\nsys.exit(7)"
 ONCE = ("--max-restarts", "0", "--gpus", "1", "--replicas", "2")
@@ -125,7 +125,7 @@ def test_controller_that_stood_still_past_the_lease_gives_nobody_up_and_keeps_it
         assert "Check that no other controller runs on it" in second.stderr
         (folder / "stop").touch()
         cluster.until(lambda: not cluster.ranks(job), 60)
-        time.sleep(max(0.0, 9.0 - (time.monotonic() - began)))  # longer than lost_after
+        time.sleep(max(0.0, 6.0 - (time.monotonic() - began)))  # longer than lost_after
     finally:
         os.kill(leader, signal.SIGCONT)
     done = cluster.reach(job, "FAILED", timeout=60)

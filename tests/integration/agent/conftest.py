@@ -111,9 +111,12 @@ class Agent:
     def rewrite_boot(self, boot_id: str) -> None:
         """Make every journal and shim one of another boot."""
         for path in self.workers.glob("*/*/*.journal"):
-            lines = [line.partition(" ")[2] for line in path.read_text().splitlines()]
-            current = json.loads(lines[0])["boot_id"]
-            path.write_text("".join(_record(line.replace(current, boot_id)) for line in lines))
+            lines = path.read_text().splitlines(keepends=True)
+            current = json.loads(lines[0].partition(" ")[2])["boot_id"]
+            for number, line in enumerate(lines):  # what doesn't say it stays as it is, a torn tail too
+                if current in line:
+                    lines[number] = _record(line.partition(" ")[2].strip().replace(current, boot_id))
+            path.write_text("".join(lines))
         for path in self.workers.glob("*/*/shim.json"):
             path.write_text(path.read_text().replace(current, boot_id))
 
