@@ -77,6 +77,29 @@ def _memcg() -> bool:
     return _cgroup() and "memory" in controllers.read_text().split()
 
 
+def _pids() -> bool:
+    """Whether processes can be counted and bounded by a cgroup of the first version."""
+    probe = Path(f"/sys/fs/cgroup/pids/holdfast-probe-{os.getpid()}")
+    try:
+        probe.mkdir()
+        found = (probe / "pids.max").exists()
+        probe.rmdir()
+    except OSError:
+        return False
+    return found
+
+
+def _freeze() -> bool:
+    """Whether a file can be mounted as a disk, and frozen."""
+    with tempfile.TemporaryDirectory() as folder:
+        image, mount = Path(folder, "image"), Path(folder, "mount")
+        image.touch()
+        os.truncate(image, 16 << 20)
+        mount.mkdir()
+        steps = "mkfs.ext4 -q {0} && mount -o loop {0} {1} && fsfreeze -f {1} && fsfreeze -u {1} && umount {1}"
+        return _works("unshare", "-m", "sh", "-c", steps.format(image, mount))
+
+
 def _ptrace() -> bool:
     """Whether a sibling's memory may be read, and its stack dumped."""
     spy = Path(sys.executable).with_name("py-spy")
@@ -100,10 +123,12 @@ PROBES: dict[str, Callable[[], bool]] = {
     "cc": _cc,
     "cgroup": _cgroup,
     "curl": lambda: _works("curl", "--version"),
+    "freeze": _freeze,
     "loop": _loop,
     "memcg": _memcg,
     "mount": _mount,
     "netns": _netns,
+    "pids": _pids,
     "podman": lambda: _works("podman", "info"),
     "ptrace": _ptrace,
     "root": lambda: os.geteuid() == 0,

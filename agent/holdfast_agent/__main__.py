@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"holdfast-agent {__version__}")
     options = parser.parse_args(argv)
+    # With it gRPC stops and starts its threads around each fork of ours, and aborts where no thread can be started.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from holdfast_agent.shell import config, daemon  # gRPC is slow to import, --help is not
 
     try:

@@ -82,6 +82,12 @@ class WrongState(HoldfastError):
     reason = "WRONG_STATE"
 
 
+class WrongVersion(HoldfastError):
+    """The other side is of a version that this one doesn't work with. Says which to upgrade."""
+
+    reason = "WRONG_VERSION"
+
+
 class CursorExpired(HoldfastError):
     """The cursor is older than the history that is kept. Watch again from 0."""
 
@@ -133,6 +139,7 @@ ERRORS_BY_REASON: dict[str, type[HoldfastError]] = {
         NeverFits,
         NotFound,
         WrongState,
+        WrongVersion,
         CursorExpired,
         Unauthenticated,
         Denied,

@@ -25,6 +25,7 @@ CODES: dict[type[HoldfastError], int] = {
     errors.NeverFits: code_pb2.FAILED_PRECONDITION,
     errors.NotFound: code_pb2.NOT_FOUND,
     errors.WrongState: code_pb2.FAILED_PRECONDITION,
+    errors.WrongVersion: code_pb2.FAILED_PRECONDITION,
     errors.CursorExpired: code_pb2.OUT_OF_RANGE,
     errors.Unauthenticated: code_pb2.UNAUTHENTICATED,
     errors.Denied: code_pb2.PERMISSION_DENIED,

@@ -172,6 +172,7 @@ def host(message: host_pb2.Host) -> Json:
         "labels": dict(sorted(message.labels.items())),
         "address": message.address,
         "agentVersion": message.agent_version,
+        "refused": message.refused,
         "bootId": message.boot_id,
         "lastSeen": _time(message, "last_seen"),
         "cpuCount": inventory.cpu_count,

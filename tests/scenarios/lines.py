@@ -14,6 +14,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.host} freed {event.place}"
         case (
             ev.HostJoined()
+            | ev.HostRefused()
             | ev.HostLost()
             | ev.HostReturned()
             | ev.HostCordoned()

@@ -21,8 +21,9 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from holdfast import __version__
+from holdfast import __version__, protocol
 from holdfast.failpoints import hit
+from holdfast.protocol import Speaker
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core import events as ev
 from holdfast_agent.core.environment import HostFacts
@@ -45,6 +46,7 @@ from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
 from holdfast_agent.shell.scratch import remove_scratch
 from holdfast_agent.shell.shims import Shims
 from holdfast_agent.shell.transfer import Transfer
+from holdfast_agent.shim import VERSION as SHIM_PROTOCOL
 
 ADOPTION_S = 5.0
 """How long living shims may take to say where they stand, before the controller is told without it."""
@@ -177,6 +179,11 @@ class Driver:
 
     def on_welcome(self, welcome: agent_pb2.Welcome) -> bool:
         """See ``link.Listener``."""
+        theirs = Speaker(welcome.controller_version, welcome.protocol)
+        refusal = protocol.mismatch(theirs, Speaker(__version__, protocol.PROTOCOL), self.facts.name)
+        if refusal is not None:
+            log.warning("session.refused", problem=str(refusal))
+            return False
         self.feed(ev.Welcomed(welcome.epoch))
         return not self._session_over
 
@@ -321,6 +328,8 @@ class Driver:
             epoch=epoch,
             workers=[wire.worker_report(report) for report in reports],
             labels=self.means.labels,
+            protocol=protocol.PROTOCOL,
+            shim_protocol=SHIM_PROTOCOL,
         )
 
     def _prepare(self, action: ev.Prepare) -> None:

@@ -102,6 +102,7 @@ class Link:
         self._wake = asyncio.Event()
         self._open = False
         self._heard_s = 0.0
+        self._refusal = ""
         self._beats: deque[float] = deque()
         """When each heartbeat was sent that is not answered yet. They are answered in their order."""
 
@@ -159,12 +160,22 @@ class Link:
             except TimeoutError:
                 log.warning("session.no_welcome", controller=self._target)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                log.info("session.failed", controller=self._target, problem=_describe(error))
+                self._note_failure(error)
             finally:
                 self._open = False
                 call.cancel()
                 self._listener.on_disconnected()
         return welcomed
+
+    def _note_failure(self, error: Exception) -> None:
+        """A controller that works with no agent of this version says so; an admin reads that here, once."""
+        problem = _describe(error)
+        refused = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        if not refused:
+            log.info("session.failed", controller=self._target, problem=problem)
+        elif problem != self._refusal:
+            log.warning("session.refused", controller=self._target, problem=problem)
+        self._refusal = problem if refused else ""
 
     async def _talk(self, call: _Call, heartbeat_s: float, *, answered: bool) -> None:
         self._heard_s = time.monotonic()

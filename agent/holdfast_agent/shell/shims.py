@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.failpoints import hit
+from holdfast.protocol import agree
+from holdfast_agent import shim
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell import log
 from holdfast_agent.shell.place_files import PlaceFiles
@@ -136,12 +138,26 @@ class Shims:
     def _heard(self, key: PlaceKey, held: Held, message: dict[str, Any]) -> None:
         if self._held.get(key) is not held:
             return
+        if message["ev"] == "hello" and not agree(message["version"], shim.VERSION):
+            self._shun(key, held, message["version"])
+            return
         if message["ev"] == "hello":
             held.greeted.set()
         elif message["ev"] == "refused" and message["generation"] == 0:
             held.refusal = message["message"]
             held.greeted.set()
         self._on_message(key, message)
+
+    def _shun(self, key: PlaceKey, held: Held, version: int) -> None:
+        """Leave a shim alone whose words may mean something else: its ranks run on, its journal has their ends."""
+        held.refusal = (
+            f"its shim speaks protocol {version}, this agent {shim.VERSION}: an agent between them is needed"
+        )
+        log.warning("shim.wrong_version", place=str(key), pid=held.pid, problem=held.refusal)
+        if held.link is not None:
+            held.link.close()
+            held.link = None
+        held.greeted.set()
 
     def _dropped(self, key: PlaceKey, held: Held) -> None:
         held.link = None

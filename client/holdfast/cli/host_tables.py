@@ -139,7 +139,7 @@ def _gpus(host: host_pb2.Host) -> str:
 
 def _remark(host: host_pb2.Host) -> str:
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
-    return "; ".join(filter(None, (host.cordon_reason, host.inventory.gpu_problem, *bad)))
+    return "; ".join(filter(None, (host.refused, host.cordon_reason, host.inventory.gpu_problem, *bad)))
 
 
 def _drain(host: host_pb2.Host, now: float) -> str:

@@ -25,6 +25,7 @@ from holdfast_controller.core.host_events import HostFenced as HostFenced
 from holdfast_controller.core.host_events import HostJoined as HostJoined
 from holdfast_controller.core.host_events import HostLost as HostLost
 from holdfast_controller.core.host_events import HostPlaceFreed as HostPlaceFreed
+from holdfast_controller.core.host_events import HostRefused as HostRefused
 from holdfast_controller.core.host_events import HostReturned as HostReturned
 from holdfast_controller.core.host_events import HostUncordoned as HostUncordoned
 from holdfast_controller.core.job import JobState

@@ -31,6 +31,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
     match event:
         case (
             ev.HostJoined()
+            | ev.HostRefused()
             | ev.HostCordoned()
             | ev.HostUncordoned()
             | ev.HostDraining()

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold_shares import let_go
-from holdfast_controller.core.host_model import Host
+from holdfast_controller.core.host_model import Host, Inventory
 from holdfast_controller.core.model import Cluster
 
 
@@ -30,7 +30,10 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             else:
                 host.address, host.boot_id = event.address, event.boot_id
                 host.agent_version, host.inventory = event.agent_version, event.inventory
-                host.labels = event.labels
+                host.labels, host.refused = event.labels, ""
+        case ev.HostRefused():
+            host = cluster.hosts.setdefault(event.host, Host(event.host, "", "", "", Inventory(0, 0)))
+            host.agent_version, host.refused = event.agent_version, event.problem
         case ev.HostCordoned():
             cluster.hosts[event.host].cordoned = True
             cluster.hosts[event.host].cordon_reason = event.reason

@@ -21,6 +21,16 @@ class HostJoined:
 
 
 @dataclass(frozen=True)
+class HostRefused:
+    """An agent called that this controller can't work with. ``problem`` says why, and what to do."""
+
+    host: str
+    at: float
+    agent_version: str
+    problem: str
+
+
+@dataclass(frozen=True)
 class HostCordoned:
     """The host takes no new work."""
 
@@ -97,6 +107,7 @@ class HostReturned:
 
 HostEvent = (
     HostJoined
+    | HostRefused
     | HostCordoned
     | HostUncordoned
     | HostDraining

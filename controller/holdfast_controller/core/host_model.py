@@ -64,6 +64,8 @@ class Host:
     drain_since: float = 0.0
     """Wall clock."""
     drained: bool = False
+    refused: str = ""
+    """Why its agent was turned away when it last called."""
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
 

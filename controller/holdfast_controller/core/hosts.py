@@ -19,6 +19,7 @@ from holdfast_controller.core.stimuli import (
     HostBeat,
     HostConnected,
     HostDisconnected,
+    HostTurnedAway,
     UncordonAsked,
 )
 from holdfast_controller.core.stop import settle
@@ -37,7 +38,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     presence.forgetting.clear()
     known = step.cluster.hosts.get(hello.host)
     rebooted = known is not None and known.boot_id != hello.boot_id
-    if known is None or _news(known, hello):
+    if known is None or known.refused or _news(known, hello):
         step.emit(
             ev.HostJoined(
                 hello.host,
@@ -62,6 +63,21 @@ def on_connected(step: Step, hello: HostConnected) -> None:
         if (job_id, step.cluster.jobs[job_id].gang.members[int(number)].name) not in reported:
             step.emit(ev.HostPlaceFreed(hello.host, step.now.wall, key))
     step.capacity_freed = True
+
+
+def on_refused(step: Step, refused: HostTurnedAway) -> None:
+    """Note an agent that can't be worked with. Its call is no sign of life: what runs there is not seen."""
+    name, presence = refused.host, step.cluster.presence_of(refused.host)
+    if presence.session is not None:
+        step.do(CloseSession(name, presence.session, "a newer agent of this host was turned away"))
+        presence.session = None
+    known = step.cluster.hosts.get(name)
+    if known is None:
+        presence.last_seen = step.now.mono  # it is silent from now on, and lost in time
+        _watch(step, name, presence)
+    if known is None or (known.refused, known.agent_version) != (refused.problem, refused.agent_version):
+        step.emit(ev.HostRefused(name, step.now.wall, refused.agent_version, refused.problem))
+    _is_known(step, name)
 
 
 def _news(known: Host, hello: HostConnected) -> bool:

@@ -16,6 +16,8 @@ def narrate(event: ev.Event, job: Job | None) -> str:
         case ev.HostJoined():
             gpus = f", {len(event.inventory.gpus)} GPUs" if event.inventory.gpus else ""
             return f"{event.host} joined from {event.address} with {event.inventory.cpus} cores{gpus}"
+        case ev.HostRefused():
+            return f"{event.host} turned away: {event.problem}"
         case ev.HostCordoned():
             return f"{event.host} cordoned by {event.by}" + (f": {event.reason}" if event.reason else "")
         case ev.HostUncordoned():

@@ -131,6 +131,8 @@ class Reactor:
                 hosts.on_connected(step, stimulus)
                 for report in stimulus.places:
                     self._on_place_found(step, stimulus.host, report)
+            case stimuli.HostTurnedAway():
+                hosts.on_refused(step, stimulus)
             case stimuli.HostDisconnected():
                 hosts.on_disconnected(step, stimulus)
             case stimuli.TimePassed():

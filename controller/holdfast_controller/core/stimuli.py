@@ -152,6 +152,15 @@ class HostConnected:
 
 
 @dataclass(frozen=True)
+class HostTurnedAway:
+    """An agent called that this controller can't work with."""
+
+    host: str
+    agent_version: str
+    problem: str
+
+
+@dataclass(frozen=True)
 class HostDisconnected:
     """A session is over. Its host may be alive."""
 
@@ -277,6 +286,7 @@ Stimulus = (
     | DrainAsked
     | FenceAsked
     | HostConnected
+    | HostTurnedAway
     | HostDisconnected
     | HostBeat
     | PlaceReported

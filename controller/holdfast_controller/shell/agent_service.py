@@ -11,13 +11,21 @@ from dataclasses import dataclass
 
 import grpc
 
+from holdfast import __version__, protocol
 from holdfast.errors import InvalidInput, Violation
 from holdfast.failpoints import hit
 from holdfast.identity import Kind
+from holdfast.protocol import Speaker
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core import actions as act
 from holdfast_controller.core.leases import LeasePolicy
-from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported, Stimulus
+from holdfast_controller.core.stimuli import (
+    HostBeat,
+    HostDisconnected,
+    HostTurnedAway,
+    PlaceReported,
+    Stimulus,
+)
 from holdfast_controller.shell import wire_agent, wire_features
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.rpc import Context, authorise, beside, streaming
@@ -53,10 +61,13 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     ) -> AsyncGenerator[agent_pb2.SessionResponse, None]:
         host = authorise(context, Kind.HOST, self._name).name
         hello = await _first(request_iterator)
+        self._check_version(host, hello)
         session = next(self._sessions)
         outbox: asyncio.Queue[Outgoing | None] = asyncio.Queue(OUTBOX_SIZE)
         self._driver.register(host, session, lambda action: _put(outbox, action))
-        log.info("session_opened", extra={"fields": {"host": host, "session": session}})
+        fields = {"host": host, "session": session, "agent_version": hello.agent_version}
+        fields |= {"protocol": hello.protocol, "shim_protocol": hello.shim_protocol}
+        log.info("session_opened", extra={"fields": fields})
         try:
             self._driver.feed(wire_agent.hello(host, session, hello))
             async with beside(self._read(host, session, request_iterator, outbox), lambda: _put(outbox, None)):
@@ -70,6 +81,15 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             self._driver.unregister(host, session)
             self._driver.feed(HostDisconnected(host, session))
             log.info("session_closed", extra={"fields": {"host": host, "session": session}})
+
+    def _check_version(self, host: str, hello: agent_pb2.Hello) -> None:
+        """Turn an agent away that we can't work with, and have that on record. Raises ``WrongVersion``."""
+        ours = Speaker(__version__, protocol.PROTOCOL)
+        refusal = protocol.mismatch(ours, Speaker(hello.agent_version, hello.protocol), host)
+        if refusal is not None:
+            self._driver.feed(HostTurnedAway(host, hello.agent_version, str(refusal)))
+            log.warning("agent_refused", extra={"fields": {"host": host, "problem": str(refusal)}})
+            raise refusal
 
     async def _read(
         self,
@@ -125,6 +145,8 @@ def to_agent(
                 lease=wire_agent.duration(leases.lease_s),
                 assignments=action.assignments,
                 acks_heartbeats=True,
+                controller_version=__version__,
+                protocol=protocol.PROTOCOL,
             )
             return agent_pb2.SessionResponse(welcome=welcome)
         case act.CloseSession():

@@ -21,9 +21,6 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import sqlite
 
 from holdfast.errors import StoreError
@@ -37,6 +34,7 @@ from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.core.once import KEPT_ANSWERS
 from holdfast_controller.shell import codec
+from holdfast_controller.shell.migrating import migrate
 from holdfast_controller.shell.schema import answers, events, evidence, meta, snapshots, watches
 
 log = logging.getLogger(__name__)
@@ -91,7 +89,7 @@ class Store:
         with self._failing("cannot be used"):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._connection = self._engine.connect()
-            self._migrate()
+            migrate(self._db, self.path)
             self._file = _inode(self.path)
             hit("controller.epoch.before")
             with self._db.begin():
@@ -293,26 +291,6 @@ class Store:
     def _set_meta(self, key: str, value: str) -> None:
         self._db.execute(sa.delete(meta).where(meta.c.key == key))
         self._db.execute(sa.insert(meta), {"key": key, "value": value})
-
-    def _migrate(self) -> None:
-        config = Config()
-        config.set_main_option("script_location", "holdfast_controller.shell:migrations")
-        config.attributes["connection"] = self._db
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        tables = sa.inspect(self._db).get_table_names()
-        stored = (
-            self._db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
-            if "alembic_version" in tables
-            else None
-        )
-        self._db.rollback()
-        if stored is not None and stored not in known:
-            raise StoreError(
-                f"The store {self.path} was written by a newer version (schema {stored}).",
-                fix="Start the newer controller, or restore a backup that this version made.",
-            )
-        command.upgrade(config, "head")
-        self._db.rollback()
 
     def _load(self) -> Cluster:
         """Snapshots first, then the rest of the log; all of the log where the snapshots are another build's.

@@ -17,6 +17,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import other_release
 
 from holdfast import pki
 from holdfast.identity import Identity, Kind
@@ -51,6 +52,8 @@ class Agent:
     port: int
     settings: dict[str, Any] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    release: tuple[str, str, str] | None = None
+    """Version, protocol and shims' protocol to start as; None: as what it is."""
 
     @property
     def workers(self) -> Path:
@@ -80,6 +83,8 @@ class Agent:
         config.write_text("\n".join(lines) + "\n")
         with (self.root / "agent.log").open("ab") as output:
             command = [sys.executable, "-m", "holdfast_agent", "--config", str(config)]
+            if self.release is not None:
+                command = other_release.command(*self.release, "holdfast_agent", "--config", str(config))
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
@@ -106,9 +111,12 @@ class Agent:
     def rewrite_boot(self, boot_id: str) -> None:
         """Make every journal and shim one of another boot."""
         for path in self.workers.glob("*/*/*.journal"):
-            lines = [line.partition(" ")[2] for line in path.read_text().splitlines()]
-            current = json.loads(lines[0])["boot_id"]
-            path.write_text("".join(_record(line.replace(current, boot_id)) for line in lines))
+            lines = path.read_text().splitlines(keepends=True)
+            current = json.loads(lines[0].partition(" ")[2])["boot_id"]
+            for number, line in enumerate(lines):  # what doesn't say it stays as it is, a torn tail too
+                if current in line:
+                    lines[number] = _record(line.partition(" ")[2].strip().replace(current, boot_id))
+            path.write_text("".join(lines))
         for path in self.workers.glob("*/*/shim.json"):
             path.write_text(path.read_text().replace(current, boot_id))
 

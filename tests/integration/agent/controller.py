@@ -28,6 +28,8 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
     """What the welcome promises."""
     answers: bool = False
     """Whether it keeps that."""
+    protocol: int = 0
+    """What the welcome says; 0 as controllers did that came before the number."""
     hellos: list[agent_pb2.Hello] = field(default_factory=list)
     heard: list[agent_pb2.SessionRequest] = field(default_factory=list)
     callers: list[str] = field(default_factory=list)
@@ -61,6 +63,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
         welcome.heartbeat_interval.FromMilliseconds(500)
         welcome.assignments = len(self.assigned)
         welcome.acks_heartbeats = self.acks_heartbeats
+        welcome.protocol = self.protocol
         await self.say(agent_pb2.SessionResponse(welcome=welcome))
         for assignment in list(self.assigned.values()):
             await self.say(agent_pb2.SessionResponse(assignment=assignment))
@@ -150,6 +153,10 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
         """Tell the agent; said again in every later session."""
         self.assigned[assignment.job_id, assignment.worker] = assignment
         await self.say(agent_pb2.SessionResponse(assignment=assignment))
+
+    def assign_later(self, assignment: agent_pb2.Assignment) -> None:
+        """What the agent is told from its next session on."""
+        self.assigned[assignment.job_id, assignment.worker] = assignment
 
     def reports(self, worker: str = "workerpool0-0") -> list[agent_pb2.WorkerReport]:
         """Of one worker, in the order heard."""

@@ -46,12 +46,12 @@ class Controller:
 
     @asynccontextmanager
     async def agent(
-        self, host: str = "host-0", gpus: int = 4, workers: tuple[Any, ...] = ()
+        self, host: str = "host-0", gpus: int = 4, workers: tuple[Any, ...] = (), **said: Any
     ) -> AsyncIterator[Agent]:
-        """A session of an agent that obeys, until the block is left."""
+        """A session of an agent that obeys, until the block is left; ``said`` are further fields of its hello."""
         call = agent_pb2_grpc.AgentServiceStub(self.channel(f"host/{host}")).Session()
         agent = Agent(host, call)
-        await agent.hello(gpus, workers)
+        await agent.hello(gpus, workers, **said)
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(agent.read())
             # A job that comes before the hello is taken in would wait in the queue first.
@@ -74,7 +74,7 @@ class Agent:
     over: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def hello(self, gpus: int = 4, workers: tuple[Any, ...] = ()) -> None:
+    async def hello(self, gpus: int = 4, workers: tuple[Any, ...] = (), **said: Any) -> None:
         inventory = host_pb2.Inventory(
             cpu_count=16,
             memory_bytes=64 << 30,
@@ -84,7 +84,8 @@ class Agent:
             ],
         )
         hello = agent_pb2.Hello(
-            agent_version="1", boot_id="boot-1", inventory=inventory, address="127.0.0.1", workers=workers
+            **{"agent_version": "1", "boot_id": "boot-1", "inventory": inventory, "address": "127.0.0.1"} | said,
+            workers=workers,
         )
         await self.call.write(agent_pb2.SessionRequest(hello=hello))
 

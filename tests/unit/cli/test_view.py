@@ -239,6 +239,7 @@ def test_a_host_in_full() -> None:
         "labels": {"rack": "7"},
         "address": "",
         "agentVersion": "",
+        "refused": "",
         "bootId": "",
         "lastSeen": None,
         "cpuCount": 8,

@@ -99,6 +99,7 @@ HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostUncordoned("h2", 0.75, "ann"),
     ev.HostFenced("h2", 0.8, "no power", "ann"),
     ev.HostPlaceFreed("h2", 0.9, "b/0"),
+    ev.HostRefused("h2", 0.95, "0.0", "The agent of h2 is too old. Upgrade it."),
 ]
 CLUSTER_EVENT = ev.CommonCauseNoticed(30.0, "2 hosts wait for storage at /data", ("a", "b"), "/data", ("h1", "h2"))
 EVENTS: list[ev.Event] = [*HOST_EVENTS, *JOB_EVENTS, CLUSTER_EVENT]

@@ -159,6 +159,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h2 uncordoned by ann",
         "h2 fenced by ann: nothing runs there any more (no power)",
         "h2 has proven the place of b/0 empty",
+        "h2 turned away: The agent of h2 is too old. Upgrade it.",
         "submitted by ann: 4 ranks on 3 workers",
         "queued: needs 2 GPUs on one host",
         "no room at try 1 of 3: needs 2 GPUs on one host (0 free on the best)",

@@ -1,0 +1,109 @@
+"""Brings an old store's tables up to date: a copy first, then every step in one transaction, or none of them.
+
+A store that this version doesn't know is refused untouched; a step that fails leaves the file as it was, so the
+version that wrote it can still use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+
+from holdfast.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+BACKUPS_KEPT = 3
+"""Copies from before a migration; older ones go once a new one is there."""
+SCRIPTS = "holdfast_controller.shell:migrations"
+
+
+def migrate(db: sa.Connection, path: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    """Have the tables of this version in the store at ``path``. A store that holds something is copied first.
+
+    The copy is ``backups/NAME.schema-REVISION.TIME`` beside the store, time in UTC by ``now``; it is a whole store
+    by itself. Raises ``StoreError`` for a store of a newer version, and for a step that can't be done.
+    """
+    config = Config()
+    config.set_main_option("script_location", SCRIPTS)
+    config.attributes["connection"] = db
+    scripts = ScriptDirectory.from_config(config)
+    stored = _stored(db)
+    if stored is not None and stored not in {script.revision for script in scripts.walk_revisions()}:
+        raise StoreError(
+            f"The store {path} was written by a newer version (schema {stored}).",
+            fix="Start the newer controller, or restore a backup that this version made.",
+        )
+    newest = scripts.get_current_head()
+    if stored == newest:
+        return
+    copy = back_up(db, path, stored, now()) if stored is not None else None
+    try:
+        with db.begin():  # one transaction for all of them: Alembic joins it
+            command.upgrade(config, "head")
+    except (sa.exc.SQLAlchemyError, sqlite3.Error, CommandError) as error:
+        if copy is None:
+            raise
+        cause = getattr(error, "orig", None) or error
+        raise StoreError(
+            f"The store {path} can't be brought from schema {stored} to {newest}: {cause}. It is as it was.",
+            fix=f"Mend the cause, or start the older controller again; a copy from before is {copy}.",
+        ) from error
+    if copy is not None:
+        fields = {"from": stored, "to": newest, "backup": str(copy)}
+        log.info("store_migrated", extra={"fields": fields})
+
+
+def _stored(db: sa.Connection) -> str | None:
+    """The store's revision; None for a new one."""
+    known = "alembic_version" in sa.inspect(db).get_table_names()
+    stored = db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() if known else None
+    db.rollback()
+    return None if stored is None else str(stored)
+
+
+def back_up(db: sa.Connection, path: Path, revision: str, at: datetime) -> Path:
+    """Copy the store, durably and for nobody else to read; keep the newest copies only. Raises ``StoreError``."""
+    folder = path.parent / "backups"
+    copy = folder / f"{path.name}.schema-{revision}.{at:%Y%m%dT%H%M%S%fZ}"
+    fresh = copy.with_name(f".{copy.name}.new")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # the cluster's secret is in it
+        with contextlib.closing(sqlite3.connect(fresh)) as target:
+            source = db.connection.driver_connection
+            assert isinstance(source, sqlite3.Connection)
+            source.backup(target)
+        _sync(fresh)
+        fresh.rename(copy)
+        _sync(folder)
+    except (OSError, sqlite3.Error) as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise StoreError(
+            f"The store {path} can't be copied to {folder} before it is brought up to date: {error}.",
+            fix="Make room for a copy there; the store is as it was.",
+        ) from error
+    copies = sorted(folder.glob(f"{path.name}.schema-*"), key=lambda each: each.name.rpartition(".")[2])
+    for old in copies[:-BACKUPS_KEPT]:
+        old.unlink(missing_ok=True)
+    return copy
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
