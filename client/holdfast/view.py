@@ -181,6 +181,8 @@ def host(message: host_pb2.Host) -> Json:
         "workers": message.workers,
         "maxWorkers": inventory.max_workers,
         "gpuProblem": inventory.gpu_problem,
+        "containers": inventory.containers,
+        "containersProblem": inventory.containers_problem,
         "gpus": [
             {
                 "uuid": gpu.uuid,

@@ -16,7 +16,7 @@ from holdfast.tls import TlsFiles
 from holdfast.v1 import host_pb2
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
-from holdfast_agent.shell import cgroups, config, inventory, log
+from holdfast_agent.shell import cgroups, config, containers, inventory, log
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
 from holdfast_agent.shell.evidence import Examiner
@@ -120,8 +120,14 @@ def _assemble(
     log.info("cgroups.mode", root=found.root, why=found.why)
     driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found, settings.labels))
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
+    boxes = containers.find(settings.containers, settings.name, settings.state_dir)
+    log.info("containers.mode", problem=boxes.problem)
     host = host_pb2.Inventory(
-        cpu_count=facts.cpu_count, memory_bytes=inventory.memory_bytes(), max_workers=settings.max_workers
+        cpu_count=facts.cpu_count,
+        memory_bytes=inventory.memory_bytes(),
+        max_workers=settings.max_workers,
+        containers=not boxes.problem,
+        containers_problem=boxes.problem,
     )
     link = Link(settings.controller, tls, driver)
     hangs = HangReports(
@@ -147,7 +153,7 @@ def _assemble(
         gpus=gpus,
         freeing=freeing,
         sampler=Sampler(facts, settings.log_limit_mb << 20),
-        preparation=Preparation(shims, ports, settings.allow_root_workers, fitness, settings.hooks),
+        preparation=Preparation(shims, ports, settings.allow_root_workers, fitness, settings.hooks, boxes),
         peers=Peers(wanted=settings.checks.peer_names),
         shims=shims,
         link=link,
@@ -164,6 +170,7 @@ async def _live(driver: Driver, spawner: Spawner, tasks: anyio.abc.TaskGroup) ->
         await parts.gpus.read()
     await driver.adopt()
     spawner.warm()
+    tasks.start_soon(driver.remove_stray_containers)
     tasks.start_soon(parts.gpus.run)
     tasks.start_soon(parts.sampler.run)
     tasks.start_soon(parts.sampling.run)

@@ -192,6 +192,7 @@ class Driver:
                     "assigned", place=str(assignment.key), phase=assignment.phase, generation=assignment.generation
                 )
                 self.feed(ev.Assigned(assignment))
+                self._drop_preparation(assignment.key)
             case "heartbeat_ack":
                 pass  # that it came is all it says, and ``on_answered`` has said it
             case "exit_ack":
@@ -329,6 +330,17 @@ class Driver:
             log.warning("place.cannot_prepare", place=str(answer.key), problem=answer.message)
         self.feed(answer)
 
+    def _drop_preparation(self, key: PlaceKey) -> None:
+        place = self.place(key)
+        if place is None or place.wish is None or not isinstance(place.standing, Preparing):
+            return
+        if place.wish.launch is None or place.wish.generation > place.standing.generation:
+            self.parts.preparation.give_up(key)
+
+    async def remove_stray_containers(self) -> None:
+        """Those of workers that are not known here; not before all places of an earlier life have been taken up."""
+        await self.parts.preparation.containers.remove_strays(self._reactor.places.keys())
+
     def _launch(self, action: ev.LaunchRanks) -> None:
         place = self.place(action.key)
         launched = place.launched if place else None
@@ -446,6 +458,7 @@ class Driver:
         self.parts.shims.dismiss(key)
         self.parts.sampler.drop(key)
         try:
+            await self.parts.preparation.containers.remove(key)
             self.means.cgroups.forget(key)
             self.parts.files.remove(key)
             if not any(other.job == key.job and other != key for other in self._reactor.places):

@@ -248,6 +248,8 @@ def test_a_host_in_full() -> None:
         "workers": 1,
         "maxWorkers": 0,
         "gpuProblem": "",
+        "containers": False,
+        "containersProblem": "",
         "gpus": [{"uuid": "GPU-1", "index": 0, "model": "H100", "memoryBytes": 80, "problem": "", "jobId": "j1"}],
         "jobIds": [],
     }

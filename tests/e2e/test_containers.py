@@ -1,0 +1,172 @@
+"""Jobs in containers on real hosts, by a real podman."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.cluster import DevCluster, exits, gone, rank_pids, started
+from tests.podman_view import IMAGE, PodmanView, podman_view
+
+from holdfast import spec
+from holdfast.client import Client
+
+pytestmark = [pytest.mark.require("podman"), pytest.mark.timeout(300)]
+PATIENCE_S = 90
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A cluster of one host, and its podman."""
+
+    cluster: DevCluster
+    podman: PodmanView
+    folder: Path
+
+    def submit(self, task: dict[str, Any], *, ranks: int = 1, replicas: int = 0, **job: Any) -> str:
+        """A job of one worker, or of ``replicas`` more; its id."""
+        pool = {"replicaCount": 1, "processesPerWorker": ranks, "containerSpec": {"imageUri": IMAGE} | task}
+        pools = [pool, pool | {"replicaCount": replicas}] if replicas else [pool]
+        made = spec.job_to_proto(spec.parse({"displayName": "box", "jobSpec": {"workerPoolSpecs": pools} | job}))
+        return self.cluster.ask(lambda client: client.create_job(made)).id
+
+    def ends(self, job_id: str) -> dict[str, Any]:
+        return self.cluster.reach(job_id, "SUCCEEDED", "FAILED", "CANCELLED", timeout=PATIENCE_S)
+
+    def runs(self, job_id: str) -> dict[str, Any]:
+        return self.cluster.reach(job_id, "RUNNING", timeout=PATIENCE_S)
+
+    def output(self, job_id: str, generation: int = 0) -> list[str]:
+        """What all ranks of a generation, or of the newest, have written so far."""
+
+        async def read(client: Client) -> bytes:
+            return b"".join([piece.data async for piece in client.stream_logs(job_id, generation=generation)])
+
+        return self.cluster.ask(read).decode().splitlines()
+
+    def no_container_of(self, job_id: str) -> None:
+        self.cluster.until(lambda: not self.podman.containers(job_id), PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("boxes")
+    with podman_view(folder) as podman, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{podman.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        with started(folder / "c", hosts=1, gpus=1) as cluster:
+            yield Site(cluster, podman, folder)
+        assert podman.containers() == {}
+
+
+def sh(script: str) -> dict[str, Any]:
+    return {"command": ["sh", "-c", script]}
+
+
+def test_image_says_what_runs_unless_the_job_does(site: Site) -> None:
+    plain = site.submit({})
+    told = site.submit({"args": ["echo args see $(GREETING) and $AGAIN"], "env": [{"name": "AGAIN", "value": "1"}]})
+    own = site.submit(
+        sh("echo from $PWD rank $RANK of $WORLD_SIZE; ls /; cat /proc/self/comm"), ranks=2, replicas=1
+    )
+    for job_id in (plain, told, own):
+        assert site.ends(job_id)["state"] == "JOB_STATE_SUCCEEDED", site.cluster.job(job_id)
+    assert "the image says hello" in site.output(plain)[-1]
+    assert "args see hello and 1" in site.output(told)[-1]
+    lines = site.output(own)
+    assert sum("of 4" in line for line in lines) == 4
+    assert not any("home" in line for line in lines), "the host's files are seen"
+    for job_id in (plain, told, own):
+        site.no_container_of(job_id)
+
+
+HANGS_ONCE = """
+echo container $HOLDFAST_CONTAINER
+cat /kept-$RANK 2>/dev/null
+echo left by generation $HOLDFAST_GENERATION >> /kept-$RANK
+ls /dev/shm; touch /dev/shm/left-behind-$HOLDFAST_GENERATION
+for step in 1 2 3 4 5; do echo step=$HOLDFAST_GENERATION$step; sleep 0.1; done
+if [ $HOLDFAST_GENERATION = 1 ]; then sleep 3600; fi
+"""
+
+
+def test_job_that_hangs_starts_again_in_the_same_container(site: Site) -> None:
+    detection = {"floor": "5s", "startupTimeout": "8s", "stepPattern": r"step=(\d+)", "action": "RESTART"}
+    job_id = site.submit(sh(HANGS_ONCE), ranks=2, faultTolerance={"hangDetection": detection})
+    before = site.runs(job_id)
+    (container,) = site.podman.containers(job_id)
+    job = site.ends(job_id)
+    assert (job["state"], job["attempt"], job["generation"]) == ("JOB_STATE_SUCCEEDED", 1, 2), job
+    assert [hang["outcome"] for hang in job["hangs"]] == ["RESTARTED"]
+    assert {e["reason"] for e in exits(job, generation=1).values()} == {"HANG_KILLED"}
+    assert gone(rank_pids(before).values())
+    first, second = site.output(job_id, 1), site.output(job_id, 2)
+    assert any(f"container {container}" in line for line in first)
+    assert any(f"container {container}" in line for line in second)
+    assert not any("left by generation" in line for line in first)
+    assert any("left by generation 1" in line for line in second)
+    assert not any("left-behind-1" in line for line in second), "/dev/shm is not fresh"
+    site.no_container_of(job_id)
+
+
+def test_ends_of_ranks_are_true(site: Site) -> None:
+    tolerance = {"maxWorkerRestarts": 0, "maxJobRetries": 0}
+    code = site.submit(sh("exit 37"), faultTolerance=tolerance)
+    killed = site.submit(sh("kill -SEGV $$$$"), faultTolerance=tolerance)
+    lacks = site.submit({"command": ["no-such-program"]}, faultTolerance=tolerance)
+    (end,) = exits(site.ends(code)).values()
+    assert (end["exitCode"], end["signal"], end["reason"]) == (37, None, "NONZERO_EXIT")
+    (end,) = exits(site.ends(killed)).values()
+    assert (end["exitCode"], end["signal"], end["reason"]) == (None, 11, "SIGNALED")
+    (end,) = exits(site.ends(lacks)).values()
+    assert end["reason"] == "CANNOT_START"
+    assert "no-such-program: no such file on PATH" in end["message"]
+
+
+def test_cancelled_rank_gets_its_grace(site: Site) -> None:
+    script = "trap 'echo saves; exit 3' TERM; echo begins; while :; do sleep 0.1; done"
+    job_id = site.submit(sh(script), scheduling={"gracePeriod": "60s"})
+    before = site.runs(job_id)
+    site.cluster.until(lambda: any("begins" in line for line in site.output(job_id)), PATIENCE_S)
+    site.cluster.end(job_id)
+    job = site.cluster.job(job_id)
+    (end,) = exits(job).values()
+    assert (job["state"], end["exitCode"], end["reason"]) == ("JOB_STATE_CANCELLED", 3, "STOPPED")
+    assert any("saves" in line for line in site.output(job_id))
+    assert gone(rank_pids(before).values())
+    site.no_container_of(job_id)
+
+
+def test_image_that_is_not_there_is_told_in_the_registrys_words(site: Site) -> None:
+    job_id = site.submit({"imageUri": "localhost/no-such-image:7"})
+    job = site.ends(job_id)
+    assert job["state"] == "JOB_STATE_FAILED"
+    assert "host-0: the image localhost/no-such-image:7: " in job["error"]["message"]
+    print(job["error"]["message"])
+    assert site.cluster.holdfast("host", "list").stdout.count("cordoned") == 0
+
+
+def test_agent_that_dies_leaves_its_container_and_takes_it_up_again(site: Site) -> None:
+    script = (
+        "while [ ! -e $HOME/go ]; do sleep 0.1; done; echo ran in $HOLDFAST_CONTAINER; exit $HOLDFAST_GENERATION"
+    )
+    job_id = site.submit(sh(script), faultTolerance={"maxWorkerRestarts": 1, "maxJobRetries": 0})
+    stray = site.submit(sh("sleep 3600"))
+    before, other = site.runs(job_id), site.runs(stray)
+    (container,) = site.podman.containers(job_id)
+    site.cluster.kill_agent("host-0")
+    site.podman.call("container", "exists", container)
+    assert not gone(rank_pids(before).values())
+    site.cluster.restart()
+    assert rank_pids(site.runs(job_id)) == rank_pids(before)
+    assert not gone({*rank_pids(before).values(), *rank_pids(other).values()})
+    assert site.podman.containers(job_id) == {container: "running"}
+    (site.cluster.dir / "hosts/host-0/state/scratch" / job_id / "go").touch()
+    job = site.ends(job_id)
+    assert [end["exitCode"] for end in (*exits(job, generation=1).values(), *exits(job).values())] == [1, 2]
+    assert any(container in line for line in site.output(job_id, 2))
+    site.cluster.end(stray)
+    for ended in (job_id, stray):
+        site.no_container_of(ended)
