@@ -82,6 +82,17 @@ def test_image_says_what_runs_unless_the_job_does(site: Site) -> None:
         site.no_container_of(job_id)
 
 
+def test_results_and_output_lie_in_the_base_output_directory(site: Site) -> None:
+    base = site.folder / "results, all"
+    script = 'mkdir -p "$AIP_MODEL_DIR" && echo weights > "$AIP_MODEL_DIR/final" && echo saved'
+    job_id = site.submit(sh(script), baseOutputDirectory={"outputUriPrefix": str(base)})
+    assert site.ends(job_id)["state"] == "JOB_STATE_SUCCEEDED"
+    assert (base / "model/final").read_text() == "weights\n"
+    copied = base / f"logs/{job_id}/g1/workerpool0-0.r0.out"
+    site.cluster.until(copied.exists, PATIENCE_S)
+    assert copied.read_text() == "saved\n"
+
+
 HANGS_ONCE = """
 echo container $HOLDFAST_CONTAINER
 cat /kept-$RANK 2>/dev/null

@@ -23,6 +23,7 @@ from holdfast_agent.core.containers import container_name
 from holdfast_agent.core.environment import HostFacts, output_directory
 from holdfast_agent.core.model import Assignment, Container, Launch, PlaceKey
 from holdfast_agent.shell import log, mounts
+from holdfast_agent.shell.archive import become
 from holdfast_agent.shell.podman import EngineFailed, Held, Image, Podman
 from holdfast_agent.shim_parts.processes import Process
 
@@ -208,13 +209,9 @@ def _directory_problem(launch: Launch, facts: HostFacts) -> str:
     path = output_directory(launch.job_spec_json)
     if not os.path.isabs(path) or os.path.isdir(path):
         return ""
-    user = facts.user
-    # A program becomes that user: a process that is forked to do so does not go with gRPC's threads.
-    groups = f"--groups={','.join(map(str, user.groups))}" if user.groups else "--clear-groups"
-    become = [] if user.uid is None else ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", groups, "--"]
     try:
         made = subprocess.run(
-            [*become, "mkdir", "-p", "--", path],
+            [*become(facts.user), "mkdir", "-p", "--", path],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=MKDIR_S,

@@ -13,7 +13,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -122,6 +122,10 @@ class Driver:
     def unused(self) -> Mapping[str, int]:
         """What each GPU holds while nothing uses it; more is learnt all the time."""
         return self._reactor.unused
+
+    def known(self) -> Collection[PlaceKey]:
+        """The places that there are, now and later."""
+        return self._reactor.places.keys()
 
     def place(self, key: PlaceKey) -> Place | None:
         """What is known of a place; None where there is none."""
@@ -339,7 +343,7 @@ class Driver:
 
     async def remove_stray_containers(self) -> None:
         """Those of workers that are not known here; not before all places of an earlier life have been taken up."""
-        await self.parts.preparation.containers.remove_strays(self._reactor.places.keys())
+        await self.parts.preparation.containers.remove_strays(self.known())
 
     def _launch(self, action: ev.LaunchRanks) -> None:
         place = self.place(action.key)
@@ -457,6 +461,7 @@ class Driver:
     async def _forget(self, key: PlaceKey) -> None:
         self.parts.shims.dismiss(key)
         self.parts.sampler.drop(key)
+        self.parts.preparation.archive.release(key)
         try:
             await self.parts.preparation.containers.remove(key)
             self.means.cgroups.forget(key)

@@ -17,6 +17,7 @@ from holdfast_agent.core.environment import HostFacts, scratch_directory
 from holdfast_agent.core.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
 from holdfast_agent.core.model import Container, Launch, PlaceKey
 from holdfast_agent.shell import checks, hooks, log, strays
+from holdfast_agent.shell.archive import Archive
 from holdfast_agent.shell.containers import CannotHave, Containers
 from holdfast_agent.shell.fitness import Fitness
 from holdfast_agent.shell.hooks import Hooks
@@ -43,6 +44,7 @@ class Preparation:
     fitness: Fitness
     hooks: Hooks
     containers: Containers
+    archive: Archive
     _running: dict[PlaceKey, anyio.CancelScope] = field(default_factory=dict)
     """Containers that are being made, which a pull may hold up for long."""
     _hook_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(HOOKS_AT_ONCE))
@@ -166,6 +168,7 @@ class Preparation:
         assert launch is not None, "the reactor prepares only what has a launch"
         try:
             _directories(action, facts)
+            self.archive.keep(wish.key, launch)
             own, master = self._bind(action, launch)
         except OSError as error:
             problem = f"{facts.name}: {error.filename or 'ports'}: {error.strerror}."

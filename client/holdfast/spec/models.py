@@ -197,7 +197,7 @@ class JobFile(Model):
     OUTPUT_ONLY: ClassVar[frozenset[str]] = frozenset(
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
         | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris"}
-        | {"hangs", "held_until", "health"}
+        | {"hangs", "held_until", "health", "archive_problems"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 

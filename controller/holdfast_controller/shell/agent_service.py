@@ -16,7 +16,7 @@ from holdfast.identity import Kind
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core import actions as act
 from holdfast_controller.core.leases import LeasePolicy
-from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported, Stimulus
+from holdfast_controller.core.stimuli import ArchiveReported, HostBeat, HostDisconnected, PlaceReported, Stimulus
 from holdfast_controller.shell import wire_agent, wire_features
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.rpc import Context, authorise, beside, streaming
@@ -25,6 +25,8 @@ from holdfast_controller.shell.transfers import Transfers
 log = logging.getLogger(__name__)
 
 HELLO_WITHIN_S = 10.0
+MOST_OF_A_PROBLEM = 500
+"""Characters that are kept of why output could not be archived."""
 OUTBOX_SIZE = 20_000
 """Messages that may wait for a slow agent; past that its session is closed, and a new one starts afresh."""
 
@@ -137,6 +139,9 @@ def _stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Sti
             )
         case "features":
             return wire_features.features(host, session, message.features)
+        case "archive":
+            said = message.archive
+            return ArchiveReported(host, session, said.job_id, said.worker, said.problem[:MOST_OF_A_PROBLEM])
         case other:
             raise InvalidInput([Violation("message", f"{other} is not expected now")])
 

@@ -201,6 +201,9 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "cancelled by bob",
         "ending as CANCELLED: cancelled",
         "workerpool0-0 is gone from its host",
+        "the output of workerpool0-0 is not archived: /out: Permission denied; tried again",
+        "the output of workerpool0-0 is archived",
+        "the output of workerpool1-0 is not archived: /out: Read-only file system; given up",
         "CANCELLED",
         "common cause of a, b: 2 hosts wait for storage at /data",
     ]
