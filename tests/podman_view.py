@@ -47,6 +47,11 @@ class PodmanView:
         assert not check or done.returncode == 0, f"podman {args}: {done.stderr.decode()}"
         return done.stdout.decode()
 
+    def labels(self, job_id: str) -> dict[str, dict[str, str]]:
+        """Id and labels of each container of a job's workers."""
+        found = json.loads(self.call("ps", "--all", "--format=json", f"--filter=label=holdfast.job={job_id}"))
+        return {one["Id"]: one["Labels"] for one in found}
+
     def containers(self, job_id: str = "") -> dict[str, str]:
         """Id and state of each container, or of those of a job's workers."""
         filters = [f"--filter=label=holdfast.job={job_id}"] if job_id else []

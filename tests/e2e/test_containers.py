@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import http.server
+import json
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,13 +155,60 @@ def test_cancelled_rank_gets_its_grace(site: Site) -> None:
     site.no_container_of(job_id)
 
 
-def test_image_that_is_not_there_is_told_in_the_registrys_words(site: Site) -> None:
-    job_id = site.submit({"imageUri": "localhost/no-such-image:7"})
-    job = site.ends(job_id)
+class Registry(http.server.BaseHTTPRequestHandler):
+    """Has nothing, and takes for ever to say so of what is called slow."""
+
+    protocol_version = "HTTP/1.1"
+    asked, over = threading.Event(), threading.Event()
+
+    def do_GET(self) -> None:
+        if "slow" in self.path:
+            self.asked.set()
+            self.over.wait(PATIENCE_S)
+        here = self.path == "/v2/"
+        errors = [] if here else [{"code": "MANIFEST_UNKNOWN", "message": "nobody has pushed this", "detail": {}}]
+        body = json.dumps({"errors": errors}).encode()
+        self.send_response(200 if here else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    """Where a registry of the test's listens."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            Registry.over.set()
+            server.shutdown()
+            thread.join()
+
+
+def test_image_that_is_not_there_is_told_in_the_registrys_words_and_a_pull_ends_with_its_job(
+    site: Site, registry: str
+) -> None:
+    slow = site.submit({"imageUri": f"{registry}/slow:1"})
+    lacks = site.submit({"imageUri": f"{registry}/none:7"})
+    job = site.ends(lacks)
     assert job["state"] == "JOB_STATE_FAILED"
-    assert "host-0: the image localhost/no-such-image:7: " in job["error"]["message"]
-    print(job["error"]["message"])
-    assert site.cluster.holdfast("host", "list").stdout.count("cordoned") == 0
+    assert f"host-0: the image {registry}/none:7: " in job["error"]["message"]
+    assert "manifest unknown" in job["error"]["message"]
+    assert Registry.asked.wait(PATIENCE_S)
+    assert "being prepared on host-0" in site.cluster.job(slow)["waitReason"]
+    site.cluster.end(slow)
+    assert site.cluster.job(slow)["state"] == "JOB_STATE_CANCELLED"
+    assert not Registry.over.is_set()
+    assert "cordoned" not in site.cluster.holdfast("host", "list").stdout
 
 
 def test_agent_that_dies_leaves_its_container_and_takes_it_up_again(site: Site) -> None:
@@ -167,7 +219,11 @@ def test_agent_that_dies_leaves_its_container_and_takes_it_up_again(site: Site) 
     stray = site.submit(sh("sleep 3600"))
     before, other = site.runs(job_id), site.runs(stray)
     (container,) = site.podman.containers(job_id)
+    ((_, labels),) = site.podman.labels(stray).items()
     site.cluster.kill_agent("host-0")
+    forgotten = labels | {"holdfast.job": "box-long-gone"}
+    options = [f"--label={name}={value}" for name, value in forgotten.items()]
+    site.podman.call("create", *options, IMAGE)
     site.podman.call("container", "exists", container)
     assert not gone(rank_pids(before).values())
     site.cluster.restart()
@@ -179,5 +235,18 @@ def test_agent_that_dies_leaves_its_container_and_takes_it_up_again(site: Site) 
     assert [end["exitCode"] for end in (*exits(job, generation=1).values(), *exits(job).values())] == [1, 2]
     assert any(container in line for line in site.output(job_id, 2))
     site.cluster.end(stray)
-    for ended in (job_id, stray):
+    for ended in (job_id, stray, "box-long-gone"):
         site.no_container_of(ended)
+
+
+def test_worker_whose_shim_dies_goes_on_in_its_container(site: Site) -> None:
+    script = "echo ran in $HOLDFAST_CONTAINER; [ $HOLDFAST_GENERATION = 2 ] || exec sleep 3600"
+    job_id = site.submit(sh(script))
+    before = site.runs(job_id)
+    (container,) = site.podman.containers(job_id)
+    os.kill(before["workers"][0]["shimPid"], signal.SIGKILL)
+    job = site.ends(job_id)
+    assert (job["state"], job["attempt"], job["generation"]) == ("JOB_STATE_SUCCEEDED", 1, 2)
+    assert [end["reason"] for end in exits(job, generation=1).values()] == ["LOST_SHIM_DIED"]
+    assert gone(rank_pids(before).values())
+    assert f"ran in {container}" in site.output(job_id, 2)
