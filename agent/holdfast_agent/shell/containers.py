@@ -86,7 +86,7 @@ class Containers:
         if problem := await anyio.to_thread.run_sync(partial(_directory_problem, launch, facts)):
             raise CannotHave(problem)
         if problem := cdi_problem(launch.gpus):
-            raise CannotHave(problem, host_fault=True)
+            raise CannotHave(problem)  # of the host's making, but it is good for all other work
         try:
             image = await self._image(self.engine, launch.image)
         except EngineFailed as error:
@@ -215,6 +215,7 @@ def _directory_problem(launch: Launch, facts: HostFacts) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=MKDIR_S,
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"the base output directory {path} can't be made: {error}"
