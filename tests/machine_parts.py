@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from tests.podman_view import has_podman
+
 
 def _works(*command: str) -> bool:
     try:
@@ -129,7 +131,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "mount": _mount,
     "netns": _netns,
     "pids": _pids,
-    "podman": lambda: _works("podman", "info"),
+    "podman": has_podman,
     "ptrace": _ptrace,
     "root": lambda: os.geteuid() == 0,
     "systemd": _systemd,

@@ -53,6 +53,7 @@ def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
     view["hangs"] = [hang(each) for each in message.hangs]
     view["heldUntil"] = _time(message, "held_until")
     view["health"] = message.health
+    view["archiveProblems"] = dict(message.archive_problems)
     return view
 
 
@@ -182,6 +183,8 @@ def host(message: host_pb2.Host) -> Json:
         "workers": message.workers,
         "maxWorkers": inventory.max_workers,
         "gpuProblem": inventory.gpu_problem,
+        "containers": inventory.containers,
+        "containersProblem": inventory.containers_problem,
         "gpus": [
             {
                 "uuid": gpu.uuid,

@@ -22,6 +22,7 @@ def gpus(count: int, kind: str = "") -> spec_pb2.MachineSpec:
 
 
 ENV_101 = [spec_pb2.EnvVar(name=f"V{number}", value="x") for number in range(101)]
+PACKAGE = spec_pb2.PythonPackageSpec(executor_image_uri="x", package_uris=["y"], python_module="z")
 POOL = "jobSpec.workerPoolSpecs[0]"
 
 
@@ -57,11 +58,11 @@ POOL = "jobSpec.workerPoolSpecs[0]"
             "NO_SUCH_GPU",
         ),
         (
-            job_of(process_spec=None, container_spec=spec_pb2.ContainerSpec(image_uri="x")),
+            job_of(process_spec=None, python_package_spec=PACKAGE),
             grpc.StatusCode.UNIMPLEMENTED,
             "TASK_KIND_UNAVAILABLE",
-            f"{POOL}.containerSpec",
-            "container",
+            f"{POOL}.pythonPackageSpec",
+            "ythonPackage",
         ),
     ],
 )

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from holdfast.expand import expand_args, expand_env
 from holdfast.launcher import is_launcher
-from holdfast_agent.core.model import Assignment, Launch, PlaceKey, RankLaunch, Rendezvous
+from holdfast_agent.core.containers import image_argv, in_container, of_image
+from holdfast_agent.core.model import Assignment, Container, Launch, PlaceKey, RankLaunch, Rendezvous
 
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
 RECORDER_ENTRIES = 2000
@@ -73,19 +74,33 @@ def progress_dir(facts: HostFacts, key: PlaceKey, generation: int) -> str:
     return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.progress"
 
 
-def working_directory(facts: HostFacts, key: PlaceKey, launch: Launch) -> str:
-    """The user's, or the job's scratch directory."""
-    return launch.process.working_directory or f"{facts.scratch_dir}/{key.job}"
+def scratch_directory(facts: HostFacts, key: PlaceKey) -> str:
+    """The job's own on this host."""
+    return f"{facts.scratch_dir}/{key.job}"
 
 
-def plan_ranks(assignment: Assignment, facts: HostFacts) -> tuple[RankLaunch, ...]:
-    """Every process of a launch, complete. Raises ``ValueError`` for what grows too long once expanded."""
+def working_directory(facts: HostFacts, key: PlaceKey, launch: Launch, container: Container | None = None) -> str:
+    """The user's, or the image's, or the job's scratch directory."""
+    named = launch.process.working_directory or (container.working_directory if container else "")
+    return named or scratch_directory(facts, key)
+
+
+def plan_ranks(
+    assignment: Assignment, facts: HostFacts, container: Container | None = None
+) -> tuple[RankLaunch, ...]:
+    """Every process of a launch, complete; ``container`` is where it runs, None on the bare host.
+
+    Raises ``ValueError`` for what grows too long once expanded.
+    """
     launch = assignment.launch
     if launch is None or launch.rendezvous is None:
         raise ValueError(f"the assignment of {assignment.key} carries no rendezvous")
     shared = _of_worker(assignment, launch, launch.rendezvous, facts)
-    cwd = working_directory(facts, assignment.key, launch)
+    if container is not None:
+        shared |= in_container(container, launch.gpus, tuple(facts.gpu_names.get(g, g) for g in launch.gpus))
+    cwd = working_directory(facts, assignment.key, launch, container)
     diagnostics = _diagnostics(assignment, launch, facts)
+    image = of_image(container, scratch_directory(facts, assignment.key))
     planned = []
     for local_rank, rank in enumerate(launch.ranks):
         ours = {
@@ -94,8 +109,10 @@ def plan_ranks(assignment: Assignment, facts: HostFacts) -> tuple[RankLaunch, ..
             "LOCAL_RANK": str(local_rank),
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
         }
-        env = compose(launch, facts, ours, diagnostics)
+        env = compose(launch, facts, ours, diagnostics, image)
         argv = tuple(expand_args((*launch.process.command, *launch.process.args), env))
+        if container is not None:
+            argv = image_argv(container, launch, argv)
         stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
         planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr))
     return tuple(planned)
@@ -107,10 +124,14 @@ def search_path(launch: Launch, facts: HostFacts) -> str:
 
 
 def compose(
-    launch: Launch, facts: HostFacts, ours: Mapping[str, str], defaults: Mapping[str, str] | None = None
+    launch: Launch,
+    facts: HostFacts,
+    ours: Mapping[str, str],
+    defaults: Mapping[str, str] | None = None,
+    image: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """``defaults``, the host's, the admin's file, the user's variables, and ``ours`` on top of them all."""
-    base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **_tuning(launch, ours)}
+    """``defaults``, the host's, the admin's file, the image's, the user's variables, and ``ours`` on top of all."""
+    base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **(image or {}), **_tuning(launch, ours)}
     user = expand_env([(name, value) for name, value in launch.process.env if name not in ours], {**base, **ours})
     return {**base, **user, **ours}
 
@@ -212,17 +233,23 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
 
 def _output(job_spec_json: str) -> dict[str, str]:
     """Where the job's results go, by the names that managed services use; nothing where the job does not say."""
-    try:
-        directory = json.loads(job_spec_json).get("baseOutputDirectory", {})
-    except json.JSONDecodeError:
-        return {}
-    prefix = directory.get("outputUriPrefix", "")
-    if prefix.startswith("file://"):
-        # Programs open these names as they are.
-        prefix = _PERCENT.sub(_byte, prefix.removeprefix("file://").encode()).decode(errors="replace")
+    prefix = output_directory(job_spec_json)
     if not prefix:
         return {}
     return {name: f"{prefix.rstrip('/')}/{below}/" for name, below in OUTPUT_NAMES.items()}
+
+
+def output_directory(job_spec_json: str) -> str:
+    """Where the job's results go: an absolute path, or a URI that only programs can reach; empty without one."""
+    try:
+        directory = json.loads(job_spec_json).get("baseOutputDirectory", {})
+    except json.JSONDecodeError:
+        return ""
+    prefix = str(directory.get("outputUriPrefix", ""))
+    if prefix.startswith("file://"):
+        # Programs open these names as they are.
+        prefix = _PERCENT.sub(_byte, prefix.removeprefix("file://").encode()).decode(errors="replace")
+    return prefix
 
 
 def _byte(escaped: re.Match[bytes]) -> bytes:

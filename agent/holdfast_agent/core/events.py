@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast_agent.core.gpus import Blind, GpuUsage
-from holdfast_agent.core.model import Assignment, ExitReason, PlaceKey, RankEnd, RankLaunch
+from holdfast_agent.core.model import Assignment, Container, ExitReason, PlaceKey, RankEnd, RankLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ class PlacePrepared:
     port: int
     master_port: int
     shim_pid: int
+    container: Container | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +390,8 @@ class LaunchRanks:
     fence_s: float = 0.0
     fence_deadline_s: float = 0.0
     """Since boot; counts where ``fence_s`` does."""
+    container: Container | None = None
+    """In which the ranks run; None on the bare host."""
 
 
 @dataclass(frozen=True, slots=True)

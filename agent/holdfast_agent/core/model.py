@@ -54,6 +54,23 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class Container:
+    """A worker's container, which stays for all generations of a placement.
+
+    ``pid`` is that of the process that holds it open, as the host counts. ``entrypoint`` and ``command`` are what
+    the image would run, ``env`` what it sets.
+    """
+
+    id: str
+    pid: int
+    start_ticks: int
+    env: tuple[tuple[str, str], ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    working_directory: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Rendezvous:
     """How the ranks of one generation find each other. ``pools`` holds host:port of each worker of each pool."""
 
@@ -83,6 +100,8 @@ class Launch:
     job_spec_json: str = "{}"
     step_pattern: str = ""
     memory_mb: int = 0
+    image: str = ""
+    """The container image in which the process runs; empty on the bare host."""
     process_starts: int = 0
     """Launches since the placement, this one included; 0 when the controller doesn't say."""
 

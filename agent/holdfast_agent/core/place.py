@@ -30,7 +30,7 @@ from holdfast_agent.core.events import (
     SignalRanks,
     StopRanks,
 )
-from holdfast_agent.core.model import Assignment, ExitReason, Launch, Phase, PlaceKey, RankLaunch
+from holdfast_agent.core.model import Assignment, Container, ExitReason, Launch, Phase, PlaceKey, RankLaunch
 
 
 class State(enum.Enum):
@@ -274,6 +274,8 @@ class Place:
     """Monotonic; None where an earlier life launched it."""
     checked: Launch | None = None
     """Whose program was found good here."""
+    container: Container | None = None
+    """As the last preparation found or made it; None where work runs on the bare host."""
     heard_s: float = 0.0
     """When that was sent which the controller has answered last; seconds since boot."""
     warned: int = 0
@@ -395,7 +397,11 @@ def _from_empty(place: Place, wish: Assignment, standing: Empty, actions: list[A
         # Prepared in an earlier life of the agent; the others already know these ports.
         master = (wish.launch.rendezvous.master_port,) if wish.launch.first_rank == 0 else ()
         ports = (wish.launch.own_port, *master)
-    known_good = place.checked is not None and place.checked.process == wish.launch.process
+    checked = place.checked
+    known_good = checked is not None and (checked.process, checked.image) == (
+        wish.launch.process,
+        wish.launch.image,
+    )
     actions.append(Prepare(wish, ports, known_good))
     return Settled.DONE
 
@@ -439,6 +445,7 @@ def launch_of(place: Place, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
         memory_mb,
         fence_s,
         place.heard_s + fence_s if fence_s else 0.0,
+        place.container,
     )
 
 

@@ -224,6 +224,7 @@ class Reactor:
         if place is None:
             return []
         place.shim_pid = event.shim_pid
+        place.container = event.container
         place.move(Prepared(event.generation, event.port, event.master_port))
         if place.wish and place.wish.generation == event.generation:
             place.checked = place.wish.launch or place.checked
@@ -385,7 +386,7 @@ class Reactor:
     # --- parts --------------------------------------------------------------------------------------------------
 
     def _plan(self, wish: Assignment) -> tuple[RankLaunch, ...]:
-        return plan_ranks(wish, self.facts)
+        return plan_ranks(wish, self.facts, self.places[wish.key].container)
 
     def _advance(self, place: Place, now: float, *, always: bool = False) -> list[Action]:
         """Steps towards the wish, then a report where the standing has changed (or ``always``)."""

@@ -22,6 +22,8 @@ def problem(assignment: Assignment, facts: HostFacts, *, root_allowed: bool) -> 
         )
     if unknown := [uuid for uuid in launch.gpus if uuid not in facts.gpu_names]:
         return f"{facts.name}: the GPU {unknown[0]} is not there."
+    if launch.image:
+        return ""  # its program is in the image
     directory = working_directory(facts, assignment.key, launch)
     if launch.process.working_directory:
         if not os.path.isabs(directory):

@@ -12,7 +12,9 @@ from holdfast import config
 from holdfast.errors import ConfigError
 from holdfast_agent.core.environment import WorkerUser
 from holdfast_agent.core.fitness import Minimums
+from holdfast_agent.shell.containers import ContainerSettings
 from holdfast_agent.shell.hooks import Hooks
+from holdfast_agent.shell.mounts import site_mount
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
@@ -65,6 +67,7 @@ class Config:
     log_level: str = "info"
     checks: Minimums = field(default_factory=Minimums)
     hooks: Hooks = field(default_factory=Hooks)
+    containers: ContainerSettings = field(default_factory=ContainerSettings)
     labels: dict[str, str] = field(default_factory=dict)
     """By which jobs may ask for this host, or keep away from it."""
 
@@ -102,6 +105,8 @@ def _check_tables(loaded: Config, path: Path) -> None:
             raise ConfigError(f"{path}: [hooks] {name} must begin with a program's absolute path.", fix=fix)
     if not 0 < loaded.hooks.timeout <= HOOK_MOST_S:
         raise ConfigError(f"{path}: [hooks] timeout must be above 0 and at most {HOOK_MOST_S:g} s.")
+    for mount in loaded.containers.mounts:
+        site_mount(mount)
     for key, value in loaded.labels.items():
         if not _LABEL.fullmatch(key) or not _LABEL.fullmatch(value):
             problem = f"{path}: [labels] {key} = {value!r} is no label."

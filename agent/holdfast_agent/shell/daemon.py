@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 from typing import Any
@@ -14,10 +15,12 @@ from holdfast.errors import ConfigError, StoreError
 from holdfast.hang.recording import WorkerSample
 from holdfast.instance_lock import only_one
 from holdfast.tls import TlsFiles
-from holdfast.v1 import host_pb2
+from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
-from holdfast_agent.shell import cgroups, config, inventory, log
+from holdfast_agent.shell import cgroups, config, containers, inventory, log
+from holdfast_agent.shell.archive import Archive
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
 from holdfast_agent.shell.evidence import Examiner
@@ -138,8 +141,14 @@ def _assemble(
     log.info("cgroups.mode", root=found.root, why=found.why)
     driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found, settings.labels))
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
+    boxes = containers.find(settings.containers, settings.name, settings.state_dir)
+    log.info("containers.mode", problem=boxes.problem)
     host = host_pb2.Inventory(
-        cpu_count=facts.cpu_count, memory_bytes=inventory.memory_bytes(), max_workers=settings.max_workers
+        cpu_count=facts.cpu_count,
+        memory_bytes=inventory.memory_bytes(),
+        max_workers=settings.max_workers,
+        containers=not boxes.problem,
+        containers_problem=boxes.problem,
     )
     link = Link(settings.controller, tls, driver)
     hangs = HangReports(
@@ -155,6 +164,7 @@ def _assemble(
         hangs.on_sample(sample)
         listeners.on_sample(sample)
 
+    archive = Archive(settings.state_dir / "archive", facts, functools.partial(_tell_of_archive, link))
     gpus = GpuWatch(source, host, driver.on_gpus)
     freeing = GpuFreeing(source, files, settings.state_dir / "gpu_unused.json")
     fitness = Fitness(settings.checks, gpus, freeing, driver.unused, fresh_shm=not shared)
@@ -165,7 +175,7 @@ def _assemble(
         gpus=gpus,
         freeing=freeing,
         sampler=Sampler(facts, settings.log_limit_mb << 20),
-        preparation=Preparation(shims, ports, settings.allow_root_workers, fitness, settings.hooks),
+        preparation=Preparation(shims, ports, settings.allow_root_workers, fitness, settings.hooks, boxes, archive),
         peers=Peers(wanted=settings.checks.peer_names),
         shims=shims,
         link=link,
@@ -176,12 +186,20 @@ def _assemble(
     return driver
 
 
+def _tell_of_archive(link: Link, key: PlaceKey, problem: str) -> bool:
+    report = agent_pb2.ArchiveReport(job_id=key.job, worker=key.worker, problem=problem)
+    return link.send(agent_pb2.SessionRequest(archive=report))
+
+
 async def _live(driver: Driver, spawner: Spawner, tasks: anyio.abc.TaskGroup) -> None:
     parts = driver.parts
     with anyio.move_on_after(FIRST_GPU_READING_S):
         await parts.gpus.read()
     await driver.adopt()
     spawner.warm()
+    tasks.start_soon(driver.remove_stray_containers)
+    parts.preparation.archive.recover(driver.known())
+    tasks.start_soon(parts.preparation.archive.run)
     tasks.start_soon(parts.gpus.run)
     tasks.start_soon(parts.sampler.run)
     tasks.start_soon(parts.sampling.run)

@@ -13,7 +13,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -126,6 +126,10 @@ class Driver:
         """What each GPU holds while nothing uses it; more is learnt all the time."""
         return self._reactor.unused
 
+    def known(self) -> Collection[PlaceKey]:
+        """The places that there are, now and later."""
+        return self._reactor.places.keys()
+
     def place(self, key: PlaceKey) -> Place | None:
         """What is known of a place; None where there is none."""
         return self._reactor.places.get(key)
@@ -200,6 +204,7 @@ class Driver:
                     "assigned", place=str(assignment.key), phase=assignment.phase, generation=assignment.generation
                 )
                 self.feed(ev.Assigned(assignment))
+                self._drop_preparation(assignment.key)
             case "heartbeat_ack":
                 pass  # that it came is all it says, and ``on_answered`` has said it
             case "exit_ack":
@@ -345,6 +350,17 @@ class Driver:
             log.warning("place.cannot_prepare", place=str(answer.key), problem=answer.message)
         self.feed(answer)
 
+    def _drop_preparation(self, key: PlaceKey) -> None:
+        place = self.place(key)
+        if place is None or place.wish is None or not isinstance(place.standing, Preparing):
+            return
+        if place.wish.launch is None or place.wish.generation > place.standing.generation:
+            self.parts.preparation.give_up(key)
+
+    async def remove_stray_containers(self) -> None:
+        """Those of workers that are not known here; not before all places of an earlier life have been taken up."""
+        await self.parts.preparation.containers.remove_strays(self.known())
+
     def _launch(self, action: ev.LaunchRanks) -> None:
         place = self.place(action.key)
         launched = place.launched if place else None
@@ -463,7 +479,9 @@ class Driver:
     async def _forget(self, key: PlaceKey) -> None:
         self.parts.shims.dismiss(key)
         self.parts.sampler.drop(key)
+        self.parts.preparation.archive.release(key)
         try:
+            await self.parts.preparation.containers.remove(key)
             self.means.cgroups.forget(key)
             hit("agent.forget.before")
             self.parts.files.remove(key)

@@ -42,6 +42,7 @@ def launch_order(action: LaunchRanks, user: WorkerUser, means: Means) -> dict[st
         "pids": most_pids(),
         "fence_s": action.fence_s,
         "fence_deadline": action.fence_deadline_s,
+        "container": _container(action),
         # A program that is started out of /dev/shm has to find itself there.
         "private_shm": means.private_shm and not any(_in_shm(path) for path in _paths(action)),
     }
@@ -57,6 +58,11 @@ def why_shm_is_shared(settings: Config) -> str:
         if _in_shm(str(path.resolve())):
             return f"{path} lies in it"
     return ""
+
+
+def _container(action: LaunchRanks) -> dict[str, int] | None:
+    held = action.container
+    return {"pid": held.pid, "start_ticks": held.start_ticks} if held else None
 
 
 def _paths(action: LaunchRanks) -> set[str]:

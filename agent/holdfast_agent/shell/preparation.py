@@ -13,10 +13,12 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.environment import HostFacts, scratch_directory
 from holdfast_agent.core.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
-from holdfast_agent.core.model import Launch, PlaceKey
+from holdfast_agent.core.model import Container, Launch, PlaceKey
 from holdfast_agent.shell import checks, hooks, log, strays
+from holdfast_agent.shell.archive import Archive
+from holdfast_agent.shell.containers import CannotHave, Containers
 from holdfast_agent.shell.fitness import Fitness
 from holdfast_agent.shell.hooks import Hooks
 from holdfast_agent.shell.logs import make_directories, own_directory
@@ -43,6 +45,10 @@ class Preparation:
     root_allowed: bool
     fitness: Fitness
     hooks: Hooks
+    containers: Containers
+    archive: Archive
+    _running: dict[PlaceKey, anyio.CancelScope] = field(default_factory=dict)
+    """Containers that are being made, which a pull may hold up for long."""
     _hook_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(HOOKS_AT_ONCE))
 
     def now(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed | None:
@@ -55,9 +61,17 @@ class Preparation:
             or not self.shims.is_ready(action.assignment.key)
         ):
             return None
+        container = self.containers.at_hand(action.assignment)
+        if launch.image and container is None:
+            return None
         # Its GPUs were proven free of everybody just now, when the generation before left them.
         problem = self.fitness.at_once(launch, facts)
-        return _unfit(action, problem) if problem else self._finish(action, facts)
+        return _unfit(action, problem) if problem else self._finish(action, facts, container)
+
+    def give_up(self, key: PlaceKey) -> None:
+        """The place is wanted no more, or for another generation: a container that is being made is not."""
+        if scope := self._running.get(key):
+            scope.cancel()
 
     async def run(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed:
         """With all checks, which may block on file servers and so run in a thread."""
@@ -68,8 +82,16 @@ class Preparation:
             problem = problem or await self._left_by_others(action, facts)
         if problem:
             return _failed(action, problem)
-        problem = await self._host_problem(action, facts)
-        return _unfit(action, problem) if problem else self._finish(action, facts)
+        if problem := await self._host_problem(action, facts):
+            return _unfit(action, problem)
+        if (launch := action.assignment.launch) is None or not launch.image:
+            return self._finish(action, facts)
+        try:
+            container = await self._container(action, facts)
+        except CannotHave as error:
+            found = f"{facts.name}: {error}."
+            return _unfit(action, found) if error.host_fault else _failed(action, found)
+        return self._finish(action, facts, container)
 
     async def run_epilog(self, action: RunEpilog, facts: HostFacts) -> EpilogEnded:
         """The admin's command after a generation; how it failed is the host's problem."""
@@ -131,22 +153,39 @@ class Preparation:
         _, left = await anyio.to_thread.run_sync(strays.clear, mark, abandon_on_cancel=True)
         return f"{facts.name}: an earlier generation is still here: {left}." if left else ""
 
-    def _finish(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed:
+    async def _container(self, action: Prepare, facts: HostFacts) -> Container:
+        """Raises ``CannotHave``, also where it was given up."""
+        wish = action.assignment
+        try:
+            _directories(action, facts)  # those that it shall see
+        except OSError as error:
+            raise CannotHave(
+                f"{error.filename}: {error.strerror}", host_fault=error.errno in _HOST_ERRNOS
+            ) from error
+        with anyio.CancelScope() as scope:
+            self._running[wish.key] = scope
+            try:
+                return await self.containers.ensure(wish, facts)
+            finally:
+                del self._running[wish.key]
+        raise CannotHave("its container is not needed any more")
+
+    def _finish(
+        self, action: Prepare, facts: HostFacts, container: Container | None = None
+    ) -> PlacePrepared | PreparationFailed:
         wish = action.assignment
         launch = wish.launch
         assert launch is not None, "the reactor prepares only what has a launch"
         try:
-            make_directories(facts, wish.key, wish.generation)
-            if not launch.process.working_directory:
-                os.makedirs(facts.scratch_dir, mode=0o711, exist_ok=True)
-                own_directory(_scratch(facts, wish.key.job), facts, mode=0o700)
+            _directories(action, facts)
+            self.archive.keep(wish.key, launch)
             own, master = self._bind(action, launch)
         except OSError as error:
             problem = f"{facts.name}: {error.filename or 'ports'}: {error.strerror}."
             return _unfit(action, problem) if error.errno in _HOST_ERRNOS else _failed(action, problem)
         except NoPortFree as error:
             return _failed(action, f"{facts.name}: {error}.")
-        return PlacePrepared(wish.key, wish.generation, own, master, self.shims.pid(wish.key))
+        return PlacePrepared(wish.key, wish.generation, own, master, self.shims.pid(wish.key), container)
 
     def _bind(self, action: Prepare, launch: Launch) -> tuple[int, int]:
         """(this worker's port, MASTER_PORT or 0)."""
@@ -173,8 +212,13 @@ def _about(facts: HostFacts, key: PlaceKey, generation: int, attempt: int, gpus:
     }
 
 
-def _scratch(facts: HostFacts, job: str) -> str:
-    return f"{facts.scratch_dir}/{job}"
+def _directories(action: Prepare, facts: HostFacts) -> None:
+    """Have those of a generation's output, and the job's scratch directory if need be. Raises ``OSError``."""
+    wish, launch = action.assignment, action.assignment.launch
+    make_directories(facts, wish.key, wish.generation)
+    if launch is None or not launch.process.working_directory:
+        os.makedirs(facts.scratch_dir, mode=0o711, exist_ok=True)
+        own_directory(scratch_directory(facts, wish.key), facts, mode=0o700)
 
 
 def _failed(action: Prepare, message: str) -> PreparationFailed:

@@ -72,7 +72,7 @@ def assignment(message: agent_pb2.Assignment) -> Assignment:
 
 
 def _launch(message: agent_pb2.Launch) -> Launch:
-    if not message.process.command:
+    if not message.process.command and not message.image_uri:
         raise ValueError("a launch without a command")
     if not 1 <= message.processes <= 1024:
         raise ValueError(f"a launch of {message.processes} processes")
@@ -94,6 +94,7 @@ def _launch(message: agent_pb2.Launch) -> Launch:
         job_spec_json=message.job_spec_json,
         step_pattern=message.step_pattern,
         memory_mb=message.memory_mb,
+        image=message.image_uri,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast_agent.shim_parts import journal, room
+from holdfast_agent.shim_parts import container, journal, room
 from holdfast_agent.shim_parts.cgroup import Cgroup
 from holdfast_agent.shim_parts.fence import ordered
 from holdfast_agent.shim_parts.generation import Generation
@@ -26,6 +26,8 @@ def begin(number: int, plans: list[Plan], message: Record, directory: int) -> tu
     lacks: list[str] = []
     fence = ordered(message)
     held = _room(number, directory, lacks) if message.get("private_shm") else None
+    if message.get("container"):
+        held = container.take(message["container"], held)
     cgroup = _cgroup(str(message["cgroup"]), number, bounds, lacks) if message.get("cgroup") else None
     failures: tuple[int, ...] = ()
     try:

@@ -23,6 +23,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
     from holdfast_agent.shim_parts.journal import Record
@@ -51,9 +52,8 @@ class Room:
 
     def enter(self) -> None:
         """Moves this process, which has one thread; its directory is then the root. Raises OSError."""
-        libc = _libc()
         for fd, kind in ((self.ipc, CLONE_NEWIPC), (self.mounts, CLONE_NEWNS)):
-            _checked(libc.setns(fd, kind))
+            checked(libc().setns(fd, kind))
 
     def close(self) -> None:
         """The room is gone once no process is in it and no other shim holds it."""
@@ -106,7 +106,7 @@ def _described(text: bytes, generation: int) -> Room | None:
                 opened.append(os.open(f"/proc/{said['pid']}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC))
                 if os.fstat(opened[-1]).st_ino != inode:
                     raise OSError(errno.ESTALE, "another file by now")
-            _libc()
+            libc()
             return Room(*opened)
     except (OSError, ValueError, KeyError, TypeError):
         for fd in opened:
@@ -115,16 +115,24 @@ def _described(text: bytes, generation: int) -> Room | None:
 
 
 def _make() -> Room:
-    """New namespaces, made by a child that ends; this process stays where it is."""
+    """A room with a /dev/shm and IPC of its own."""
     size = _size_bytes()
-    _libc()
+    libc()
+    return made_by(lambda: _build(size))
+
+
+def made_by(build: Callable[[], None]) -> Room:
+    """The namespaces into which ``build`` has put a child, which ends; this process stays where it is.
+
+    Raises NotAllowed, and OSError for anything else that goes wrong.
+    """
     ready, told = os.pipe2(os.O_CLOEXEC)
     hold, go = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.fork()
         if pid == 0:
             os.close(go)
-            _build(size, told, hold)
+            _wait_there(build, told, hold)
         try:
             os.close(told)
             told = -1
@@ -151,15 +159,19 @@ def _make() -> Room:
                 os.close(fd)
 
 
-def _build(size: int, told: int, hold: int) -> NoReturn:
+def _build(size: int) -> None:
+    """In the child."""
+    flags = ctypes.c_ulong
+    checked(libc().unshare(CLONE_NEWNS | CLONE_NEWIPC))
+    checked(libc().mount(b"none", b"/", None, flags(MS_REC | MS_SLAVE), None))
+    options = f"mode=1777,size={size}".encode() if size else b"mode=1777"
+    checked(libc().mount(b"shm", SHM.encode(), b"tmpfs", flags(MS_NOSUID | MS_NODEV), options))
+
+
+def _wait_there(build: Callable[[], None], told: int, hold: int) -> NoReturn:
     """In the child: the namespaces, then a wait until the parent has them, or is no more."""
     try:
-        libc = _libc()
-        flags = ctypes.c_ulong
-        _checked(libc.unshare(CLONE_NEWNS | CLONE_NEWIPC))
-        _checked(libc.mount(b"none", b"/", None, flags(MS_REC | MS_SLAVE), None))
-        options = f"mode=1777,size={size}".encode() if size else b"mode=1777"
-        _checked(libc.mount(b"shm", SHM.encode(), b"tmpfs", flags(MS_NOSUID | MS_NODEV), options))
+        build()
         os.write(told, b"0")
         os.read(hold, 1)
     except OSError as error:
@@ -168,7 +180,7 @@ def _build(size: int, told: int, hold: int) -> NoReturn:
         os._exit(0)
 
 
-def _libc() -> ctypes.CDLL:
+def libc() -> ctypes.CDLL:
     """Loaded once, by the shim, so that its ranks need not."""
     global _loaded
     if _loaded is None:
@@ -185,6 +197,6 @@ def _size_bytes() -> int:
     return found.f_blocks * found.f_frsize
 
 
-def _checked(result: int) -> None:
+def checked(result: int) -> None:
     if result:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

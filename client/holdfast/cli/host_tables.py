@@ -61,6 +61,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("memory", f"{_gib(inventory.memory_bytes)}, {_gib(host.memory_reserved_bytes)} reserved"),
         ("workers", f"{host.workers} of at most {inventory.max_workers}"),
         ("jobs", ", ".join(host.job_ids)),
+        *([("runs", "processes and containers")] if inventory.containers else []),
         ("drain", _drain(host, now)),
         ("labels", _labels(host)),
         *([("boot", host.boot_id)] if wide else []),

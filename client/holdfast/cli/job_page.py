@@ -84,6 +84,11 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
         yield "command", printable(shlex.join(words))
         if process.working_directory:
             yield "directory", process.working_directory
+    images = dict.fromkeys(p.container_spec.image_uri for p in pools if p.HasField("container_spec"))
+    for worker, problem in sorted(job.archive_problems.items()):
+        yield "archive", printable(f"{worker}: {problem}")
+    if images:
+        yield "image", printable(", ".join(images))
     if job.labels:
         yield "labels", _pairs(job.labels)
     if job.annotations:

@@ -71,14 +71,14 @@ class ProcessSpec(Model):
 
 
 class ContainerSpec(Model):
-    """A container from an image. Stored, but no cluster runs it yet."""
+    """A container from an image."""
 
     image_uri: Uri = Field(examples=[IMAGE])
     """The image."""
     command: Annotated[tuple[Argument, ...], Many(0, 10_000, "put them under args")] = ()
-    """Takes the place of the image's entry point."""
+    """Takes the place of the image's entry point, and of its arguments; the image's own when empty."""
     args: Args = ()
-    """Arguments, at most 100,000 characters together."""
+    """Arguments, in place of the image's; $(NAME) stands for a variable's value. At most 100,000 characters."""
     env: Env = ()
     """Environment variables, at most 100, each name once."""
 
@@ -125,7 +125,7 @@ class WorkerPoolSpec(Model):
     process_spec: ProcessSpec | None = None
     """A process on the bare host."""
     container_spec: ContainerSpec | None = None
-    """A container; validated and stored, but refused at submit."""
+    """A container from an image."""
     python_package_spec: PythonPackageSpec | None = None
     """A Python package; validated and stored, but refused at submit."""
     processes_per_worker: Annotated[int, Whole(1, 1024)] = 1
@@ -200,7 +200,7 @@ class JobFile(Model):
     OUTPUT_ONLY: ClassVar[frozenset[str]] = frozenset(
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
         | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris"}
-        | {"hangs", "held_until", "health", "warnings"}
+        | {"hangs", "held_until", "health", "warnings", "archive_problems"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 

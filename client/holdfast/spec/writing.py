@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic.alias_generators import to_camel
-
 from holdfast.errors import Violation
 from holdfast.spec.models import JobFile, JobSpec
 
@@ -22,8 +20,8 @@ def unavailable_tasks(job: JobSpec) -> list[Violation]:
     """One violation for each pool whose kind of task no cluster runs yet; for ``TaskKindUnavailable`` at submit."""
     found = []
     for index, pool in enumerate(job.worker_pool_specs):
-        for kind in ("container_spec", "python_package_spec"):
-            if getattr(pool, kind) is not None:
-                path = f"jobSpec.workerPoolSpecs[{index}].{to_camel(kind)}"
-                found.append(Violation(path, "this kind of task does not run yet", "use processSpec"))
+        if pool.python_package_spec is not None:
+            path = f"jobSpec.workerPoolSpecs[{index}].pythonPackageSpec"
+            fix = "use processSpec or containerSpec"
+            found.append(Violation(path, "this kind of task does not run yet", fix))
     return found

@@ -303,6 +303,16 @@ class JobEnding:
 
 
 @dataclass(frozen=True)
+class OutputArchived:
+    """Whether a worker's output is in the base output directory, told where that had failed. Empty: it is."""
+
+    job_id: str
+    at: float
+    worker: str
+    problem: str
+
+
+@dataclass(frozen=True)
 class WorkerEmptied:
     """Nothing of the worker is left on its host, and nothing more will be started."""
 
@@ -386,6 +396,7 @@ JobEvent = (
     | PrimaryCompleted
     | CancelRequested
     | JobEnding
+    | OutputArchived
     | WorkerEmptied
     | WorkerFenced
     | JobEnded

@@ -125,6 +125,10 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             close_recoveries(job, event.at)
             leave_queue(cluster, job)
             release_kept(cluster, job)
+        case ev.OutputArchived():
+            job.unarchived.pop(event.worker, None)
+            if event.problem:
+                job.unarchived[event.worker] = event.problem
         case ev.WorkerEmptied():
             index = job.gang.index_by_name[event.worker]
             job.emptied.add(index)

@@ -96,6 +96,8 @@ class Task:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     working_directory: str = ""
+    image: str = ""
+    """Of the container in which it runs; the image may have a command of its own. Empty on the bare host."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class Gang:
     @cached_property
     def shape(self) -> tuple[object, ...]:
         """Equal for jobs that ask the same of the same hosts: where one has no room, the other has none."""
-        pools = tuple((p.replicas, p.cpus, p.memory_mb, p.gpus, p.gpu_type) for p in self.pools)
+        pools = tuple((p.replicas, p.cpus, p.memory_mb, p.gpus, p.gpu_type, bool(p.task.image)) for p in self.pools)
         return pools if self.selector == HostSelector() else (*pools, self.selector)
 
     @property

@@ -20,19 +20,23 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What a host has. ``gpu_problem`` says why the GPUs can't be read, if they can't."""
+    """What a host has. ``gpu_problem`` says why the GPUs can't be read, if they can't.
+
+    ``no_containers`` says why no work runs in containers there; it does where that is empty.
+    """
 
     cpus: int
     memory_bytes: int
     gpus: tuple[Gpu, ...] = ()
     max_workers: int = 64
     gpu_problem: str = ""
+    no_containers: str = "its agent knows of none"
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
         """Equal for hosts that hold the same when they are empty."""
         models = tuple(gpu.model for gpu in self.gpus)
-        return self.cpus, self.memory_bytes, self.max_workers, models
+        return self.cpus, self.memory_bytes, self.max_workers, models, not self.no_containers
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,8 @@ class Job:
     exits: dict[int, dict[int, Exit]] = field(default_factory=dict)
     """Terminal records by generation and rank."""
     late_exits: list[Exit] = field(default_factory=list)
+    unarchived: dict[str, str] = field(default_factory=dict)
+    """By worker: why its output is not in the base output directory."""
     recoveries: list[Recovery] = field(default_factory=list)
     worker_restarts: dict[int, int] = field(default_factory=dict)
     job_retries: int = 0

@@ -113,6 +113,10 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"cancelled by {event.by}"
         case ev.JobEnding():
             return f"ending as {event.outcome.name}" + (f": {event.error.message}" if event.error else "")
+        case ev.OutputArchived():
+            if event.problem:
+                return f"the output of {event.worker} is not archived: {event.problem}"
+            return f"the output of {event.worker} is archived"
         case ev.WorkerEmptied():
             return f"{event.worker} is gone from its host"
         case ev.JobEnded():

@@ -51,11 +51,14 @@ class Room:
     slots: int
     gpus: list[tuple[str, str]]
     """(uuid, model), in index order."""
+    no_containers: str = ""
+    """Why no work runs in containers here."""
 
     def fits(self, pool: Pool) -> bool:
         """Whether one worker of ``pool`` has room here."""
         return (
-            self.slots >= 1
+            not (pool.task.image and self.no_containers)
+            and self.slots >= 1
             and self.cpus >= pool.cpus
             and self.memory_mb >= pool.memory_mb
             and (not pool.gpus or self.matching(pool) >= pool.gpus)
@@ -105,6 +108,7 @@ def room(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = Fal
         memory_mb=inventory.memory_bytes // _MIB - sum(a.memory_mb for a in held),
         slots=inventory.max_workers - len(held),
         gpus=[(g.uuid, g.model) for g in gpus],
+        no_containers=inventory.no_containers,
     )
 
 
@@ -198,6 +202,10 @@ def _turn(pool: Pool, left: Room, used: Counter[str]) -> tuple[int, int, int, st
 
 def _lack(pool: Pool, rooms: list[Room], placed: int, total: int) -> str:
     """What the first worker without a host lacks, by the nearest host."""
+    without = [r for r in rooms if r.no_containers] if pool.task.image else []
+    if without and len(without) == len(rooms):
+        return f"needs a host that runs containers ({without[0].host}: {without[0].no_containers})"
+    rooms = [r for r in rooms if r not in without]
     wants = []
     if pool.gpus:
         best = max(r.matching(pool) for r in rooms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core import attempts, drain, hangs, hosts, stimuli, warn
+from holdfast_controller.core import archives, attempts, drain, hangs, hosts, stimuli, warn
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Assign, Note, Reply
 from holdfast_controller.core.assignments import holds, released
@@ -146,6 +146,9 @@ class Reactor:
                     step.emit(ev.NotificationGivenUp(job_id, step.now.wall, notice, to, reason))
             case stimuli.EvidenceArrived():
                 hangs.on_evidence(step, stimulus)
+            case stimuli.ArchiveReported():
+                if self.cluster.presence_of(stimulus.host).session == stimulus.session:
+                    archives.on_archived(step, stimulus)
             case stimuli.HostBeat() | stimuli.PlaceReported() | stimuli.ExitReported() | stimuli.FeaturesReported():
                 if self.cluster.presence_of(stimulus.host).session == stimulus.session:
                     hosts.heard(step, stimulus.host)

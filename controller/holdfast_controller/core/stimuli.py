@@ -212,6 +212,17 @@ class FeaturesReported:
 
 
 @dataclass(frozen=True)
+class ArchiveReported:
+    """Why a worker's output can't be copied to its job's base output directory; empty when it is there."""
+
+    host: str
+    session: int
+    job_id: str
+    worker: str
+    problem: str
+
+
+@dataclass(frozen=True)
 class EvidenceArrived:
     """A worker's ranks were dumped, twice; or ``problem`` says why not. ``content`` is what is kept."""
 
@@ -292,6 +303,7 @@ Stimulus = (
     | PlaceReported
     | ExitReported
     | FeaturesReported
+    | ArchiveReported
     | EvidenceArrived
     | HoldAsked
     | Once

@@ -20,6 +20,7 @@ from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core import actions as act
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.stimuli import (
+    ArchiveReported,
     HostBeat,
     HostDisconnected,
     HostTurnedAway,
@@ -34,6 +35,8 @@ from holdfast_controller.shell.transfers import Transfers
 log = logging.getLogger(__name__)
 
 HELLO_WITHIN_S = 10.0
+MOST_OF_A_PROBLEM = 500
+"""Characters that are kept of why output could not be archived."""
 OUTBOX_SIZE = 20_000
 """Messages that may wait for a slow agent; past that its session is closed, and a new one starts afresh."""
 
@@ -167,6 +170,9 @@ def stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stim
             )
         case "features":
             return wire_features.features(host, session, message.features)
+        case "archive":
+            said = message.archive
+            return ArchiveReported(host, session, said.job_id, said.worker, said.problem[:MOST_OF_A_PROBLEM])
         case other:
             raise InvalidInput([Violation("message", f"{other} is not expected now")])
 

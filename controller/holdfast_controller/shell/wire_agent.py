@@ -65,7 +65,15 @@ def hello(host: str, session: int, message: agent_pb2.Hello) -> stimuli.HostConn
 def inventory(message: host_pb2.Inventory) -> Inventory:
     """What a host has."""
     gpus = tuple(Gpu(g.uuid, g.index, g.model, g.memory_bytes, g.problem) for g in message.gpus)
-    return Inventory(message.cpu_count, message.memory_bytes, gpus, message.max_workers or 64, message.gpu_problem)
+    why_none = "" if message.containers else message.containers_problem or "its agent knows of none"
+    return Inventory(
+        message.cpu_count,
+        message.memory_bytes,
+        gpus,
+        message.max_workers or 64,
+        message.gpu_problem,
+        why_none,
+    )
 
 
 def report(message: agent_pb2.WorkerReport) -> PlaceReport:
@@ -159,6 +167,7 @@ def _launch(order: Assignment) -> agent_pb2.Launch:
         job_spec_json=order.spec_json,
         step_pattern=order.gang.hang.step_pattern,
         memory_mb=pool.memory_mb,
+        image_uri=task.image,
     )
     if order.rendezvous is not None:
         message.rendezvous.CopyFrom(_rendezvous(order.gang, order.rendezvous))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from holdfast.hang.tuning import Action, HangSettings
-from holdfast.spec import HangDetection, JobSpec, lifecycle
+from holdfast.spec import ContainerSpec, HangDetection, JobSpec, ProcessSpec, lifecycle
 from holdfast_controller.core.gang import (
     Gang,
     HostSelector,
@@ -21,18 +21,13 @@ from holdfast_controller.shell.channels import subscriptions_of
 
 
 def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str = "default") -> Gang:
-    """What the core needs of a validated spec whose tasks are processes."""
+    """What the core needs of a validated spec whose tasks are processes or containers."""
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
     return Gang(
         pools=tuple(
             Pool(
                 replicas=pool.replica_count,
-                task=Task(
-                    command=tuple(pool.process_spec.command),
-                    args=tuple(pool.process_spec.args),
-                    env=tuple((env.name, env.value) for env in pool.process_spec.env),
-                    working_directory=pool.process_spec.working_directory or "",
-                ),
+                task=_task(task),
                 processes=pool.processes_per_worker,
                 cpus=pool.machine_spec.cpu_count,
                 memory_mb=pool.machine_spec.memory_mb,
@@ -40,7 +35,7 @@ def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str 
                 gpu_type=pool.machine_spec.accelerator_type or "",
             )
             for pool in spec.worker_pool_specs
-            if pool.process_spec is not None
+            if (task := pool.process_spec or pool.container_spec) is not None
         ),
         timeout_s=scheduling.timeout,
         grace_s=scheduling.grace_period,
@@ -59,6 +54,16 @@ def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str 
         replace_when_lost=tolerance.disconnect_policy.name == "STOP_AND_REPLACE",
         warning=_warning(scheduling.warning_signal),
         subscriptions=subscriptions_of(spec),
+    )
+
+
+def _task(task: ProcessSpec | ContainerSpec) -> Task:
+    return Task(
+        command=tuple(task.command),
+        args=tuple(task.args),
+        env=tuple((env.name, env.value) for env in task.env),
+        working_directory=task.working_directory if isinstance(task, ProcessSpec) else "",
+        image=task.image_uri if isinstance(task, ContainerSpec) else "",
     )
 
 

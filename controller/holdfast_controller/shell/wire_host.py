@@ -34,6 +34,8 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
             ],
             max_workers=host.inventory.max_workers,
             gpu_problem=host.inventory.gpu_problem,
+            containers=not host.inventory.no_containers,
+            containers_problem=host.inventory.no_containers,
         ),
         address=host.address,
         agent_version=host.agent_version,

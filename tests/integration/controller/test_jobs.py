@@ -243,12 +243,22 @@ async def test_long_request_id_is_refused(jobs: Any) -> None:
     assert [violation.path for violation in error.violations] == ["requestId"]  # type: ignore[attr-defined]
 
 
-async def test_container_is_refused_until_it_runs(jobs: Any) -> None:
+async def test_package_is_refused_until_it_runs(jobs: Any) -> None:
     what = job()
-    pool = what.job_spec.worker_pool_specs[0]
-    pool.container_spec.CopyFrom(spec_pb2.ContainerSpec(image_uri="docker.io/x"))
+    package = spec_pb2.PythonPackageSpec(executor_image_uri="x", package_uris=["y"], python_module="z")
+    what.job_spec.worker_pool_specs[0].python_package_spec.CopyFrom(package)
     code, error = await refusal(jobs.CreateJob(job_pb2.CreateJobRequest(job=what)))
     assert (code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "TASK_KIND_UNAVAILABLE")
+
+
+async def test_container_is_refused_where_no_host_runs_any(controller: Controller, jobs: Any) -> None:
+    what = job()
+    what.job_spec.worker_pool_specs[0].container_spec.image_uri = "docker.io/x"
+    async with controller.agent():
+        await _joined(controller, 1)
+        code, error = await refusal(jobs.CreateJob(job_pb2.CreateJobRequest(job=what)))
+    assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NEVER_FITS")
+    assert "a host that runs containers (host-0: its agent knows of none)" in str(error)
 
 
 async def test_job_that_never_fits_is_refused(controller: Controller, jobs: Any) -> None:

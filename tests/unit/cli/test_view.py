@@ -181,6 +181,7 @@ def test_a_job_in_full() -> None:
         ],
         "heldUntil": None,
         "health": "no rank of 2 has moved for 31 s",
+        "archiveProblems": {},
     }
 
 
@@ -249,6 +250,8 @@ def test_a_host_in_full() -> None:
         "workers": 1,
         "maxWorkers": 0,
         "gpuProblem": "",
+        "containers": False,
+        "containersProblem": "",
         "gpus": [{"uuid": "GPU-1", "index": 0, "model": "H100", "memoryBytes": 80, "problem": "", "jobId": "j1"}],
         "jobIds": [],
     }

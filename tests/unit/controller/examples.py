@@ -84,6 +84,9 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.CancelRequested("a", 10.0, "bob"),
     ev.JobEnding("a", 11.0, JobState.CANCELLED, JobError(1, "cancelled", ("x",), 139)),
     ev.WorkerEmptied("a", 12.0, "workerpool0-0"),
+    ev.OutputArchived("a", 12.5, "workerpool0-0", "/out: Permission denied; tried again"),
+    ev.OutputArchived("a", 12.6, "workerpool0-0", ""),
+    ev.OutputArchived("a", 12.7, "workerpool1-0", "/out: Read-only file system; given up"),
     ev.JobEnded("a", 13.0, JobState.CANCELLED, JobError(3, "rank 1")),
     ev.NotificationGivenUp("a", 14.0, "CANCELLED", "ops", "it answered with HTTP status 500"),
 ]

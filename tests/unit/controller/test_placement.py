@@ -187,3 +187,17 @@ def test_a_thousand_hosts_are_planned_in_well_under_a_heartbeat() -> None:
     began = time.process_time()
     assert isinstance(plan(gang, hosts), Plan)
     assert time.process_time() - began < 4
+
+
+def test_containers_go_where_containers_run() -> None:
+    with_podman, without = host("a"), host("b")
+    with_podman.inventory = dataclasses.replace(with_podman.inventory, no_containers="")
+    without.inventory = dataclasses.replace(without.inventory, no_containers="podman is not installed")
+    boxed = Gang((Pool(3, Task((), image="x")),))
+    assert hosts_of(plan(boxed, [with_podman, without])) == ["a"] * 3
+    assert why(plan(boxed, [without])) == "needs a host that runs containers (b: podman is not installed)"
+    with_podman.allocations["j/0"] = Allocation(16, 0, ())
+    greedy = Gang((Pool(1, Task((), image="x"), cpus=8),))
+    assert why(plan(greedy, [with_podman, without])) == "needs 8 cores on one host (0 free on the best)"
+    assert hosts_of(plan(Gang((Pool(1, TASK),)), [without])) == ["b"]
+    assert boxed.shape != Gang((Pool(3, TASK),)).shape

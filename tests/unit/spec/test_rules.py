@@ -199,10 +199,9 @@ def test_tasks_that_no_cluster_runs_yet_are_valid_and_named() -> None:
     )
     assert spec.unavailable_tasks(read.job_spec) == [
         Violation(
-            "jobSpec.workerPoolSpecs[1].containerSpec", "this kind of task does not run yet", "use processSpec"
-        ),
-        Violation(
-            "jobSpec.workerPoolSpecs[2].pythonPackageSpec", "this kind of task does not run yet", "use processSpec"
+            "jobSpec.workerPoolSpecs[2].pythonPackageSpec",
+            "this kind of task does not run yet",
+            "use processSpec or containerSpec",
         ),
     ]
     assert spec.unavailable_tasks(spec.parse(job(pool())).job_spec) == []

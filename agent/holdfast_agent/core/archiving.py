@@ -1,0 +1,16 @@
+"""When output that could not be copied is tried again, and until when."""
+
+from __future__ import annotations
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0
+GIVE_UP_AFTER_S = 24 * 3600.0
+
+
+def pause_s(failures: int) -> float:
+    """Seconds from the last failure of so many in a row to the next try; doubles."""
+    return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
+
+
+def in_words(problem: str, age_s: float) -> str:
+    """For the job's page: why, and whether it is tried again."""
+    return f"{problem}; given up" if age_s >= GIVE_UP_AFTER_S else f"{problem}; tried again"

@@ -1,0 +1,191 @@
+"""Output is copied to the base output directory, whole, again and again until it is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from holdfast_agent import archive_copy
+from holdfast_agent.core.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model import Launch, PlaceKey, Process
+from holdfast_agent.shell import archive
+from holdfast_agent.shell.archive import Archive, Order, copy
+from holdfast_agent.shell.logs import punch
+
+KEY = PlaceKey("job-1", "workerpool0-0")
+ME = WorkerUser("me", "/", "/bin/sh")
+BLOCK = 4096
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Output of two generations, and what else lies there."""
+    found = tmp_path / "logs" / KEY.job
+    for generation in (1, 2):
+        folder = found / f"g{generation}"
+        folder.mkdir(parents=True)
+        for name in ("workerpool0-0.r0.out", "workerpool0-0.r0.err", "workerpool1-0.r1.out"):
+            (folder / name).write_text(f"{name} of {generation}\n")
+        (folder / "workerpool0-0.r0.out.idx").write_bytes(b"\0" * 16)
+        (folder / "workerpool0-0.errors").mkdir()
+    (found / "latest").symlink_to("g2")
+    return found
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder to which other users find their way."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def archived(base: Path) -> dict[str, str]:
+    """Every file below the base, by its path."""
+    return {str(p.relative_to(base)): p.read_text() for p in sorted(base.rglob("*")) if p.is_file()}
+
+
+EXPECTED = {
+    f"logs/job-1/g{n}/workerpool0-0.r0.{stream}": f"workerpool0-0.r0.{stream} of {n}\n"
+    for n in (1, 2)
+    for stream in ("out", "err")
+}
+
+
+def run(logs: Path, base: Path) -> str:
+    return copy(str(logs), Order(KEY.job, KEY.worker, str(base)), ME)
+
+
+def test_every_generation_of_the_worker_is_copied_and_nothing_else(logs: Path, tmp_path: Path) -> None:
+    base = tmp_path / "made" / "out"
+    assert run(logs, base) == ""
+    assert archived(base) == EXPECTED
+
+
+def test_second_try_goes_on_where_the_first_was_broken_off(logs: Path, tmp_path: Path) -> None:
+    base = tmp_path / "out"
+    assert run(logs, base) == ""
+    there = base / "logs/job-1/g1/workerpool0-0.r0.out"
+    kept = there.stat().st_ino
+    (base / "logs/job-1/g2/workerpool0-0.r0.out").write_text("torn")
+    (base / "logs/job-1/g2/.workerpool0-0.r0.out.new").write_text("left by a try that was killed")
+    assert run(logs, base) == ""
+    assert archived(base) == EXPECTED
+    assert there.stat().st_ino == kept
+
+
+@pytest.mark.parametrize("planted", ["logs", "logs/job-1", "logs/job-1/g1"])
+def test_no_planted_link_is_followed(logs: Path, tmp_path: Path, planted: str) -> None:
+    base, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (base / planted).parent.mkdir(parents=True)
+    (base / planted).symlink_to(elsewhere)
+    assert "Not a directory" in run(logs, base) or "symbolic link" in run(logs, base)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_planted_file_link_is_replaced_and_its_target_left_alone(logs: Path, tmp_path: Path) -> None:
+    base, victim = tmp_path / "out", tmp_path / "victim"
+    victim.write_text("precious")
+    folder = base / "logs/job-1/g1"
+    folder.mkdir(parents=True)
+    (folder / "workerpool0-0.r0.out").symlink_to(victim)
+    (folder / ".workerpool0-0.r0.err.new").symlink_to(victim)
+    assert run(logs, base) == ""
+    assert (victim.read_text(), archived(base)) == ("precious", EXPECTED)
+    assert not (folder / "workerpool0-0.r0.out").is_symlink()
+
+
+def test_links_and_pipes_among_the_logs_are_not_read(logs: Path, tmp_path: Path) -> None:
+    (logs / "g1/workerpool0-0.r1.out").symlink_to("/etc/passwd")
+    assert "workerpool0-0.r1.out" in run(logs, tmp_path / "out")
+    (logs / "g1/workerpool0-0.r1.out").unlink()
+    os.mkfifo(logs / "g1/workerpool0-0.r1.out")
+    assert run(logs, tmp_path / "out") == ""
+    assert archived(tmp_path / "out") == EXPECTED
+
+
+def test_stream_that_was_cut_is_copied_from_its_first_kept_byte(logs: Path, tmp_path: Path) -> None:
+    stream = logs / "g1/workerpool0-0.r0.out"
+    stream.write_bytes(b"a" * BLOCK + b"b" * BLOCK)
+    try:
+        punch(str(stream), BLOCK)
+    except OSError:
+        pytest.skip("this file system can't cut files")
+    assert run(logs, tmp_path / "out") == ""
+    assert (tmp_path / "out/logs/job-1/g1/workerpool0-0.r0.out").read_bytes() == b"b" * BLOCK
+    assert run(logs, tmp_path / "out") == ""
+
+
+@pytest.mark.require("root")
+def test_copy_has_the_rights_of_the_workers_user(logs: Path, reachable: Path) -> None:
+    closed, open_ = reachable / "closed", reachable / "open"
+    shutil.copytree(logs, reachable / "logs", symlinks=True)
+    logs = reachable / "logs"
+    closed.mkdir(mode=0o700)
+    open_.mkdir()
+    os.chown(open_, 65534, 65534)
+    nobody = replace(ME, uid=65534, gid=65534, groups=())
+    if subprocess.run([*archive.become(nobody), sys.executable, "-I", "-S", "-c", ""]).returncode:
+        pytest.skip("the Python of the tests is not there for others")
+    if subprocess.run([*archive.become(nobody), "test", "-r", archive_copy.__file__]).returncode:
+        pytest.skip("the code under test is not there for others")
+    order = Order(KEY.job, KEY.worker, str(closed / "out"))
+    assert copy(str(logs), order, nobody).endswith("Permission denied")
+    assert copy(str(logs), replace(order, base=str(open_)), nobody) == ""
+    assert (open_ / "logs").stat().st_uid == 65534
+    assert archived(open_) == EXPECTED
+
+
+async def test_due_output_is_tried_until_it_is_there_and_told_meanwhile(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "pause_s", lambda _: 0.05)
+    base = tmp_path / "file"
+    base.write_text("in the way")
+    launch = Launch(
+        Process(("x",)), 0, 1, 1, job_spec_json=f'{{"baseOutputDirectory":{{"outputUriPrefix":"{base}"}}}}'
+    )
+    facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), ME, 1)
+    told: list[str] = []
+    connected = False
+
+    def tell(key: PlaceKey, problem: str) -> bool:
+        assert key == KEY
+        if connected:
+            told.append(problem)
+        return connected
+
+    first = Archive(tmp_path / "orders", facts, tell)
+    first.keep(KEY, launch)
+    first.keep(PlaceKey("job-2", "workerpool0-0"), replace(launch, job_spec_json="{}"))
+    later = Archive(tmp_path / "orders", facts, tell)
+    later.recover({KEY})
+    assert [order.due_since for order in later._orders()] == [0.0], "the worker is still there"
+    later.recover(())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(later.run)
+        await _until(lambda: any(order.failures > 1 for order in later._orders()))
+        assert told == []
+        connected = True
+        await _until(lambda: bool(told))
+        base.unlink()
+        await _until(lambda: later._orders() == [])
+        tasks.cancel_scope.cancel()
+    assert told == [f"{base}: File exists; tried again", ""]
+    assert archived(base) == EXPECTED
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    with anyio.fail_after(60):
+        while not holds():  # noqa: ASYNC110
+            await anyio.sleep(0.02)
