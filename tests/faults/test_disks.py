@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.cluster import DevCluster, exits, gone, until
 from tests.faults.disk import Disk, is_cut, loop_disk
+from tests.faults.story import patience
 
 from holdfast import dev
 from holdfast.cli.run_spec import RunRequest, job_of
@@ -34,9 +35,10 @@ def cluster(disk: Disk, tmp_path: Path) -> Iterator[DevCluster]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
     made = DevCluster(directory, env | {"HOLDFAST_CONFIG": str(directory / "client.toml"), "NO_COLOR": "1"})
     try:
-        dev.start(directory, hosts=1, gpus=0)
-        disk.sync()  # settings and certificates are whoever's who installs; a dev cluster's are not durable at once
-        yield made
+        with patience():
+            dev.start(directory, hosts=1, gpus=0)
+            disk.sync()  # a dev cluster's settings and certificates are not durable at once, nor have to be
+            yield made
     finally:
         with contextlib.suppress(OSError):
             made.show_logs()
