@@ -200,22 +200,16 @@ def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
 async def fill(database: Path, jobs: int, running: int) -> None:
     """A store with so many jobs, ``running`` of them on as many hosts, half of the others ended, half waiting."""
     wanted = _core_gang(gang(1))
+    ended = (jobs - running) // 2
     async with stage(database) as on:
+        for number in range(ended):
+            await _submit(on, f"ended-{number}", wanted)
+            await on.driver.ask(lambda token, name=f"ended-{number}": CancelAsked(token, "ann", name))
         for number in range(running):
             on.join(f"host-{number}")
-        for number in range(running):
             await _submit(on, f"runs-{number}", wanted)
             await on.until(f"runs-{number}", JobState.RUNNING, 1)
-        asked = []
-        for number in range(jobs - running):
-            asked.append(_submit(on, f"waits-{number}", wanted))
-            if len(asked) == 200 or number == jobs - running - 1:
-                await asyncio.gather(*asked)
-                asked.clear()
-        for number in range(0, jobs - running, 2):
-            name = f"waits-{number}"
-            asked.append(on.driver.ask(lambda token, name=name: CancelAsked(token, "ann", name)))
-        await asyncio.gather(*asked)
+        await asyncio.gather(*(_submit(on, f"waits-{number}", wanted) for number in range(jobs - running - ended)))
 
 
 async def starts(directory: Path, jobs: int, runs: int, figures: Figures) -> None:

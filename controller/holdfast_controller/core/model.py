@@ -351,10 +351,16 @@ class Cluster:
 
     def runtime_of(self, job_id: str) -> Runtime:
         """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""
-        if self.jobs[job_id].terminal:
-            return Runtime()
-        return self.runtime.setdefault(job_id, Runtime())
+        found = self.runtime.get(job_id)
+        if found is None:
+            found = Runtime()
+            if not self.jobs[job_id].terminal:
+                self.runtime[job_id] = found
+        return found
 
     def presence_of(self, host: str) -> Presence:
         """The host's presence, made when first asked for."""
-        return self.presence.setdefault(host, Presence())
+        found = self.presence.get(host)
+        if found is None:
+            found = self.presence[host] = Presence()
+        return found

@@ -6,6 +6,7 @@ itself is never rewritten.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable
@@ -30,6 +31,7 @@ _EVENTS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(cls) for name, cls in 
 _ENTITIES: dict[str, TypeAdapter[Any]] = {"job": TypeAdapter(Job), "host": TypeAdapter(Host)}
 
 
+@functools.cache
 def layout() -> str:
     """A fingerprint of what entities look like in this build; a snapshot of another layout can't be trusted."""
     schemas = {kind: adapter.json_schema() for kind, adapter in _ENTITIES.items()}

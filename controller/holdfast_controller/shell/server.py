@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 from collections.abc import Callable
@@ -47,8 +46,6 @@ log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 4 << 20
 STOP_GRACE_S = 1.0
-GC_THRESHOLDS = (20_000, 20, 20)
-"""Python's own (700, 10, 10) took a tenth of the CPU with ten thousand jobs."""
 SERVICES = (
     job_pb2.DESCRIPTOR.services_by_name["JobService"].full_name,
     hang_pb2.DESCRIPTOR.services_by_name["HangService"].full_name,
@@ -89,7 +86,6 @@ async def serve(
         postman = Postman(driver, channels, config.cluster, config.notification_retry_for)
         server, health_servicer, services = _server(config, driver, channels)
         port = _listen(server, config)
-        _spare_the_collector()
         driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
         await server.start()
         for name in ("", *SERVICES):
@@ -113,13 +109,6 @@ async def serve(
         await _run_until_told(driver, server, web, postman)
     finally:
         await asyncio.to_thread(store.close)
-
-
-def _spare_the_collector() -> None:
-    """What was loaded stays, and what a call makes dies with its last reference: look for cycles less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 async def _run_until_told(driver: Driver, server: grpc.aio.Server, web: Listener | None, postman: Postman) -> None:

@@ -44,6 +44,7 @@ EVIDENCE_HANGS = 20
 EVIDENCE_BYTES = 64 << 20
 """Of one job's evidence; what is too much goes, that of the oldest hangs first. A rank's takes a few KiB."""
 
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

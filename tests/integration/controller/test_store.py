@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from tests.unit.controller.examples import EVENTS
 
 from holdfast.errors import StoreError
@@ -20,6 +22,7 @@ from holdfast_controller.core.actions import KeepEvidence
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.shell import codec
+from holdfast_controller.shell.migrating import newest_revision
 from holdfast_controller.shell.store import Deposed, Record, Store
 
 
@@ -182,6 +185,12 @@ def filled(path: Path) -> Path:
     commit(store, records())
     store.close()
     return path
+
+
+def test_newest_migration_is_known_by_its_name() -> None:
+    config = Config()
+    config.set_main_option("script_location", "holdfast_controller.shell:migrations")
+    assert ScriptDirectory.from_config(config).get_current_head() == newest_revision()
 
 
 def test_file_of_a_newer_schema_is_refused(filled: Path) -> None:

@@ -62,7 +62,7 @@ def break_migrations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str)
     newest = max(path.name[:4] for path in (scripts / "versions").glob("0*.py"))
     text = f'import sqlalchemy as sa\nfrom alembic import op\nrevision = "9000"\ndown_revision = "{newest}"\n'
     (scripts / "versions/9000_broken.py").write_text(f"{text}\ndef upgrade() -> None:\n    {step}\n")
-    monkeypatch.setattr(migrating, "SCRIPTS", str(scripts))
+    monkeypatch.setattr(migrating, "SCRIPTS", scripts)
 
 
 def test_what_the_first_schema_held_is_all_there(path: Path) -> None:
