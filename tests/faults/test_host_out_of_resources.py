@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.e2e.cluster import until
 from tests.integration.agent.conftest import Agent
 from tests.integration.agent.controller import Controller, assignment
 from tests.integration.agent.test_launch import SLEEP, launch
@@ -54,6 +56,20 @@ async def test_without_descriptors(agent: Agent, controller: Controller) -> None
     await check_well_again(controller)
 
 
+def left(group: Path, *, kill: bool = False) -> bool:
+    """Move whoever is in a cgroup out of it, or kill it, and remove it. False while processes come and go there."""
+    try:
+        for pid in (group / "cgroup.procs").read_text().split():
+            if kill:
+                os.kill(int(pid), signal.SIGKILL)
+            else:
+                (PIDS / "cgroup.procs").write_text(pid)
+        group.rmdir()
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture
 def pids(agent: Agent) -> Iterator[Path]:
     """A cgroup that counts processes, with the agent in it, its template and its warm shims."""
@@ -66,9 +82,7 @@ def pids(agent: Agent) -> Iterator[Path]:
         yield group
     finally:
         (group / "pids.max").write_text("max")
-        for pid in (group / "cgroup.procs").read_text().split():
-            (PIDS / "cgroup.procs").write_text(pid)
-        group.rmdir()
+        until(lambda: left(group), 60, f"for {group} to be empty")
 
 
 # gRPC would abort its process after 10 s without threads, were it to restart them around forks.
@@ -124,7 +138,7 @@ async def test_fork_bomb_is_killed_whole(agent: Agent, controller: Controller) -
         await controller.state("EMPTY")
         assert (group / "cgroup.procs").read_text() == ""
     finally:
-        group.rmdir()
+        until(lambda: left(group, kill=True), 60, f"for {group} to be empty")
 
 
 @pytest.fixture
