@@ -303,6 +303,7 @@ def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(path: Path
 def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(filled: Path) -> None:
     edit(filled, "DROP TABLE evidence")
     edit(filled, "DROP TABLE watches")
+    edit(filled, "DROP TABLE answers")
     edit(filled, "UPDATE alembic_version SET version_num = '0001'")
     store, cluster = opened(filled)
     try:
