@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +15,19 @@ from holdfast.errors import ConfigError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent until SIGTERM or SIGINT. Returns 0 then, 2 for a wrong command line or configuration."""
     parser = argparse.ArgumentParser(
-        prog="holdfast-agent", description="Launches, watches and stops the workers of one host."
+        prog="holdfast-agent",
+        description="Launches, watches and stops the workers of one host.",
+        epilog="To make this machine a host of a cluster: holdfast-agent join --help",
     )
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)"
     )
     parser.add_argument("--version", action="version", version=f"holdfast-agent {__version__}")
-    options = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["join"]:
+        # In place of this process: an agent doesn't import what makes keys.
+        os.execv(sys.executable, [sys.executable, "-m", "holdfast.enrolment", *words])
+    options = parser.parse_args(words)
     from holdfast_agent.shell import config, daemon  # gRPC is slow to import, --help is not
 
     try:

@@ -75,6 +75,12 @@ def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError
             return HoldfastError(f"The controller{where} failed: {message} ({code.name}).")
 
 
+def is_ours(error: grpc.RpcError) -> bool:
+    """Whether the other side itself refused the call, rather than the link to it."""
+    rich = rpc_status.from_call(error)
+    return rich is not None and _from_rich(rich) is not None
+
+
 def _violations(error: InvalidInput) -> Iterator[tuple[str, str]]:
     """(path, text) of each violation while there is room; what has none is counted."""
     room = VIOLATIONS_MAX

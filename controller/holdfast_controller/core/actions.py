@@ -95,6 +95,13 @@ class KeepWatch:
 
 
 @dataclass(frozen=True)
+class AccessChanged:
+    """What a party (``user/NAME``, ``host/NAME``) may do has changed: its open streams are looked at again."""
+
+    party: str
+
+
+@dataclass(frozen=True)
 class Note:
     """Something an operator should find in the log; ``fields`` are name and value pairs."""
 
@@ -104,4 +111,4 @@ class Note:
 
 Kept = KeepEvidence | KeepWatch
 """What is part of the commit itself."""
-Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | Kept | Note
+Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | AccessChanged | Kept | Note

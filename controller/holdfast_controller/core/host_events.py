@@ -95,6 +95,15 @@ class HostReturned:
     at: float
 
 
+@dataclass(frozen=True)
+class HostRemoved:
+    """An admin has the host forgotten; its certificates are void."""
+
+    host: str
+    at: float
+    by: str
+
+
 HostEvent = (
     HostJoined
     | HostCordoned
@@ -105,4 +114,5 @@ HostEvent = (
     | HostPlaceFreed
     | HostLost
     | HostReturned
+    | HostRemoved
 )

@@ -43,6 +43,8 @@ class Driver:
         self.reactor = Reactor(cluster, policies)
         self.take_evidence: Callable[[act.TakeEvidence], None] = lambda _: None
         """Set by whoever can reach the hosts."""
+        self.access_changed: Callable[[str], None] = lambda _: None
+        """Set by whoever guards the calls; gets the party, such as ``user/ann``."""
         self._pending: list[Decision] = []
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
@@ -189,6 +191,8 @@ class Driver:
                 log.warning(event, extra={"fields": dict(fields)})
             case act.KeepEvidence() | act.KeepWatch():
                 pass  # it is in the commit
+            case act.AccessChanged(party):
+                self.access_changed(party)
             case act.TakeEvidence():
                 self.take_evidence(action)
             case act.Welcome() | act.Assign() | act.AckExit() | act.CloseSession():
@@ -227,6 +231,7 @@ class Driver:
         entities = [(f"job/{job.id}", codec.dump_entity(job)) for job in changed]
         # A job's events change its hosts too.
         entities += [(f"host/{host.name}", codec.dump_entity(host)) for host in self.cluster.hosts.values()]
+        entities.append(("people", codec.dump_entity(self.cluster.people)))
         self._dirty = set()
         return sequence, entities
 

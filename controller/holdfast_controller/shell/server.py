@@ -15,6 +15,8 @@ from holdfast import tls
 from holdfast.errors import ConfigError
 from holdfast.hang.tuning import Action
 from holdfast.v1 import (
+    access_pb2,
+    access_pb2_grpc,
     agent_pb2,
     agent_pb2_grpc,
     hang_pb2,
@@ -26,10 +28,15 @@ from holdfast.v1 import (
 )
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.steps import Policies
+from holdfast_controller.shell.access_service import AccessService
 from holdfast_controller.shell.agent_service import AgentService
+from holdfast_controller.shell.audit import Audit
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.enrolling import Enrolling
+from holdfast_controller.shell.enrolment import Enrolment
 from holdfast_controller.shell.examiner import Examiner
+from holdfast_controller.shell.guard import Guard
 from holdfast_controller.shell.hang_service import HangService
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
@@ -45,6 +52,7 @@ SERVICES = (
     hang_pb2.DESCRIPTOR.services_by_name["HangService"].full_name,
     host_pb2.DESCRIPTOR.services_by_name["HostService"].full_name,
     agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name,
+    access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name,
 )
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -67,45 +75,60 @@ async def serve(config: ControllerConfig, on_ready: Callable[[int], None] | None
             max_jobs=config.max_jobs,
             cluster_name=config.cluster,
             quotas=config.limits,
+            admins=frozenset(config.admins),
         )
         driver = Driver(store, cluster, policies)
-        server, health_servicer = _server(config, driver)
+        audit = Audit(config.state_dir)
+        guard = Guard(driver, config.cluster, audit)
+        driver.access_changed = guard.access_changed
+        enrolling = Enrolling(config, driver, guard, audit)
+        server, health_servicer = _server(config, driver, guard, audit, enrolling.service)
         port = _listen(server, config)
+        enrolling.listen(port)
         driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
         await server.start()
+        await enrolling.start()
         for name in ("", *SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
         log.info(
             "controller_ready",
             extra={"fields": {"port": port, "epoch": cluster.epoch, "jobs": len(cluster.jobs)}},
         )
+        if not config.admins and not cluster.people.roles:
+            log.warning("no_admins", extra={"fields": {"fix": 'set admins = ["NAME"] in controller.toml'}})
         if on_ready is not None:
             on_ready(port)
-        await _run_until_told(driver, server)
+        await _run_until_told(driver, server, audit, enrolling)
     finally:
         await asyncio.to_thread(store.close)
 
 
-async def _run_until_told(driver: Driver, server: grpc.aio.Server) -> None:
+async def _run_until_told(driver: Driver, server: grpc.aio.Server, audit: Audit, enrolling: Enrolling) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for sig in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sig, stop.set)
     try:
         async with asyncio.TaskGroup() as tasks:
-            writer = tasks.create_task(driver.run())
+            running = [tasks.create_task(work) for work in (driver.run(), audit.run(), enrolling.run())]
             await stop.wait()
             log.info("controller_stopping")
+            await enrolling.stop()
             await server.stop(STOP_GRACE_S)
             await driver.settled()
-            writer.cancel()
+            await audit.flush()
+            for task in running:
+                task.cancel()
     finally:
         # Also when a commit has failed: nobody is served from a state that the disk doesn't hold.
+        await enrolling.stop()
         await server.stop(None)
 
 
-def _server(config: ControllerConfig, driver: Driver) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
-    server = grpc.aio.server(options=OPTIONS)
+def _server(
+    config: ControllerConfig, driver: Driver, guard: Guard, audit: Audit, enrolment: Enrolment | None
+) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
+    server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     transfers = Transfers()
     driver.take_evidence = Examiner(driver, transfers).take
     job_pb2_grpc.add_JobServiceServicer_to_server(
@@ -118,6 +141,9 @@ def _server(config: ControllerConfig, driver: Driver) -> tuple[grpc.aio.Server, 
         server,
     )
     agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)
+    access_pb2_grpc.add_AccessServiceServicer_to_server(
+        AccessService(driver, guard, audit, enrolment, config.cluster), server
+    )
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

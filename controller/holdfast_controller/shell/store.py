@@ -171,8 +171,12 @@ class Store:
         return found
 
     def snapshot(self, sequence: int, entities: Iterable[tuple[str, str]]) -> None:
-        """Replace the snapshots of ``entities`` (name, payload), which are as of ``sequence``."""
+        """Replace the snapshots of ``entities`` (name, payload), which are as of ``sequence``.
+
+        Every host is among them: one that isn't was removed.
+        """
         with self._failing("cannot be written"), self._db.begin():
+            self._db.execute(sa.delete(snapshots).where(snapshots.c.entity.startswith("host/")))
             for entity, payload in entities:
                 self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == entity))
                 row = {"entity": entity, "payload": payload, "checksum": _checksum(entity, payload)}
@@ -274,6 +278,7 @@ class Store:
             cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
             jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
             cluster.jobs = {job.id: job for job in jobs}
+            cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
             cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
             recount(cluster)
