@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import grpc
 
 from holdfast import renewal, tls
@@ -104,8 +103,7 @@ class Client:
     async def __aenter__(self) -> Client:
         """Raises ``ConfigError`` when a certificate file can't be read; connects only with the first call."""
         files = tls.TlsFiles(ca=self.settings.ca, cert=self.settings.cert, key=self.settings.key)
-        if self.settings.enrolment:
-            await anyio.to_thread.run_sync(renewal.if_due, self.settings.enrolment, files)
+        await renewal.on_use(self.settings.enrolment, files)
         credentials = tls.channel_credentials(files)
         self._channel = grpc.aio.secure_channel(self.settings.controller, credentials, options=_OPTIONS)
         # The async view of the stubs exists for type checkers only.

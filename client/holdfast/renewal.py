@@ -6,9 +6,17 @@ import contextlib
 import os
 import time
 
+import anyio.to_thread
+
 from holdfast import certificate
 from holdfast.errors import HoldfastError, Unauthenticated
 from holdfast.tls import TlsFiles
+
+
+async def on_use(address: str, files: TlsFiles) -> None:
+    """As ``if_due``, where ``address`` says who renews; without one nothing is done."""
+    if address:
+        await anyio.to_thread.run_sync(if_due, address, files)
 
 
 def if_due(address: str, files: TlsFiles) -> None:

@@ -83,7 +83,7 @@ class Site:
             )
 
     def make(self, life_s: int, own_life_s: int) -> None:
-        """A controller whose certificates last ``life_s`` seconds, its own longer; its admin's folder is etc/admin."""
+        """A controller whose certificates last ``life_s`` seconds, its own longer; its admin is in etc/admin."""
         folders = ("--dir", str(self.root / "etc"), "--state-dir", str(self.root / "state"))
         self.command("holdfast_controller", "init", "--advertise", "127.0.0.1", "--admin", "ann", *folders)
         settings = self.root / "etc/controller.toml"

@@ -49,6 +49,8 @@ class Audit:
     def __init__(self, directory: Path) -> None:
         self.path = directory / "audit.jsonl"
         self._pending: list[Entry] = []
+        self._torn = True
+        """The last line of the file may lack its end: a power cut."""
         self._unwritten = 0
         self._wake = asyncio.Event()
         self._by_party = Buckets(burst=20, per_s=0.2)
@@ -99,9 +101,10 @@ class Audit:
                 self._rotate()
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "ab") as file:
-                file.write(b"".join(map(_line, batch)))
+                file.write(b"\n" * (self._torn and file.tell() > 0) + b"".join(map(_line, batch)))
                 file.flush()
                 os.fsync(file.fileno())
+            self._torn = False
         except OSError as error:
             fix = "Check the disk of the state directory, then start the controller again."
             raise StoreError(f"The audit log {self.path} cannot be written: {error.strerror}.", fix=fix) from error
