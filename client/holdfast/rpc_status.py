@@ -51,6 +51,11 @@ def to_status(error: HoldfastError) -> grpc.Status:
     return status
 
 
+def code_name(error: HoldfastError) -> str:
+    """The name of the status that an error becomes, such as ``PERMISSION_DENIED``."""
+    return str(code_pb2.Code.Name(CODES.get(type(error), code_pb2.INTERNAL)))
+
+
 def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError:
     """The error that the other side raised, or what gRPC itself says of the link to ``endpoint``."""
     code: grpc.StatusCode = error.code()

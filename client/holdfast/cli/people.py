@@ -134,7 +134,7 @@ def whoami(output: str) -> None:
 @click.command()
 @click.option("--tail", type=click.IntRange(1, 1000), default=100, show_default=True, help="The newest N.")
 @click.option("--who", default="", help="Only of one party, such as user/ann or host/host-7.")
-@click.option("--refused", is_flag=True, help="Only what was refused.")
+@click.option("--refused", is_flag=True, help="Only what was refused or failed.")
 @click.option(
     "-o", "--output", type=click.Choice(("table", "wide", "json", "yaml")), default="table", help="Format."
 )

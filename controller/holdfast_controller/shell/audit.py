@@ -30,7 +30,7 @@ TEXT_MOST = 300
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One call. ``time`` is wall-clock seconds; ``outcome`` OK or an error's reason."""
+    """One call. ``time`` is wall-clock seconds; ``outcome`` is OK or the name of a gRPC status."""
 
     time: float
     who: str

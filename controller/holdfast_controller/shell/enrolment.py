@@ -12,6 +12,7 @@ from typing import TypeVar
 from holdfast.enrolment import requests, tokens
 from holdfast.errors import Denied, HoldfastError, Unauthenticated, Unavailable
 from holdfast.identity import Identity, Kind
+from holdfast.rpc_status import code_name
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
 from holdfast_controller.core.access import is_void
 from holdfast_controller.core.rate import Buckets
@@ -103,7 +104,7 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
         except HoldfastError as error:
             self._failures.spend(peer, mono)
             name = f"EnrolmentService/{call}"
-            entry = Entry(time.time(), "", peer, name, who, error.reason, error.message)
+            entry = Entry(time.time(), "", peer, name, who, code_name(error), error.message)
             self._audit.refused(entry, mono)
             raise
 

@@ -34,6 +34,7 @@ DRAIN_MESSAGES = 64
 DRAIN_S = 0.5
 """What a refused caller has sent is read within this bound: a status that overtakes a write is lost on its way."""
 DEFAULT_PROJECT = "default"
+_STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
 
 
 @dataclass(eq=False)
@@ -74,22 +75,33 @@ class Guard(grpc.aio.ServerInterceptor):
             who = caller.party if caller is not None else ""
             call = method.rpartition(".")[2]
             about = _about(method, request)
-            entry = Entry(time.time(), who, peer, call, about, problem.reason, problem.message)
+            code = rpc_status.code_name(problem)
+            entry = Entry(time.time(), who, peer, call, about, code, problem.message)
             self._audit.refused(entry, time.monotonic())
             raise problem
 
     def note(
-        self, method: str, caller: Caller | None, request: object, outcome: str, *, made: str = "", peer: str = ""
+        self,
+        method: str,
+        caller: Caller | None,
+        request: object,
+        outcome: str,
+        message: str = "",
+        *,
+        made: str = "",
+        peer: str = "",
     ) -> None:
         """Keep in the audit log how a call ended that was let through; only calls that change something count.
 
-        ``outcome`` is OK or an error's reason, ``made`` what came of it, such as ``job/ID``.
+        ``outcome`` is OK or the name of a gRPC status, ``message`` its sentence, ``made`` what came of it, such as
+        ``job/ID``.
         """
         rule = RULES.get(method)
         if rule is not None and rule.changes:
             who = caller.party if caller is not None else ""
             about = made or _about(method, request)
-            self._audit.write(Entry(time.time(), who, peer, method.rpartition(".")[2], about, outcome))
+            call = method.rpartition(".")[2]
+            self._audit.write(Entry(time.time(), who, peer, call, about, outcome, message))
 
     def access_changed(self, party: str) -> None:
         """End those of the party's open streams that it may not read any more."""
@@ -130,7 +142,8 @@ class Guard(grpc.aio.ServerInterceptor):
                 with opened:
                     answer = await serve(request, context)
             except BaseException:
-                self.note(method, caller, request, _outcome(context), peer=peer_of(context))
+                code, message = _outcome(context)
+                self.note(method, caller, request, code, message, peer=peer_of(context))
                 raise
             self.note(method, caller, request, "OK", made=_made(answer), peer=peer_of(context))
             return answer
@@ -228,13 +241,12 @@ async def _read_out(messages: AsyncIterator[Any]) -> None:
                     return
 
 
-def _outcome(context: Context) -> str:
-    """The code that an ended call was given, by name."""
-    code = context.code()
-    if isinstance(code, grpc.StatusCode):
-        return code.name
-    names = {status.value[0]: status.name for status in grpc.StatusCode}
-    return names.get(code, "UNKNOWN") if code else "CANCELLED"
+def _outcome(context: Context) -> tuple[str, str]:
+    """(name, sentence) of the status that an ended call was given; CANCELLED for one that was given none."""
+    code, details = context.code(), context.details()
+    number = code.value[0] if isinstance(code, grpc.StatusCode) else code
+    message = details.decode(errors="replace") if isinstance(details, bytes) else details
+    return (_STATUSES.get(number, "UNKNOWN") if number else "CANCELLED"), message or ""
 
 
 def _made(answer: Any) -> str:
@@ -248,7 +260,7 @@ def _about(method: str, request: Any) -> str:
     named = getattr(request, "id", "") or getattr(request, "name", "")
     if call == "CreateToken":
         kind = request.WhichOneof("subject") or "host"
-        return f"{kind}/{getattr(request, kind)}"
+        return f"{kind}/{getattr(request, kind) or '*'}"
     if not named:
         project = getattr(getattr(request, "job", None), "project", "")
         return f"project/{project or DEFAULT_PROJECT}" if call == "CreateJob" else ""

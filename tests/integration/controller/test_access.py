@@ -250,10 +250,11 @@ async def test_who_did_what_and_who_was_refused_is_kept(
     entries = (await people.ReadAudit(access_pb2.ReadAuditRequest(), timeout=WITHIN_S)).entries
     assert [(e.who, e.call, e.target, e.outcome) for e in entries][-3:] == [
         ("user/owen", "JobService/CreateJob", f"job/{job_id}", "OK"),
-        ("user/otto", "JobService/CancelJob", f"job/{job_id}", "DENIED"),
+        ("user/otto", "JobService/CancelJob", f"job/{job_id}", "PERMISSION_DENIED"),
         ("user/owen", "JobService/RestartJob", f"job/{job_id}", "FAILED_PRECONDITION"),
     ]
     assert entries[-2].message == f"The job {job_id} is owen's; only owen and admins may do that."
+    assert "only a RUNNING job can be restarted in place" in entries[-1].message
     assert entries[-2].peer == "127.0.0.1"
     assert entries[0].target == "user/vera"
     refused = await people.ReadAudit(access_pb2.ReadAuditRequest(refused=True, who="user/otto"), timeout=WITHIN_S)

@@ -129,7 +129,7 @@ async def test_a_token_that_was_used_is_refused_and_that_is_audited(site: Site) 
         await site.joins(line, "h2")
     assert not (site.root / "h2").exists()
     last = (await site.admin.access.audit(refused=True))[-1]
-    assert (last.call, last.target, last.outcome) == ("EnrolmentService/Enrol", "host/h2", "DENIED")
+    assert (last.call, last.target, last.outcome) == ("EnrolmentService/Enrol", "host/h2", "PERMISSION_DENIED")
     assert line.token not in str(await site.admin.access.audit())
 
 
