@@ -136,43 +136,54 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _returning(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
         async def guarded(request: Any, context: Context) -> Any:
-            caller = await self._admit(method, request, context)
+            caller, peer = await self._admit(method, request, context)
             opened = self._open(method, caller, request, context) if streams else contextlib.nullcontext()
             try:
                 with opened:
                     answer = await serve(request, context)
             except BaseException:
-                code, message = _outcome(context)
-                self.note(method, caller, request, code, message, peer=peer_of(context))
+                self._note_end(method, caller, request, context, peer)
                 raise
-            self.note(method, caller, request, "OK", made=_made(answer), peer=peer_of(context))
+            self.note(method, caller, request, "OK", made=_made(answer), peer=peer)
             return answer
 
         return guarded
 
     def _yielding(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
         async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
-            caller = await self._admit(method, request, context)
-            with self._open(method, caller, request, context):
-                async with contextlib.aclosing(serve(request, context)) as answers:
-                    async for answer in answers:
-                        yield answer
-            self.note(method, caller, request, "OK", peer=peer_of(context))
+            caller, peer = await self._admit(method, request, context)
+            try:
+                with self._open(method, caller, request, context):
+                    async with contextlib.aclosing(serve(request, context)) as answers:
+                        async for answer in answers:
+                            yield answer
+            except BaseException:
+                self._note_end(method, caller, request, context, peer)
+                raise
+            self.note(method, caller, request, "OK", peer=peer)
 
         return guarded
 
-    async def _admit(self, method: str, request: Any, context: Context) -> Caller | None:
-        """The caller, if it may call; otherwise the call ends here."""
+    def _note_end(self, method: str, caller: Caller | None, request: Any, context: Context, peer: str) -> None:
+        """Keep how a call ended that did not end well."""
+        code, message = _outcome(context)
+        self.note(method, caller, request, code, message, peer=peer)
+
+    async def _admit(self, method: str, request: Any, context: Context) -> tuple[Caller | None, str]:
+        """The caller, if it may call, and its address; otherwise the call ends here."""
         message = None if hasattr(request, "__aiter__") else request
+        # Only now: gRPC crashes when it is asked for the address of a call that has ended, which a handler that is
+        # closed late would do.
+        peer = peer_of(context)
         try:
             caller = caller_of(context)
-            self.authorise(method, caller, message, peer_of(context))
+            self.authorise(method, caller, message, peer)
         except HoldfastError as error:
             if message is None:
                 await _read_out(request)
             await context.abort_with_status(rpc_status.to_status(error))
             raise AssertionError("abort raises") from error
-        return caller
+        return caller, peer
 
     @contextlib.contextmanager
     def _open(self, method: str, caller: Caller | None, request: Any, context: Context) -> Iterator[None]:
@@ -223,12 +234,16 @@ def _dates(pem: bytes) -> tuple[float, float]:
 
 
 async def _cut(stream: _Stream, problem: HoldfastError) -> None:
-    """End a stream with the sentence, then its handler."""
+    """End a stream with the sentence, then its handler; nothing is done to one that has ended meanwhile."""
+    if stream.task.done():
+        return
     log.info("stream_cut", extra={"fields": {"party": stream.caller.party, "method": stream.method}})
-    # It may have ended by itself meanwhile; gRPC says so in several ways.
-    with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError):
-        await stream.context.abort_with_status(rpc_status.to_status(problem))
-    stream.task.cancel()
+    # Its reader may leave at this moment; gRPC says so in several ways.
+    try:
+        with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError):
+            await stream.context.abort_with_status(rpc_status.to_status(problem))
+    finally:
+        stream.task.cancel()
 
 
 async def _read_out(messages: AsyncIterator[Any]) -> None:

@@ -15,7 +15,7 @@ from tests.integration.controller.cluster import WITHIN_S, Certificates, Control
 from holdfast import pki, tls
 from holdfast.identity import Identity, Kind
 from holdfast.tls import SERVER_NAME, TlsFiles
-from holdfast.v1 import access_pb2, access_pb2_grpc, agent_pb2, job_pb2, job_pb2_grpc
+from holdfast.v1 import access_pb2, access_pb2_grpc, agent_pb2, hang_pb2, hang_pb2_grpc, job_pb2, job_pb2_grpc
 from holdfast_controller.core.access import RULES
 from holdfast_controller.shell.config import ControllerConfig
 
@@ -247,15 +247,18 @@ async def test_who_did_what_and_who_was_refused_is_kept(
     await refusal(otto.CancelJob(job_pb2.CancelJobRequest(id=job_id), timeout=WITHIN_S))
     jobs = job_pb2_grpc.JobServiceStub(controller.channel("owen"))
     await refusal(jobs.RestartJob(job_pb2.RestartJobRequest(id=job_id), timeout=WITHIN_S))
+    stacks = hang_pb2_grpc.HangServiceStub(controller.channel("owen"))
+    await refusal(stacks.TakeStacks(hang_pb2.TakeStacksRequest(id=job_id), timeout=WITHIN_S).read())
     entries = (await people.ReadAudit(access_pb2.ReadAuditRequest(), timeout=WITHIN_S)).entries
-    assert [(e.who, e.call, e.target, e.outcome) for e in entries][-3:] == [
+    assert [(e.who, e.call, e.target, e.outcome) for e in entries][-4:] == [
         ("user/owen", "JobService/CreateJob", f"job/{job_id}", "OK"),
         ("user/otto", "JobService/CancelJob", f"job/{job_id}", "PERMISSION_DENIED"),
         ("user/owen", "JobService/RestartJob", f"job/{job_id}", "FAILED_PRECONDITION"),
+        ("user/owen", "HangService/TakeStacks", f"job/{job_id}", "FAILED_PRECONDITION"),
     ]
-    assert entries[-2].message == f"The job {job_id} is owen's; only owen and admins may do that."
-    assert "only a RUNNING job can be restarted in place" in entries[-1].message
-    assert entries[-2].peer == "127.0.0.1"
+    assert entries[-3].message == f"The job {job_id} is owen's; only owen and admins may do that."
+    assert "only a RUNNING job can be restarted in place" in entries[-2].message
+    assert entries[-3].peer == "127.0.0.1"
     assert entries[0].target == "user/vera"
     refused = await people.ReadAudit(access_pb2.ReadAuditRequest(refused=True, who="user/otto"), timeout=WITHIN_S)
     assert [e.call for e in refused.entries] == ["JobService/CancelJob"]
