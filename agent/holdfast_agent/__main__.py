@@ -17,13 +17,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     configuration, 1 when its state is another agent's or can't be kept.
     """
     parser = argparse.ArgumentParser(
-        prog="holdfast-agent", description="Launches, watches and stops the workers of one host."
+        prog="holdfast-agent",
+        description="Launches, watches and stops the workers of one host.",
+        epilog="To make this machine a host of a cluster: holdfast-agent join --help",
     )
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)"
     )
     parser.add_argument("--version", action="version", version=f"holdfast-agent {__version__}")
-    options = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["join"]:
+        # In place of this process: an agent doesn't import what makes keys.
+        os.execv(sys.executable, [sys.executable, "-m", "holdfast.enrolment", *words])
+    options = parser.parse_args(words)
     # With it gRPC stops and starts its threads around each fork of ours, and aborts where no thread can be started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from holdfast_agent.shell import config, daemon  # gRPC is slow to import, --help is not

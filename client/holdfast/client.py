@@ -22,7 +22,8 @@ import anyio
 import anyio.lowlevel
 import grpc
 
-from holdfast import tls
+from holdfast import renewal, tls
+from holdfast.access_calls import AccessCalls
 from holdfast.errors import HoldfastError
 from holdfast.link import LinkCallback, Outage, is_away
 from holdfast.log_position import LogPosition
@@ -112,11 +113,13 @@ class Client:
     async def __aenter__(self) -> Client:
         """Raises ``ConfigError`` when a certificate file can't be read; connects only with the first call."""
         files = tls.TlsFiles(ca=self.settings.ca, cert=self.settings.cert, key=self.settings.key)
+        await renewal.on_use(self.settings.enrolment, files)
         credentials = tls.channel_credentials(files)
         self._channel = grpc.aio.secure_channel(self.settings.controller, credentials, options=_OPTIONS)
         # The async view of the stubs exists for type checkers only.
         self._jobs = cast("job_pb2_grpc.JobServiceAsyncStub", job_pb2_grpc.JobServiceStub(self._channel))
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))
+        self.access = AccessCalls(self._channel, self._unary)
         self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))
         return self
 

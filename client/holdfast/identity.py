@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from holdfast.errors import Unauthenticated
 
+NAME_RULE = "letters, digits, and . _ @ -; at most 63"
+_NAME = re.compile(r"[A-Za-z0-9._@-]{1,63}")
 _URI = re.compile(r"holdfast://([A-Za-z0-9._-]{1,63})/(controller|host|user)/([A-Za-z0-9._@-]{1,63})")
 
 
@@ -29,6 +31,11 @@ class Identity:
 
     def __str__(self) -> str:
         return f"holdfast://{self.cluster}/{self.kind.value}/{self.name}"
+
+
+def is_name(name: str) -> bool:
+    """Whether a party may be called so (``NAME_RULE``)."""
+    return _NAME.fullmatch(name) is not None
 
 
 def parse(uri: str) -> Identity:

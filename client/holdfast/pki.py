@@ -18,12 +18,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from holdfast import certificate
+from holdfast.certificate import BACKDATED_S
 from holdfast.errors import ConfigError
 from holdfast.identity import Identity, Kind
 from holdfast.tls import SERVER_NAME, TlsFiles
 
-CLOCK_SKEW = datetime.timedelta(minutes=5)
+CLOCK_SKEW = datetime.timedelta(seconds=BACKDATED_S)
 """Certificates start this long ago, for parties whose clocks are behind."""
+PublicKey = ec.EllipticCurvePublicKey
 CA_LIFETIME = datetime.timedelta(days=3650)
 LEAF_LIFETIME = datetime.timedelta(days=365)
 
@@ -35,15 +38,15 @@ def create_ca(cluster: str, directory: Path) -> None:
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _common_name(f"Holdfast CA of {cluster}")
-    certificate = (
-        _builder(key, CA_LIFETIME)
+    made = (
+        _builder(key.public_key(), _now(), CA_LIFETIME)
         .subject_name(name)
         .issuer_name(name)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(ca=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    _write_pair(directory, "ca", key, certificate)
+    _write_pair(directory, "ca", key, made)
 
 
 def issue(
@@ -63,8 +66,42 @@ def issue(
     """
     if server and identity.kind is not Kind.CONTROLLER:
         raise ValueError(f"{identity} may not serve: it is no controller.")
-    ca, ca_key = _read_ca(ca_directory)
     key = ec.generate_private_key(ec.SECP256R1())
+    made = _leaf(ca_directory, identity, key.public_key(), _now(), lifetime, server=server)
+    _write_pair(directory, name, key, made)
+    return TlsFiles(ca_directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
+
+
+def sign(
+    ca_directory: Path, identity: Identity, key: PublicKey, issued_at: float, lifetime: datetime.timedelta
+) -> bytes:
+    """A certificate in PEM for somebody else's key, issued at a time in epoch seconds; see ``issue``."""
+    issued = datetime.datetime.fromtimestamp(issued_at, datetime.UTC)
+    made = _leaf(ca_directory, identity, key, issued, lifetime, server=False)
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+def renew_server(ca_directory: Path, files: TlsFiles, lifetime: datetime.timedelta) -> None:
+    """Replace a controller's certificate by one for the same key and identity that begins now.
+
+    Raises ``ConfigError`` when a file can't be read or is not what it should be.
+    """
+    old = certificate.read(files.cert)
+    key = _read_key(files.key)
+    renewed = _leaf(ca_directory, old.identity, key.public_key(), _now(), lifetime, server=True)
+    _write(files.cert, renewed.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _leaf(
+    ca_directory: Path,
+    identity: Identity,
+    key: PublicKey,
+    issued: datetime.datetime,
+    lifetime: datetime.timedelta,
+    *,
+    server: bool,
+) -> x509.Certificate:
+    ca, ca_key = _read_ca(ca_directory)
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(str(identity))]
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if server:
@@ -74,8 +111,8 @@ def issue(
     authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
         ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     )
-    certificate = (
-        _builder(key, lifetime, not_after=ca.not_valid_after_utc)
+    return (
+        _builder(key, issued, lifetime, not_after=ca.not_valid_after_utc)
         .subject_name(_common_name(identity.name))
         .issuer_name(ca.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -85,8 +122,13 @@ def issue(
         .add_extension(authority, critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    _write_pair(directory, name, key, certificate)
-    return TlsFiles(ca_directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
+
+
+def check_ca(directory: Path) -> None:
+    """Raises ``ConfigError`` unless ``ca.pem`` and ``ca.key`` can be read and belong together."""
+    ca, key = _read_ca(directory)
+    if ca.public_key() != key.public_key():
+        raise ConfigError(f"{directory / 'ca.key'} is not the key of {directory / 'ca.pem'}.")
 
 
 def remaining(certificate: Path) -> datetime.timedelta:
@@ -95,18 +137,25 @@ def remaining(certificate: Path) -> datetime.timedelta:
     return loaded.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
 
 
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
 def _builder(
-    key: ec.EllipticCurvePrivateKey, lifetime: datetime.timedelta, *, not_after: datetime.datetime | None = None
+    key: PublicKey,
+    issued: datetime.datetime,
+    lifetime: datetime.timedelta,
+    *,
+    not_after: datetime.datetime | None = None,
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    end = now + lifetime
+    end = issued + lifetime
     return (
         x509.CertificateBuilder()
         .serial_number(x509.random_serial_number())
-        .public_key(key.public_key())
-        .not_valid_before(now - CLOCK_SKEW)
+        .public_key(key)
+        .not_valid_before(issued - CLOCK_SKEW)
         .not_valid_after(min(end, not_after) if not_after else end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 
@@ -139,7 +188,10 @@ def _read_certificate(path: Path) -> x509.Certificate:
 
 
 def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    path = directory / "ca.key"
+    return _read_certificate(directory / "ca.pem"), _read_key(directory / "ca.key")
+
+
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
@@ -148,7 +200,7 @@ def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivate
         raise ConfigError(f"{path} is no private key in PEM form.") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ConfigError(f"{path} is no elliptic curve key.")
-    return _read_certificate(directory / "ca.pem"), key
+    return key
 
 
 def _write_pair(directory: Path, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:

@@ -52,6 +52,11 @@ def to_status(error: HoldfastError) -> grpc.Status:
     return status
 
 
+def code_name(error: HoldfastError) -> str:
+    """The name of the status that an error becomes, such as ``PERMISSION_DENIED``."""
+    return str(code_pb2.Code.Name(CODES.get(type(error), code_pb2.INTERNAL)))
+
+
 def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError:
     """The error that the other side raised, or what gRPC itself says of the link to ``endpoint``."""
     code: grpc.StatusCode = error.code()
@@ -74,6 +79,12 @@ def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError
             )
         case _:
             return HoldfastError(f"The controller{where} failed: {message} ({code.name}).")
+
+
+def is_ours(error: grpc.RpcError) -> bool:
+    """Whether the other side itself refused the call, rather than the link to it."""
+    rich = rpc_status.from_call(error)
+    return rich is not None and _from_rich(rich) is not None
 
 
 def _violations(error: InvalidInput) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,8 @@ class ClientSettings:
     ca: Path
     cert: Path
     key: Path
+    enrolment: str = ""
+    """``HOST:PORT`` where the certificate is renewed; empty: not by itself."""
 
 
 def find(environ: Mapping[str, str] = os.environ, system_wide: Path = SYSTEM_WIDE) -> Path:
@@ -36,8 +38,7 @@ def find(environ: Mapping[str, str] = os.environ, system_wide: Path = SYSTEM_WID
                 f"{VARIABLE} names {path}, and there is no such file.", fix="Correct it, or unset it."
             )
         return path
-    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "~"), ".config")
-    places = (Path(home).expanduser() / "holdfast" / "client.toml", system_wide)
+    places = (own_directory(environ) / "client.toml", system_wide)
     for path in places:
         if path.is_file():
             return path
@@ -45,6 +46,12 @@ def find(environ: Mapping[str, str] = os.environ, system_wide: Path = SYSTEM_WID
         "No cluster is configured: there is neither " + " nor ".join(str(p) for p in places) + ".",
         fix="Start one on this machine with `holdfast dev start`, or ask your cluster's admin for a client.toml.",
     )
+
+
+def own_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the user's own settings."""
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "~"), ".config")
+    return Path(home).expanduser() / "holdfast"
 
 
 def load(path: Path | None = None) -> ClientSettings:

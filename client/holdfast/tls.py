@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, cast
 
 import grpc
 
@@ -40,13 +42,58 @@ def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
 
 
-def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """For the controller: a caller without a certificate of the cluster's CA never reaches a handler."""
-    ca, cert, key = files.read()
-    return grpc.ssl_server_credentials([(key, cert)], root_certificates=ca, require_client_auth=True)
+def server_credentials(files: TlsFiles, *, anyone: bool = False) -> grpc.ServerCredentials:
+    """For the controller: a caller without a certificate of the cluster's CA never reaches a handler.
+
+    With ``anyone`` no certificate is asked for. Files that are replaced count from the next handshake on; open
+    connections go on as they are.
+    """
+    watched = _Watched(files)
+    first = watched.configuration()
+    # Its stubs don't know that None means "as before".
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", watched.changed)
+    return grpc.dynamic_ssl_server_credentials(first, fetch, require_client_authentication=not anyone)
 
 
-def caller(context: grpc.aio.ServicerContext) -> Identity:  # type: ignore[type-arg]
+class _Watched:
+    """What gRPC asks at every handshake: whether the files have changed."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._seen = self._stamps()
+
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
+        ca, cert, key = self._files.read()
+        return grpc.ssl_server_certificate_configuration([(key, cert)], root_certificates=ca)
+
+    def changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """None, too, while a file can't be read: then those that were read go on to serve."""
+        now = self._stamps()
+        if now == self._seen:
+            return None
+        try:
+            made = self.configuration()
+        except ConfigError:
+            return None
+        self._seen = now
+        return made
+
+    def _stamps(self) -> list[tuple[int, int]]:
+        try:
+            found = [path.stat() for path in (self._files.ca, self._files.cert, self._files.key)]
+        except OSError:
+            return []
+        return [(status.st_mtime_ns, status.st_ino) for status in found]
+
+
+class Certified(Protocol):
+    """What is asked of the context of a call."""
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """The certificate of the other end, under gRPC's keys."""
+
+
+def caller(context: Certified) -> Identity:
     """Who calls, taken from the verified peer certificate. Raises ``Unauthenticated``."""
     auth = context.auth_context()
     names = auth.get("peer_spiffe_id") or auth.get("x509_subject_alternative_name") or ()

@@ -21,9 +21,17 @@ GC_THRESHOLDS = (20_000, 20, 20)
 
 def main() -> int:
     """Run the controller; 0 after a stop that was asked for, 1 when it can't run."""
-    parser = argparse.ArgumentParser(prog="holdfast-controller", description="Schedules jobs over the hosts.")
+    parser = argparse.ArgumentParser(
+        prog="holdfast-controller",
+        description="Schedules jobs over the hosts.",
+        epilog="To make a cluster: holdfast-controller init --help",
+    )
     parser.add_argument("--config", type=Path, default=Path("/etc/holdfast/controller.toml"))
     parser.add_argument("--version", action="version", version=f"holdfast-controller {__version__}")
+    if sys.argv[1:2] == ["init"]:
+        from holdfast_controller.shell.init import main as init
+
+        return init(sys.argv[2:])
     options = parser.parse_args()
     status = 0
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast_controller.core import actions as act
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model import Cluster
+from holdfast_controller.core.narrate_people import narrate_people
 
 
 def line(event: ev.Event, cluster: Cluster) -> str:
@@ -22,8 +23,11 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.HostDraining()
             | ev.HostDrained()
             | ev.HostFenced()
+            | ev.HostRemoved()
         ):
             return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
+        case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():
+            return narrate_people(event)
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"
         case ev.JobQueued():
@@ -130,5 +134,7 @@ def action_line(action: act.Action) -> str:
             return f"> keep the answer to {action.by}'s {action.request_id}"
         case act.KeepWatch():
             return f"> keep the watch of {action.job_id}"
+        case act.AccessChanged():
+            return f"> {action.party} may do otherwise"
         case act.Note():
             return f"> note {action.event} {' '.join(value for _, value in action.fields)}"

@@ -386,7 +386,7 @@ def _check_hangs(job: Job, history: list[ev.Event]) -> None:
 def durable(cluster: Cluster) -> tuple[Any, ...]:
     """What the log must give back."""
     jobs_and_hosts = cluster.sequence, cluster.jobs, cluster.hosts, cluster.draining
-    return *jobs_and_hosts, cluster.queue, cluster.requests, cluster.holdings
+    return *jobs_and_hosts, cluster.people, cluster.queue, cluster.requests, cluster.holdings
 
 
 def _how(how: str | int) -> tuple[ExitReason, int | None, int | None]:

@@ -8,8 +8,9 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast import config
+from holdfast import certificate, config
 from holdfast.errors import ConfigError
+from holdfast.identity import Kind
 from holdfast_agent.core.environment import WorkerUser
 from holdfast_agent.core.fitness import Minimums
 from holdfast_agent.shell.containers import ContainerSettings
@@ -38,6 +39,8 @@ class Config:
     ca: Path
     cert: Path
     key: Path
+    enrolment: str = ""
+    """host:port where the controller renews certificates; when empty they are made by other means."""
     address: str = ""
     """Under which workers on other hosts reach this one; when empty that of ``data_interface``, or of the default
     route."""
@@ -94,6 +97,18 @@ def load(path: Path) -> Config:
     if named and loaded.simulated_signals is None:
         loaded = replace(loaded, simulated_signals=Path(named))
     return loaded
+
+
+def check_certificate(settings: Config) -> certificate.Certificate:
+    """The host's certificate. Raises ``ConfigError`` for one that can't be read, or is another's."""
+    found = certificate.read(settings.cert)
+    who = found.identity
+    if (who.kind, who.name) != (Kind.HOST, settings.name):
+        problem = (
+            f"{settings.cert} is the certificate of {who.kind.value} {who.name}, and name is {settings.name!r}."
+        )
+        raise ConfigError(problem, fix="Correct name in agent.toml, or join again: holdfast-agent join")
+    return found
 
 
 def _check_tables(loaded: Config, path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import signal
+import time
 from typing import Any
 
 import anyio
@@ -35,6 +36,7 @@ from holdfast_agent.shell.peers import Peers
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.ports import Ports
 from holdfast_agent.shell.preparation import Preparation
+from holdfast_agent.shell.renewal import Renewal
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
 from holdfast_agent.shell.shims import Shims
@@ -63,6 +65,9 @@ def run(settings: Config) -> int:
         except OSError as error:
             raise ConfigError(f"Cannot create {directory}: {error.strerror}.") from error
     TlsFiles(settings.ca, settings.cert, settings.key).read()
+    if config.check_certificate(settings).ends_at < time.time():
+        # The workers here still need their agent, so it starts.
+        log.warning("certificate.ended", file=str(settings.cert), fix="join again: holdfast-agent join")
     failures: list[BaseException] = []
     options = {"use_uvloop": _has_uvloop()}
     with only_one(settings.state_dir, "agent"):
@@ -113,7 +118,8 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
             _end_on_failure(tasks.cancel_scope, failures)
             tasks.start_soon(_end_on_signal, tasks.cancel_scope)
             driver = _assemble(settings, facts, address, source, spawner, tasks)
-            await _live(driver, spawner, tasks)
+            renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
+            await _live(driver, spawner, renewal, tasks)
     finally:
         if driver is not None:
             driver.parts.shims.close()
@@ -191,7 +197,7 @@ def _tell_of_archive(link: Link, key: PlaceKey, problem: str) -> bool:
     return link.send(agent_pb2.SessionRequest(archive=report))
 
 
-async def _live(driver: Driver, spawner: Spawner, tasks: anyio.abc.TaskGroup) -> None:
+async def _live(driver: Driver, spawner: Spawner, renewal: Renewal, tasks: anyio.abc.TaskGroup) -> None:
     parts = driver.parts
     with anyio.move_on_after(FIRST_GPU_READING_S):
         await parts.gpus.read()
@@ -205,6 +211,7 @@ async def _live(driver: Driver, spawner: Spawner, tasks: anyio.abc.TaskGroup) ->
     tasks.start_soon(parts.sampling.run)
     tasks.start_soon(parts.transfer.run)
     tasks.start_soon(parts.link.run)
+    tasks.start_soon(renewal.run)
 
 
 async def _end_on_signal(scope: anyio.CancelScope) -> None:

@@ -15,9 +15,11 @@ from holdfast.cli.completion import completion
 from holdfast.cli.console import Console
 from holdfast.cli.dev import dev
 from holdfast.cli.hang import hang
+from holdfast.cli.host_admission import remove, token
 from holdfast.cli.hosts import host
 from holdfast.cli.jobs import cancel, job, ps
 from holdfast.cli.logs import logs
+from holdfast.cli.people import audit, login, user, whoami
 from holdfast.cli.run import run
 from holdfast.cli.submit import submit
 from holdfast.errors import HoldfastError, InvalidInput
@@ -56,7 +58,9 @@ def root() -> None:
     """Run training jobs on bare-metal GPU hosts, and keep them running."""
 
 
-for _command in (run, submit, ps, logs, cancel, job, host, hang, dev, completion):
+host.add_command(token)
+host.add_command(remove)
+for _command in (run, submit, ps, logs, cancel, job, host, hang, user, login, whoami, audit, dev, completion):
     root.add_command(_command)
 
 

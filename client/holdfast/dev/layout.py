@@ -21,6 +21,8 @@ from holdfast.identity import Identity, Kind
 from holdfast.tls import TlsFiles
 
 CLUSTER_NAME = "dev"
+ADMIN = "admin"
+"""The one user that there is at first."""
 RENEW_BEFORE = datetime.timedelta(days=30)
 """A certificate with less time than this left is renewed at the next start."""
 
@@ -146,14 +148,15 @@ def complete(layout: Layout, cluster: Cluster, *, as_root: bool, labels: Mapping
             stale.unlink()
         pki.create_ca(CLUSTER_NAME, layout.pki)
     _certify(layout, Kind.CONTROLLER, "controller", layout.pki, "controller")
-    _certify(layout, Kind.USER, "admin", layout.pki, "user")
+    _certify(layout, Kind.USER, ADMIN, layout.pki, "user")
     endpoint = f"127.0.0.1:{cluster.port}"
     trust = {"ca": "pki/ca.pem"}
     own = trust | {"cert": "pki/controller.pem", "key": "pki/controller.key"}
-    settings: dict[str, object] = {"listen": endpoint, "state_dir": "controller", "cluster": CLUSTER_NAME, **own}
+    serving: dict[str, object] = {"listen": endpoint, "state_dir": "controller", "cluster": CLUSTER_NAME}
     if cluster.http_port:
-        settings["http_port"] = cluster.http_port
-    _settle(layout.config(CONTROLLER), settings)
+        serving["http_port"] = cluster.http_port
+    people = {"admins": [ADMIN], "ca_directory": "pki", "enrolment_listen": "127.0.0.1:0"}
+    _settle(layout.config(CONTROLLER), serving | people | own)
     user = trust | {"cert": "pki/user.pem", "key": "pki/user.key"}
     _settle(layout.client_config, {"controller": endpoint} | user)
     (layout.directory / "controller").mkdir(exist_ok=True)

@@ -105,6 +105,13 @@ class KeepAnswer:
 
 
 @dataclass(frozen=True)
+class AccessChanged:
+    """What a party (``user/NAME``, ``host/NAME``) may do has changed: its open streams are looked at again."""
+
+    party: str
+
+
+@dataclass(frozen=True)
 class Note:
     """Something an operator should find in the log; ``fields`` are name and value pairs."""
 
@@ -114,4 +121,4 @@ class Note:
 
 Kept = KeepEvidence | KeepWatch | KeepAnswer
 """What is part of the commit itself."""
-Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | Kept | Note
+Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | AccessChanged | Kept | Note

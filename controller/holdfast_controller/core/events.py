@@ -26,10 +26,17 @@ from holdfast_controller.core.host_events import HostJoined as HostJoined
 from holdfast_controller.core.host_events import HostLost as HostLost
 from holdfast_controller.core.host_events import HostPlaceFreed as HostPlaceFreed
 from holdfast_controller.core.host_events import HostRefused as HostRefused
+from holdfast_controller.core.host_events import HostRemoved as HostRemoved
 from holdfast_controller.core.host_events import HostReturned as HostReturned
 from holdfast_controller.core.host_events import HostUncordoned as HostUncordoned
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.people_events import PeopleEvent as PeopleEvent
+from holdfast_controller.core.people_events import RoleGranted as RoleGranted
+from holdfast_controller.core.people_events import RoleTaken as RoleTaken
+from holdfast_controller.core.people_events import TokenMade as TokenMade
+from holdfast_controller.core.people_events import TokenUsed as TokenUsed
+from holdfast_controller.core.people_events import UserRemoved as UserRemoved
 
 
 @dataclass(frozen=True)
@@ -403,4 +410,4 @@ JobEvent = (
     | NotificationGivenUp
 )
 ClusterEvent = CommonCauseNoticed
-Event = JobEvent | HostEvent | ClusterEvent
+Event = JobEvent | HostEvent | PeopleEvent | ClusterEvent

@@ -19,6 +19,7 @@ from holdfast_controller.core.fold_attempt import (
 )
 from holdfast_controller.core.fold_hang import close_hang, fold_hang
 from holdfast_controller.core.fold_host import fold_host
+from holdfast_controller.core.fold_people import fold_people
 from holdfast_controller.core.fold_shares import hold
 from holdfast_controller.core.host_model import Allocation, place_key
 from holdfast_controller.core.job import JobState, checked
@@ -40,8 +41,11 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.HostPlaceFreed()
             | ev.HostLost()
             | ev.HostReturned()
+            | ev.HostRemoved()
         ):
             fold_host(cluster, event)
+        case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():
+            fold_people(cluster.people, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)
         case ev.CommonCauseNoticed():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from holdfast.identity import Kind
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold_people import make_void
 from holdfast_controller.core.fold_shares import let_go
 from holdfast_controller.core.host_model import Host, Inventory
 from holdfast_controller.core.model import Cluster
@@ -59,5 +61,11 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             cluster.hosts[event.host].lost = True
         case ev.HostReturned():
             cluster.hosts[event.host].lost = False
+        case ev.HostRemoved():
+            cluster.hosts.pop(event.host, None)
+            cluster.draining.discard(event.host)
+            cluster.openings.forget(event.host)
+            cluster.can_fit.clear()
+            make_void(cluster.people, Kind.HOST, event.host, event.at)
         case _:
             assert_never(event)

@@ -105,6 +105,15 @@ class HostReturned:
     at: float
 
 
+@dataclass(frozen=True)
+class HostRemoved:
+    """An admin has the host forgotten; its certificates are void."""
+
+    host: str
+    at: float
+    by: str
+
+
 HostEvent = (
     HostJoined
     | HostRefused
@@ -116,4 +125,5 @@ HostEvent = (
     | HostPlaceFreed
     | HostLost
     | HostReturned
+    | HostRemoved
 )

@@ -200,13 +200,18 @@ def on_fence(step: Step, asked: FenceAsked) -> None:
         step.do(Refuse(asked.token, WrongState(problem, fix="Drain it, or switch it off first.")))
         return
     step.emit(ev.HostFenced(host.name, step.now.wall, asked.reason, asked.by))
+    give_up_work(step, host, f"{host.name} was fenced by {asked.by}")
+    step.do(Reply(asked.token, host.name))
+
+
+def give_up_work(step: Step, host: Host, why: str) -> None:
+    """Take what a host holds as gone and free, as somebody has vouched that nothing runs there any more."""
     for job in _jobs_on(step, host.name):
-        lose_workers(step, job, host.name, f"{host.name} was fenced by {asked.by}", vouched=True)
+        lose_workers(step, job, host.name, why, vouched=True)
         settle(step, job)
     for key in withheld(step.cluster, host.name):
         step.emit(ev.HostPlaceFreed(host.name, step.now.wall, key))
     step.capacity_freed = True
-    step.do(Reply(asked.token, host.name))
 
 
 def on_cordon(step: Step, asked: CordonAsked) -> None:

@@ -20,6 +20,7 @@ from holdfast_controller.core.host_model import Host, Presence
 from holdfast_controller.core.host_model import Place as Place
 from holdfast_controller.core.job import TERMINAL, JobState
 from holdfast_controller.core.openings import Openings
+from holdfast_controller.core.people_model import People
 from holdfast_controller.core.queue import PREEMPTED, Queue, Turn
 from holdfast_controller.core.quotas import Holdings
 
@@ -348,6 +349,7 @@ class Cluster:
     """By job: what was last written down of its watch, and when on our monotonic clock."""
     suspects: dict[str, Suspect] = field(default_factory=dict)
     shared_causes: list[SharedCause] = field(default_factory=list)
+    people: People = field(default_factory=People)
 
     def runtime_of(self, job_id: str) -> Runtime:
         """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model import Job, Leaving
+from holdfast_controller.core.narrate_people import narrate_people
 from holdfast_controller.core.queue import PLACEMENT_TRIES, PREEMPTED
 
 
@@ -38,6 +39,10 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             return f"{event.host} lost: silent for {event.silent_s:.0f} s"
         case ev.HostReturned():
             return f"{event.host} is back"
+        case ev.HostRemoved():
+            return f"{event.host} removed by {event.by}; its certificates are void"
+        case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():
+            return narrate_people(event)
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"

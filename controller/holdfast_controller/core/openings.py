@@ -30,6 +30,13 @@ class Openings:
         """What it has, or what is held there, isn't what it was."""
         self._changed.add(host)
 
+    def forget(self, host: str) -> None:
+        """There is no such host any more."""
+        self._changed.discard(host)
+        before = self._rooms.pop(host, None)
+        if before is not None:
+            self._take_out(before)
+
     def room_of(self, host: Host) -> Room:
         """What a host has left; to be copied by whoever uses it up."""
         if host.name in self._changed or host.name not in self._rooms:
@@ -59,12 +66,15 @@ class Openings:
     def _look_at(self, host: Host) -> None:
         before = self._rooms.get(host.name)
         if before is not None:
-            del self._emptiest[bisect.bisect_left(self._emptiest, _emptiness(before))]
-            del self._fullest[bisect.bisect_left(self._fullest, _fullness(before))]
+            self._take_out(before)
         now = self._rooms[host.name] = room(host)
         bisect.insort(self._emptiest, _emptiness(now))
         bisect.insort(self._fullest, _fullness(now))
         self._changed.discard(host.name)
+
+    def _take_out(self, before: Room) -> None:
+        del self._emptiest[bisect.bisect_left(self._emptiest, _emptiness(before))]
+        del self._fullest[bisect.bisect_left(self._fullest, _fullness(before))]
 
 
 def _emptiness(left: Room) -> tuple[int, int, str]:

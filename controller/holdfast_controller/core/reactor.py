@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core import archives, attempts, drain, hangs, hosts, stimuli, warn
+from holdfast_controller.core import archives, attempts, drain, hangs, hosts, people, stimuli, warn
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Assign, Note, Reply
 from holdfast_controller.core.assignments import holds, released
@@ -25,6 +25,7 @@ from holdfast_controller.core.exits import (
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.hang_stuck import on_stuck
 from holdfast_controller.core.host_model import place_key
+from holdfast_controller.core.host_removal import on_host_removal
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import launch, on_prepared, on_running
 from holdfast_controller.core.model import Cluster, Job, Now
@@ -127,6 +128,16 @@ class Reactor:
                 drain.on_drain(step, stimulus)
             case stimuli.FenceAsked():
                 hosts.on_fence(step, stimulus)
+            case stimuli.HostRemovalAsked():
+                on_host_removal(step, stimulus)
+            case stimuli.RoleAsked():
+                people.on_role(step, stimulus)
+            case stimuli.UserRemovalAsked():
+                people.on_user_removal(step, stimulus)
+            case stimuli.TokenAsked():
+                people.on_token(step, stimulus)
+            case stimuli.EnrolAsked():
+                people.on_enrol(step, stimulus)
             case stimuli.HostConnected():
                 hosts.on_connected(step, stimulus)
                 for report in stimulus.places:

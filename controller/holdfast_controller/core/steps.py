@@ -33,6 +33,8 @@ class Policies:
     cluster_name: str = "holdfast"
     quotas: Quotas = field(default_factory=dict)
     """By project; a project without one may hold all there is."""
+    admins: frozenset[str] = frozenset()
+    """Users who are admins by configuration."""
 
 
 @dataclass

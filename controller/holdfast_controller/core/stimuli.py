@@ -13,6 +13,12 @@ from holdfast.hang.features import WorkerFeatures
 from holdfast_controller.core.ends import Exit
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.host_model import Inventory
+from holdfast_controller.core.people_stimuli import EnrolAsked as EnrolAsked
+from holdfast_controller.core.people_stimuli import HostRemovalAsked as HostRemovalAsked
+from holdfast_controller.core.people_stimuli import PeopleStimulus as PeopleStimulus
+from holdfast_controller.core.people_stimuli import RoleAsked as RoleAsked
+from holdfast_controller.core.people_stimuli import TokenAsked as TokenAsked
+from holdfast_controller.core.people_stimuli import UserRemovalAsked as UserRemovalAsked
 
 
 class PlaceState(enum.Enum):
@@ -308,5 +314,6 @@ Stimulus = (
     | HoldAsked
     | Once
     | NotificationFailed
+    | PeopleStimulus
     | TimePassed
 )

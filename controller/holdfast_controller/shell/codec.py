@@ -19,16 +19,21 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.host_model import Host
 from holdfast_controller.core.model import Job
+from holdfast_controller.core.people_model import People
 
 EVENT_TYPES: dict[str, type[Any]] = {
-    cls.__name__: cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)
+    cls.__name__: cls for union in (ev.JobEvent, ev.HostEvent, ev.PeopleEvent) for cls in get_args(union)
 } | {ev.ClusterEvent.__name__: ev.ClusterEvent}
 VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1)
 UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """By (type, old version): the payload of the next version."""
 
 _EVENTS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(cls) for name, cls in EVENT_TYPES.items()}
-_ENTITIES: dict[str, TypeAdapter[Any]] = {"job": TypeAdapter(Job), "host": TypeAdapter(Host)}
+_ENTITIES: dict[str, TypeAdapter[Any]] = {
+    "job": TypeAdapter(Job),
+    "host": TypeAdapter(Host),
+    "people": TypeAdapter(People),
+}
 
 
 @functools.cache
@@ -39,9 +44,11 @@ def layout() -> str:
 
 
 def entity_of(event: ev.Event) -> str:
-    """``job/ID``, ``host/NAME`` or ``cluster``."""
+    """``job/ID``, ``host/NAME``, ``people`` or ``cluster``."""
     if isinstance(event, ev.ClusterEvent):
         return "cluster"
+    if isinstance(event, ev.PeopleEvent):
+        return "people"
     job_id = getattr(event, "job_id", None)
     return f"job/{job_id}" if job_id is not None else f"host/{event.host}"  # type: ignore[union-attr]
 
@@ -62,8 +69,8 @@ def load_event(name: str, version: int, payload: str) -> ev.Event:
     return event
 
 
-def dump_entity(entity: Job | Host) -> str:
-    """A job or host as JSON."""
+def dump_entity(entity: Job | Host | People) -> str:
+    """A job, a host or the people as JSON."""
     return _ENTITIES[type(entity).__name__.lower()].dump_json(entity).decode()
 
 
@@ -78,5 +85,5 @@ def load_watch(payload: str) -> KeptWatch:
 
 
 def load_entity(kind: str, payload: str) -> Any:
-    """A ``Job`` (kind ``job``) or ``Host`` (kind ``host``) again."""
+    """A ``Job`` (kind ``job``), ``Host`` (kind ``host``) or ``People`` (kind ``people``) again."""
     return _ENTITIES[kind].validate_json(payload)

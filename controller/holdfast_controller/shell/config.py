@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.errors import ConfigError
+from holdfast.identity import NAME_RULE, is_name
 from holdfast.tls import TlsFiles
 from holdfast_controller.core.quotas import Quota
 
@@ -29,6 +30,24 @@ class ChannelConfig:
     """What it is told of every job; without any, it is told only of jobs that name it."""
     service: bool = False
     """An http(s) URL is that of a service which apprise knows, not of a webhook of ours."""
+
+
+@dataclass(frozen=True)
+class CertificateConfig:
+    """Keys of ``[certificates]``: how long each is good for. All are renewed after two thirds of that."""
+
+    host: float = 86_400.0
+    user: float = 30 * 86_400.0
+    controller: float = 90 * 86_400.0
+    renew_after_end: float = 7 * 86_400.0
+    """So long after its end a certificate is still good for getting the next one, and for nothing else."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` for a life too short to be renewed in."""
+        for name in ("host", "user", "controller"):
+            if getattr(self, name) < 5:
+                problem = f"certificates.{name} is {getattr(self, name):g} s."
+                raise ConfigError(problem, fix="Write 5s or more; a day is usual.")
 
 
 LOST_TO_LEASE = 1.2
@@ -55,6 +74,15 @@ class ControllerConfig:
     """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
     quotas: dict[str, QuotaConfig] = field(default_factory=dict)
     """A table for each project; the one named "*" is for projects that have none."""
+    admins: tuple[str, ...] = ()
+    """Users who may do everything, whatever roles they were given."""
+    ca_directory: Path | None = None
+    """Folder of ca.pem and ca.key. Without it no certificate is issued here."""
+    enrolment_listen: str = ""
+    """HOST:PORT where hosts and users get certificates, without having one; needs ``ca_directory``."""
+    advertise: str = ""
+    """Name or address under which others reach this machine; that of ``listen`` unless it is a wildcard."""
+    certificates: CertificateConfig = field(default_factory=CertificateConfig)
     log_level: str = "info"
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
@@ -79,6 +107,12 @@ class ControllerConfig:
                 f"{problem} it must be above 0 and at most {longest:g} s.",
                 fix="A host that is cut off has to have stopped its work before that is started elsewhere.",
             )
+        if self.enrolment_listen and self.ca_directory is None:
+            fix = "Name the folder of ca.pem and ca.key."
+            raise ConfigError("enrolment_listen is set, and ca_directory is not.", fix=fix)
+        for name in self.admins:
+            if not is_name(name):
+                raise ConfigError(f"admins: {name!r} is no name.", fix=f"Names: {NAME_RULE}.")
 
     @property
     def tls(self) -> TlsFiles:

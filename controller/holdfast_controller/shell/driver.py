@@ -46,6 +46,8 @@ class Driver:
         """Set by whoever can reach the hosts."""
         self.published: Callable[[list[Record]], None] = lambda _: None
         """Set by whoever tells the world; called with what has just become durable."""
+        self.access_changed: Callable[[str], None] = lambda _: None
+        """Set by whoever guards the calls; gets the party, such as ``user/ann``."""
         self._pending: list[Decision] = []
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
@@ -194,6 +196,8 @@ class Driver:
                 log.warning(event, extra={"fields": dict(fields)})
             case act.KeepEvidence() | act.KeepWatch() | act.KeepAnswer():
                 pass  # it is in the commit
+            case act.AccessChanged(party):
+                self.access_changed(party)
             case act.TakeEvidence():
                 self.take_evidence(action)
             case act.Welcome() | act.Assign() | act.AckExit() | act.CloseSession():
@@ -231,8 +235,10 @@ class Driver:
         changed = (jobs[name] for kind, _, name in (e.partition("/") for e in self._dirty) if kind == "job")
         entities = [(f"job/{job.id}", codec.dump_entity(job)) for job in changed]
         # A job's events change its hosts too.
-        altered = (self.cluster.hosts[name] for name in self.cluster.altered)
-        entities += [(f"host/{host.name}", codec.dump_entity(host)) for host in altered]
+        for name in self.cluster.altered:
+            host = self.cluster.hosts.get(name)
+            entities.append((f"host/{name}", "" if host is None else codec.dump_entity(host)))
+        entities.append(("people", codec.dump_entity(self.cluster.people)))
         self._dirty = set()
         self.cluster.altered.clear()
         return sequence, entities

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from collections.abc import AsyncGenerator, Container
+from collections.abc import AsyncGenerator, Callable, Container
 from pathlib import PurePosixPath
 
 from google.protobuf import json_format, struct_pb2
@@ -15,6 +15,7 @@ from holdfast.errors import CursorExpired, InvalidInput, TaskKindUnavailable, Vi
 from holdfast.hang.tuning import Action
 from holdfast.identity import Kind
 from holdfast.v1 import job_pb2, job_pb2_grpc
+from holdfast_controller.core.access import Registry
 from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
 from holdfast_controller.shell.channels import Channels, without_secrets
 from holdfast_controller.shell.driver import Driver
@@ -86,11 +87,11 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
-        authorise(context, Kind.USER, self._name)
+        sees = self._sees(authorise(context, Kind.USER, self._name).name)
         matches = parse_filter(request.filter)
         size = _page_size(request)
         cluster = self._driver.cluster
-        found = [job for job in cluster.jobs.values() if matches(job)]
+        found = [job for job in cluster.jobs.values() if sees(job.gang.project) and matches(job)]
         if request.newest:
             page, rest = found[-size:], False
         else:
@@ -162,6 +163,11 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         async with contextlib.aclosing(reading.chunks()) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    def _sees(self, user: str) -> Callable[[str], bool]:
+        """Whether the user may look at the jobs of a project."""
+        admins = self._driver.reactor.policies.admins
+        return Registry(self._name, self._driver.cluster.people, admins).sees(user)
 
     async def _history(self, entity: str, after: int) -> list[Record]:
         return await self._driver.history(entity, after, _HISTORY_BATCH)

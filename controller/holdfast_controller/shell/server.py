@@ -16,6 +16,8 @@ from holdfast import tls
 from holdfast.errors import ConfigError
 from holdfast.hang.tuning import Action
 from holdfast.v1 import (
+    access_pb2,
+    access_pb2_grpc,
     agent_pb2,
     agent_pb2_grpc,
     hang_pb2,
@@ -27,11 +29,16 @@ from holdfast.v1 import (
 )
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.steps import Policies
+from holdfast_controller.shell.access_service import AccessService
 from holdfast_controller.shell.agent_service import AgentService
+from holdfast_controller.shell.audit import Audit
 from holdfast_controller.shell.channels import Channels
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.enrolling import Enrolling
+from holdfast_controller.shell.enrolment import Enrolment
 from holdfast_controller.shell.examiner import Examiner
+from holdfast_controller.shell.guard import Guard
 from holdfast_controller.shell.hang_service import HangService
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
@@ -51,6 +58,7 @@ SERVICES = (
     hang_pb2.DESCRIPTOR.services_by_name["HangService"].full_name,
     host_pb2.DESCRIPTOR.services_by_name["HostService"].full_name,
     agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name,
+    access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name,
 )
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -80,17 +88,24 @@ async def serve(
             max_jobs=config.max_jobs,
             cluster_name=config.cluster,
             quotas=config.limits,
+            admins=frozenset(config.admins),
         )
         driver = Driver(store, cluster, policies)
         channels = Channels.of(config)
         postman = Postman(driver, channels, config.cluster, config.notification_retry_for)
-        server, health_servicer, services = _server(config, driver, channels)
+        audit = Audit(config.state_dir)
+        guard = Guard(driver, config.cluster, audit)
+        driver.access_changed = guard.access_changed
+        enrolling = Enrolling(config, driver, guard, audit)
+        server, health_servicer, services = _server(config, driver, channels, guard, audit, enrolling.service)
         port = _listen(server, config)
+        enrolling.listen(port)
         driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
         await server.start()
+        await enrolling.start()
         for name in ("", *SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        web = await _listen_http(config, services)
+        web = await _listen_http(config, services, guard)
         if web is not None and on_http is not None:
             on_http(web.port)
         log.info(
@@ -104,41 +119,57 @@ async def serve(
                 }
             },
         )
+        if not config.admins and not cluster.people.roles:
+            log.warning("no_admins", extra={"fields": {"fix": 'set admins = ["NAME"] in controller.toml'}})
         if on_ready is not None:
             on_ready(port)
-        await _run_until_told(driver, server, web, postman)
+        await _run_until_told(driver, server, web, postman, audit, enrolling)
     finally:
         await asyncio.to_thread(store.close)
 
 
-async def _run_until_told(driver: Driver, server: grpc.aio.Server, web: Listener | None, postman: Postman) -> None:
+async def _run_until_told(
+    driver: Driver,
+    server: grpc.aio.Server,
+    web: Listener | None,
+    postman: Postman,
+    audit: Audit,
+    enrolling: Enrolling,
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for sig in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sig, stop.set)
     try:
         async with asyncio.TaskGroup() as tasks:
-            writer = tasks.create_task(driver.run())
-            deliveries = tasks.create_task(postman.run())
+            running = [tasks.create_task(w) for w in (driver.run(), postman.run(), audit.run(), enrolling.run())]
             await stop.wait()
             log.info("controller_stopping")
             if web is not None:
                 await web.close(STOP_GRACE_S)
+            await enrolling.stop()
             await server.stop(STOP_GRACE_S)
             await driver.settled()
-            deliveries.cancel()
-            writer.cancel()
+            await audit.flush()
+            for task in running:
+                task.cancel()
     finally:
         # Also when a commit has failed: nobody is served from a state that the disk doesn't hold.
         if web is not None:
             await web.close(0.0)
+        await enrolling.stop()
         await server.stop(None)
 
 
 def _server(
-    config: ControllerConfig, driver: Driver, channels: Channels
+    config: ControllerConfig,
+    driver: Driver,
+    channels: Channels,
+    guard: Guard,
+    audit: Audit,
+    enrolment: Enrolment | None,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     transfers = Transfers()
     driver.take_evidence = Examiner(driver, transfers).take
     jobs = JobService(driver, transfers, config.cluster, _default_action(config), channels)
@@ -147,21 +178,24 @@ def _server(
     hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
     host_pb2_grpc.add_HostServiceServicer_to_server(hosts, server)
     agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)
+    access_pb2_grpc.add_AccessServiceServicer_to_server(
+        AccessService(driver, guard, audit, enrolment, config.cluster), server
+    )
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return server, health_servicer, {"holdfast.v1.JobService": jobs, "holdfast.v1.HostService": hosts}
 
 
-async def _listen_http(config: ControllerConfig, services: dict[str, object]) -> Listener | None:
+async def _listen_http(config: ControllerConfig, services: dict[str, object], guard: Guard) -> Listener | None:
     if config.http_port is None:
         return None
     # Only here: a controller without HTTP needs none of it.
     from holdfast_controller.shell.rest.app import application
-    from holdfast_controller.shell.rest.calls import Calls, users_of
+    from holdfast_controller.shell.rest.calls import Calls
     from holdfast_controller.shell.rest.listener import listen, names_of
 
-    app = application(Calls(services, users_of(config.cluster)), names_of(config.tls))
+    app = application(Calls(services, guard), names_of(config.tls))
     return await listen(app, config.host, config.http_port, config.tls)
 
 

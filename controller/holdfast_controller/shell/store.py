@@ -13,7 +13,7 @@ import logging
 import secrets
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
@@ -195,11 +195,13 @@ class Store:
                 log.warning("watch_unreadable", extra={"fields": {"job": row.job, "problem": str(error)}})
         return found
 
-    def snapshot(self, sequence: int, entities: Iterable[tuple[str, str]]) -> None:
-        """Replace the snapshots of ``entities`` (name, payload), which are as of ``sequence``."""
+    def snapshot(self, sequence: int, entities: Sequence[tuple[str, str]]) -> None:
+        """Replace the snapshots of ``entities`` (name, payload), as of ``sequence``; an empty payload drops one."""
         with self._failing("cannot be written"), self._writing():
             hit("controller.snapshot.before")
-            rows = [(entity, payload, _checksum(entity, payload)) for entity, payload in entities]
+            for gone in [entity for entity, payload in entities if not payload]:
+                self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == gone))
+            rows = [(entity, payload, _checksum(entity, payload)) for entity, payload in entities if payload]
             if rows:
                 self._db.exec_driver_sql(_REPLACE, rows)
             self._set_meta("snapshot_sequence", str(sequence))
@@ -307,6 +309,7 @@ class Store:
             cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
             jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
             cluster.jobs = {job.id: job for job in jobs}
+            cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
             cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
             cluster.answers = self._answers()

@@ -37,7 +37,9 @@ def _controller(directory: Path) -> TlsFiles:
 @pytest.fixture
 def config(tmp_path: Path, certificates: Certificates) -> ControllerConfig:
     tls = certificates.files["controller"]
-    return ControllerConfig("127.0.0.1:0", tmp_path / "state", tls.ca, tls.cert, tls.key, "test")
+    return ControllerConfig(
+        "127.0.0.1:0", tmp_path / "state", tls.ca, tls.cert, tls.key, "test", admins=("ann", "bob")
+    )
 
 
 @pytest.fixture

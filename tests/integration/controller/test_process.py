@@ -55,7 +55,8 @@ class Process:
 @pytest.fixture
 def daemon(tmp_path: Path, config: ControllerConfig, certificates: Certificates) -> Iterator[Process]:
     fields = ("listen", "state_dir", "ca", "cert", "key", "cluster")
-    (tmp_path / "controller.toml").write_text("".join(f'{name} = "{getattr(config, name)}"\n' for name in fields))
+    lines = [f'{name} = "{getattr(config, name)}"\n' for name in fields]
+    (tmp_path / "controller.toml").write_text("".join([*lines, 'admins = ["ann", "bob"]\n']))
     made = Process(tmp_path, certificates)
     yield made
     for process in made.processes:

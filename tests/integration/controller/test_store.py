@@ -69,7 +69,7 @@ def folded(events: list[ev.Event]) -> Cluster:
 
 def same(one: Cluster, other: Cluster) -> bool:
     def durable(c: Cluster) -> tuple[object, ...]:
-        return c.sequence, c.jobs, c.hosts, c.queue, c.requests
+        return c.sequence, c.jobs, c.hosts, c.people, c.queue, c.requests
 
     return durable(one) == durable(other)
 
@@ -92,6 +92,7 @@ def test_snapshot_and_the_rest_of_the_log_give_the_same_state(path: Path, at: in
     then = folded(EVENTS[:at])
     entities = [(f"job/{j.id}", codec.dump_entity(j)) for j in then.jobs.values()]
     entities += [(f"host/{h.name}", codec.dump_entity(h)) for h in then.hosts.values()]
+    entities.append(("people", codec.dump_entity(then.people)))
     store.call(store.snapshot, at, entities).result()
     store.close()
     store, cluster = opened(path)

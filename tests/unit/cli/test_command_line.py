@@ -54,7 +54,7 @@ def test_a_command_like_no_other_is_not_guessed() -> None:
 
 
 def test_every_command_says_what_it_does() -> None:
-    assert markdown().count("## `holdfast") == 31
+    assert markdown().count("## `holdfast") == 40
     assert "\n\n\n" not in markdown()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from holdfast.identity import Kind
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang, Pool, Task
 from holdfast_controller.core.host_model import Gpu, Host, Inventory
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Job, Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.people_model import Role
 
 GIB = 1 << 30
 TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")
@@ -103,9 +105,20 @@ HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostFenced("h2", 0.8, "no power", "ann"),
     ev.HostPlaceFreed("h2", 0.9, "b/0"),
     ev.HostRefused("h2", 0.95, "0.0", "The agent of h2 is too old. Upgrade it."),
+    ev.HostJoined("h3", 0.91, "10.0.0.3", "boot", "0.1", INVENTORY),
+    ev.HostRemoved("h3", 0.92, "ann"),
+]
+PEOPLE_EVENTS: list[ev.PeopleEvent] = [
+    ev.RoleGranted(0.93, "bob", "*", Role.VIEWER, "ann"),
+    ev.RoleGranted(0.94, "bob", "vision", Role.ADMIN, "ann"),
+    ev.RoleTaken(0.95, "bob", "vision", "ann"),
+    ev.TokenMade(0.96, "d1", Kind.HOST, "", 1800.96, "ann"),
+    ev.TokenUsed(0.97, "d1", Kind.HOST, "h4", "k1"),
+    ev.TokenMade(0.98, "d2", Kind.USER, "bob", 1800.98, "ann"),
+    ev.UserRemoved(0.99, "bob", "ann"),
 ]
 CLUSTER_EVENT = ev.CommonCauseNoticed(30.0, "2 hosts wait for storage at /data", ("a", "b"), "/data", ("h1", "h2"))
-EVENTS: list[ev.Event] = [*HOST_EVENTS, *JOB_EVENTS, CLUSTER_EVENT]
+EVENTS: list[ev.Event] = [*HOST_EVENTS, *PEOPLE_EVENTS, *JOB_EVENTS, CLUSTER_EVENT]
 
 
 def host(

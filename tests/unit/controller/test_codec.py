@@ -23,7 +23,9 @@ names = [type(event).__name__ for event in EVENTS]
 
 
 def test_the_examples_cover_every_event_type() -> None:
-    types = {cls for union in (ev.JobEvent, ev.HostEvent) for cls in get_args(union)} | {ev.ClusterEvent}
+    types = {cls for union in (ev.JobEvent, ev.HostEvent, ev.PeopleEvent) for cls in get_args(union)} | {
+        ev.ClusterEvent
+    }
     assert {type(event) for event in EVENTS} == types
     assert set(codec.EVENT_TYPES) == {cls.__name__ for cls in types}
     assert set(codec.VERSIONS) == set(codec.EVENT_TYPES)
@@ -41,9 +43,10 @@ def test_whole_history_stored_and_folded_again_gives_the_same_state() -> None:
         fold(live, event)
         payload = codec.dump_event(event)
         fold(again, codec.load_event(type(event).__name__, 1, payload))
-        assert (live.jobs, live.hosts, live.queue, live.requests) == (
+        assert (live.jobs, live.hosts, live.people, live.queue, live.requests) == (
             again.jobs,
             again.hosts,
+            again.people,
             again.queue,
             again.requests,
         )
@@ -58,6 +61,7 @@ def test_entities_come_back_equal_at_every_point_of_a_history() -> None:
             assert codec.load_entity("job", codec.dump_entity(job)) == job
         for host in cluster.hosts.values():
             assert codec.load_entity("host", codec.dump_entity(host)) == host
+        assert codec.load_entity("people", codec.dump_entity(cluster.people)) == cluster.people
 
 
 def test_what_is_cached_on_a_gang_is_not_stored() -> None:
@@ -79,7 +83,14 @@ def test_a_loaded_entity_can_be_folded_on() -> None:
 
 
 def test_entity_of_an_event() -> None:
-    assert {codec.entity_of(event) for event in EVENTS} == {"job/a", "host/h1", "host/h2", "cluster"}
+    assert {codec.entity_of(event) for event in EVENTS} == {
+        "job/a",
+        "host/h1",
+        "host/h2",
+        "host/h3",
+        "people",
+        "cluster",
+    }
 
 
 def test_unknown_type_or_newer_version_is_refused() -> None:
@@ -160,6 +171,15 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h2 fenced by ann: nothing runs there any more (no power)",
         "h2 has proven the place of b/0 empty",
         "h2 turned away: The agent of h2 is too old. Upgrade it.",
+        "h3 joined from 10.0.0.3 with 8 cores, 1 GPUs",
+        "h3 removed by ann; its certificates are void",
+        "bob is viewer everywhere by ann",
+        "bob is admin in project vision by ann",
+        "bob has no role in project vision any more, by ann",
+        "token for a new host made by ann",
+        "host h4 has its first certificate",
+        "token for user bob made by ann",
+        "user bob removed by ann; its certificates are void",
         "submitted by ann: 4 ranks on 3 workers",
         "queued: needs 2 GPUs on one host",
         "no room at try 1 of 3: needs 2 GPUs on one host (0 free on the best)",

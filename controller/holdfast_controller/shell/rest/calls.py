@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import Message
 
-from holdfast.identity import Identity, Kind
-from holdfast_controller.shell.rpc import authorise
+from holdfast_controller.core.access import Caller
+from holdfast_controller.shell.guard import Guard, caller_of, made
 
 
 class Aborted(Exception):
@@ -23,12 +24,21 @@ class Aborted(Exception):
 class CallContext:
     """What a handler asks of its ``grpc.aio.ServicerContext``, for a call that came over HTTP."""
 
-    def __init__(self, uris: tuple[str, ...], peer: str) -> None:
-        self._auth = {"x509_subject_alternative_name": tuple(uri.encode() for uri in uris)}
+    def __init__(
+        self, uris: tuple[str, ...], peer: str, certificate: str, abort: Callable[[], None] = lambda: None
+    ) -> None:
+        """``uris``: the names in the verified client ``certificate``, a PEM text; ``peer``: the address alone;
+        ``abort`` ends the connection at once.
+        """
+        self.abort = abort
+        self._auth = {
+            "x509_subject_alternative_name": tuple(uri.encode() for uri in uris),
+            "x509_pem_cert": (certificate.encode(),) if certificate else (),
+        }
         self._peer = peer
 
     def auth_context(self) -> Mapping[str, tuple[bytes, ...]]:
-        """The names in the verified client certificate, under gRPC's own key."""
+        """Who the other end is, under gRPC's own keys."""
         return self._auth
 
     def peer(self) -> str:
@@ -44,42 +54,70 @@ class CallContext:
         raise Aborted(status)
 
 
-Authorise = Callable[[str, CallContext, Message], Identity]
-"""(method, context, request) → the caller; raises ``Unauthenticated`` or ``Denied``."""
-
-
-def users_of(cluster: str) -> Authorise:
-    """Lets every user of the cluster call everything; the handlers may be stricter."""
-
-    def check(method: str, context: CallContext, request: Message) -> Identity:
-        return authorise(context, Kind.USER, cluster)  # type: ignore[arg-type]
-
-    return check
-
-
 class Calls:
-    """The handlers by gRPC method, such as ``/holdfast.v1.JobService/GetJob``; each call is authorised first."""
+    """The handlers by gRPC method, such as ``/holdfast.v1.JobService/GetJob``, behind the guard of all calls."""
 
-    def __init__(self, services: Mapping[str, object], authorise: Authorise) -> None:
+    def __init__(self, services: Mapping[str, object], guard: Guard) -> None:
         """``services``: each servicer under the full name of its service."""
         self._services = services
-        self._authorise = authorise
+        self._guard = guard
 
-    def caller(self, method: str, request: Message, context: CallContext) -> Identity:
-        """Who calls. Raises what ``authorise`` raises."""
-        return self._authorise(method, context, request)
+    def caller(self, context: CallContext) -> str:
+        """The party that calls, such as ``user/ann``. Raises ``Unauthenticated``."""
+        caller = caller_of(context)
+        return caller.party if caller is not None else ""
 
     async def one(self, method: str, request: Message, context: CallContext) -> Any:
         """The answer of a unary method. Raises ``Aborted`` or ``HoldfastError``."""
-        self.caller(method, request, context)
-        return await self._handler(method)(request, context)
+        caller = self._admit(method, request, context)
+        try:
+            answer = await self._handler(method)(request, context)
+        except Aborted as aborted:
+            self._note(method, caller, request, context, aborted.status.code.name, aborted.status.details or "")
+            raise
+        except BaseException:
+            self._note(method, caller, request, context, "CANCELLED", "")
+            raise
+        self._guard.note(method.lstrip("/"), caller, request, "OK", made=made(answer), peer=context.peer())
+        return answer
 
-    def many(self, method: str, request: Message, context: CallContext) -> AsyncGenerator[Any, None]:
+    async def many(self, method: str, request: Message, context: CallContext) -> AsyncGenerator[Any, None]:
         """The answers of a streaming method, which raise as ``one`` does. Close it after use."""
-        self.caller(method, request, context)
-        answers: AsyncGenerator[Any, None] = self._handler(method)(request, context)
-        return answers
+        caller = self._admit(method, request, context)
+        cut = _Cut(context.abort)
+        with self._guard.open(method.lstrip("/"), caller, request, cut, cut):
+            async with contextlib.aclosing(self._handler(method)(request, context)) as answers:
+                async for answer in answers:
+                    yield answer
+
+    def _admit(self, method: str, request: Message, context: CallContext) -> Caller | None:
+        caller = caller_of(context)
+        self._guard.authorise(method.lstrip("/"), caller, request, context.peer())
+        return caller
+
+    def _note(
+        self, method: str, caller: Caller | None, request: Message, context: CallContext, code: str, message: str
+    ) -> None:
+        self._guard.note(method.lstrip("/"), caller, request, code, message, peer=context.peer())
 
     def _handler(self, method: str) -> Any:
         _, service, name = method.split("/")
         return getattr(self._services[service], name)
+
+
+class _Cut:
+    """Over HTTP a stream that may not go on has no status to end with: its connection is, and nothing more."""
+
+    def __init__(self, abort: Callable[[], None]) -> None:
+        self._abort = abort
+
+    async def abort_with_status(self, status: grpc.Status) -> None:
+        """The guard's last word, which nobody hears."""
+
+    def done(self) -> bool:
+        """Known to nobody here; what has ended is not among the open streams."""
+        return False
+
+    def cancel(self) -> object:
+        """End the connection, whose reader then closes the stream."""
+        return self._abort()

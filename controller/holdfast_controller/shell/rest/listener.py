@@ -117,7 +117,13 @@ class _Protocol(H11Protocol):
             return
         certificate: dict[str, Any] = transport.get_extra_info("peercert") or {}
         names = certificate.get("subjectAltName", ())
-        self.app_state = {"uris": tuple(v for kind, v in names if kind == "URI"), "abort": transport.abort}
+        connection = transport.get_extra_info("ssl_object")
+        shown = connection.getpeercert(binary_form=True) if connection is not None else None
+        self.app_state = {
+            "uris": tuple(v for kind, v in names if kind == "URI"),
+            "certificate": ssl.DER_cert_to_PEM_cert(shown) if shown else "",
+            "abort": transport.abort,
+        }
         super().connection_made(transport)
         self._await_request()
 

@@ -174,9 +174,9 @@ class Gate:
 
 
 def context_of(request: Request) -> CallContext:
-    """The call's context: the names in the certificate of the connection's other end."""
-    peer = f"{request.client.host}:{request.client.port}" if request.client else ""
-    return CallContext(request.state.uris, peer)
+    """The call's context: the certificate of the connection's other end, and its address."""
+    peer = request.client.host if request.client else ""
+    return CallContext(request.state.uris, peer, request.state.certificate, request.state.abort)
 
 
 def _project(request: Request) -> str:

@@ -1,0 +1,71 @@
+"""The SDK's calls about people, hosts' admission and the audit log: ``client.access``. For admins, mostly."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
+
+from holdfast.v1 import access_pb2, access_pb2_grpc
+
+if TYPE_CHECKING:
+    from holdfast.v1.access_pb2 import AuditEntry, CreateTokenResponse, GetCallerResponse, Role, User
+
+CALL_S = 15.0
+
+
+class AccessCalls:
+    """Raises ``HoldfastError`` as all calls of the client do."""
+
+    def __init__(self, channel: grpc.aio.Channel, unary: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+        self._stub = cast("access_pb2_grpc.AccessServiceAsyncStub", access_pb2_grpc.AccessServiceStub(channel))
+        self._unary = unary
+
+    async def caller(self) -> GetCallerResponse:
+        """Who we are for the cluster, and what we may do."""
+        found: GetCallerResponse = await self._unary(
+            self._stub.GetCaller(access_pb2.GetCallerRequest(), timeout=CALL_S)
+        )
+        return found
+
+    async def add_user(self, name: str, role: Role.ValueType, project: str = "*") -> User:
+        """Give a user a role in a project ("*" is all), in place of the one there."""
+        grant = access_pb2.Grant(project=project, role=role)
+        request = access_pb2.AddUserRequest(name=name, grant=grant)
+        user: User = (await self._unary(self._stub.AddUser(request, timeout=CALL_S))).user
+        return user
+
+    async def list_users(self) -> list[User]:
+        """All users, by name."""
+        call = self._stub.ListUsers(access_pb2.ListUsersRequest(), timeout=CALL_S)
+        return list((await self._unary(call)).users)
+
+    async def remove_user(self, name: str, project: str = "") -> None:
+        """Take a role in one project away; without one all of them, and the certificates are void."""
+        request = access_pb2.RemoveUserRequest(name=name, project=project)
+        await self._unary(self._stub.RemoveUser(request, timeout=CALL_S))
+
+    async def create_token(
+        self, *, host: str | None = None, user: str | None = None, ttl_s: float | None = None
+    ) -> CreateTokenResponse:
+        """Leave for one user, for one host by name, or, with ``host`` empty, for any new one."""
+        request = access_pb2.CreateTokenRequest()
+        if user is not None:
+            request.user = user
+        else:
+            request.host = host or ""
+        if ttl_s is not None:
+            request.ttl.FromNanoseconds(round(ttl_s * 1e9))
+        made: CreateTokenResponse = await self._unary(self._stub.CreateToken(request, timeout=CALL_S))
+        return made
+
+    async def remove_host(self, name: str, *, force: bool = False) -> None:
+        """Void a host's certificates and forget it; with ``force`` even if it holds work, which is then lost."""
+        request = access_pb2.RemoveHostRequest(name=name, force=force)
+        await self._unary(self._stub.RemoveHost(request, timeout=CALL_S))
+
+    async def audit(self, limit: int = 100, *, who: str = "", refused: bool = False) -> list[AuditEntry]:
+        """The newest entries of the audit log that match, oldest first."""
+        request = access_pb2.ReadAuditRequest(limit=limit, who=who, refused=refused)
+        return list((await self._unary(self._stub.ReadAudit(request, timeout=CALL_S))).entries)

@@ -1,0 +1,38 @@
+"""The next certificate for a key that has one. The key stays, so one rename changes everything at once."""
+
+from __future__ import annotations
+
+import grpc
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from holdfast import certificate
+from holdfast.certificate import Certificate
+from holdfast.enrolment import files, pinning, requests
+from holdfast.errors import ConfigError
+from holdfast.rpc_status import from_rpc_error
+from holdfast.tls import TlsFiles
+from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
+
+
+def renew(address: str, own: TlsFiles) -> Certificate:
+    """Replace the certificate by the next one, from the enrolment service at ``address``.
+
+    Raises ``HoldfastError``; the certificate that is there stays then.
+    """
+    ca, present, key_pem = own.read()
+    try:
+        key = serialization.load_pem_private_key(key_pem, password=None)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{own.key} is no private key in PEM form.") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{own.key} is no elliptic curve key.")
+    asked = enrolment_pb2.RenewRequest(certificate=present, request=requests.request(key))
+    try:
+        with pinning.channel(address, ca) as link:
+            answer = enrolment_pb2_grpc.EnrolmentServiceStub(link).Renew(asked, timeout=pinning.CALL_S)
+    except grpc.RpcError as error:
+        raise from_rpc_error(error, endpoint=address) from error
+    fresh = certificate.parse(answer.certificate.decode())
+    files.write(own.cert, answer.certificate, 0o644)
+    return fresh

@@ -1,0 +1,30 @@
+"""Events of people in words; see ``narrate``."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast_controller.core import people_events as ev
+from holdfast_controller.core.people_model import EVERY_PROJECT
+
+
+def narrate_people(event: ev.PeopleEvent) -> str:
+    """The sentence for ``event``."""
+    match event:
+        case ev.RoleGranted():
+            return f"{event.user} is {event.role.name.lower()} {_where(event.project)} by {event.by}"
+        case ev.RoleTaken():
+            return f"{event.user} has no role {_where(event.project)} any more, by {event.by}"
+        case ev.UserRemoved():
+            return f"user {event.user} removed by {event.by}; its certificates are void"
+        case ev.TokenMade():
+            whom = f"{event.kind.value} {event.name}" if event.name else "a new host"
+            return f"token for {whom} made by {event.by}"
+        case ev.TokenUsed():
+            return f"{event.kind.value} {event.name} has its first certificate"
+        case _:
+            assert_never(event)
+
+
+def _where(project: str) -> str:
+    return "everywhere" if project == EVERY_PROJECT else f"in project {project}"

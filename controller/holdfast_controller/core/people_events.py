@@ -1,0 +1,64 @@
+"""Events of people, tokens and certificates; see ``events``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.identity import Kind
+from holdfast_controller.core.people_model import Role
+
+
+@dataclass(frozen=True)
+class RoleGranted:
+    """A user has a role in a project, in place of any that it had there."""
+
+    at: float
+    user: str
+    project: str
+    role: Role
+    by: str
+
+
+@dataclass(frozen=True)
+class RoleTaken:
+    """A user has no role in a project any more."""
+
+    at: float
+    user: str
+    project: str
+    by: str
+
+
+@dataclass(frozen=True)
+class UserRemoved:
+    """A user has no rights any more, and its certificates are void."""
+
+    at: float
+    user: str
+    by: str
+
+
+@dataclass(frozen=True)
+class TokenMade:
+    """Who shows what has this digest gets a certificate, once; ``name`` is empty for any new host."""
+
+    at: float
+    digest: str
+    kind: Kind
+    name: str
+    expires_at: float
+    by: str
+
+
+@dataclass(frozen=True)
+class TokenUsed:
+    """A host or user gets its first certificate, for the key with this digest."""
+
+    at: float
+    digest: str
+    kind: Kind
+    name: str
+    key: str
+
+
+PeopleEvent = RoleGranted | RoleTaken | UserRemoved | TokenMade | TokenUsed

@@ -1,0 +1,65 @@
+"""What reaches the core of people and certificates; see ``stimuli``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.identity import Kind
+from holdfast_controller.core.people_model import Role
+
+
+@dataclass(frozen=True)
+class RoleAsked:
+    """An admin gives a user a role in a project."""
+
+    token: int
+    by: str
+    user: str
+    project: str
+    role: Role
+
+
+@dataclass(frozen=True)
+class UserRemovalAsked:
+    """An admin takes a role in one project away, or, without a project, everything."""
+
+    token: int
+    by: str
+    user: str
+    project: str = ""
+
+
+@dataclass(frozen=True)
+class TokenAsked:
+    """An admin wants a token, which the shell has drawn and of which only the digest comes here."""
+
+    token: int
+    by: str
+    digest: str
+    kind: Kind
+    name: str
+    ttl_s: float
+
+
+@dataclass(frozen=True)
+class EnrolAsked:
+    """Somebody shows a token, and a key to certify. ``name`` is empty where the token says it."""
+
+    token: int
+    digest: str
+    kind: Kind
+    name: str
+    key: str
+
+
+@dataclass(frozen=True)
+class HostRemovalAsked:
+    """An admin wants a host forgotten; ``force`` vouches that nothing runs there any more."""
+
+    token: int
+    by: str
+    host: str
+    force: bool = False
+
+
+PeopleStimulus = RoleAsked | UserRemovalAsked | TokenAsked | EnrolAsked | HostRemovalAsked

@@ -1,0 +1,39 @@
+"""Token buckets: how often something may happen, by key, within a bound on memory. Monotonic seconds."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Buckets:
+    """Each key may spend ``burst`` at once and gets ``per_s`` back each second.
+
+    Keys past ``most`` push out the ones that were used longest ago; who comes back then has a full bucket, so a
+    bound over all keys is another ``Buckets`` with one key.
+    """
+
+    burst: float
+    per_s: float
+    most: int = 1024
+    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
+    """By key: what is left, and as of when."""
+
+    def spend(self, key: str, now: float) -> bool:
+        """Take one; False, and nothing is taken, where none is left."""
+        left = self._now(key, now)
+        allowed = left >= 1
+        self._left.pop(key, None)
+        self._left[key] = (left - 1 if allowed else left, now)
+        if len(self._left) > self.most:
+            self._left.popitem(last=False)
+        return allowed
+
+    def has(self, key: str, now: float) -> bool:
+        """Whether there is one to take; none is taken."""
+        return self._now(key, now) >= 1
+
+    def _now(self, key: str, now: float) -> float:
+        left, since = self._left.get(key, (self.burst, now))
+        return min(self.burst, left + (now - since) * self.per_s)

@@ -1,0 +1,120 @@
+"""``holdfast-controller init``: a cluster's CA, the controller's certificate and settings, and its first admin."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import getpass
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast import pki
+from holdfast.enrolment import files
+from holdfast.errors import ConfigError, HoldfastError, WrongState
+from holdfast.identity import NAME_RULE, Identity, Kind, is_name
+from holdfast_controller.shell.authority import ca_hash
+from holdfast_controller.shell.config import CertificateConfig
+
+_CLUSTER = re.compile(r"[A-Za-z0-9._-]{1,63}")
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 when the cluster is made, 1 with a sentence on stderr when not."""
+    parser = argparse.ArgumentParser(
+        prog="holdfast-controller init", description="Make a cluster: certificates, settings and a first admin."
+    )
+    parser.add_argument("--cluster", default="main", metavar="NAME", help="[default: main]")
+    parser.add_argument("--admin", default=getpass.getuser(), metavar="NAME", help="[default: you]")
+    parser.add_argument("--advertise", required=True, metavar="HOST", help="under which others reach this machine")
+    parser.add_argument("--port", type=int, default=7443, help="[default: 7443]")
+    parser.add_argument("--enrolment-port", type=int, default=7444, help="[default: 7444]")
+    parser.add_argument(
+        "--dir", type=Path, default=Path("/etc/holdfast"), help="for settings [default: /etc/holdfast]"
+    )
+    parser.add_argument("--state-dir", type=Path, default=Path("/var/lib/holdfast/controller"))
+    options = parser.parse_args(argv)
+    try:
+        _make(options)
+    except HoldfastError as error:
+        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _make(options: argparse.Namespace) -> None:
+    directory, state = options.dir.absolute(), options.state_dir.absolute()
+    settings, ca = directory / "controller.toml", state / "ca"
+    _check(options, settings, ca)
+    lifetimes = CertificateConfig()
+    files.folder(directory)
+    files.folder(state, 0o700)
+    files.folder(ca, 0o700)
+    admin = directory / "admin"
+    files.folder(admin, 0o700)
+    try:
+        pki.create_ca(options.cluster, ca)
+        serving = Identity(options.cluster, Kind.CONTROLLER, "controller")
+        own = pki.issue(ca, serving, state, "controller", lifetime=_life(lifetimes.controller), server=True)
+        person = Identity(options.cluster, Kind.USER, options.admin)
+        pki.issue(ca, person, admin, "user", lifetime=_life(lifetimes.user))
+    except OSError as error:
+        raise ConfigError(f"Cannot write {error.filename}: {error.strerror}.") from error
+    root = (ca / "ca.pem").read_bytes()
+    files.write(admin / "ca.pem", root, 0o644)
+    enrolment = f"{options.advertise}:{options.enrolment_port}"
+    client = {
+        "controller": f"{options.advertise}:{options.port}",
+        "ca": "ca.pem",
+        "cert": "user.pem",
+        "key": "user.key",
+        "enrolment": enrolment,
+    }
+    files.write(admin / "client.toml", files.toml("Made by `holdfast-controller init`.", client), 0o600)
+    controller = {
+        "listen": f"0.0.0.0:{options.port}",
+        "enrolment_listen": f"0.0.0.0:{options.enrolment_port}",
+        "advertise": options.advertise,
+        "cluster": options.cluster,
+        "admins": [options.admin],
+        "state_dir": str(state),
+        "ca": str(ca / "ca.pem"),
+        "ca_directory": str(ca),
+        "cert": str(own.cert),
+        "key": str(own.key),
+    }
+    # Last: where it is, the rest is.
+    files.write(settings, files.toml("Made by `holdfast-controller init`.", controller), 0o644)
+    print(_NEXT.format(cluster=options.cluster, ca=ca, hash=ca_hash(root), settings=settings, admin=admin))  # noqa: T201
+
+
+def _check(options: argparse.Namespace, settings: Path, ca: Path) -> None:
+    for there in (settings, ca / "ca.key"):
+        if there.exists():
+            raise WrongState(f"There is a cluster already: {there}.", fix="Name other folders: --dir, --state-dir.")
+    if not _CLUSTER.fullmatch(options.cluster):
+        raise ConfigError(
+            f"--cluster {options.cluster!r} is no name.", fix="Letters, digits and . _ -; at most 63."
+        )
+    if not is_name(options.admin):
+        raise ConfigError(f"--admin {options.admin!r} is no name.", fix=f"Names: {NAME_RULE}.")
+    if not options.advertise or (":" in options.advertise.strip("[]") and not options.advertise.startswith("[")):
+        fix = "Write a name or an address without a port; IPv6 in brackets."
+        raise ConfigError(f"--advertise {options.advertise!r} is no host.", fix=fix)
+    ports = (options.port, options.enrolment_port)
+    if not all(0 < port < 65536 for port in ports) or ports[0] == ports[1]:
+        raise ConfigError("--port and --enrolment-port must be two different ports.", fix="1 to 65535.")
+
+
+def _life(seconds: float) -> datetime.timedelta:
+    return datetime.timedelta(seconds=seconds)
+
+
+_NEXT = """The cluster {cluster} is made. Keep {ca}/ca.key secret, and a copy of it safe.
+The hash of its CA: {hash}
+
+1. Start the controller:   holdfast-controller --config {settings}
+2. Be its first admin:     mkdir -p ~/.config/holdfast && mv {admin}/* ~/.config/holdfast/
+3. Have a host join:       holdfast host token create      and paste the line that it prints on the host
+4. Have others use it:     holdfast user add NAME          then: holdfast user token NAME"""

@@ -1,0 +1,79 @@
+"""Who gets past the guard, for every call: what ``docs/access.md`` promises, spelled out and tried one by one.
+
+The job that the calls are about is owen's, in project vision.
+"""
+
+from __future__ import annotations
+
+CALLERS = {
+    "none": "nobody: no certificate",
+    "wrong-ca": "a certificate of another CA",
+    "unknown": "a certificate of this cluster for a user that nobody has added",
+    "void": "a user who was removed",
+    "viewer": "a viewer in vision",
+    "elsewhere": "a viewer in another project only",
+    "other": "a user in vision, whose job it isn't",
+    "owner": "owen, a user in vision",
+    "host": "the agent of host-0",
+    "host-b": "the agent of host-1, which has nothing to do with the job",
+    "admin": "an admin of everything",
+}
+MEANING = {
+    "-": "no connection: TLS refuses the certificate",
+    "U": "UNAUTHENTICATED",
+    "D": "PERMISSION_DENIED",
+    "N": "NOT_FOUND: for this caller there is no such job",
+    "+": "let through",
+}
+TABLE = """
+                                        none wrong-ca unknown void viewer elsewhere other owner host host-b admin
+JobService/CreateJob                    -    -        D       U    D      D         +     +     D    D      +
+JobService/GetJob                       -    -        D       U    +      N         +     +     D    D      +
+JobService/ListJobs                     -    -        D       U    +      +         +     +     D    D      +
+JobService/CancelJob                    -    -        D       U    D      N         D     +     D    D      +
+JobService/RestartJob                   -    -        D       U    D      N         D     +     D    D      +
+JobService/PauseJob                     -    -        D       U    D      N         D     +     D    D      +
+JobService/ResumeJob                    -    -        D       U    D      N         D     +     D    D      +
+JobService/WatchJob                     -    -        D       U    +      N         +     +     D    D      +
+JobService/StreamLogs                   -    -        D       U    +      N         +     +     D    D      +
+HangService/HoldJob                     -    -        D       U    D      N         D     +     D    D      +
+HangService/TakeStacks                  -    -        D       U    D      N         D     +     D    D      +
+HangService/GetHangEvidence             -    -        D       U    +      N         +     +     D    D      +
+HangService/RecordSamples               -    -        D       U    +      N         +     +     D    D      +
+HostService/ListHosts                   -    -        D       U    +      +         +     +     D    D      +
+HostService/GetHost                     -    -        D       U    +      +         +     +     D    D      +
+HostService/WatchHosts                  -    -        D       U    +      +         +     +     D    D      +
+HostService/Cordon                      -    -        D       U    D      D         D     D     D    D      +
+HostService/Uncordon                    -    -        D       U    D      D         D     D     D    D      +
+HostService/Drain                       -    -        D       U    D      D         D     D     D    D      +
+HostService/FenceHost                   -    -        D       U    D      D         D     D     D    D      +
+AgentService/Session                    -    -        D       U    D      D         D     D     +    +      D
+AgentService/Transfer                   -    -        D       U    D      D         D     D     +    +      D
+AccessService/GetCaller                 -    -        D       U    +      +         +     +     D    D      +
+AccessService/AddUser                   -    -        D       U    D      D         D     D     D    D      +
+AccessService/ListUsers                 -    -        D       U    D      D         D     D     D    D      +
+AccessService/RemoveUser                -    -        D       U    D      D         D     D     D    D      +
+AccessService/CreateToken               -    -        D       U    D      D         D     D     D    D      +
+AccessService/RemoveHost                -    -        D       U    D      D         D     D     D    D      +
+AccessService/ReadAudit                 -    -        D       U    D      D         D     D     D    D      +
+EnrolmentService/GetAuthority           +    +        +       +    +      +         +     +     +    +      +
+EnrolmentService/Enrol                  +    +        +       +    +      +         +     +     +    +      +
+EnrolmentService/Renew                  +    +        +       +    +      +         +     +     +    +      +
+Health/Check                            -    -        +       U    +      +         +     +     +    +      +
+Health/List                             -    -        +       U    +      +         +     +     +    +      +
+Health/Watch                            -    -        +       U    +      +         +     +     +    +      +
+ServerReflection/ServerReflectionInfo   -    -        D       U    +      +         +     +     D    D      +
+"""
+
+
+def expected() -> dict[str, dict[str, str]]:
+    """By call and caller."""
+    head, *rows = TABLE.strip("\n").splitlines()
+    callers = head.split()
+    assert callers == list(CALLERS)
+    cells = {}
+    for row in rows:
+        call, *marks = row.split()
+        assert len(marks) == len(callers) and set(marks) <= set(MEANING), row
+        cells[call] = dict(zip(callers, marks, strict=True))
+    return cells
