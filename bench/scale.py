@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -71,6 +72,8 @@ def main() -> None:
     parser.add_argument("--only", metavar="ROW", action="append", choices=names, help=f"one of {', '.join(names)}")
     options = parser.parse_args()
     figures = Figures()
+    # Told to end, it takes its processes and files with it, as upon Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with framed(), work_directory() as directory:
         asyncio.run(measure(options, directory, figures))
         print()

@@ -34,14 +34,16 @@ class Figures:
         """A row of repeated measurements."""
         middle, worst = quantile(values, 0.5), quantile(values, 0.01 if at_least else 0.99)
         met = "" if aim is None else "met" if (worst >= aim if at_least else worst <= aim) else "MISSED"
-        bound = "" if aim is None else f"{'≥' if at_least else '≤'} {number(aim)}: {met}"
+        limit = "" if aim is None else number(aim) if unit else f"{aim:.2f}"
+        bound = "" if aim is None else f"{'≥' if at_least else '≤'} {limit}: {met}"
         single = len(values) == 1
         self.rows.append(
             (
                 what,
                 "hollow" if hollow else "",
                 unit,
-                number(middle),
+                # An exponent has no unit, and its second decimal counts.
+                number(middle) if unit else f"{middle:.2f}",
                 "" if single else number(worst),
                 str(len(values)),
                 bound,
