@@ -49,6 +49,7 @@ class Programs:
             left = world.hosts[process.host].table.spawn(
                 process.key, process.generation, process.rank, (), helper=True
             )
+            left.fence_at = process.fence_at
             world.engine.after(script.runs_s + dice.random() * 20.0, lambda: self._end(left, 0))
         if script.hangs:
             world.engine.after(script.runs_s * 0.5, lambda: setattr(process, "hung", True))

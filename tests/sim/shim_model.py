@@ -281,7 +281,7 @@ class Shim:
         if generation and generation.number == number and generation.fence_s:
             latest = min(deadline, self.host.clock.mono() + generation.fence_s)
             generation.deadline = max(generation.deadline, latest)
-            for process in generation.ranks.values():
+            for process in self.host.table.of(self.key, number):
                 process.fence_at = self._fence_at(generation)
 
     def _fence_at(self, generation: Generation) -> float | None:

@@ -241,8 +241,10 @@ class Reactor:
             step.do(Reply(asked.token, job.id))
 
     def _on_time(self, step: Step) -> None:
+        first = self.timers.next_due()
+        late_s = step.now.mono - first if first is not None else 0.0
         due = self.timers.pop_due(step.now.mono)
-        hosts.on_silence(step, [name for kind, name in due if kind == "host"])
+        hosts.on_silence(step, [name for kind, name in due if kind == "host"], late_s)
         for kind, name in due:
             if kind == "drain":
                 drain.on_deadline(step, self.cluster.hosts[name])
