@@ -103,7 +103,8 @@ class Stream:
         """It is in the machine's socket; a process that is frozen reads it later."""
         if self.broken or not other.open or not other.life.alive:
             return
-        if up:
+        controller = self.world.controller
+        if up and message != FIN and controller is not None and other.life is controller.life:
             self.world.oracles.on_arrived(self.host)
         if other.life.frozen:
             other.life.waiting.append(lambda: self._read(other, message))

@@ -78,7 +78,9 @@ def record_exits(
     if job.primary_done_at is not None or all(exit_.ok for exit_ in job.exits_now().values()):
         _check_done(step, job)
     elif _is_alone(job) and not port_taken:
+        # One that nobody is to blame for counts as well: its shim has stopped it, or it never started.
         bad = next((exit_ for exit_ in current if blame(exit_) is not Blame.NONE), None)
+        bad = bad or next((exit_ for exit_ in current if not exit_.ok), None)
         if bad is not None:
             _answer_for(step, job, member, bad, unfit=unfit)
     elif port_taken or is_settled(job):
