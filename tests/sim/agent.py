@@ -244,10 +244,9 @@ class Agent:
     def _clear_strays(self, key: PlaceKey, generation: int, found: int) -> None:
         world = self.host.world
         left = [p for p in self.host.table.of(key, generation) if p.runs]
-        if left and key not in self.host.shims:
-            for process in left:
-                world.oracles.on_signal(process, "strays")
-                world.programs.signal(process, KILL)
+        for process in left:
+            world.oracles.on_signal(process, "strays")
+            world.programs.signal(process, KILL)
         if left:
             if found:
                 self.feed(ev.PlaceStuck(key, generation, f"outlive KILL: {len(left)}"))

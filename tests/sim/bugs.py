@@ -11,6 +11,8 @@ class Bugs:
 
     acts_before_commit: bool = False
     """The controller's driver."""
+    ignores_epoch: bool = False
+    """The database."""
     forks_before_intent: bool = False
     """The shim."""
     tells_before_sync: bool = False

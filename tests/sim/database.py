@@ -33,6 +33,7 @@ class Record:
     payload: str
     event: Any
     state: str
+    words: str
 
 
 @dataclass
@@ -64,4 +65,6 @@ class Database:
 def record(entry: Entry) -> Record:
     """As the driver makes one, when it takes a batch."""
     name = type(entry.event).__name__
-    return Record(entry.sequence, name, codec.VERSIONS[name], codec.dump_event(entry.event), entry.event, entry.state)
+    about = getattr(entry.event, "job_id", "") or getattr(entry.event, "host", "cluster")
+    words = f"{about} {name}: {entry.message}"
+    return Record(entry.sequence, name, codec.VERSIONS[name], codec.dump_event(entry.event), entry.event, entry.state, words)

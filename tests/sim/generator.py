@@ -13,12 +13,6 @@ from holdfast_controller.core.gang import Gang, Pool, Retries, Scope, Strategy, 
 
 LENGTHS_S = (100.0, 300.0, 600.0)
 DAY_S = 86400.0
-LEFT_S = 60.0
-"""By then every agent has left a controller that stands still, whatever its clock.
-
-One that wakes before, has been replaced and has nothing to write is not found out by the database. Today no second
-one can be started beside it, since it holds the database's lock.
-"""
 
 
 def draw(seed: int) -> Plan:
@@ -122,7 +116,7 @@ def _misfortune(dice: random.Random, names: list[str], at_s: float) -> Move:
             return SwitchedOff(at_s, host, for_s)
         case 8:
             replaced = dice.random() < 0.5
-            return Frozen(at_s, max(for_s, LEFT_S) if replaced else for_s, replaced)
+            return Frozen(at_s, for_s, replaced)
         case 9:
             by_s = dice.choice([-DAY_S, -30.0, 30.0, DAY_S])
             return ClockSet(at_s, dice.choice(["", host]), by_s)

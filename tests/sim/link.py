@@ -35,7 +35,7 @@ class Link:
     def dial(self) -> None:
         """Try to reach whoever is the controller now."""
         world, host = self.agent.host.world, self.agent.host.name
-        controller = world.controller
+        controller = world.reached()
         if controller is None or not controller.life.alive or True in world.network.cuts.get(host, ()):
             self._again()
             return

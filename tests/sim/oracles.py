@@ -46,6 +46,8 @@ class Oracles:
         self.prepared: set[tuple[str, PlaceKey, int]] = set()
         self.answers: dict[tuple[str, str], str] = {}
         self.arrived: dict[str, float] = {}
+        self.logged: list[tuple[float, str]] = []
+        """True time of each commit, and what it says in words."""
         self.silences: list[tuple[str, float, float]] = []
         """(host, from when to when its silence was longer than the term of suspicion)."""
 
@@ -56,6 +58,7 @@ class Oracles:
         newest = self.world.database.epoch
         check(epoch == newest, "1 one writer", f"epoch {epoch} has written into the log of epoch {newest}")
         for record in records:
+            self.logged.append((self.world.engine.now, record.words))
             self.ledger.take(record, check)
             match record.event:
                 case ev.GangLaunched(job_id, _, generation, rendezvous):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tests.sim.faults import Weights
 from tests.sim.moves import Move
+from tests.sim.programs import Script
 
 
 @dataclass(frozen=True)
@@ -25,3 +26,5 @@ class Plan:
     """Of each host."""
     has_epilog: bool = False
     probe: bool = True
+    scripts: tuple[tuple[str, int, Script], ...] = ()
+    """(job, generation, how it goes), where that isn't drawn."""

@@ -26,9 +26,11 @@ from holdfast_controller.core import actions as act
 from holdfast_controller.core.gang import Gang
 
 CONTROLLER_BACK_S = 3.0
+FOUND_OUT_S = 10.0
+"""An old controller that has woken up lives on for so long at most. Only what it writes is refused before."""
 SETTLES_WITHIN_S = 1800.0
 """Once nothing fails any more every job ends within this time: the stated bound of liveness."""
-LOOK_EVERY_S = 10.0
+LOOK_EVERY_S, HEAL_S = 10.0, 30.0
 
 
 class World:
@@ -56,8 +58,11 @@ class World:
         self.coverage = Coverage(self)
         self.oracles = Oracles(self)
         self.network = Network()
-        self.database = Database()
+        self.database = Database(check_epoch=not self.bugs.ignores_epoch)
         self.programs = Programs(self)
+        self.programs.scripts.update({(job, generation): script for job, generation, script in plan.scripts})
+        self.replaced: list[Controller] = []
+        """Controllers of the past that don't know it yet."""
         self.controller_clock = Clock(self.engine, plan.controller_rate, origin=50.0)
         self.controller: Controller | None = Controller(self)
         self.hosts: dict[str, Host] = {}
@@ -146,6 +151,7 @@ class World:
         frozen.life.frozen = True
         if replaced:
             self.controller = None
+            self.replaced.append(frozen)
             self.engine.after(CONTROLLER_BACK_S, self.start_controller)
         self.engine.after(for_s, lambda: self.thaw(frozen))
 
@@ -159,6 +165,21 @@ class World:
         waiting, life.waiting = life.waiting, []
         for act_ in waiting:
             self.engine.after(0.0, act_, life, controller.die)
+        if controller in self.replaced:
+            self.engine.after(FOUND_OUT_S, lambda: self.retire(controller))
+
+    def retire(self, controller: Controller) -> None:
+        """Whoever started the new one sees that the old one ends."""
+        controller.die()
+        if controller in self.replaced:
+            self.replaced.remove(controller)
+
+    def reached(self) -> Controller | None:
+        """At the controller's address: while an old one lives, maybe that one."""
+        old = [controller for controller in self.replaced if controller.life.alive]
+        if old and self.dice.random() < 0.3:
+            return self.dice.choice(old)
+        return self.controller
 
     def hold_off(self, host: str) -> None:
         """An admin switches a host off and keeps it so."""
@@ -178,6 +199,8 @@ class World:
             self.engine.after(move.at_s, self._mover(move))
         self.engine.run(self.plan.lasts_s)
         self.heal()
+        if self.plan.probe:
+            self.engine.run(self.engine.now + HEAL_S)  # until all hosts have said hello
         self.settle()
 
     def _mover(self, move: Move) -> Callable[[], None]:
@@ -198,8 +221,9 @@ class World:
             host.boot()
             for process in host.table.all_running():
                 self.programs.release(process)
-        if self.controller is not None:
-            self.thaw(self.controller)
+        for controller in (self.controller, *self.replaced):
+            if controller is not None:
+                self.thaw(controller)
 
     def settle(self, within_s: float = SETTLES_WITHIN_S) -> None:
         """Users and admins clear up; then everything has to have ended, and every GPU to be free for others."""
