@@ -107,12 +107,19 @@ class Stream:
         if up and message != FIN and controller is not None and other.life is controller.life:
             self.world.oracles.on_arrived(self.host)
         if other.life.frozen:
-            other.life.waiting.append(lambda: self._read(other, message))
+            other.life.waiting.append(lambda: self._read_late(other, message))
             return
         try:
             self._read(other, message)
         except Crash:
             other.died()
+
+    def _read_late(self, other: End, message: Any) -> None:
+        controller = self.world.controller
+        if other is self.controller and message != FIN and controller is not None and other.life is controller.life:
+            # How long it lay there its reader can't know.
+            self.world.oracles.on_arrived(self.host)
+        self._read(other, message)
 
     def _read(self, other: End, message: Any) -> None:
         if not other.open:

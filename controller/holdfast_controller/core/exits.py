@@ -66,7 +66,8 @@ def record_exits(
         elif _differs(known, exit_) and exit_ not in job.late_exits:
             step.emit(ev.LateExitFound(job.id, step.now.wall, member.name, exit_))
     generation = job.generation_of(member.index)
-    if any(exit_.generation < generation for exit_ in fresh) or job.stopping:
+    older = any(exit_.generation < generation for exit_ in fresh)
+    if (older or job.stopping) and not job.terminal:
         name_cause(step, job)
     current = [exit_ for exit_ in fresh if exit_.generation == generation]
     if not current or job.stopping:
