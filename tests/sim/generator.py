@@ -78,7 +78,7 @@ def _gang(dice: random.Random, hosts: int, *, may_be_replaced: bool) -> Gang:
         grace_s=dice.choice([1.0, 10.0]),
         end_grace_s=20.0,
         success=dice.choice(list(Success)),
-        hang=HangSettings(dice.choice(list(Action)), timeout_s=60.0),
+        hang=_hang(dice),
         retries=retries,
         strategy=dice.choice([Strategy.STANDARD, Strategy.STANDARD, Strategy.SPOT]),
         priority=dice.randint(1, 3),
@@ -87,6 +87,11 @@ def _gang(dice: random.Random, hosts: int, *, may_be_replaced: bool) -> Gang:
         replace_when_lost=may_be_replaced and dice.random() < 0.5,
         warning=WarningSignal(10, 5.0) if dice.random() < 0.2 else None,
     )
+
+
+def _hang(dice: random.Random) -> HangSettings:
+    action, after_s = dice.choice(list(Action)), dice.choice([20.0, 60.0])
+    return HangSettings(action, timeout_s=after_s, startup_timeout_s=after_s, ceiling_s=after_s)
 
 
 def _of_job(dice: random.Random, job: str, at_s: float) -> Move:

@@ -14,7 +14,8 @@ POOL = Pool(1, Task(("train",)), gpus=2)
 TWO = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL)
 ONE = Gang((POOL,), grace_s=1.0)
 ALONE = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL, retries=Retries(scope=Scope.WORKER))
-HANGING = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL, hang=HangSettings(Action.RESTART, timeout_s=20.0))
+QUICK = HangSettings(Action.RESTART, timeout_s=20.0, startup_timeout_s=20.0, ceiling_s=20.0)
+HANGING = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL, hang=QUICK)
 REPLACED = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL, replace_when_lost=True)
 FAILS = Script(2.0, bad_rank=1, status=1 << 8)
 
@@ -33,7 +34,7 @@ STORIES: dict[str, Plan] = {
     ),
     "in-place restart": _story(Submit(1.0, "job", TWO, 3.0), scripts={1: FAILS}),
     "hang verdict": _story(
-        Submit(1.0, "job", HANGING, 3.0), lasts_s=60.0, scripts={1: Script(4.0, hangs=True)}
+        Submit(1.0, "job", HANGING, 3.0), lasts_s=45.0, scripts={1: Script(4.0, hangs=True)}
     ),
     "cancel": _story(Submit(1.0, "job", TWO, 60.0), OfJob(4.0, "cancel", "job")),
     "host loss and return": _story(
