@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from tests.sim import faults
 from tests.sim.moves import Cut, ClockSet, Dies, Frozen, Move, OfHost, OfJob, PowerLoss, Submit, SwitchedOff
@@ -35,6 +36,8 @@ def draw(seed: int) -> Plan:
         moves.append(Submit(at_s, job, _gang(dice, hosts, may_be_replaced=honest)))
         for _ in range(dice.choice([0, 0, 1, 3])):
             moves.append(_of_job(dice, job, at_s + dice.random() * lasts_s * 0.5))
+    if honest and dice.random() < 0.25:
+        moves += _cut_off(dice, names, lasts_s)
     for _ in range(dice.choice([0, 2, 5, 15, 30])):
         moves.append(_misfortune(dice, names, dice.random() * lasts_s))
     moves.sort(key=lambda move: move.at_s)
@@ -48,6 +51,14 @@ def draw(seed: int) -> Plan:
         tuple(moves),
         has_epilog=dice.random() < 0.3,
     )
+
+
+def _cut_off(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:
+    """A long job that goes on elsewhere, and a host that is cut off for longer than its lease."""
+    gang = replace(_gang(dice, 2, may_be_replaced=True), replace_when_lost=True, timeout_s=DAY_S, waits=True)
+    at_s = dice.random() * lasts_s * 0.3
+    cut = Cut(at_s + 10.0 + dice.random() * 30.0, (dice.choice(names[:2]),), True, True, dice.uniform(80.0, 200.0))
+    return [Submit(at_s, "long", gang, 300.0), cut]
 
 
 def _rate(dice: random.Random, spread: float) -> float:

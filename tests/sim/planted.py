@@ -88,10 +88,14 @@ def _no_fence() -> AbstractContextManager[Any]:
 
 
 def _lost_hosts_give_all_back() -> AbstractContextManager[Any]:
-    sound = hosts.lose_workers
-    return patch.object(
-        hosts, "lose_workers", lambda step, job, host, why, **_: sound(step, job, host, why, vouched=True)
-    )
+    sound = hosts._lose
+
+    def lose(step: Step, name: str, silent_s: float) -> None:
+        sound(step, name, silent_s)
+        for job in hosts._jobs_on(step, name):
+            hosts.lose_workers(step, job, name, f"{name} was lost", vouched=True)
+
+    return patch.object(hosts, "_lose", lose)
 
 
 def _emits(alter: Callable[[Step, Any], list[Any]]) -> AbstractContextManager[Any]:
@@ -281,7 +285,7 @@ PLANTED: dict[str, Planted] = {
     "invents codes": Planted("137 for an end that nobody saw", bugs=lambda: Bugs(invents_codes=True)),
     "not started, it says": Planted("claim of a rank that ran that it never did", plant=_unseen_is_not_started),
     "no fence": Planted("forget the deadline of cut-off work", plant=_no_fence),
-    "lost hosts give back": Planted("take a silent host's GPUs as free", plant=_lost_hosts_give_all_back),
+    "lost hosts give back": Planted("start work of a silent host elsewhere though nothing stops it there", plant=_lost_hosts_give_all_back),
     "double grant": Planted("free a job's share when it is told to stop", plant=_share_freed_at_once),
     "generation again": Planted("reuse a generation", plant=_generation_again),
     "stale reports": Planted("take reports of older generations for the newest", plant=_any_generation_counts),
