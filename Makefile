@@ -3,7 +3,7 @@ PY      := .venv/bin/python
 STAMP   := .venv/.ready
 SOURCES := $(shell find client controller agent proto build_hooks -type f -not -path '*/v1/*_pb2*' -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: test-slow setup check lint types contracts proto-lint test demo bench stubs clean
+.PHONY: sim sim-pairs test-slow setup check lint types contracts proto-lint test demo bench stubs clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
@@ -29,6 +29,15 @@ test: setup
 # Real hangs on real clusters, at their own pace: some minutes.
 test-slow: setup
 	$(PY) -m pytest -m slow
+
+# The simulated cluster: make sim SEEDS=1000 FROM=0. Every pair of crashes: make sim-pairs, some minutes.
+SEEDS ?= 200
+FROM ?= 0
+sim: setup
+	$(PY) -m tests.sim.run --seeds $(SEEDS) --from $(FROM)
+
+sim-pairs: setup
+	$(PY) -m tests.sim.run --pairs
 
 demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py

@@ -1,4 +1,4 @@
-"""A controller process: the real core, in the place of the real driver. What is durable is durable before it acts."""
+"""A controller process: the real core; around it, what the real driver does. It commits, then it acts."""
 
 from __future__ import annotations
 

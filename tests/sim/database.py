@@ -67,4 +67,6 @@ def record(entry: Entry) -> Record:
     name = type(entry.event).__name__
     about = getattr(entry.event, "job_id", "") or getattr(entry.event, "host", "cluster")
     words = f"{about} {name}: {entry.message}"
-    return Record(entry.sequence, name, codec.VERSIONS[name], codec.dump_event(entry.event), entry.event, entry.state, words)
+    return Record(
+        entry.sequence, name, codec.VERSIONS[name], codec.dump_event(entry.event), entry.event, entry.state, words
+    )

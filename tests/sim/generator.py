@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from tests.sim import faults
-from tests.sim.moves import Cut, ClockSet, Dies, Frozen, Move, OfHost, OfJob, PowerLoss, Submit, SwitchedOff
+from tests.sim.moves import ClockSet, Cut, Dies, Frozen, Move, OfHost, OfJob, PowerLoss, Submit, SwitchedOff
 from tests.sim.plan import Plan
 
 from holdfast.hang.tuning import Action, HangSettings

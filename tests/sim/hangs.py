@@ -62,9 +62,7 @@ def evidence(world: World, asked: act.TakeEvidence) -> st.EvidenceArrived:
     found = Evidence(
         asked.job_id, asked.worker, asked.host, asked.generation, host.clock.wall(), ranks=tuple(ranks)
     )
-    return st.EvidenceArrived(
-        asked.host, asked.job_id, asked.generation, asked.worker, asked.dump, found, b"dumps"
-    )
+    return st.EvidenceArrived(asked.host, asked.job_id, asked.generation, asked.worker, asked.dump, found, b"dumps")
 
 
 _LOOKS = tuple(

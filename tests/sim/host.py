@@ -39,7 +39,9 @@ class Host:
         self.outputs: set[tuple[PlaceKey, int]] = set()
         self.busy_until: dict[str, float] = {}
         """By GPU: true time at which the driver has given its memory back."""
-        self.inventory = Inventory(16, 64 * GIB, tuple(Gpu(f"{name}-gpu{i}", i, "H100", 80 * GIB) for i in range(gpus)))
+        self.inventory = Inventory(
+            16, 64 * GIB, tuple(Gpu(f"{name}-gpu{i}", i, "H100", 80 * GIB) for i in range(gpus))
+        )
         self.agent: Agent | None = Agent(self)
         self._pids = 1000
 

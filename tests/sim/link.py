@@ -41,9 +41,7 @@ class Link:
             return
         stream = self.stream = Stream(world, host)
         world.network.streams.append(stream)
-        stream.agent = End(
-            self.agent.life, self._receive, lambda: self._over(stream), self.agent.host.crash_agent
-        )
+        stream.agent = End(self.agent.life, self._receive, lambda: self._over(stream), self.agent.host.crash_agent)
         controller.accept(stream)
         self._dialled = self.agent.host.clock.mono()
         self.agent.feed(ev.Dialled())

@@ -130,7 +130,11 @@ class Oracles:
         for moment in {now, *(end for _, _, end in spans if now - suspect_s + SLACK_S < end < now - SLACK_S)}:
             silent = {name for name, start, end in spans if start + SLACK_S <= moment <= end}
             mass = len(silent) >= 2 and len(silent) > LEASES.mass_share * len(watched)
-            check(not mass, "15 mass brake", f"{host} is given up {now - moment:.0f} s after {sorted(silent)} were silent")
+            check(
+                not mass,
+                "15 mass brake",
+                f"{host} is given up {now - moment:.0f} s after {sorted(silent)} were silent",
+            )
 
     # --- processes ----------------------------------------------------------------------------------------------
 
@@ -152,7 +156,9 @@ class Oracles:
         check(place is not None and place.host == process.host, "4 gang", f"{rank} runs on {process.host}")
         meets = job.rendezvous(generation)
         told = env.get("MASTER_PORT"), env.get("HOLDFAST_RENDEZVOUS_SECRET")
-        check(meets is not None and told == (str(meets.master_port), meets.secret), "4 gang", f"{rank} meets others")
+        check(
+            meets is not None and told == (str(meets.master_port), meets.secret), "4 gang", f"{rank} meets others"
+        )
         self._no_older(process, job)
         for other in self.world.hosts[process.host].table.all_running():
             shared = set(other.gpus) & set(process.gpus)

@@ -1,11 +1,12 @@
 """Planted bugs: each makes a part do what it never may, and some oracle has to notice.
 
-``python -m tests.sim.planted`` looks for the first seed that finds each, and writes the table of
-docs/simulation.md; ``planted_seeds.json`` keeps what it found, so that the tests need no search.
+``python -m tests.sim.planted`` looks for the first seed that finds each and prints the table of docs/simulation.md;
+``planted_seeds.json`` keeps what it found, so that the tests need no search.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.sim import agent as sim_agent
 from tests.sim import generator, translate
 from tests.sim.bugs import Bugs
 from tests.sim.clock import Clock
@@ -127,19 +127,6 @@ def _share_freed_at_once() -> AbstractContextManager[Any]:
     return _emits(alter)
 
 
-def _any_generation_counts() -> AbstractContextManager[Any]:
-    sound = controller_reactor.Reactor._on_place
-
-    def on_place(self: Any, step: Step, host: str, report: Any) -> None:
-        job = step.cluster.jobs.get(report.job_id)
-        index = job.gang.index_by_name.get(report.worker) if job is not None else None
-        if job is not None and index is not None:
-            report = replace(report, generation=job.generation_of(index))
-        sound(self, step, host, report)
-
-    return patch.object(controller_reactor.Reactor, "_on_place", on_place)
-
-
 def _cancels_what_has_ended() -> AbstractContextManager[Any]:
     sound = controller_reactor.on_cancel
 
@@ -228,7 +215,9 @@ def _wall_clock_decides() -> AbstractContextManager[Any]:
 def _adopts_nothing() -> AbstractContextManager[Any]:
     sound = agent_reactor.Reactor.on_place_found
     return patch.object(
-        agent_reactor.Reactor, "on_place_found", lambda self, event, now: sound(self, replace(event, shim_pid=0), now)
+        agent_reactor.Reactor,
+        "on_place_found",
+        lambda self, event, now: sound(self, replace(event, shim_pid=0), now),
     )
 
 
@@ -265,14 +254,6 @@ def _hello_outranks_exits() -> AbstractContextManager[Any]:
     return patch.object(reactor, "_on_place_found", reactor._on_place)
 
 
-def _relaunches_by_itself() -> AbstractContextManager[Any]:
-    def ensure_new(self: Any, key: Any) -> None:
-        self.host.disk.places.setdefault(key, {})
-        self._hold(key, self.host.new_shim(key))
-
-    return patch.object(sim_agent.Agent, "_ensure", ensure_new)
-
-
 PLANTED: dict[str, Planted] = {
     "database takes any epoch": Planted(
         "a controller of the past may commit", bugs=lambda: Bugs(ignores_epoch=True)
@@ -285,10 +266,11 @@ PLANTED: dict[str, Planted] = {
     "invents codes": Planted("137 for an end that nobody saw", bugs=lambda: Bugs(invents_codes=True)),
     "not started, it says": Planted("claim of a rank that ran that it never did", plant=_unseen_is_not_started),
     "no fence": Planted("forget the deadline of cut-off work", plant=_no_fence),
-    "lost hosts give back": Planted("start work of a silent host elsewhere though nothing stops it there", plant=_lost_hosts_give_all_back),
+    "lost hosts give back": Planted(
+        "start work of a silent host elsewhere though nothing stops it there", plant=_lost_hosts_give_all_back
+    ),
     "double grant": Planted("free a job's share when it is told to stop", plant=_share_freed_at_once),
     "generation again": Planted("reuse a generation", plant=_generation_again),
-    "stale reports": Planted("take reports of older generations for the newest", plant=_any_generation_counts),
     "hello outranks exits": Planted("believe a hello before the ends that follow it", plant=_hello_outranks_exits),
     "terminal overwritten": Planted("cancel a job that has ended", plant=_cancels_what_has_ended),
     "forgets too soon": Planted("forget a place with unacknowledged ends", plant=_forgets_unacknowledged),
@@ -317,14 +299,25 @@ def search(bug: Planted) -> tuple[int, str] | None:
     return None
 
 
+def table(known: dict[str, list[Any]]) -> str:
+    """As docs/simulation.md shows it."""
+    rows = [f"| {name} | {PLANTED[name].what} | {seed} | {oracle} |" for name, (seed, oracle) in known.items()]
+    return "\n".join(["| bug | what it does | first seed | oracle |", "|---|---|---|---|", *rows]) + "\n"
+
+
 def main() -> int:
-    known: dict[str, list[Any]] = {}
-    for name, bug in PLANTED.items():
-        found = search(bug)
+    parser = argparse.ArgumentParser(description="Look for the seeds that find the planted bugs.")
+    parser.add_argument("names", nargs="*", help="these only; the others keep their seeds")
+    args = parser.parse_args()
+    known: dict[str, list[Any]] = json.loads(SEEDS.read_text()) if SEEDS.exists() else {}
+    for name in args.names or PLANTED:
+        found = search(PLANTED[name])
         print(f"{name}: {found}", flush=True)
         if found is not None:
             known[name] = list(found)
+    known = {name: known[name] for name in PLANTED if name in known}
     SEEDS.write_text(json.dumps(known, indent=1) + "\n")
+    print(table(known))
     return 0 if len(known) == len(PLANTED) else 1
 
 

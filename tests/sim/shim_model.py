@@ -246,7 +246,9 @@ class Shim:
         stop = generation.stop
         assert stop is not None
         host, wait_s = self.host, max(stop.deadline - self.host.clock.mono(), 0.0)
-        host.world.engine.after(host.clock.true_s(wait_s) + 1e-6, lambda: self._kill(generation), self.life, self.die)
+        host.world.engine.after(
+            host.clock.true_s(wait_s) + 1e-6, lambda: self._kill(generation), self.life, self.die
+        )
 
     def _kill(self, generation: Generation) -> None:
         stop, now = generation.stop, self.host.clock.mono()

@@ -33,9 +33,7 @@ STORIES: dict[str, Plan] = {
         scripts={1: FAILS},
     ),
     "in-place restart": _story(Submit(1.0, "job", TWO, 3.0), scripts={1: FAILS}),
-    "hang verdict": _story(
-        Submit(1.0, "job", HANGING, 3.0), lasts_s=45.0, scripts={1: Script(4.0, hangs=True)}
-    ),
+    "hang verdict": _story(Submit(1.0, "job", HANGING, 3.0), lasts_s=45.0, scripts={1: Script(4.0, hangs=True)}),
     "cancel": _story(Submit(1.0, "job", TWO, 60.0), OfJob(4.0, "cancel", "job")),
     "host loss and return": _story(
         Submit(1.0, "job", REPLACED, 20.0), PowerLoss(4.0, "host-1", 100.0), lasts_s=130.0, hosts=4

@@ -64,7 +64,7 @@ class Users:
         return self.world.weights.drop > 0 and self.world.dice.random() < 10 * self.world.weights.drop
 
     def submit(self, name: str, gang: Gang, runs_s: float = 0.0) -> None:
-        """Hand a job in. Each call draws an id of its own, as the servicer does; the request id makes it one job."""
+        """Hand a job in. Each call draws an id of its own, as the servicer does; the request makes it one job."""
         world, request = self.world, f"request of {name}"
         if runs_s:
             world.programs.lengths[name] = runs_s

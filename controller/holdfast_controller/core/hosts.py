@@ -167,7 +167,7 @@ def _mass_silence(step: Step) -> bool:
 
 
 def _spare_the_others(step: Step) -> None:
-    """A host is back from a silence. If it was common, none counts as alone before it had time to be back as well."""
+    """A host is back from a silence. If that was common, the others get time to be back as well."""
     cluster, until = step.cluster, step.now.mono + step.policies.leases.suspect_s
     if until - cluster.spared_until > leases.LATE_S and _mass_silence(step):
         cluster.spared_until = until

@@ -28,12 +28,13 @@ from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import launch, on_prepared, on_running
 from holdfast_controller.core.model import Cluster, Job, Now
+from holdfast_controller.core.queue import PLACEMENT_TRIES
 from holdfast_controller.core.schedule import place_queue, takers
 from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
 from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.submit import on_submission
-from holdfast_controller.core.waiting import PLACEMENT_TRIES, TRY_AGAIN_S, on_expired
+from holdfast_controller.core.waiting import TRY_AGAIN_S, on_expired
 from holdfast_controller.core.watch_keeping import forget_ended, wake
 
 _ALIVE = frozenset({PlaceState.PREPARING, PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK})
@@ -73,7 +74,7 @@ class Reactor:
                 left = min(max(job.primary_done_at + job.gang.end_grace_s - now.wall, 0.0), job.gang.end_grace_s)
                 self.timers.set(("end_grace", job.id), now.mono + left)
             if job.not_before is not None and (job.not_before > now.wall or job.held_back):
-                # What was held back alone waits for nothing else, so its time may have come while nobody was there.
+                # What was held back alone waits for this only: its time may have come while nobody was there.
                 kind = "retry" if job.state is JobState.QUEUED else "launch"
                 left = min(max(job.not_before - now.wall, 0.0), _longest_wait_s(job))
                 self.timers.set((kind, job.id), now.mono + left)
@@ -82,7 +83,8 @@ class Reactor:
             if may_settle(job):
                 self.timers.set(("settle", job.id), now.mono + SETTLE_S)
             if job.pause_due is not None:
-                left = min(max(job.pause_due - now.wall, 0.0), job.gang.warning.before_s if job.gang.warning else 0.0)
+                ahead_s = job.gang.warning.before_s if job.gang.warning else 0.0
+                left = min(max(job.pause_due - now.wall, 0.0), ahead_s)
                 self.timers.set(("pause", job.id), now.mono + left)
             warn.ahead_of_timeout(self.timers, job)
 
