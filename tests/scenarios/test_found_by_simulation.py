@@ -32,8 +32,9 @@ def test_a_lone_worker_is_started_though_its_time_came_while_no_controller_was_t
     world.exit("a", 1, 1)
     assert world.cluster.jobs["a"].held_back == {1}
     world.restart_controller(down_s=60.0)
-    for host in ("host-0", "host-1", "host-2"):
-        world.join(host, places=[world.place("a", index, "PREPARED") for index in (1,) if host == "host-1"])
+    world.join("host-0", places=[world.place("a", 0, "RUNNING")])
+    world.join("host-1", places=[world.place("a", 1, "PREPARED")])
+    world.join("host-2")
     world.wait(1.0)
     assert world.cluster.jobs["a"].held_back == set()
 

@@ -115,7 +115,8 @@ class Oracles:
         """A message of a host has reached the controller's machine."""
         now, before = self.world.engine.now, self.arrived.get(host)
         suspect_s = self.world.controller_clock.true_s(LEASES.suspect_s)
-        if before is not None and now - before > suspect_s:
+        # One that was given up before is no part of what is silent now.
+        if before is not None and now - before > suspect_s and host not in self.ledger.lost:
             self.silences.append((host, before + suspect_s, now))
         self.arrived[host] = now
 

@@ -60,20 +60,6 @@ def run(bug: Planted, plan: Plan) -> Violation | None:
     return None
 
 
-def _agent_obeys_any_epoch() -> AbstractContextManager[Any]:
-    assigned, welcomed = agent_reactor.Reactor.on_assigned, agent_reactor.Reactor.on_welcomed
-
-    def on_assigned(self: Any, event: Any, now: float) -> Any:
-        self.epoch = min(self.epoch, event.assignment.epoch)
-        return [a for a in assigned(self, event, now) if not isinstance(a, agent_ev.PersistEpoch)]
-
-    def on_welcomed(self: Any, event: Any) -> Any:
-        self.epoch = min(self.epoch, event.epoch)
-        return welcomed(self, event)
-
-    return patch.multiple(agent_reactor.Reactor, on_assigned=on_assigned, on_welcomed=on_welcomed)
-
-
 def _epoch_not_noted() -> AbstractContextManager[Any]:
     def raise_epoch(self: Any, epoch: int) -> Any:
         self.epoch = max(self.epoch, epoch)
@@ -137,19 +123,6 @@ def _cancels_what_has_ended() -> AbstractContextManager[Any]:
         sound(step, asked)
 
     return patch.object(controller_reactor, "on_cancel", on_cancel)
-
-
-def _forgets_unacknowledged() -> AbstractContextManager[Any]:
-    sound = agent_place._from_empty
-
-    def from_empty(place: Any, *args: Any) -> Any:
-        kept, place.unacked = place.unacked, set()
-        try:
-            return sound(place, *args)
-        finally:
-            place.unacked = kept
-
-    return patch.object(agent_place, "_from_empty", from_empty)
 
 
 def _sent_is_delivered() -> AbstractContextManager[Any]:
@@ -258,7 +231,6 @@ PLANTED: dict[str, Planted] = {
     "database takes any epoch": Planted(
         "a controller of the past may commit", bugs=lambda: Bugs(ignores_epoch=True)
     ),
-    "agent obeys any epoch": Planted("skip the epoch check", plant=_agent_obeys_any_epoch),
     "epoch not noted": Planted("obey a new epoch without making it durable", plant=_epoch_not_noted),
     "acts before commit": Planted("answer and order before the commit", bugs=lambda: Bugs(acts_before_commit=True)),
     "tells before fsync": Planted("tell an exit before it is durable", bugs=lambda: Bugs(tells_before_sync=True)),
@@ -273,7 +245,6 @@ PLANTED: dict[str, Planted] = {
     "generation again": Planted("reuse a generation", plant=_generation_again),
     "hello outranks exits": Planted("believe a hello before the ends that follow it", plant=_hello_outranks_exits),
     "terminal overwritten": Planted("cancel a job that has ended", plant=_cancels_what_has_ended),
-    "forgets too soon": Planted("forget a place with unacknowledged ends", plant=_forgets_unacknowledged),
     "sent is delivered": Planted("drop an end from the outbox once it is sent", plant=_sent_is_delivered),
     "acks what it drops": Planted("acknowledge an end without recording it", plant=_acks_what_it_drops),
     "does not wait for all": Planted("launch when the first place is ready", plant=_does_not_wait_for_all),

@@ -20,6 +20,7 @@ FOUND = {
     1651: "a silence that ended while the controller stood still",
     1669: "as 1651, with clocks of their own",
     2074: "the cause of a failure was renamed after the job's end",
+    901: "hosts that were given up before counted as silent, in the oracle",
     2578: "a worker alone was held back for ever when its time came while no controller was there",
 }
 """What these seeds have shown, of the cores or of the simulation itself, as worlds were drawn then."""
