@@ -37,7 +37,7 @@ def test_seed_keeps_every_invariant(seed: int) -> None:
         pytest.fail(run.report(plan, problem), pytrace=False)
 
 
-def test_fresh_seeds_keep_every_invariant() -> None:
+def test_fresh_seeds_keep_every_invariant(capsys: pytest.CaptureFixture[str]) -> None:
     first = random.SystemRandom().randrange(1 << 32)
     began, tried = time.process_time(), 0
     while tried < FRESH_SEEDS and time.process_time() - began < FRESH_S:
@@ -46,7 +46,8 @@ def test_fresh_seeds_keep_every_invariant() -> None:
         if problem is not None:
             pytest.fail(run.report(plan, problem), pytrace=False)
         tried += 1
-    print(f"{tried} fresh seeds from {first}")
+    with capsys.disabled():
+        print(f"\n{tried} fresh seeds from {first}")
     assert tried > 0
 
 
