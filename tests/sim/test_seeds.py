@@ -24,7 +24,7 @@ FOUND = {
     2578: "a worker alone was held back for ever when its time came while no controller was there",
 }
 """What these seeds have shown, of the cores or of the simulation itself, as worlds were drawn then."""
-FRESH_SEEDS = 60
+FRESH_SEEDS = 30
 FRESH_S = 30.0
 """Fresh seeds are tried for so long at most; a loaded machine tries fewer."""
 
