@@ -279,7 +279,8 @@ class Reactor:
                 if job.not_before is not None:
                     step.cluster.ripe[job.id] = job.not_before
                 step.capacity_freed = True
-            case "end_grace" if job.outcome is None and not job.terminal:
+            # Another timer of the same moment may have ended the attempt, and with it what this one is about.
+            case "end_grace" if job.outcome is None and not job.terminal and job.primary_done_at is not None:
                 end(step, job, JobState.SUCCEEDED)
 
 
