@@ -3,7 +3,7 @@ PY      := .venv/bin/python
 STAMP   := .venv/.ready
 SOURCES := $(shell find client controller agent proto build_hooks -type f -not -path '*/v1/*_pb2*' -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
+.PHONY: sim sim-pairs test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
@@ -35,6 +35,15 @@ test-slow: setup
 # Every failpoint, alone and in pairs, on a real cluster: some half an hour. CRASH=agent.exit runs those with such a point.
 crash: setup
 	CRASH="$(CRASH)" $(PY) -m pytest -m crash tests/faults/test_crashes.py -s -q
+
+# The simulated cluster: make sim SEEDS=1000 FROM=0. Every pair of crashes: make sim-pairs, some minutes.
+SEEDS ?= 200
+FROM ?= 0
+sim: setup
+	$(PY) -m tests.sim.run --seeds $(SEEDS) --from $(FROM)
+
+sim-pairs: setup
+	$(PY) -m tests.sim.run --pairs
 
 demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py

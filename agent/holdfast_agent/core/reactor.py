@@ -198,7 +198,7 @@ class Reactor:
                 if (journal.generation, end.rank) not in event.acked:
                     self._keep(place, journal.generation, end, port_taken=False)
         if not event.journals:
-            return []
+            return [] if event.shim_pid else self._forget_unused(place)
         last = max(event.journals, key=lambda journal: journal.generation)
         place.pids = dict(last.started)
         place.codes = {end.rank: end.shell_code for end in last.ends}
@@ -335,6 +335,8 @@ class Reactor:
         match place.standing:
             case Running():
                 return keep_going(place)
+            case Empty(0) if not event.generation and place.wish is None:
+                return self._forget_unused(place)
             case Empty(generation) if event.live and event.generation > generation:
                 place.pids, place.codes = {}, {}
                 place.move(Running(event.generation))
@@ -352,6 +354,8 @@ class Reactor:
         place = self.places.get(event.key)
         if place is None:
             return []
+        if place.standing == Empty(0) and place.wish is None:
+            return self._forget_unused(place)
         actions = lose(place)
         return actions + (self._report(place) if actions else [])
 
@@ -382,6 +386,14 @@ class Reactor:
         if place.wish is None or place.wish.generation <= place.standing.generation:
             return self._report(place)
         return self.on_assigned(ev.Assigned(place.wish), now)
+
+    def _forget_unused(self, place: Place) -> list[Action]:
+        """A place of an earlier life in which nothing was ever launched, so that nobody may ever speak of it again.
+
+        Whoever does finds it made anew.
+        """
+        place.move(Forgetting(0))
+        return [ev.Forget(place.key)]
 
     # --- parts --------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,8 @@ def record_exits(
         elif _differs(known, exit_) and exit_ not in job.late_exits:
             step.emit(ev.LateExitFound(job.id, step.now.wall, member.name, exit_))
     generation = job.generation_of(member.index)
-    if any(exit_.generation < generation for exit_ in fresh) or job.stopping:
+    older = any(exit_.generation < generation for exit_ in fresh)
+    if (older or job.stopping) and not job.terminal:
         name_cause(step, job)
     current = [exit_ for exit_ in fresh if exit_.generation == generation]
     if not current or job.stopping:
@@ -79,7 +80,9 @@ def record_exits(
     if job.primary_done_at is not None or all_well(job):
         _check_done(step, job)
     elif _is_alone(job) and not port_taken:
+        # One that nobody is to blame for counts as well: its shim has stopped it, or it never started.
         bad = next((exit_ for exit_ in current if blame(exit_) is not Blame.NONE), None)
+        bad = bad or next((exit_ for exit_ in current if not exit_.ok), None)
         if bad is not None:
             _answer_for(step, job, member, bad, unfit=unfit)
     elif port_taken or is_settled(job):

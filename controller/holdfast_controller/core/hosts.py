@@ -113,6 +113,8 @@ def on_beat(step: Step, beat: HostBeat) -> None:
 def heard(step: Step, name: str) -> None:
     """Anything at all was heard from a host: its lease starts anew."""
     presence = step.cluster.presence_of(name)
+    if step.now.mono - presence.last_seen >= step.policies.leases.suspect_s:
+        _spare_the_others(step)
     presence.last_seen, presence.last_seen_wall = step.now.mono, step.now.wall
     _is_known(step, name)
     if presence.liveness is not Liveness.READY:
@@ -138,16 +140,21 @@ def _watch(step: Step, name: str, presence: Presence) -> None:
         step.timers.set(("host", name), due)
 
 
-def on_silence(step: Step, names: list[str]) -> None:
-    """Deadlines of hosts passed; most often they were heard since."""
+def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
+    """Deadlines of hosts passed; most often they were heard since.
+
+    Where that is noticed ``late_s`` after the time it was the controller that stood still. What hosts have said
+    meanwhile may not have been read yet, so they are given time for it.
+    """
     policy, now = step.policies.leases, step.now.mono
+    spared = late_s > leases.LATE_S or now < step.cluster.spared_until
     kept: list[str] = []
     lost: list[tuple[str, float]] = []
     for name in names:
         presence = step.cluster.presence_of(name)
         verdict = leases.liveness(policy, presence, now)
         if verdict is Liveness.LOST and presence.liveness is not Liveness.LOST:
-            if kept or (not lost and _mass_silence(step)):
+            if spared or kept or (not lost and _mass_silence(step)):
                 presence.liveness = Liveness.SUSPECT
                 step.timers.set(("host", name), now + policy.suspect_s)
                 kept.append(name)
@@ -160,6 +167,8 @@ def on_silence(step: Step, names: list[str]) -> None:
             step.do(Note("host_silent", (("host", name), ("state", verdict.name))))
         _watch(step, name, presence)
     if kept:
+        if not spared:
+            step.cluster.spared_until = now + policy.suspect_s
         shown = ", ".join(kept[:8])
         step.do(Note("mass_silence", (("hosts", shown), ("kept", str(len(kept))))))
     for name, silent_s in lost:
@@ -171,6 +180,13 @@ def _mass_silence(step: Step) -> bool:
     cluster = step.cluster
     watched = [cluster.presence_of(name) for name, host in cluster.hosts.items() if not host.lost]
     return leases.brake(step.policies.leases, watched, step.now.mono)
+
+
+def _spare_the_others(step: Step) -> None:
+    """A host is back from a silence. If that was common, the others get time to be back as well."""
+    cluster, until = step.cluster, step.now.mono + step.policies.leases.suspect_s
+    if until - cluster.spared_until > leases.LATE_S and _mass_silence(step):
+        cluster.spared_until = until
 
 
 def _lose(step: Step, name: str, silent_s: float) -> None:

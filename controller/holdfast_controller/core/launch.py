@@ -29,16 +29,17 @@ def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
         launch(step, job)
 
 
-def launch(step: Step, job: Job) -> None:
-    """Launch a gang whose places are all ready, unless its time has not come yet."""
+def launch(step: Step, job: Job, *, due: bool = False) -> None:
+    """Launch a gang whose places are all ready, unless its time has not come yet.
+
+    ``due``: it has come by our own clock, whatever the wall clock was set to meanwhile.
+    """
     prepared = step.cluster.runtime_of(job.id).prepared
     if job.held_back and not job.stopping:
-        _launch_alone(step, job)
+        _launch_alone(step, job, due=due)
     if job.stopping or job.launched or len(prepared) < len(job.places):
         return
-    wait_s = (job.not_before or 0.0) - step.now.wall
-    if wait_s > 0:
-        step.timers.set(("launch", job.id), step.now.mono + wait_s)
+    if not due and _waits(step, job):
         return
     name_cause(step, job)
     rendezvous = _rendezvous(step.cluster, job, prepared, step.policies.secret_key)
@@ -46,10 +47,17 @@ def launch(step: Step, job: Job) -> None:
     step.touch(job)
 
 
-def _launch_alone(step: Step, job: Job) -> None:
+def _waits(step: Step, job: Job) -> bool:
+    """Whether the next launch has to wait; then a timer is set for it, for as long as its backoff may be."""
+    wait_s = min((job.not_before or 0.0) - step.now.wall, job.gang.retries.backoff_limit_s)
+    if wait_s > 0:
+        step.timers.set(("launch", job.id), step.now.mono + wait_s)
+    return wait_s > 0
+
+
+def _launch_alone(step: Step, job: Job, *, due: bool) -> None:
     """The time of workers that were held back has come."""
-    if (job.not_before or 0.0) > step.now.wall:
-        step.timers.set(("launch", job.id), step.now.mono + (job.not_before or 0.0) - step.now.wall)
+    if not due and _waits(step, job):
         return
     for index in sorted(job.held_back):
         name = job.gang.members[index].name

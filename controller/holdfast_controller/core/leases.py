@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from holdfast_controller.core.host_model import Liveness, Presence
 
+LATE_S = 1.0
+"""A deadline that is noticed so long after its time was missed because we stood still."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeasePolicy:

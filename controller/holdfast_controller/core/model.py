@@ -342,6 +342,10 @@ class Cluster:
     presence: dict[str, Presence] = field(default_factory=dict)
     unheard: set[str] = field(default_factory=set)
     """Hosts that this controller has not heard of since it started, and that may still say hello."""
+    spared_until: float = 0.0
+    """Before that no host is given up, since most were silent just now; monotonic."""
+    ripe: dict[str, float] = field(default_factory=dict)
+    """By job: the ``not_before`` that has come by our own clock, whatever the wall clock says."""
     runtime: dict[str, Runtime] = field(default_factory=dict)
     watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
     """By job: the generation that is watched for hangs, and what is remembered of it."""

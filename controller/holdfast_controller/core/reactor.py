@@ -30,12 +30,13 @@ from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import launch, on_prepared, on_running
 from holdfast_controller.core.model import Cluster, Job, Now
 from holdfast_controller.core.once import on_once
+from holdfast_controller.core.queue import PLACEMENT_TRIES
 from holdfast_controller.core.schedule import place_queue, takers
 from holdfast_controller.core.steps import Decision, Policies, Step, Timers
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
 from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.submit import on_submission
-from holdfast_controller.core.waiting import on_expired
+from holdfast_controller.core.waiting import TRY_AGAIN_S, on_expired
 from holdfast_controller.core.watch_keeping import forget_ended, wake
 
 _ALIVE = frozenset({PlaceState.PREPARING, PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK})
@@ -74,15 +75,19 @@ class Reactor:
             if job.primary_done_at is not None:
                 left = min(max(job.primary_done_at + job.gang.end_grace_s - now.wall, 0.0), job.gang.end_grace_s)
                 self.timers.set(("end_grace", job.id), now.mono + left)
-            if job.not_before is not None and job.not_before > now.wall:
+            if job.not_before is not None and (job.not_before > now.wall or job.held_back):
+                # What was held back alone waits for this only: its time may have come while nobody was there.
                 kind = "retry" if job.state is JobState.QUEUED else "launch"
-                self.timers.set((kind, job.id), now.mono + job.not_before - now.wall)
+                left = min(max(job.not_before - now.wall, 0.0), _longest_wait_s(job))
+                self.timers.set((kind, job.id), now.mono + left)
             if job.id in self.cluster.queue:
                 self._resume_waiting(job, now)
             if may_settle(job):
                 self.timers.set(("settle", job.id), now.mono + SETTLE_S)
             if job.pause_due is not None:
-                self.timers.set(("pause", job.id), now.mono + max(job.pause_due - now.wall, 0.0))
+                ahead_s = job.gang.warning.before_s if job.gang.warning else 0.0
+                left = min(max(job.pause_due - now.wall, 0.0), ahead_s)
+                self.timers.set(("pause", job.id), now.mono + left)
             warn.ahead_of_timeout(self.timers, job)
 
     def _resume_waiting(self, job: Job, now: Now) -> None:
@@ -92,6 +97,7 @@ class Reactor:
         if not job.gang.waits:
             # That a host hasn't said hello yet is no lack of room.
             left = max((job.not_before or 0.0) - now.wall, self.policies.leases.suspect_s)
+            left = min(left, _longest_wait_s(job))
             self.timers.set(("retry", job.id), now.mono + left)
 
     def next_due(self) -> float | None:
@@ -263,8 +269,10 @@ class Reactor:
             step.do(Reply(asked.token, job.id))
 
     def _on_time(self, step: Step) -> None:
+        first = self.timers.next_due()
+        late_s = step.now.mono - first if first is not None else 0.0
         due = self.timers.pop_due(step.now.mono)
-        hosts.on_silence(step, [name for kind, name in due if kind == "host"])
+        hosts.on_silence(step, [name for kind, name in due if kind == "host"], late_s)
         for kind, name in due:
             if kind == "drain":
                 drain.on_deadline(step, self.cluster.hosts[name])
@@ -282,7 +290,7 @@ class Reactor:
             case "settle":
                 on_settled(step, job)
             case "launch":
-                launch(step, job)
+                launch(step, job, due=True)
             case "warn":
                 warn.on_timer(step, job)
             case "pause" if job.pause_due is not None:
@@ -290,9 +298,17 @@ class Reactor:
             case "expire":
                 on_expired(step, job, takers(self.cluster))
             case "retry":
+                if job.not_before is not None:
+                    step.cluster.ripe[job.id] = job.not_before
                 step.capacity_freed = True
-            case "end_grace" if job.outcome is None and not job.terminal:
+            # Another timer of the same moment may have ended the attempt, and with it what this one is about.
+            case "end_grace" if job.outcome is None and not job.terminal and job.primary_done_at is not None:
                 end(step, job, JobState.SUCCEEDED)
+
+
+def _longest_wait_s(job: Job) -> float:
+    """A wall clock that was set back must not hold a job back for longer than its policy ever does."""
+    return max(job.gang.retries.backoff_limit_s, TRY_AGAIN_S * 2.0**PLACEMENT_TRIES)
 
 
 def _has_left(job: Job, index: int, host: str) -> bool:

@@ -47,7 +47,9 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
     """
     if job.awaited or (job.avoided and cluster.unheard):
         return False
-    return job.not_before is None or job.not_before <= now_wall
+    if job.not_before is None or job.not_before <= now_wall:
+        return True
+    return cluster.ripe.get(job.id) == job.not_before
 
 
 def place_queue(step: Step) -> None:

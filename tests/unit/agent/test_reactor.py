@@ -383,3 +383,16 @@ def test_port_is_blamed_only_early_and_by_the_ranks_own_words(
     [sent] = agent.on(ev.RankExited(KEY, 1, end))
     assert isinstance(sent, ev.SendExit)
     assert sent.port_taken is taken
+
+
+def test_place_of_an_earlier_life_in_which_nothing_was_launched_is_forgotten() -> None:
+    agent = Agent(connected=False)
+    assert agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 0)) == [ev.Forget(KEY)]
+    assert agent.on(ev.PlaceForgotten(KEY)) == []
+    assert KEY not in agent.reactor.places
+
+
+def test_place_of_an_earlier_life_whose_shim_never_launched_is_forgotten_once_it_says_so() -> None:
+    agent = Agent(connected=False)
+    assert agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 77)) == []
+    assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [ev.Forget(KEY)]

@@ -1,0 +1,143 @@
+"""Draws a plan from a seed: a cluster, jobs for it, and what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.sim import faults
+from tests.sim.moves import ClockSet, Cut, Dies, Frozen, Move, OfHost, OfJob, PowerLoss, Submit, SwitchedOff
+from tests.sim.plan import Plan
+
+from holdfast.hang.tuning import Action, HangSettings
+from holdfast_controller.core.gang import Gang, Pool, Retries, Scope, Strategy, Success, Task, WarningSignal
+
+LENGTHS_S = (100.0, 300.0, 600.0)
+DAY_S = 86400.0
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    dice = random.Random(seed)
+    weights = faults.draw(dice)
+    hosts = dice.choice([3, 3, 4, 5])
+    honest = dice.random() < 0.7
+    spread = 0.03 if honest else 1.0
+    rates = tuple(_rate(dice, spread) for _ in range(hosts))
+    controller_rate = _rate(dice, spread)
+    lasts_s = dice.choice(LENGTHS_S)
+    names = [f"host-{index}" for index in range(hosts)]
+    moves: list[Move] = []
+    jobs = []
+    for number in range(dice.randint(1, 6)):
+        job = f"job-{number}"
+        jobs.append(job)
+        at_s = dice.random() * lasts_s * 0.7
+        moves.append(Submit(at_s, job, _gang(dice, hosts, may_be_replaced=honest)))
+        for _ in range(dice.choice([0, 0, 1, 3])):
+            moves.append(_of_job(dice, job, at_s + dice.random() * lasts_s * 0.5))
+    if honest and dice.random() < 0.25:
+        moves += _cut_off(dice, names, lasts_s)
+    for _ in range(dice.choice([0, 2, 5, 15, 30])):
+        moves.append(_misfortune(dice, names, dice.random() * lasts_s))
+    moves.sort(key=lambda move: move.at_s)
+    return Plan(
+        seed,
+        dice.getrandbits(64),
+        weights,
+        rates,
+        controller_rate,
+        lasts_s,
+        tuple(moves),
+        has_epilog=dice.random() < 0.3,
+    )
+
+
+def _cut_off(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:
+    """A long job that goes on elsewhere, and a host that is cut off for longer than its lease."""
+    gang = replace(_gang(dice, 2, may_be_replaced=True), replace_when_lost=True, timeout_s=DAY_S, waits=True)
+    at_s = dice.random() * lasts_s * 0.3
+    cut = Cut(at_s + 10.0 + dice.random() * 30.0, (dice.choice(names[:2]),), True, True, dice.uniform(80.0, 200.0))
+    return [Submit(at_s, "long", gang, 300.0), cut]
+
+
+def _rate(dice: random.Random, spread: float) -> float:
+    """Monotonic clocks of machines differ by millionths; wild ones show whether anything depends on that.
+
+    A fence does: it is safe while its host's clock and the controller's differ by less than a tenth. So jobs whose
+    work is replaced are drawn only where clocks are honest.
+    """
+    return 1.0 if dice.random() < 0.3 else (1.0 + spread) ** dice.uniform(-1.0, 1.0)
+
+
+def _gang(dice: random.Random, hosts: int, *, may_be_replaced: bool) -> Gang:
+    processes, gpus = dice.choice([1, 1, 2]), dice.choice([0, 1, 2, 2])
+    workers = dice.randint(1, min(hosts, 3))
+    pool = Pool(1, Task(("train",)), processes=processes, gpus=gpus)
+    pools = (pool,) if workers == 1 else (pool, Pool(workers - 1, Task(("train",)), processes=processes, gpus=gpus))
+    backoff_s = dice.choice([0.0, 0.0, 5.0])
+    retries = Retries(
+        scope=dice.choice([Scope.GANG, Scope.GANG, Scope.WORKER]),
+        job_retries=dice.choice([0, 1, 3]),
+        backoff_s=backoff_s,
+        backoff_limit_s=30.0,
+        permanent_codes=frozenset({2}) if dice.random() < 0.2 else frozenset(),
+    )
+    return Gang(
+        pools,
+        timeout_s=dice.choice([604800.0, 604800.0, 150.0]),
+        grace_s=dice.choice([1.0, 10.0]),
+        end_grace_s=20.0,
+        success=dice.choice(list(Success)),
+        hang=_hang(dice),
+        retries=retries,
+        strategy=dice.choice([Strategy.STANDARD, Strategy.STANDARD, Strategy.SPOT]),
+        priority=dice.randint(1, 3),
+        max_wait_s=600.0,
+        waits=dice.random() < 0.9,
+        replace_when_lost=may_be_replaced and dice.random() < 0.5,
+        warning=WarningSignal(10, 5.0) if dice.random() < 0.2 else None,
+    )
+
+
+def _hang(dice: random.Random) -> HangSettings:
+    action, after_s = dice.choice(list(Action)), dice.choice([20.0, 60.0])
+    return HangSettings(action, timeout_s=after_s, startup_timeout_s=after_s, ceiling_s=after_s)
+
+
+def _of_job(dice: random.Random, job: str, at_s: float) -> Move:
+    verb = dice.choice(["cancel", "pause", "resume", "resume", "restart", "hold"])
+    args = (dice.choice([0.0, 60.0]),) if verb == "hold" else ()
+    return OfJob(at_s, verb, job, args)
+
+
+def _misfortune(dice: random.Random, names: list[str], at_s: float) -> Move:
+    host, for_s = dice.choice(names), dice.choice([1.0, 15.0, 50.0, 70.0, 90.0, 200.0]) * dice.uniform(0.8, 1.2)
+    match dice.randrange(12):
+        case 0 | 1:
+            up, down = dice.choice([(True, True), (True, False), (False, True)])
+            some = tuple(dice.sample(names, dice.choice([1, 1, 1, 2, len(names)])))
+            return Cut(at_s, some, up, down, for_s)
+        case 2:
+            return Dies(at_s, "agent", host)
+        case 3:
+            return Dies(at_s, "shim", host)
+        case 4:
+            return Dies(at_s, "rank", host)
+        case 5:
+            return Dies(at_s, "controller")
+        case 6:
+            return PowerLoss(at_s, host, for_s)
+        case 7:
+            return SwitchedOff(at_s, host, for_s)
+        case 8:
+            replaced = dice.random() < 0.5
+            return Frozen(at_s, for_s, replaced)
+        case 9:
+            by_s = dice.choice([-DAY_S, -30.0, 30.0, DAY_S])
+            return ClockSet(at_s, dice.choice(["", host]), by_s)
+        case 10:
+            return OfHost(at_s, dice.choice(["cordon", "uncordon"]), host)
+        case _:
+            deadline_s = dice.choice([None, 0.0, 30.0])
+            return OfHost(at_s, "drain", host, (deadline_s, dice.random() < 0.3))

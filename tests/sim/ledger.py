@@ -1,0 +1,135 @@
+"""What the durable log says, kept by the oracles for themselves: nothing of it is taken from the cores' models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.sim.database import Record
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.model import Place, Rendezvous
+
+Check = Callable[[bool, str, str], None]
+"""(whether it holds, the oracle's name, what is wrong)."""
+
+
+@dataclass
+class JobAccount:
+    """Of one job."""
+
+    gang: Gang
+    generation: int = 0
+    placements: list[tuple[int, tuple[Place, ...]]] = field(default_factory=list)
+    """(first generation, places)."""
+    launched: dict[int, Rendezvous] = field(default_factory=dict)
+    """By generation of the whole gang."""
+    alone: dict[int, int] = field(default_factory=dict)
+    """Generations of one worker: which."""
+    waits: set[int] = field(default_factory=set)
+    """Of those, which may not be launched yet."""
+    stopped: int = 0
+    """Every generation up to this one was to be stopped."""
+    stopped_of: dict[int, int] = field(default_factory=dict)
+    """The same by worker."""
+    warned: int = 0
+    exits: set[tuple[int, int]] = field(default_factory=set)
+    outcome: str = ""
+    ended: str = ""
+
+    def place(self, generation: int, worker: int) -> Place | None:
+        """Where a worker was to be in a generation."""
+        found = [places for first, places in self.placements if first <= generation]
+        return found[-1][worker] if found else None
+
+    def stop_due(self, worker: int, generation: int) -> bool:
+        """Whether something durable says that this generation of a worker is to end."""
+        return max(self.stopped, self.stopped_of.get(worker, 0)) >= generation
+
+    def rendezvous(self, generation: int) -> Rendezvous | None:
+        """By which a generation finds its peers: that of the gang's last launch."""
+        return max(((g, found) for g, found in self.launched.items() if g <= generation), default=(0, None))[1]
+
+    def may_run(self, worker: int, generation: int) -> bool:
+        """Whether a worker was ordered to start in a generation."""
+        if generation in self.alone:
+            return self.alone[generation] == worker and generation not in self.waits
+        return generation in self.launched
+
+
+@dataclass
+class Ledger:
+    """Of the whole log."""
+
+    jobs: dict[str, JobAccount] = field(default_factory=dict)
+    requests: dict[tuple[str, str], str] = field(default_factory=dict)
+    secrets: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    fenced: set[str] = field(default_factory=set)
+
+    def take(self, record: Record, check: Check) -> None:
+        """One event; what the log may not say by itself is checked here."""
+        event = record.event
+        match event:
+            case ev.HostLost(host):
+                self.lost.add(host)
+            case ev.HostReturned(host):
+                self.lost.discard(host)
+            case ev.HostFenced(host):
+                self.fenced.add(host)
+            case ev.JobSubmitted():
+                request = event.owner, event.request_id
+                check(request not in self.requests, "13 idempotent", f"{request} made a second job")
+                check(event.job_id not in self.jobs, "13 idempotent", f"{event.job_id} was made twice")
+                self.requests[request] = event.job_id
+                self.jobs[event.job_id] = JobAccount(event.gang)
+            case _ if (job_id := getattr(event, "job_id", None)) is not None:
+                self._of_job(job_id, self.jobs[job_id], event, check)
+
+    def _of_job(self, name: str, job: JobAccount, event: ev.JobEvent, check: Check) -> None:
+        late = isinstance(event, ev.LateExitFound | ev.WorkerEmptied | ev.WorkerFenced)
+        check(not job.ended or late, "7 terminal absorbs", f"{name} has ended, and then {type(event).__name__}")
+        match event:
+            case ev.JobPlaced(generation=generation, places=places):
+                self._next(name, job, generation, check)
+                job.placements.append((generation, places))
+            case ev.RestartDecided(generation=generation, worker=worker):
+                before = job.generation
+                self._next(name, job, generation, check)
+                if worker is None:
+                    job.stopped = max(job.stopped, before)
+                else:
+                    job.stopped_of[worker] = before
+                    job.alone[generation] = worker
+                    if event.not_before is not None:
+                        job.waits.add(generation)
+            case ev.WorkerLaunched(generation=generation):
+                job.waits.discard(generation)
+            case ev.GangLaunched(generation=generation, rendezvous=rendezvous):
+                check(generation == job.generation, "3 no overlap", f"{name} launches generation {generation} late")
+                check(generation not in job.launched, "2 one launch", f"{name} launches {generation} twice")
+                fresh = rendezvous.secret not in self.secrets
+                check(fresh, "4 gang", f"{name} generation {generation} has the secret of another one")
+                self.secrets.add(rendezvous.secret)
+                job.launched[generation] = rendezvous
+            case ev.AttemptEnded():
+                job.stopped = job.generation
+            case ev.JobWarned(generation=generation):
+                job.warned = generation
+            case ev.JobEnding(outcome=outcome):
+                check(not job.outcome, "7 terminal absorbs", f"{name} was to end as {job.outcome}, then {outcome}")
+                job.stopped, job.outcome = job.generation, outcome.name
+            case ev.JobEnded(state=state):
+                check(job.outcome == state.name, "7 terminal absorbs", f"{name} ends as {state.name}")
+                job.ended = state.name
+            case ev.RankExited(exit=exit_):
+                once = (exit_.generation, exit_.rank) not in job.exits
+                what = f"{name} generation {exit_.generation} rank {exit_.rank}"
+                check(once, "5 one record", f"{what} has a second terminal record")
+                job.exits.add((exit_.generation, exit_.rank))
+
+    def _next(self, name: str, job: JobAccount, generation: int, check: Check) -> None:
+        follows = generation == job.generation + 1
+        check(follows, "3 no overlap", f"{name} goes from generation {job.generation} to {generation}")
+        job.generation = generation

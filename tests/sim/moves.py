@@ -1,0 +1,193 @@
+"""What users, admins and misfortune do at some time of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+from holdfast_controller.core.gang import Gang
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+@dataclass(frozen=True)
+class Submit:
+    """A user hands a job in."""
+
+    at_s: float
+    job: str
+    gang: Gang
+    runs_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class OfJob:
+    """cancel, pause, resume, restart or hold."""
+
+    at_s: float
+    verb: str
+    job: str
+    args: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class OfHost:
+    """cordon, uncordon or drain."""
+
+    at_s: float
+    verb: str
+    host: str
+    args: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Messages of a host, or to it, don't get through for a while."""
+
+    at_s: float
+    hosts: tuple[str, ...]
+    up: bool
+    down: bool
+    for_s: float
+
+
+@dataclass(frozen=True)
+class Dies:
+    """agent, shim, controller or rank: the process is killed."""
+
+    at_s: float
+    what: str
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class PowerLoss:
+    """Of one host, for a while."""
+
+    at_s: float
+    host: str
+    for_s: float
+
+
+@dataclass(frozen=True)
+class SwitchedOff:
+    """An admin switches a host off, vouches for that, and switches it on again."""
+
+    at_s: float
+    host: str
+    for_s: float
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The controller stands still; ``replaced`` by another one meanwhile, or not."""
+
+    at_s: float
+    for_s: float
+    replaced: bool
+
+
+@dataclass(frozen=True)
+class ClockSet:
+    """A wall clock is set; host '' is the controller's."""
+
+    at_s: float
+    host: str
+    by_s: float
+
+
+Move = Submit | OfJob | OfHost | Cut | Dies | PowerLoss | SwitchedOff | Frozen | ClockSet
+
+
+def make(world: World, move: Move) -> None:
+    """Do it now."""
+    match move:
+        case Submit(_, job, gang, runs_s):
+            world.users.submit(job, gang, runs_s)
+        case OfJob(_, verb, job, args):
+            world.users.of_job(verb, job, *args)
+        case OfHost(_, verb, host, args):
+            world.users.of_host(verb, host, *args)
+        case Cut(_, hosts, up, down, for_s):
+            _cut(world, hosts, (up, down))
+            world.engine.after(for_s, lambda: _cut(world, hosts, (False, False)))
+        case Dies(_, what, host):
+            _die(world, what, host)
+        case PowerLoss(_, host, for_s):
+            world.hosts[host].lose_power(for_s)
+        case SwitchedOff(_, host, for_s):
+            world.hold_off(host)
+            world.engine.after(for_s, lambda: world.let_on(host))
+            if for_s > 30.0:
+                # The admin is still there when the last try of this call is made.
+                world.engine.after(1.0, lambda: _fence(world, host))
+        case Frozen(_, for_s, replaced):
+            world.freeze_controller(for_s, replaced=replaced)
+        case ClockSet(_, host, by_s):
+            world.seen("clock jump")
+            clock = world.hosts[host].clock if host else world.controller_clock
+            clock.jumped += by_s
+        case _:
+            assert_never(move)
+
+
+def _cut(world: World, hosts: tuple[str, ...], cut: tuple[bool, bool]) -> None:
+    world.seen("cut")
+    if world.healed and True in cut:
+        return
+    for host in hosts:
+        world.network.set_cut(host, cut)
+
+
+def _fence(world: World, host: str) -> None:
+    controller = world.controller
+    if world.is_held_off(host) and controller is not None and not controller.life.frozen:
+        world.tell(f"an admin vouches that {host} is off")
+        world.users.fence_now(host, controller)
+
+
+def _die(world: World, what: str, host: str) -> None:
+    if what == "controller":
+        if world.controller is not None:
+            world.controller.die()
+    elif what == "agent":
+        world.hosts[host].crash_agent()
+    elif what == "shim":
+        shim = world.any_of(list(world.hosts[host].shims.values()))
+        if shim is not None:
+            shim.die()
+    else:
+        ranks = [p for p in world.hosts[host].table.all_running() if not p.helper]
+        rank = world.any_of(ranks)
+        if rank is not None:
+            world.tell(f"somebody kills rank {rank.rank} of {rank.key} generation {rank.generation}")
+            world.programs.signal(rank, 9)
+
+
+def words(move: Move) -> str:
+    """For the story."""
+    match move:
+        case Submit(_, job, gang, runs_s):
+            parts = [f"{len(gang.members)} workers", f"{gang.gpus} GPUs"]
+            parts += [f"{runs_s:g} s"] if runs_s else []
+            parts += ["STOP_AND_REPLACE"] if gang.replace_when_lost else []
+            parts += [gang.retries.scope.name] if gang.retries.scope.name == "WORKER" else []
+            return f"a user submits {job} ({', '.join(parts)})"
+        case OfJob(_, verb, job, args):
+            return f"a user asks: {verb} {job}{' ' + str(args) if args else ''}"
+        case OfHost(_, verb, host, args):
+            return f"an admin asks: {verb} {host}{' ' + str(args) if args else ''}"
+        case Cut(_, hosts, up, down, for_s):
+            way = "both ways" if up and down else "towards the controller" if up else "from the controller"
+            return f"{', '.join(hosts)} cut off {way} for {for_s:.0f} s"
+        case Dies(_, what, host):
+            return f"a {what}{' on ' + host if host else ''} is killed"
+        case PowerLoss(_, host, for_s):
+            return f"{host} loses power for {for_s:.0f} s"
+        case SwitchedOff(_, host, for_s):
+            return f"an admin switches {host} off for {for_s:.0f} s"
+        case Frozen(_, for_s, replaced):
+            return f"the controller stands still for {for_s:.0f} s{', another is started' if replaced else ''}"
+        case ClockSet(_, host, by_s):
+            return f"the wall clock of {host or 'the controller'} is set by {by_s:+.0f} s"

@@ -1,0 +1,31 @@
+"""Every planted bug is noticed, by the oracle and at the seed that the table names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.sim import generator, planted
+from tests.sim.planted import PLANTED
+
+KNOWN = json.loads(planted.SEEDS.read_text())
+PAGE = Path(__file__).parents[2] / "docs/simulation.md"
+
+
+def test_every_bug_has_a_seed() -> None:
+    assert list(KNOWN) == list(PLANTED)
+    assert all(seed < planted.MOST_SEEDS for seed, _ in KNOWN.values())
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_bug_is_found(name: str) -> None:
+    seed, oracle = KNOWN[name]
+    plan = generator.draw(seed)
+    found = planted.run(PLANTED[name], plan)
+    assert found is not None and found.oracle == oracle
+    assert planted.run(planted.Planted("none"), plan) is None, "the same world without the bug"
+
+
+def test_table_of_the_page_is_what_was_found() -> None:
+    assert planted.table(KNOWN) in PAGE.read_text(), "take the table that python -m tests.sim.planted prints"

@@ -1,0 +1,175 @@
+"""What the wire does to messages, without the wire: the agent core's values to the controller core's, and back.
+
+``test_translate.py`` holds it against the real wire code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.hang.features import WorkerFeatures
+from holdfast_agent.core import events as agent_ev
+from holdfast_agent.core import model as agent
+from holdfast_controller.core import actions as act
+from holdfast_controller.core import stimuli as st
+from holdfast_controller.core.assignments import Assignment, Phase
+from holdfast_controller.core.ends import Exit, ExitReason
+from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.host_model import Inventory
+from holdfast_controller.core.leases import LeasePolicy
+from holdfast_controller.core.model import Rendezvous
+
+BEAT = "heartbeat"
+BEAT_ACK = "heartbeat_ack"
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first message of a session."""
+
+    address: str
+    boot_id: str
+    inventory: Inventory
+    reports: tuple[agent_ev.Report, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """How a worker's ranks move."""
+
+    job_id: str
+    generation: int
+    sent_s: float
+    features: WorkerFeatures
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The controller's first answer."""
+
+    epoch: int
+    heartbeat_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Of an exit."""
+
+    sequence: int
+
+
+def hello(host: str, session: int, message: Hello) -> st.HostConnected:
+    """An agent introduces itself."""
+    reports = tuple(map(report, message.reports))
+    return st.HostConnected(host, session, message.address, message.boot_id, "1", message.inventory, reports)
+
+
+def report(told: agent_ev.Report) -> st.PlaceReport:
+    """Where a place stands."""
+    return st.PlaceReport(
+        job_id=told.key.job,
+        attempt=told.attempt,
+        generation=told.generation,
+        worker=told.key.worker,
+        state=st.PlaceState[told.state],
+        port=told.port,
+        master_port=told.master_port,
+        shim_pid=told.shim_pid,
+        pids=tuple(pid for _, _, pid in sorted(told.ranks)),
+        message=told.message,
+        host_fault=told.host_fault,
+    )
+
+
+def exit_of(told: agent_ev.SendExit) -> Exit:
+    """How a rank ended."""
+    end = told.end
+    return Exit(
+        attempt=told.attempt,
+        generation=told.generation,
+        rank=end.rank,
+        reason=ExitReason[end.reason.name],
+        exit_code=end.code,
+        signal=end.signal,
+        core_dumped=end.core_dumped,
+        message=end.message,
+        end_time=end.end_time,
+        stderr_tail=end.stderr_tail,
+    )
+
+
+def from_agent(host: str, session: int, message: Any) -> st.Stimulus:
+    """What a message of a session means to the controller."""
+    match message:
+        case agent_ev.SendReport(told):
+            return st.PlaceReported(host, session, report(told))
+        case agent_ev.SendExit():
+            key = message.key
+            return st.ExitReported(
+                host, session, message.sequence, key.job, key.worker, exit_of(message), message.port_taken
+            )
+        case Vector(job_id, generation, sent_s, features):
+            return st.FeaturesReported(host, session, job_id, generation, sent_s, features)
+        case _:
+            assert message is BEAT
+            return st.HostBeat(host, session)
+
+
+def to_agent(action: act.Welcome | act.Assign | act.AckExit, epoch: int, leases: LeasePolicy) -> Any:
+    """What an action of the controller is on the agent's side."""
+    match action:
+        case act.Welcome():
+            return Welcome(epoch, leases.heartbeat_s)
+        case act.Assign():
+            return assignment(action.assignment, leases.lease_s)
+        case act.AckExit():
+            return Ack(action.sequence)
+
+
+def assignment(order: Assignment, lease_s: float) -> agent.Assignment:
+    """A worker's desired state."""
+    launch = _launch(order) if order.phase in (Phase.PREPARE, Phase.RUN) else None
+    return agent.Assignment(
+        epoch=order.epoch,
+        key=agent.PlaceKey(order.job_id, order.member.name),
+        attempt=order.attempt,
+        generation=order.generation,
+        phase=agent.Phase[order.phase.name],
+        grace_s=order.grace_s,
+        stop_reason=agent.ExitReason[order.stop_reason.name],
+        launch=launch,
+        fence_s=lease_s if order.gang.replace_when_lost else 0.0,
+        warn_signal=order.warn_signal,
+    )
+
+
+def _launch(order: Assignment) -> agent.Launch:
+    pool = order.gang.pool_of(order.member)
+    task = pool.task
+    return agent.Launch(
+        process=agent.Process(task.command, task.args, task.env, task.working_directory),
+        first_rank=order.member.first_rank,
+        processes=order.member.processes,
+        world_size=order.gang.world_size,
+        gpus=order.place.gpus,
+        restart_count=order.restart_count,
+        process_starts=order.process_starts,
+        last_end=order.last_end,
+        rendezvous=_rendezvous(order.gang, order.rendezvous) if order.rendezvous else None,
+        pool=order.member.pool,
+        replica=order.member.replica,
+        worker_count=len(order.gang.members),
+        worker_index=order.member.index,
+        cpu_count=pool.cpus,
+        job_spec_json=order.spec_json,
+        step_pattern=order.gang.hang.step_pattern,
+        memory_mb=pool.memory_mb,
+    )
+
+
+def _rendezvous(gang: Gang, found: Rendezvous) -> agent.Rendezvous:
+    pools: list[list[str]] = [[] for _ in gang.pools]
+    for member, address, port in zip(gang.members, found.addresses, found.ports, strict=True):
+        pools[member.pool].append(f"{address}:{port}")
+    return agent.Rendezvous(found.master_address, found.master_port, found.secret, tuple(map(tuple, pools)))
