@@ -15,7 +15,8 @@ FAULTS = """
 controller dies | agent dies | shim dies | worker killed | worker out of memory | daemonised child, zombie
 process in D state | power loss | partition, each direction alone | slow, stalling, flapping, half-closed link
 link that nobody serves any more | disk full for output | disk full for the agent's state
-disk full for the controller | no file descriptors | no processes | fork bomb | clock jumps by a day
+disk full for the controller | disk turns read-only | no file descriptors | no processes | fork bomb
+clock jumps by a day
 database locked | database damaged | database of an older version | database of a newer version
 database failed over | old leader wakes | call repeated or reordered | agent, controller or shim of another version
 flood of output, a line of a gigabyte | output that is no text | arguments, environment, messages beyond bounds
