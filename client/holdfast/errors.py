@@ -112,6 +112,18 @@ class DeadlineExceeded(HoldfastError):
     reason = "DEADLINE_EXCEEDED"
 
 
+class BundleRefused(HoldfastError):
+    """Packaged code is not taken: its folder or its archive holds what can't be, or changed while it was read."""
+
+    reason = "BUNDLE_REFUSED"
+
+
+class StorageFull(HoldfastError):
+    """There is no room for what was sent. Says what fills it."""
+
+    reason = "STORAGE_FULL"
+
+
 class ConfigError(HoldfastError):
     """A configuration file, flag or variable is wrong. Names the file and the key."""
 
@@ -138,5 +150,7 @@ ERRORS_BY_REASON: dict[str, type[HoldfastError]] = {
         Denied,
         Unavailable,
         DeadlineExceeded,
+        BundleRefused,
+        StorageFull,
     )
 }

@@ -30,6 +30,8 @@ CODES: dict[type[HoldfastError], int] = {
     errors.Denied: code_pb2.PERMISSION_DENIED,
     errors.Unavailable: code_pb2.UNAVAILABLE,
     errors.DeadlineExceeded: code_pb2.DEADLINE_EXCEEDED,
+    errors.BundleRefused: code_pb2.INVALID_ARGUMENT,
+    errors.StorageFull: code_pb2.RESOURCE_EXHAUSTED,
 }
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from holdfast.expand import expand_args, expand_env
 from holdfast.launcher import is_launcher
-from holdfast_agent.core.model import Assignment, Launch, PlaceKey, RankLaunch, Rendezvous
+from holdfast_agent.core.model import Assignment, Launch, PlaceKey, PreparedCode, RankLaunch, Rendezvous
 
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
 RECORDER_ENTRIES = 2000
 """Collectives that torch's flight recorder remembers: its own default where it is on."""
@@ -73,18 +74,21 @@ def progress_dir(facts: HostFacts, key: PlaceKey, generation: int) -> str:
     return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.progress"
 
 
-def working_directory(facts: HostFacts, key: PlaceKey, launch: Launch) -> str:
-    """The user's, or the job's scratch directory."""
-    return launch.process.working_directory or f"{facts.scratch_dir}/{key.job}"
+def working_directory(facts: HostFacts, key: PlaceKey, launch: Launch, code: PreparedCode | None = None) -> str:
+    """The user's, or the job's copy of the packaged code, or its scratch directory."""
+    packaged = code.directory if code else ""
+    return launch.process.working_directory or packaged or f"{facts.scratch_dir}/{key.job}"
 
 
-def plan_ranks(assignment: Assignment, facts: HostFacts) -> tuple[RankLaunch, ...]:
+def plan_ranks(
+    assignment: Assignment, facts: HostFacts, code: PreparedCode | None = None
+) -> tuple[RankLaunch, ...]:
     """Every process of a launch, complete. Raises ``ValueError`` for what grows too long once expanded."""
     launch = assignment.launch
     if launch is None or launch.rendezvous is None:
         raise ValueError(f"the assignment of {assignment.key} carries no rendezvous")
     shared = _of_worker(assignment, launch, launch.rendezvous, facts)
-    cwd = working_directory(facts, assignment.key, launch)
+    cwd = working_directory(facts, assignment.key, launch, code)
     diagnostics = _diagnostics(assignment, launch, facts)
     planned = []
     for local_rank, rank in enumerate(launch.ranks):
@@ -94,31 +98,49 @@ def plan_ranks(assignment: Assignment, facts: HostFacts) -> tuple[RankLaunch, ..
             "LOCAL_RANK": str(local_rank),
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
         }
-        env = compose(launch, facts, ours, diagnostics)
+        env = compose(launch, facts, ours, diagnostics, code)
         argv = tuple(expand_args((*launch.process.command, *launch.process.args), env))
         stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
         planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr))
     return tuple(planned)
 
 
-def search_path(launch: Launch, facts: HostFacts) -> str:
+def search_path(launch: Launch, facts: HostFacts, code: PreparedCode | None = None) -> str:
     """The PATH in which a worker's command is looked up, before the rendezvous is known."""
-    return compose(launch, facts, {}).get("PATH", "")
+    return compose(launch, facts, {}, code=code).get("PATH", "")
 
 
 def compose(
-    launch: Launch, facts: HostFacts, ours: Mapping[str, str], defaults: Mapping[str, str] | None = None
+    launch: Launch,
+    facts: HostFacts,
+    ours: Mapping[str, str],
+    defaults: Mapping[str, str] | None = None,
+    code: PreparedCode | None = None,
 ) -> dict[str, str]:
-    """``defaults``, the host's, the admin's file, the user's variables, and ``ours`` on top of them all."""
+    """``defaults``, the host's, the admin's file, the user's variables, and ``ours`` on top of them all.
+
+    Programs of an environment that was installed for the job are found before all others of the same name.
+    """
+    ours = {**ours, **_of_code(code)}
     base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **_tuning(launch, ours)}
     user = expand_env([(name, value) for name, value in launch.process.env if name not in ours], {**base, **ours})
-    return {**base, **user, **ours}
+    env = {**base, **user, **ours}
+    if code is not None and code.environment:
+        env["PATH"] = ":".join(filter(None, (f"{code.environment}/bin", env.get("PATH", ""))))
+    return env
+
+
+def _of_code(code: PreparedCode | None) -> dict[str, str]:
+    if code is None:
+        return {}
+    named = {"HOLDFAST_PACKAGE_DIR": code.directory, "VIRTUAL_ENV": code.environment}
+    return {name: value for name, value in named.items() if value}
 
 
 def _defaults(facts: HostFacts) -> dict[str, str]:
     user = facts.user
     return {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": DEFAULT_PATH,
         "HOME": user.home,
         "USER": user.name,
         "LOGNAME": user.name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast_agent.core.gpus import Blind, GpuUsage
-from holdfast_agent.core.model import Assignment, ExitReason, PlaceKey, RankEnd, RankLaunch
+from holdfast_agent.core.model import Assignment, ExitReason, PlaceKey, PreparedCode, RankEnd, RankLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,16 @@ class PlacePrepared:
     port: int
     master_port: int
     shim_pid: int
+    code: PreparedCode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationTakesLong:
+    """What is being done for it, such as "installing requirements"."""
+
+    key: PlaceKey
+    generation: int
+    doing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +233,7 @@ Event = (
     | Assigned
     | ExitAcked
     | PlacePrepared
+    | PreparationTakesLong
     | PreparationFailed
     | RankStarted
     | RankExited
@@ -370,6 +381,14 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class AbandonPreparation:
+    """What is being fetched and installed is no longer wanted. Answered as a preparation that fails."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class FreePorts:
     """The place needs its ports no more."""
 
@@ -468,6 +487,7 @@ Action = (
     | ReadGpus
     | RunEpilog
     | Prepare
+    | AbandonPreparation
     | FreePorts
     | LaunchRanks
     | RenewFence

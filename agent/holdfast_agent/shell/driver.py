@@ -248,6 +248,11 @@ class Driver:
         log.info("shim.gone", place=str(key))
         self.feed(ev.ShimLost(key))
 
+    def on_preparation_takes_long(self, key: PlaceKey, generation: int, doing: str) -> None:
+        """A preparation says what it is doing."""
+        log.info("place.preparing", place=str(key), doing=doing)
+        self.feed(ev.PreparationTakesLong(key, generation, doing))
+
     # --- actions ----------------------------------------------------------------------------------------------
 
     def _perform(self, action: ev.Action) -> None:
@@ -273,6 +278,8 @@ class Driver:
                 parts.shims.send(key, {"op": "signal", "generation": generation, "signal": number})
             case ev.Prepare():
                 self._prepare(action)
+            case ev.AbandonPreparation(key):
+                parts.preparation.abandon(key)
             case ev.FreePorts(key):
                 parts.preparation.ports.free(key)
             case ev.SendHello(epoch, reports):
@@ -450,6 +457,7 @@ class Driver:
             self.parts.files.remove(key)
             if not any(other.job == key.job and other != key for other in self._reactor.places):
                 await anyio.to_thread.run_sync(remove_scratch, Path(self.facts.scratch_dir), key.job)
+                self.parts.preparation.release(key.job)
         except OSError as error:
             log.warning("place.not_removed", place=str(key), problem=str(error))
         self.feed(ev.PlaceForgotten(key))

@@ -38,6 +38,7 @@ from holdfast.spec.models import (
     SuccessPolicy,
     WorkerPoolSpec,
 )
+from holdfast.spec.packaging import PackagedCode, bundles, unusable_packages
 from holdfast.spec.reading import parse
 from holdfast.spec.writing import to_dict, unavailable_tasks
 
@@ -60,6 +61,7 @@ __all__ = [
     "MachineSpec",
     "NfsMount",
     "OutputDirectory",
+    "PackagedCode",
     "ProcessSpec",
     "PythonPackageSpec",
     "RestartScope",
@@ -68,17 +70,22 @@ __all__ = [
     "SuccessPolicy",
     "WarningSignal",
     "WorkerPoolSpec",
+    "bundles",
     "from_proto",
     "is_launcher",
     "job_from_proto",
     "job_to_proto",
     "json_schema",
+    "load_text",
+    "name_of",
     "parse",
     "parse_file",
     "parse_text",
+    "text_of",
     "to_dict",
     "to_proto",
     "unavailable_tasks",
+    "unusable_packages",
     "warnings",
 ]
 
@@ -88,12 +95,22 @@ def parse_file(path: str | os.PathLike[str]) -> JobFile:
 
     Raises ``InvalidSpec``, also where the file can't be read.
     """
-    return parse_text(_text.read_file(path), source=str(path))
+    return parse_text(text_of(path), source=str(path))
+
+
+def text_of(path: str | os.PathLike[str]) -> str:
+    """The text of a job file of at most 1 MiB. Raises ``InvalidSpec``."""
+    return _text.read_file(path)
+
+
+def load_text(text: str, *, source: str) -> object:
+    """The plain data of a job file's text, for ``parse``. Raises ``InvalidSpec``."""
+    return _text.load(text, source=source)
 
 
 def parse_text(text: str, *, source: str) -> JobFile:
     """As ``parse_file``, from a text. ``source`` says in messages where it came from, such as a path or "stdin"."""
-    return parse(_text.load(text, source=source), what=source, name=_name_of(source))
+    return parse(load_text(text, source=source), what=source, name=name_of(source))
 
 
 def json_schema() -> dict[str, Any]:
@@ -131,7 +148,7 @@ def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
     return wire.job_from_proto(message)
 
 
-def _name_of(source: str) -> str:
+def name_of(source: str) -> str:
     """A display name for a job without one."""
     path = PurePath(source)
     if path.suffix not in (".yaml", ".yml", ".json"):

@@ -22,8 +22,7 @@ def unavailable_tasks(job: JobSpec) -> list[Violation]:
     """One violation for each pool whose kind of task no cluster runs yet; for ``TaskKindUnavailable`` at submit."""
     found = []
     for index, pool in enumerate(job.worker_pool_specs):
-        for kind in ("container_spec", "python_package_spec"):
-            if getattr(pool, kind) is not None:
-                path = f"jobSpec.workerPoolSpecs[{index}].{to_camel(kind)}"
-                found.append(Violation(path, "this kind of task does not run yet", "use processSpec"))
+        if pool.container_spec is not None:
+            path = f"jobSpec.workerPoolSpecs[{index}].{to_camel('container_spec')}"
+            found.append(Violation(path, "this kind of task does not run yet", "use processSpec"))
     return found

@@ -97,6 +97,18 @@ class JobPlaced:
 
 
 @dataclass(frozen=True)
+class PreparationNoted:
+    """A host makes ready for a worker, and is the first of the gang's to do what takes long."""
+
+    job_id: str
+    at: float
+    worker: str
+    host: str
+    doing: str
+    """Such as "installing requirements"."""
+
+
+@dataclass(frozen=True)
 class GangLaunched:
     """All places were ready; from this commit on the ranks may start."""
 
@@ -351,6 +363,7 @@ JobEvent = (
     | JobQueued
     | PlacementTried
     | JobPlaced
+    | PreparationNoted
     | GangLaunched
     | GangStarted
     | RankExited

@@ -88,6 +88,16 @@ class WarningSignal:
 
 
 @dataclass(frozen=True)
+class Code:
+    """What has to be brought to a host and installed there before the task can run."""
+
+    bundle: str = ""
+    """SHA-256 of a bundle, or empty."""
+    requirements: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Task:
     """What each rank runs. ``env`` holds (name, value) pairs, not yet expanded."""
 
@@ -95,6 +105,7 @@ class Task:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     working_directory: str = ""
+    code: Code | None = None
 
 
 @dataclass(frozen=True)

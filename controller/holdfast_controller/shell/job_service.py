@@ -16,6 +16,8 @@ from holdfast.hang.tuning import Action
 from holdfast.identity import Kind
 from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
+from holdfast_controller.shell.bundle_store import BundleStore
+from holdfast_controller.shell.code_checks import check_code
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.job_filter import parse_filter
 from holdfast_controller.shell.log_reading import LogReading
@@ -35,8 +37,14 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     """Serves jobs; every picture it gives is durable."""
 
     def __init__(
-        self, driver: Driver, transfers: Transfers, cluster_name: str, hang_action: Action = Action.NOTIFY
+        self,
+        driver: Driver,
+        transfers: Transfers,
+        cluster_name: str,
+        hang_action: Action,
+        bundles: BundleStore,
     ) -> None:
+        self._bundles = bundles
         self._hang_action = hang_action
         self._driver = driver
         self._transfers = transfers
@@ -48,6 +56,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         job_file = spec.job_from_proto(request.job)
         if missing := spec.unavailable_tasks(job_file.job_spec):
             raise TaskKindUnavailable(missing)
+        await check_code(job_file.job_spec, self._bundles)
         if len(request.request_id) > 128:
             raise InvalidInput([Violation("requestId", "is longer than 128 characters", "use a UUID")])
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)

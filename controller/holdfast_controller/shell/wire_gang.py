@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 
 from holdfast.hang.tuning import Action, HangSettings
-from holdfast.spec import HangDetection, JobSpec, lifecycle
+from holdfast.spec import HangDetection, JobSpec, WorkerPoolSpec, lifecycle
 from holdfast_controller.core.gang import (
+    Code,
     Gang,
     HostSelector,
     Pool,
@@ -20,18 +21,13 @@ from holdfast_controller.core.gang import (
 
 
 def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str = "default") -> Gang:
-    """What the core needs of a validated spec whose tasks are processes."""
+    """What the core needs of a validated spec whose tasks are processes or Python packages."""
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
     return Gang(
         pools=tuple(
             Pool(
                 replicas=pool.replica_count,
-                task=Task(
-                    command=tuple(pool.process_spec.command),
-                    args=tuple(pool.process_spec.args),
-                    env=tuple((env.name, env.value) for env in pool.process_spec.env),
-                    working_directory=pool.process_spec.working_directory or "",
-                ),
+                task=task,
                 processes=pool.processes_per_worker,
                 cpus=pool.machine_spec.cpu_count,
                 memory_mb=pool.machine_spec.memory_mb,
@@ -39,7 +35,7 @@ def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str 
                 gpu_type=pool.machine_spec.accelerator_type or "",
             )
             for pool in spec.worker_pool_specs
-            if pool.process_spec is not None
+            if (task := _task(pool)) is not None
         ),
         timeout_s=scheduling.timeout,
         grace_s=scheduling.grace_period,
@@ -58,6 +54,27 @@ def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str 
         replace_when_lost=tolerance.disconnect_policy.name == "STOP_AND_REPLACE",
         warning=_warning(scheduling.warning_signal),
     )
+
+
+def _task(pool: WorkerPoolSpec) -> Task | None:
+    """What the pool's ranks run; None where no cluster runs that kind of task."""
+    if (process := pool.process_spec) is not None:
+        code = process.packaged_code
+        return Task(
+            command=tuple(process.command),
+            args=tuple(process.args),
+            env=tuple((env.name, env.value) for env in process.env),
+            working_directory=process.working_directory or "",
+            code=None if code is None else Code(code.bundle, tuple(code.requirements), tuple(code.packages)),
+        )
+    if (package := pool.python_package_spec) is not None:
+        return Task(
+            command=("python3", "-m", package.python_module.replace("$", "$$")),
+            args=tuple(package.args),
+            env=tuple((env.name, env.value) for env in package.env),
+            code=Code(package.bundle, packages=tuple(package.package_uris)),
+        )
+    return None
 
 
 def _hang_settings(wishes: HangDetection, default: Action) -> HangSettings:

@@ -201,8 +201,5 @@ def test_tasks_that_no_cluster_runs_yet_are_valid_and_named() -> None:
         Violation(
             "jobSpec.workerPoolSpecs[1].containerSpec", "this kind of task does not run yet", "use processSpec"
         ),
-        Violation(
-            "jobSpec.workerPoolSpecs[2].pythonPackageSpec", "this kind of task does not run yet", "use processSpec"
-        ),
     ]
     assert spec.unavailable_tasks(spec.parse(job(pool())).job_spec) == []
