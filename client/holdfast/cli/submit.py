@@ -58,7 +58,8 @@ def submit(
     """
     sources = [source for source in (file, config, pools) if source]
     if len(sources) > 1 or not (sources or code):
-        raise click.UsageError("Give one of FILE, --config and --worker-pool-spec, or code to run with --script.")
+        fix = "" if sources else " For code alone, give --script or --python-module."
+        raise click.UsageError(f"Give one of FILE, --config and --worker-pool-spec.{fix}")
     if region:
         Console().warning("--region: changes nothing: a cluster has no regions")
     with packing() as packed:
