@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.errors import ConfigError
 from holdfast.tls import TlsFiles
 from holdfast_controller.core.quotas import Quota
+from holdfast_controller.shell.bundle_store import BundleConfig
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class ControllerConfig:
     """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
     quotas: dict[str, QuotaConfig] = field(default_factory=dict)
     """A table for each project; the one named "*" is for projects that have none."""
+    bundles: BundleConfig = field(default_factory=BundleConfig)
+    """How much packaged code is kept."""
     log_level: str = "info"
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
