@@ -49,7 +49,7 @@ demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
 
 # make bench BENCH=relaunch runs one. CORPUS=FILE scores the hang detector on a whole corpus instead of the tests' sample.
-BENCH ?= relaunch submit throughput idle ddp_recovery sampling_cost evidence_cost hang_looks hang_matrix hang_corpus hang_real long_queue scale
+BENCH ?= relaunch submit packaging throughput idle ddp_recovery sampling_cost evidence_cost hang_looks hang_matrix hang_corpus hang_real long_queue scale
 bench: setup
 	@set -e; for name in $(BENCH); do case $$name in \
 		hang_corpus) $(PY) -m bench.hang_corpus $(CORPUS) ;; \

@@ -82,6 +82,7 @@ class HollowCluster:
             "cert": str(tls.cert),
             "key": str(tls.key),
             "cluster": CLUSTER,
+            "admins": ["ann"],
         }
         lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
         (self.directory / "controller.toml").write_text("\n".join(lines) + "\n")

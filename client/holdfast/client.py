@@ -29,11 +29,13 @@ from holdfast.link import LinkCallback, Outage, is_away
 from holdfast.log_position import LogPosition
 from holdfast.rpc_status import from_rpc_error
 from holdfast.settings import ClientSettings
-from holdfast.v1 import hang_pb2, hang_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import bundle_pb2_grpc, hang_pb2, hang_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
+    from holdfast.bundle_calls import Progress
+    from holdfast.bundles.packing import Bundle
     from holdfast.hang_wire import WorkerEvidence
     from holdfast.spec import JobFile
 
@@ -68,6 +70,7 @@ _IDEMPOTENT = {
     ),
     "holdfast.v1.HostService": ("ListHosts", "GetHost", "Cordon", "Uncordon", "Drain", "FenceHost"),
     "holdfast.v1.HangService": ("HoldJob",),
+    "holdfast.v1.BundleService": ("GetBundle",),
 }
 """Reads, and whatever a request id makes happen once."""
 _SERVICE_CONFIG = {
@@ -121,6 +124,9 @@ class Client:
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))
         self.access = AccessCalls(self._channel, self._unary)
         self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))
+        self._bundles = cast(
+            "bundle_pb2_grpc.BundleServiceAsyncStub", bundle_pb2_grpc.BundleServiceStub(self._channel)
+        )
         return self
 
     async def __aexit__(
@@ -271,6 +277,19 @@ class Client:
                 await anyio.sleep(outage.failed(_ended_early()))
             except HoldfastError as error:
                 await self._wait(outage, error)
+
+    # Packaged code
+
+    async def upload_bundle(
+        self, bundle: Bundle, *, on_progress: Progress | None = None, on_link: LinkCallback | None = None
+    ) -> bool:
+        """Have the controller hold packaged code, for a job that names its digest. Whether it had to be sent.
+
+        Raises ``StorageFull`` where there is no room for it.
+        """
+        from holdfast import bundle_calls
+
+        return await bundle_calls.upload(self._bundles, bundle, self.settings.controller, on_progress, on_link)
 
     # Hangs
 

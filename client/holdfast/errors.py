@@ -58,12 +58,6 @@ class InvalidSpec(InvalidInput):
         super().__init__(violations, what=what)
 
 
-class TaskKindUnavailable(InvalidInput):
-    """The spec is well formed, but this cluster can't run that kind of task."""
-
-    reason = "TASK_KIND_UNAVAILABLE"
-
-
 class NeverFits(InvalidInput):
     """The job asks for more than all hosts together will ever have."""
 
@@ -118,6 +112,18 @@ class DeadlineExceeded(HoldfastError):
     reason = "DEADLINE_EXCEEDED"
 
 
+class BundleRefused(HoldfastError):
+    """Packaged code is not taken: its folder or its archive holds what can't be, or changed while it was read."""
+
+    reason = "BUNDLE_REFUSED"
+
+
+class StorageFull(HoldfastError):
+    """There is no room for what was sent. Says what fills it."""
+
+    reason = "STORAGE_FULL"
+
+
 class ConfigError(HoldfastError):
     """A configuration file, flag or variable is wrong. Names the file and the key."""
 
@@ -135,7 +141,6 @@ ERRORS_BY_REASON: dict[str, type[HoldfastError]] = {
     for cls in (
         InvalidInput,
         InvalidSpec,
-        TaskKindUnavailable,
         NeverFits,
         NotFound,
         WrongState,
@@ -145,5 +150,7 @@ ERRORS_BY_REASON: dict[str, type[HoldfastError]] = {
         Denied,
         Unavailable,
         DeadlineExceeded,
+        BundleRefused,
+        StorageFull,
     )
 }

@@ -21,7 +21,6 @@ VIOLATIONS_MAX = 3_000
 CODES: dict[type[HoldfastError], int] = {
     errors.InvalidInput: code_pb2.INVALID_ARGUMENT,
     errors.InvalidSpec: code_pb2.INVALID_ARGUMENT,
-    errors.TaskKindUnavailable: code_pb2.UNIMPLEMENTED,
     errors.NeverFits: code_pb2.FAILED_PRECONDITION,
     errors.NotFound: code_pb2.NOT_FOUND,
     errors.WrongState: code_pb2.FAILED_PRECONDITION,
@@ -31,6 +30,8 @@ CODES: dict[type[HoldfastError], int] = {
     errors.Denied: code_pb2.PERMISSION_DENIED,
     errors.Unavailable: code_pb2.UNAVAILABLE,
     errors.DeadlineExceeded: code_pb2.DEADLINE_EXCEEDED,
+    errors.BundleRefused: code_pb2.INVALID_ARGUMENT,
+    errors.StorageFull: code_pb2.RESOURCE_EXHAUSTED,
 }
 
 

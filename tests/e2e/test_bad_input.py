@@ -59,10 +59,10 @@ POOL = "jobSpec.workerPoolSpecs[0]"
         ),
         (
             job_of(process_spec=None, python_package_spec=PACKAGE),
-            grpc.StatusCode.UNIMPLEMENTED,
-            "TASK_KIND_UNAVAILABLE",
-            f"{POOL}.pythonPackageSpec",
-            "ythonPackage",
+            INVALID,
+            "INVALID_SPEC",
+            f"{POOL}.pythonPackageSpec.packageUris[0]",
+            "no bundle",
         ),
     ],
 )

@@ -12,6 +12,7 @@ from holdfast_agent.core.fitness import Minimums
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.containers import ContainerSettings
 from holdfast_agent.shell.hooks import Hooks
+from holdfast_agent.shell.packages.settings import Packages
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +28,7 @@ def test_drawn_page_is_what_the_code_draws_now(script: str) -> None:
 
 def test_every_key_of_the_agents_settings_is_on_its_page() -> None:
     page = (ROOT / "docs/agent.md").read_text()
-    keys = [field.name for cls in (Config, Minimums, Hooks, ContainerSettings) for field in fields(cls)]
+    keys = [field.name for cls in (Config, Minimums, Hooks, ContainerSettings, Packages) for field in fields(cls)]
     shown = ("`{}`", "**{}**", "[{}]")
     assert [key for key in keys if not any(form.format(key) in page for form in shown)] == []
 

@@ -66,6 +66,8 @@ def test_there_are_all_the_promises() -> None:
 def test_every_real_fault_that_is_tested_is_on_the_page() -> None:
     named = set(NAMED.findall(PAGE))
     for path in sorted((ROOT / "tests/faults").glob("test_*.py")):
+        if path.name == "test_points.py":
+            continue  # breaks nothing: it holds the list of failpoints to the code
         file = str(path.relative_to(ROOT))
         tests = {name for name in names_in(path) if name.startswith("test_")}
         assert {name for where, name in named if where == file} == tests, file

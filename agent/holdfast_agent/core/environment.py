@@ -16,8 +16,17 @@ from dataclasses import dataclass, field
 from holdfast.expand import expand_args, expand_env
 from holdfast.launcher import is_launcher
 from holdfast_agent.core.containers import image_argv, in_container, of_image
-from holdfast_agent.core.model import Assignment, Container, Launch, PlaceKey, RankLaunch, Rendezvous
+from holdfast_agent.core.model import (
+    Assignment,
+    Container,
+    Launch,
+    PlaceKey,
+    PreparedCode,
+    RankLaunch,
+    Rendezvous,
+)
 
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
 RECORDER_ENTRIES = 2000
 """Collectives that torch's flight recorder remembers: its own default where it is on."""
@@ -79,14 +88,24 @@ def scratch_directory(facts: HostFacts, key: PlaceKey) -> str:
     return f"{facts.scratch_dir}/{key.job}"
 
 
-def working_directory(facts: HostFacts, key: PlaceKey, launch: Launch, container: Container | None = None) -> str:
-    """The user's, or the image's, or the job's scratch directory."""
-    named = launch.process.working_directory or (container.working_directory if container else "")
-    return named or scratch_directory(facts, key)
+def working_directory(
+    facts: HostFacts,
+    key: PlaceKey,
+    launch: Launch,
+    container: Container | None = None,
+    code: PreparedCode | None = None,
+) -> str:
+    """The user's, or the image's, or the job's copy of the packaged code, or its scratch directory."""
+    of_image = container.working_directory if container else ""
+    packaged = code.directory if code else ""
+    return launch.process.working_directory or of_image or packaged or scratch_directory(facts, key)
 
 
 def plan_ranks(
-    assignment: Assignment, facts: HostFacts, container: Container | None = None
+    assignment: Assignment,
+    facts: HostFacts,
+    container: Container | None = None,
+    code: PreparedCode | None = None,
 ) -> tuple[RankLaunch, ...]:
     """Every process of a launch, complete; ``container`` is where it runs, None on the bare host.
 
@@ -98,7 +117,7 @@ def plan_ranks(
     shared = _of_worker(assignment, launch, launch.rendezvous, facts)
     if container is not None:
         shared |= in_container(container, launch.gpus, tuple(facts.gpu_names.get(g, g) for g in launch.gpus))
-    cwd = working_directory(facts, assignment.key, launch, container)
+    cwd = working_directory(facts, assignment.key, launch, container, code)
     diagnostics = _diagnostics(assignment, launch, facts)
     image = of_image(container, scratch_directory(facts, assignment.key))
     planned = []
@@ -109,7 +128,7 @@ def plan_ranks(
             "LOCAL_RANK": str(local_rank),
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
         }
-        env = compose(launch, facts, ours, diagnostics, image)
+        env = compose(launch, facts, ours, diagnostics, image, code)
         argv = tuple(expand_args((*launch.process.command, *launch.process.args), env))
         if container is not None:
             argv = image_argv(container, launch, argv)
@@ -118,9 +137,9 @@ def plan_ranks(
     return tuple(planned)
 
 
-def search_path(launch: Launch, facts: HostFacts) -> str:
+def search_path(launch: Launch, facts: HostFacts, code: PreparedCode | None = None) -> str:
     """The PATH in which a worker's command is looked up, before the rendezvous is known."""
-    return compose(launch, facts, {}).get("PATH", "")
+    return compose(launch, facts, {}, code=code).get("PATH", "")
 
 
 def compose(
@@ -129,17 +148,32 @@ def compose(
     ours: Mapping[str, str],
     defaults: Mapping[str, str] | None = None,
     image: Mapping[str, str] | None = None,
+    code: PreparedCode | None = None,
 ) -> dict[str, str]:
-    """``defaults``, the host's, the admin's file, the image's, the user's variables, and ``ours`` on top of all."""
+    """``defaults``, the host's, the admin's file, the image's, the user's variables, and ``ours`` on top of all.
+
+    Programs of an environment that was installed for the job are found before all others of the same name.
+    """
+    ours = {**ours, **_of_code(code)}
     base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **(image or {}), **_tuning(launch, ours)}
     user = expand_env([(name, value) for name, value in launch.process.env if name not in ours], {**base, **ours})
-    return {**base, **user, **ours}
+    env = {**base, **user, **ours}
+    if code is not None and code.environment:
+        env["PATH"] = ":".join(filter(None, (f"{code.environment}/bin", env.get("PATH", ""))))
+    return env
+
+
+def _of_code(code: PreparedCode | None) -> dict[str, str]:
+    if code is None:
+        return {}
+    named = {"HOLDFAST_PACKAGE_DIR": code.directory, "VIRTUAL_ENV": code.environment}
+    return {name: value for name, value in named.items() if value}
 
 
 def _defaults(facts: HostFacts) -> dict[str, str]:
     user = facts.user
     return {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": DEFAULT_PATH,
         "HOME": user.home,
         "USER": user.name,
         "LOGNAME": user.name,

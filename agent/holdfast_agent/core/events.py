@@ -8,7 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast_agent.core.gpus import Blind, GpuUsage
-from holdfast_agent.core.model import Assignment, Container, ExitReason, PlaceKey, RankEnd, RankLaunch
+from holdfast_agent.core.model import (
+    Assignment,
+    Container,
+    ExitReason,
+    PlaceKey,
+    PreparedCode,
+    RankEnd,
+    RankLaunch,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,16 @@ class PlacePrepared:
     master_port: int
     shim_pid: int
     container: Container | None = None
+    code: PreparedCode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationTakesLong:
+    """What is being done for it, such as "installing requirements"."""
+
+    key: PlaceKey
+    generation: int
+    doing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +242,7 @@ Event = (
     | Assigned
     | ExitAcked
     | PlacePrepared
+    | PreparationTakesLong
     | PreparationFailed
     | RankStarted
     | RankExited
@@ -371,6 +390,14 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class AbandonPreparation:
+    """What is being fetched and installed is no longer wanted. Answered as a preparation that fails."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class FreePorts:
     """The place needs its ports no more."""
 
@@ -471,6 +498,7 @@ Action = (
     | ReadGpus
     | RunEpilog
     | Prepare
+    | AbandonPreparation
     | FreePorts
     | LaunchRanks
     | RenewFence

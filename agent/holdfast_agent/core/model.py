@@ -44,6 +44,27 @@ class ExitReason(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class PackagedCode:
+    """What has to be brought to this host and installed before a program can run."""
+
+    bundle: str = ""
+    """SHA-256, or empty."""
+    requirements: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """URIs, and paths within the bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCode:
+    """Where it is on this host; empty where there is none of it."""
+
+    directory: str = ""
+    """The job's own copy of the bundle."""
+    environment: str = ""
+    """A virtual environment."""
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """The user's program."""
 
@@ -51,6 +72,7 @@ class Process:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     working_directory: str = ""
+    code: PackagedCode | None = None
 
 
 @dataclass(frozen=True, slots=True)

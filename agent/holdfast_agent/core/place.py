@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from holdfast_agent.core.events import (
+    AbandonPreparation,
     Action,
     ClearStrays,
     Forget,
@@ -30,7 +31,16 @@ from holdfast_agent.core.events import (
     SignalRanks,
     StopRanks,
 )
-from holdfast_agent.core.model import Assignment, Container, ExitReason, Launch, Phase, PlaceKey, RankLaunch
+from holdfast_agent.core.model import (
+    Assignment,
+    Container,
+    ExitReason,
+    Launch,
+    Phase,
+    PlaceKey,
+    PreparedCode,
+    RankLaunch,
+)
 
 
 class State(enum.Enum):
@@ -276,6 +286,10 @@ class Place:
     """Whose program was found good here."""
     container: Container | None = None
     """As the last preparation found or made it; None where work runs on the bare host."""
+    code: PreparedCode | None = None
+    """Of the generation that was prepared last."""
+    doing: str = ""
+    """What takes long in its preparation; empty where nothing does."""
     heard_s: float = 0.0
     """When that was sent which the controller has answered last; seconds since boot."""
     warned: int = 0
@@ -322,7 +336,7 @@ class Place:
             master_port=prepared.master_port if prepared else 0,
             shim_pid=self.shim_pid,
             ranks=tuple((rank, rank - first, pid) for rank, pid in sorted(self.pids.items())) if live else (),
-            message=getattr(standing, "message", ""),
+            message=self.doing if isinstance(standing, Preparing) else getattr(standing, "message", ""),
             host_fault=getattr(standing, "host_fault", False),
         )
 
@@ -372,6 +386,9 @@ def _step(place: Place, plan: PlanRanks, now: float, actions: list[Action]) -> S
             ):
                 actions.append(_stop(place, wish, generation))
             return Settled.DONE
+        case Preparing(generation) if place.doing and (_ended(wish) or wish.generation > generation):
+            actions.append(AbandonPreparation(place.key, generation))
+            return Settled.DONE
         case Preparing() | Lost() | Freeing() | Withheld() | Closing() | Forgetting() | Forgotten():
             return Settled.DONE
         case _:
@@ -392,6 +409,7 @@ def _from_empty(place: Place, wish: Assignment, standing: Empty, actions: list[A
         place.move(CannotPrepare(wish.generation, standing.message, host_fault=True))
         return Settled.DONE
     place.move(Preparing(wish.generation))
+    place.doing = ""
     ports: tuple[int, ...] = ()
     if wish.phase is Phase.RUN and wish.launch.rendezvous is not None:
         # Prepared in an earlier life of the agent; the others already know these ports.

@@ -88,6 +88,8 @@ class Reactor:
                 return self.on_assigned(event, now)
             case ev.PlacePrepared():
                 return self.on_place_prepared(event, now)
+            case ev.PreparationTakesLong():
+                return self.on_preparation_takes_long(event, now)
             case ev.PreparationFailed():
                 return self.on_preparation_failed(event, now)
             case ev.ExitAcked():
@@ -225,10 +227,19 @@ class Reactor:
             return []
         place.shim_pid = event.shim_pid
         place.container = event.container
+        place.code = event.code
         place.move(Prepared(event.generation, event.port, event.master_port))
         if place.wish and place.wish.generation == event.generation:
             place.checked = place.wish.launch or place.checked
         return self._advance(place, now, always=True)
+
+    def on_preparation_takes_long(self, event: ev.PreparationTakesLong, now: float) -> list[Action]:
+        """Say so, once for each thing that is done; it may be no longer wanted."""
+        place = self._standing(event.key, Preparing, event.generation)
+        if place is None or place.doing == event.doing:
+            return []
+        place.doing = event.doing
+        return self._settle(place, now)
 
     def on_preparation_failed(self, event: ev.PreparationFailed, now: float) -> list[Action]:
         """Say why."""
@@ -398,7 +409,8 @@ class Reactor:
     # --- parts --------------------------------------------------------------------------------------------------
 
     def _plan(self, wish: Assignment) -> tuple[RankLaunch, ...]:
-        return plan_ranks(wish, self.facts, self.places[wish.key].container)
+        place = self.places[wish.key]
+        return plan_ranks(wish, self.facts, place.container, place.code)
 
     def _advance(self, place: Place, now: float, *, always: bool = False) -> list[Action]:
         """Steps towards the wish, then a report where the standing has changed (or ``always``)."""

@@ -7,31 +7,40 @@ import stat
 from pathlib import Path
 
 from holdfast_agent.core.environment import HostFacts, search_path, working_directory
-from holdfast_agent.core.model import Assignment, Launch
+from holdfast_agent.core.model import Assignment, Launch, PreparedCode
 
 
-def problem(assignment: Assignment, facts: HostFacts, *, root_allowed: bool) -> str:
-    """Why the worker can't run here; empty where nothing stands against it. May block on a dead file server."""
-    launch = assignment.launch
-    if launch is None:
-        return f"{facts.name}: the assignment says nothing about what to run."
+def root_problem(facts: HostFacts, *, root_allowed: bool) -> str:
+    """Why nothing of a job may run here as the user that workers have; empty where it may."""
     if not root_allowed and (facts.user.uid == 0 or (facts.user.uid is None and os.geteuid() == 0)):
         return (
             f"{facts.name}: workers would run as root, which this host does not allow "
             "(agent.toml: worker_user, or allow_root_workers = true)."
         )
+    return ""
+
+
+def problem(
+    assignment: Assignment, facts: HostFacts, *, root_allowed: bool, code: PreparedCode | None = None
+) -> str:
+    """Why the worker can't run here; empty where nothing stands against it. May block on a dead file server."""
+    launch = assignment.launch
+    if launch is None:
+        return f"{facts.name}: the assignment says nothing about what to run."
+    if refusal := root_problem(facts, root_allowed=root_allowed):
+        return refusal
     if unknown := [uuid for uuid in launch.gpus if uuid not in facts.gpu_names]:
         return f"{facts.name}: the GPU {unknown[0]} is not there."
     if launch.image:
         return ""  # its program is in the image
-    directory = working_directory(facts, assignment.key, launch)
+    directory = working_directory(facts, assignment.key, launch, code=code)
     if launch.process.working_directory:
         if not os.path.isabs(directory):
             return f"{facts.name}: the working directory {directory} is not an absolute path."
         if not os.path.isdir(directory):
             return f"{facts.name}: the working directory {directory} does not exist."
     try:
-        path = search_path(launch, facts)
+        path = search_path(launch, facts, code)
     except ValueError as error:
         return f"{facts.name}: {error}."
     return _command_problem(launch, facts, path, directory)

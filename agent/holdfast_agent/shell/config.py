@@ -16,6 +16,7 @@ from holdfast_agent.core.fitness import Minimums
 from holdfast_agent.shell.containers import ContainerSettings
 from holdfast_agent.shell.hooks import Hooks
 from holdfast_agent.shell.mounts import site_mount
+from holdfast_agent.shell.packages.settings import Packages
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
@@ -71,6 +72,8 @@ class Config:
     checks: Minimums = field(default_factory=Minimums)
     hooks: Hooks = field(default_factory=Hooks)
     containers: ContainerSettings = field(default_factory=ContainerSettings)
+    packages: Packages = field(default_factory=Packages)
+    """Packaged code: what is kept of it, and what it is installed from."""
     labels: dict[str, str] = field(default_factory=dict)
     """By which jobs may ask for this host, or keep away from it."""
 
@@ -122,6 +125,11 @@ def _check_tables(loaded: Config, path: Path) -> None:
         raise ConfigError(f"{path}: [hooks] timeout must be above 0 and at most {HOOK_MOST_S:g} s.")
     for mount in loaded.containers.mounts:
         site_mount(mount)
+    amounts = ("bundles_mb", "environments_mb", "downloads_mb", "unpacked_mb", "unpacked_files")
+    if low := [name for name in amounts if getattr(loaded.packages, name) < 1]:
+        raise ConfigError(f"{path}: [packages] {low[0]} must be at least 1.")
+    if low := [name for name in ("fetch_timeout", "install_timeout") if getattr(loaded.packages, name) <= 0]:
+        raise ConfigError(f"{path}: [packages] {low[0]} must be above 0.")
     for key, value in loaded.labels.items():
         if not _LABEL.fullmatch(key) or not _LABEL.fullmatch(value):
             problem = f"{path}: [labels] {key} = {value!r} is no label."

@@ -17,7 +17,7 @@ from holdfast.hang.recording import WorkerSample
 from holdfast.instance_lock import only_one
 from holdfast.tls import TlsFiles
 from holdfast.v1 import agent_pb2, host_pb2
-from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.environment import DEFAULT_PATH, HostFacts
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
 from holdfast_agent.shell import cgroups, config, containers, inventory, log
@@ -32,6 +32,10 @@ from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.launching import Means, why_shm_is_shared
 from holdfast_agent.shell.link import Link
 from holdfast_agent.shell.logs import Sampler
+from holdfast_agent.shell.packages.bundles import BundleCache
+from holdfast_agent.shell.packages.code import Code
+from holdfast_agent.shell.packages.environments import Environments
+from holdfast_agent.shell.packages.installer import Installer
 from holdfast_agent.shell.peers import Peers
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.ports import Ports
@@ -181,7 +185,17 @@ def _assemble(
         gpus=gpus,
         freeing=freeing,
         sampler=Sampler(facts, settings.log_limit_mb << 20),
-        preparation=Preparation(shims, ports, settings.allow_root_workers, fitness, settings.hooks, boxes, archive),
+        preparation=Preparation(
+            shims,
+            ports,
+            settings.allow_root_workers,
+            fitness,
+            settings.hooks,
+            boxes,
+            archive,
+            _code(settings, facts, tls, [key.job for key in files.found()]),
+            driver.on_preparation_takes_long,
+        ),
         peers=Peers(wanted=settings.checks.peer_names),
         shims=shims,
         link=link,
@@ -195,6 +209,23 @@ def _assemble(
 def _tell_of_archive(link: Link, key: PlaceKey, problem: str) -> bool:
     report = agent_pb2.ArchiveReport(job_id=key.job, worker=key.worker, problem=problem)
     return link.send(agent_pb2.SessionRequest(archive=report))
+
+
+def _code(settings: Config, facts: HostFacts, tls: TlsFiles, jobs: list[str]) -> Code:
+    """Packaged code, once what an earlier life has left half done is gone."""
+    wanted = settings.packages
+    directory = wanted.cache_dir or settings.state_dir / "packages"
+    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    bundles = BundleCache(
+        settings.controller, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout
+    )
+    search_path = facts.site_env.get("PATH", DEFAULT_PATH)
+    installer = Installer(facts.user, facts.site_env)
+    code = Code(
+        settings.state_dir / "unpacking", wanted, bundles, Environments(directory, wanted, installer, search_path)
+    )
+    code.clean(jobs)
+    return code
 
 
 async def _live(driver: Driver, spawner: Spawner, renewal: Renewal, tasks: anyio.abc.TaskGroup) -> None:

@@ -261,6 +261,11 @@ class Driver:
         log.info("shim.gone", place=str(key))
         self.feed(ev.ShimLost(key))
 
+    def on_preparation_takes_long(self, key: PlaceKey, generation: int, doing: str) -> None:
+        """A preparation says what it is doing."""
+        log.info("place.preparing", place=str(key), doing=doing)
+        self.feed(ev.PreparationTakesLong(key, generation, doing))
+
     # --- actions ----------------------------------------------------------------------------------------------
 
     def _perform(self, action: ev.Action) -> None:
@@ -292,6 +297,8 @@ class Driver:
                 parts.shims.send(key, {"op": "signal", "generation": generation, "signal": number})
             case ev.Prepare():
                 self._prepare(action)
+            case ev.AbandonPreparation(key):
+                parts.preparation.abandon(key)
             case ev.FreePorts(key):
                 parts.preparation.ports.free(key)
             case ev.SendHello(epoch, reports):
@@ -355,7 +362,7 @@ class Driver:
         if place is None or place.wish is None or not isinstance(place.standing, Preparing):
             return
         if place.wish.launch is None or place.wish.generation > place.standing.generation:
-            self.parts.preparation.give_up(key)
+            self.parts.preparation.abandon(key)
 
     async def remove_stray_containers(self) -> None:
         """Those of workers that are not known here; not before all places of an earlier life have been taken up."""
@@ -488,6 +495,7 @@ class Driver:
             hit("agent.forget.after")
             if not any(other.job == key.job and other != key for other in self._reactor.places):
                 await anyio.to_thread.run_sync(remove_scratch, Path(self.facts.scratch_dir), key.job)
+                self.parts.preparation.release(key.job)
         except OSError as error:
             log.warning("place.not_removed", place=str(key), problem=str(error))
         self.feed(ev.PlaceForgotten(key))

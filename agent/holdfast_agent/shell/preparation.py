@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,13 +16,16 @@ import anyio.to_thread
 
 from holdfast_agent.core.environment import HostFacts, scratch_directory
 from holdfast_agent.core.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
-from holdfast_agent.core.model import Container, Launch, PlaceKey
+from holdfast_agent.core.model import Container, Launch, PlaceKey, PreparedCode
 from holdfast_agent.shell import checks, hooks, log, strays
 from holdfast_agent.shell.archive import Archive
 from holdfast_agent.shell.containers import CannotHave, Containers
 from holdfast_agent.shell.fitness import Fitness
 from holdfast_agent.shell.hooks import Hooks
 from holdfast_agent.shell.logs import make_directories, own_directory
+from holdfast_agent.shell.packages.code import Code
+from holdfast_agent.shell.packages.failures import write_log
+from holdfast_agent.shell.packages.settings import CodeProblem
 from holdfast_agent.shell.ports import NoPortFree, Ports
 from holdfast_agent.shell.shims import Shims
 
@@ -47,8 +51,12 @@ class Preparation:
     hooks: Hooks
     containers: Containers
     archive: Archive
-    _running: dict[PlaceKey, anyio.CancelScope] = field(default_factory=dict)
-    """Containers that are being made, which a pull may hold up for long."""
+    code: Code
+    say: Callable[[PlaceKey, int, str], None] = lambda key, generation, doing: None
+    """Told what takes long."""
+    _prepared: dict[PlaceKey, PreparedCode] = field(default_factory=dict)
+    _scopes: dict[PlaceKey, anyio.CancelScope] = field(default_factory=dict)
+    """Of code that is being fetched or installed, and containers that are being made, which a pull may hold up."""
     _hook_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(HOOKS_AT_ONCE))
 
     def now(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed | None:
@@ -61,6 +69,9 @@ class Preparation:
             or not self.shims.is_ready(action.assignment.key)
         ):
             return None
+        wanted, before = launch.process.code, self._prepared.get(action.assignment.key, PreparedCode())
+        if wanted is not None and not self.code.known(wanted, before):
+            return None
         container = self.containers.at_hand(action.assignment)
         if launch.image and container is None:
             return None
@@ -68,16 +79,17 @@ class Preparation:
         problem = self.fitness.at_once(launch, facts)
         return _unfit(action, problem) if problem else self._finish(action, facts, container)
 
-    def give_up(self, key: PlaceKey) -> None:
-        """The place is wanted no more, or for another generation: a container that is being made is not."""
-        if scope := self._running.get(key):
-            scope.cancel()
-
     async def run(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed:
         """With all checks, which may block on file servers and so run in a thread."""
+        code = None
+        if action.assignment.launch is not None and action.assignment.launch.process.code is not None:
+            got = await self._bring_code(action, facts)
+            if isinstance(got, PreparationFailed):
+                return got
+            code = got
         problem = f"{facts.name}: the checks took longer than {BOUND_S:g} s; a file server may hang."
         with anyio.move_on_after(BOUND_S):
-            check = partial(checks.problem, action.assignment, facts, root_allowed=self.root_allowed)
+            check = partial(checks.problem, action.assignment, facts, root_allowed=self.root_allowed, code=code)
             problem = await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
             problem = problem or await self._left_by_others(action, facts)
         if problem:
@@ -92,6 +104,39 @@ class Preparation:
             found = f"{facts.name}: {error}."
             return _unfit(action, found) if error.host_fault else _failed(action, found)
         return self._finish(action, facts, container)
+
+    def abandon(self, key: PlaceKey) -> None:
+        """What is fetched, installed or made for a place is no longer wanted there."""
+        if (scope := self._scopes.get(key)) is not None:
+            scope.cancel()
+
+    def release(self, job: str) -> None:
+        """The job has left this host."""
+        self.code.release(job)
+        for key in [key for key in self._prepared if key.job == job]:
+            del self._prepared[key]
+
+    async def _bring_code(self, action: Prepare, facts: HostFacts) -> PreparedCode | PreparationFailed:
+        wish, launch = action.assignment, action.assignment.launch
+        assert launch is not None, "the reactor prepares only what has a launch"
+        assert launch.process.code is not None, "there is none to bring"
+        if refusal := checks.root_problem(facts, root_allowed=self.root_allowed):
+            return _failed(action, refusal)
+        say = partial(self.say, wish.key, wish.generation)
+        with anyio.CancelScope() as scope:
+            self._scopes[wish.key] = scope
+            try:
+                code = await self.code.prepare(wish.key.job, launch.process.code, facts, say)
+                self._prepared[wish.key] = code
+                return code
+            except CodeProblem as problem:
+                if problem.log:
+                    write_log(problem.log, facts, wish.key, wish.generation, launch.first_rank)
+                told = f"{facts.name}: {problem.message}."
+                return _unfit(action, told) if problem.host_fault else _failed(action, told)
+            finally:
+                del self._scopes[wish.key]
+        return _failed(action, f"{facts.name}: the preparation was called off.")
 
     async def run_epilog(self, action: RunEpilog, facts: HostFacts) -> EpilogEnded:
         """The admin's command after a generation; how it failed is the host's problem."""
@@ -163,11 +208,11 @@ class Preparation:
                 f"{error.filename}: {error.strerror}", host_fault=error.errno in _HOST_ERRNOS
             ) from error
         with anyio.CancelScope() as scope:
-            self._running[wish.key] = scope
+            self._scopes[wish.key] = scope
             try:
                 return await self.containers.ensure(wish, facts)
             finally:
-                del self._running[wish.key]
+                del self._scopes[wish.key]
         raise CannotHave("its container is not needed any more")
 
     def _finish(
@@ -185,7 +230,8 @@ class Preparation:
             return _unfit(action, problem) if error.errno in _HOST_ERRNOS else _failed(action, problem)
         except NoPortFree as error:
             return _failed(action, f"{facts.name}: {error}.")
-        return PlacePrepared(wish.key, wish.generation, own, master, self.shims.pid(wish.key), container)
+        code = self._prepared.get(wish.key) if launch.process.code is not None else None
+        return PlacePrepared(wish.key, wish.generation, own, master, self.shims.pid(wish.key), container, code)
 
     def _bind(self, action: Prepare, launch: Launch) -> tuple[int, int]:
         """(this worker's port, MASTER_PORT or 0)."""

@@ -7,12 +7,14 @@ import signal
 
 from google.protobuf import duration_pb2
 
+from holdfast.bundles import is_digest
 from holdfast.v1 import agent_pb2, job_pb2, spec_pb2
 from holdfast_agent.core.events import Report, SendExit
 from holdfast_agent.core.model import (
     Assignment,
     ExitReason,
     Launch,
+    PackagedCode,
     Phase,
     PlaceKey,
     Process,
@@ -104,7 +106,14 @@ def _process(message: spec_pb2.ProcessSpec) -> Process:
         args=tuple(message.args),
         env=tuple((variable.name, variable.value) for variable in message.env),
         working_directory=message.working_directory,
+        code=_code(message.packaged_code) if message.HasField("packaged_code") else None,
     )
+
+
+def _code(message: spec_pb2.PackagedCode) -> PackagedCode:
+    if message.bundle and not is_digest(message.bundle):
+        raise ValueError(f"{message.bundle[:80]!r} names no bundle")
+    return PackagedCode(message.bundle, tuple(message.requirements), tuple(message.packages))
 
 
 def _rendezvous(message: agent_pb2.Rendezvous) -> Rendezvous:

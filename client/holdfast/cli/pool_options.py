@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.cli.packaging import CodeOptions
 from holdfast.errors import InvalidInput, Violation
 
 _MACHINE = {
@@ -16,6 +17,42 @@ _MACHINE = {
 _TASK = ("container-image-uri", "executor-image-uri", "python-module")
 _PACKAGING = ("local-package-path", "script", "requirements", "extra-packages", "extra-dirs")
 KEYS = (*_MACHINE, "replica-count", *_TASK, *_PACKAGING)
+
+
+def code_of(pools: Sequence[str]) -> CodeOptions | None:
+    """The local code that the first pool names, for it and all pools that name nothing to run; None without any.
+
+    Lists have semicolons. Raises ``InvalidInput``.
+    """
+    found = None
+    for index, text in enumerate(pools):
+        where = f"--worker-pool-spec[{index}]"
+        words = _words(text, where)
+        packaging = [key for key in words if key in _PACKAGING]
+        if not packaging:
+            continue
+        if index:
+            raise _wrong(where, f"{packaging[0]} belongs to the first pool, whose code all pools run", "remove it")
+        if "script" in words and "python-module" in words:
+            raise _wrong(where, "has both a script and a python-module", "keep one of them")
+        if "script" not in words and "python-module" not in words:
+            raise _wrong(
+                where, "has local code, but not what to run of it", "add script=FILE or python-module=NAME"
+            )
+        lists = {key: _list(words.get(key, "")) for key in ("requirements", "extra-packages", "extra-dirs")}
+        found = CodeOptions(
+            folder=words.get("local-package-path", "."),
+            script=words.get("script", ""),
+            module=words.get("python-module", ""),
+            requirements=lists["requirements"],
+            packages=lists["extra-packages"],
+            folders=lists["extra-dirs"],
+        )
+    return found
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(";") if item.strip())
 
 
 def spec_of(pools: Sequence[str], package_uris: str = "") -> dict[str, Any]:
@@ -29,20 +66,17 @@ def spec_of(pools: Sequence[str], package_uris: str = "") -> dict[str, Any]:
 
 def _pool(text: str, where: str, uris: list[str]) -> dict[str, Any]:
     words = _words(text, where)
-    if packaging := [key for key in words if key in _PACKAGING]:
-        raise _wrong(
-            where,
-            f"{packaging[0]} asks for local code to be packaged, which does not work yet",
-            "run it from a directory that all hosts see: holdfast run -- python SCRIPT",
-        )
     pool: dict[str, Any] = {"replicaCount": words.get("replica-count", "1")}
     if machine := {name: words[key] for key, name in _MACHINE.items() if key in words}:
         pool["machineSpec"] = machine
     if "container-image-uri" in words:
         pool["containerSpec"] = {"imageUri": words["container-image-uri"]}
-    if "executor-image-uri" in words or "python-module" in words:
+    packaged = any(key in _PACKAGING for key in words)
+    if not packaged and ("executor-image-uri" in words or "python-module" in words):
         given = {"executorImageUri": words.get("executor-image-uri"), "pythonModule": words.get("python-module")}
-        pool["pythonPackageSpec"] = {"packageUris": uris or None, **given}
+        pool["pythonPackageSpec"] = {
+            name: value for name, value in ({"packageUris": list(uris)} | given).items() if value
+        }
     return pool
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli import exit_status
 from holdfast.cli.calls import with_client
+from holdfast.cli.code_options import items
 from holdfast.cli.console import Console
 from holdfast.cli.job_options import JobOptions, job_options
+from holdfast.cli.packaging import CodeOptions, Packed, packing
 from holdfast.cli.parameters import duration
 
 if TYPE_CHECKING:
     from holdfast.client import Client
+    from holdfast.v1 import job_pb2
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -42,6 +46,10 @@ if TYPE_CHECKING:
 @job_options
 @click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]")
 @click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]")
+@click.option("--package", metavar="DIR", help="Pack this folder, send it along, and run COMMAND in a copy of it.")
+@click.option(
+    "--requirements", multiple=True, metavar="LIST", help="With --package: what to install, with commas, or a file."
+)
 @click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
 @click.option("--detach", is_flag=True, help="Print the job's id and return.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -59,14 +67,19 @@ def run(
     memory_mb: int,
     grace: float | None,
     workdir: str,
+    package: str | None,
+    requirements: tuple[str, ...],
     show_all: bool,
     detach: bool,
     options: JobOptions,
 ) -> None:
     """Run COMMAND on the cluster and exit as it does.
 
-    Write -- before COMMAND. It runs in the current directory, which must exist on the hosts.
+    Write -- before COMMAND. It runs in the current directory, which must exist on the hosts, or with --package in a
+    copy of a folder that need not.
     """
+    if requirements and package is None:
+        raise click.UsageError("--requirements goes with --package.")
     from holdfast.cli.run_spec import RunRequest, job_of
 
     request = RunRequest(
@@ -86,11 +99,20 @@ def run(
     )
     job = job_of(request, os.environ, os.getcwd())
     options.apply(job)
+    with packing() as packed:
+        if package is not None:
+            packed.give(job, CodeOptions(package, requirements=items(requirements)), keep_directory=bool(workdir))
+        sys.exit(with_client(_running(job, packed, detach=detach, show_all=show_all)))
 
+
+def _running(
+    job: job_pb2.CustomJob, packed: Packed, *, detach: bool, show_all: bool
+) -> Callable[[Client], Awaitable[int]]:
     async def work(client: Client) -> int:
         from holdfast.cli.following import follow
 
         console = Console()
+        await packed.upload(client, console)
         created = await client.create_job(job, on_warning=console.warning)
         if detach:
             click.echo(created.id)
@@ -98,4 +120,4 @@ def run(
         console.note(f"job {created.id}: {created.display_name}")
         return await follow(client, created, console, show_all=show_all)
 
-    sys.exit(with_client(work))
+    return work

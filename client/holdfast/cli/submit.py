@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli import exit_status
 from holdfast.cli.calls import with_client
+from holdfast.cli.code_options import code_options
 from holdfast.cli.console import Console
 from holdfast.cli.job_options import JobOptions, job_options
+from holdfast.cli.packaging import CodeOptions, Packed, bring_code, packing
 from holdfast.errors import InvalidSpec, Violation
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
 @click.option("--name", "--display-name", help="Display name, in place of the file's.")
 @job_options
+@code_options
 def submit(
     file: str | None,
     config: str | None,
@@ -44,23 +49,33 @@ def submit(
     show_all: bool,
     name: str | None,
     options: JobOptions,
+    code: CodeOptions | None,
 ) -> None:
-    """Submit a job file and print the job's id.
+    """Submit a job file, or local code, and print the job's id.
 
-    FILE is YAML or JSON; - reads stdin. What options say counts in place of what the file says.
+    FILE is YAML or JSON; - reads stdin. What options say counts in place of what the file says. With --script or
+    --python-module the folder is packed, sent along, and run on every worker.
     """
     sources = [source for source in (file, config, pools) if source]
-    if len(sources) != 1:
-        raise click.UsageError("Give one of FILE, --config and --worker-pool-spec.")
+    if len(sources) > 1 or not (sources or code):
+        fix = "" if sources else " For code alone, give --script or --python-module."
+        raise click.UsageError(f"Give one of FILE, --config and --worker-pool-spec.{fix}")
     if region:
         Console().warning("--region: changes nothing: a cluster has no regions")
-    job = _job_of(pools, python_package_uris) if pools else _read(file or config or "")
-    if name:
-        job.display_name = name
-    options.apply(job)
+    with packing() as packed:
+        job = _job_of(file or config or "", pools, python_package_uris, code, packed)
+        if name:
+            job.display_name = name
+        options.apply(job)
+        sys.exit(with_client(_submission(job, packed, wait=wait, show_all=show_all)))
 
+
+def _submission(
+    job: job_pb2.CustomJob, packed: Packed, *, wait: bool, show_all: bool
+) -> Callable[[Client], Awaitable[int]]:
     async def work(client: Client) -> int:
         console = Console()
+        await packed.upload(client, console)
         created = await client.create_job(job, on_warning=console.warning)
         if not wait:
             click.echo(created.id)
@@ -71,20 +86,37 @@ def submit(
         console.note(f"job {created.id}: {created.display_name}")
         return await follow(client, created, console, show_all=show_all)
 
-    sys.exit(with_client(work))
+    return work
 
 
-def _job_of(pools: tuple[str, ...], package_uris: str) -> job_pb2.CustomJob:
-    from holdfast import spec
-    from holdfast.cli.pool_options import spec_of
-
-    return spec.job_to_proto(spec.parse(spec_of(pools, package_uris), what="The command line"))
-
-
-def _read(file: str) -> job_pb2.CustomJob:
+def _job_of(
+    file: str, pools: tuple[str, ...], package_uris: str, code: CodeOptions | None, packed: Packed
+) -> job_pb2.CustomJob:
+    """The job that the file, the pools or the code come to, with the code written into it."""
     from holdfast import spec
 
-    return spec.job_to_proto(spec.parse_text(_stdin(), source="stdin") if file == "-" else spec.parse_file(file))
+    what, name, data = "The command line", "job", {}
+    if pools:
+        from holdfast.cli.pool_options import code_of, spec_of
+
+        of_pools = code_of(pools)
+        data = spec_of(pools, package_uris)
+        if of_pools is not None and code is not None:
+            raise InvalidSpec([Violation("--script", "the first pool says what to run already")], what=what)
+        if of_pools is not None and any("executor-image-uri" in pool for pool in pools):
+            Console().warning("executor-image-uri: changes nothing: code runs on the hosts themselves")
+        code = of_pools or code
+    elif file:
+        what = "stdin" if file == "-" else file
+        text = _stdin() if file == "-" else spec.text_of(file)
+        loaded = spec.load_text(text, source=what)
+        if not isinstance(loaded, dict):
+            return spec.job_to_proto(spec.parse(loaded, what=what))
+        data, name = loaded, spec.name_of(what)
+    if code is not None and not file and (code.script or code.module):
+        name = PurePosixPath(code.script).stem if code.script else code.module
+    bring_code(data, code, packed)
+    return spec.job_to_proto(spec.parse(data, what=what, name=name))
 
 
 def _stdin() -> str:

@@ -39,8 +39,9 @@ from holdfast.spec.models import (
     WorkerPoolSpec,
 )
 from holdfast.spec.notifications import Notification, NotificationEvent
+from holdfast.spec.packaging import PackagedCode, bundles, unusable_packages
 from holdfast.spec.reading import parse
-from holdfast.spec.writing import to_dict, unavailable_tasks
+from holdfast.spec.writing import to_dict
 
 if TYPE_CHECKING:
     from holdfast.v1 import job_pb2, spec_pb2
@@ -63,6 +64,7 @@ __all__ = [
     "Notification",
     "NotificationEvent",
     "OutputDirectory",
+    "PackagedCode",
     "ProcessSpec",
     "PythonPackageSpec",
     "RestartScope",
@@ -71,17 +73,21 @@ __all__ = [
     "SuccessPolicy",
     "WarningSignal",
     "WorkerPoolSpec",
+    "bundles",
     "from_proto",
     "is_launcher",
     "job_from_proto",
     "job_to_proto",
     "json_schema",
+    "load_text",
+    "name_of",
     "parse",
     "parse_file",
     "parse_text",
+    "text_of",
     "to_dict",
     "to_proto",
-    "unavailable_tasks",
+    "unusable_packages",
     "warnings",
 ]
 
@@ -91,12 +97,22 @@ def parse_file(path: str | os.PathLike[str]) -> JobFile:
 
     Raises ``InvalidSpec``, also where the file can't be read.
     """
-    return parse_text(_text.read_file(path), source=str(path))
+    return parse_text(text_of(path), source=str(path))
+
+
+def text_of(path: str | os.PathLike[str]) -> str:
+    """The text of a job file of at most 1 MiB. Raises ``InvalidSpec``."""
+    return _text.read_file(path)
+
+
+def load_text(text: str, *, source: str) -> object:
+    """The plain data of a job file's text, for ``parse``. Raises ``InvalidSpec``."""
+    return _text.load(text, source=source)
 
 
 def parse_text(text: str, *, source: str) -> JobFile:
     """As ``parse_file``, from a text. ``source`` says in messages where it came from, such as a path or "stdin"."""
-    return parse(_text.load(text, source=source), what=source, name=_name_of(source))
+    return parse(load_text(text, source=source), what=source, name=name_of(source))
 
 
 def json_schema() -> dict[str, Any]:
@@ -134,7 +150,7 @@ def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
     return wire.job_from_proto(message)
 
 
-def _name_of(source: str) -> str:
+def name_of(source: str) -> str:
     """A display name for a job without one."""
     path = PurePath(source)
     if path.suffix not in (".yaml", ".yml", ".json"):

@@ -116,6 +116,12 @@ def _of_pool(pool: WorkerPoolSpec) -> Iterator[tuple[str, str, str]]:
             "hosts have no machine types",
             "say what a worker needs with cpuCount, memoryMb and acceleratorCount",
         )
+    if (package := pool.python_package_spec) is not None and package.executor_image_uri:
+        yield (
+            "pythonPackageSpec.executorImageUri",
+            "packages are installed on the host itself, beside what its Python has",
+            "have the host's Python hold what the image does, or name it in the packages' requirements",
+        )
     for index, mount in enumerate(pool.nfs_mounts):
         yield (
             f"nfsMounts[{index}]",

@@ -18,6 +18,7 @@ from holdfast.spec.base import Model
 from holdfast.spec.kept import DiskSpec, Kept, NfsMount, OutputDirectory
 from holdfast.spec.lifecycle import FaultTolerance, Labels, Scheduling
 from holdfast.spec.notifications import Notifications
+from holdfast.spec.packaging import Digest, PackagedCode
 from holdfast.spec.scalars import Choice, Flag, Many, Refused, Text, Whole
 
 Name = Annotated[str, Text(max_chars=256)]
@@ -67,7 +68,9 @@ class ProcessSpec(Model):
     working_directory: Annotated[
         str, Text(max_chars=4096, pattern="/.*", must='be an absolute path such as "/data"')
     ] = ""
-    """Absolute path on each host; the worker's own scratch directory when empty."""
+    """Absolute path on each host; when empty, the copy of the packaged code, or the worker's scratch directory."""
+    packaged_code: PackagedCode | None = None
+    """Code that is brought to the hosts, and what has to be installed for it."""
 
 
 class ContainerSpec(Model):
@@ -84,20 +87,22 @@ class ContainerSpec(Model):
 
 
 class PythonPackageSpec(Model):
-    """A Python package, installed and run as a module. Stored, but no cluster runs it yet."""
+    """A Python package, installed on each host and run as a module."""
 
-    executor_image_uri: Uri = Field(examples=[IMAGE])
-    """The image in which the package is installed."""
+    executor_image_uri: Annotated[str, Text(max_chars=4096)] = Field(default="", examples=[IMAGE])
+    """Kept; packages are installed on the host itself, beside what its Python has."""
     package_uris: Annotated[tuple[Uri, ...], Many(1, 100)] = Field(
         examples=[["https://files.example/trainer.tar.gz"]]
     )
-    """The package and what it depends on, at most 100."""
+    """The package and what it depends on: http(s):// or file:// URIs, or paths within the bundle. At most 100."""
     python_module: Annotated[str, Text(max_chars=1024, empty=False)] = Field(examples=["trainer.task"])
     """The module to run."""
     args: Args = ()
     """Arguments, at most 100,000 characters together."""
     env: Env = ()
     """Environment variables, at most 100, each name once."""
+    bundle: Digest = ""
+    """SHA-256 of the uploaded packages, written by `holdfast submit` where packageUris names local files."""
 
 
 class MachineSpec(Model):
@@ -127,7 +132,7 @@ class WorkerPoolSpec(Model):
     container_spec: ContainerSpec | None = None
     """A container from an image."""
     python_package_spec: PythonPackageSpec | None = None
-    """A Python package; validated and stored, but refused at submit."""
+    """A Python package, installed and run as a module."""
     processes_per_worker: Annotated[int, Whole(1, 1024)] = 1
     """Ranks (processes) of each worker; 1 where the command is itself a launcher such as torchrun."""
     nfs_mounts: Annotated[tuple[NfsMount, ...], Many(0, 100)] = ()

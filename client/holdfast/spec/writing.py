@@ -1,10 +1,9 @@
-"""Job files and specs as plain JSON data, and what of a spec no cluster runs yet."""
+"""Job files and specs as plain JSON data."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.errors import Violation
 from holdfast.spec.models import JobFile, JobSpec
 
 
@@ -14,14 +13,3 @@ def to_dict(job: JobFile | JobSpec) -> dict[str, Any]:
     ``parse`` makes an equal job of it again.
     """
     return job.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-
-
-def unavailable_tasks(job: JobSpec) -> list[Violation]:
-    """One violation for each pool whose kind of task no cluster runs yet; for ``TaskKindUnavailable`` at submit."""
-    found = []
-    for index, pool in enumerate(job.worker_pool_specs):
-        if pool.python_package_spec is not None:
-            path = f"jobSpec.workerPoolSpecs[{index}].pythonPackageSpec"
-            fix = "use processSpec or containerSpec"
-            found.append(Violation(path, "this kind of task does not run yet", fix))
-    return found

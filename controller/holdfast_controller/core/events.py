@@ -3,6 +3,8 @@
 ``at`` is wall-clock seconds.
 
 A type's name and fields are durable: change one only by a new version (see ``shell/codec``).
+
+Longer than 400 lines because the log is one list, whose union says what there is.
 """
 
 from __future__ import annotations
@@ -102,6 +104,18 @@ class JobPlaced:
     attempt: int
     generation: int
     places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class PreparationNoted:
+    """A host makes ready for a worker, and is the first of the gang's to do what takes long."""
+
+    job_id: str
+    at: float
+    worker: str
+    host: str
+    doing: str
+    """Such as "installing requirements"."""
 
 
 @dataclass(frozen=True)
@@ -380,6 +394,7 @@ JobEvent = (
     | JobQueued
     | PlacementTried
     | JobPlaced
+    | PreparationNoted
     | GangLaunched
     | GangStarted
     | RankExited

@@ -72,10 +72,22 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standi
             return _backs_off(job)
         again = job.recoveries and job.recoveries[-1].recover == "PROC_RESTART"
         verb = "restarting in place on" if again else "being prepared on"
+        runtime = cluster.runtime_of(job.id)
+        busy = {index: doing for index, doing in runtime.preparing.items() if index not in runtime.prepared}
+        if busy and not runtime.stuck:
+            return _busy(job, busy)
         return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
     if not job.started:
         return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
     return _out_of_sight(cluster, job) or _worker_alone(job)
+
+
+def _busy(job: Job, busy: dict[int, str]) -> str:
+    """What takes long, and on which hosts, such as "installing requirements on host-1, host-2 and 6 more"."""
+    first = busy[min(busy)]
+    names = list(dict.fromkeys(job.places[index].host for index in sorted(busy) if busy[index] == first))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{first} on {', '.join(names[:3])}{more}"
 
 
 def _out_of_sight(cluster: Cluster, job: Job) -> str:

@@ -80,7 +80,7 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
 
 def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
     match event:
-        case ev.JobSubmitted() | ev.JobQueued() | ev.NotificationGivenUp():
+        case ev.JobSubmitted() | ev.JobQueued() | ev.NotificationGivenUp() | ev.PreparationNoted():
             pass
         case ev.JobPlaced():
             _placed(cluster, job, event)

@@ -89,6 +89,16 @@ class WarningSignal:
 
 
 @dataclass(frozen=True)
+class Code:
+    """What has to be brought to a host and installed there before the task can run."""
+
+    bundle: str = ""
+    """SHA-256 of a bundle, or empty."""
+    requirements: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Task:
     """What each rank runs. ``env`` holds (name, value) pairs, not yet expanded."""
 
@@ -98,6 +108,7 @@ class Task:
     working_directory: str = ""
     image: str = ""
     """Of the container in which it runs; the image may have a command of its own. Empty on the bare host."""
+    code: Code | None = None
 
 
 @dataclass(frozen=True)

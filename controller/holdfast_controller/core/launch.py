@@ -29,6 +29,18 @@ def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
         launch(step, job)
 
 
+def on_preparing(step: Step, job: Job, index: int, report: PlaceReport) -> None:
+    """A place isn't ready yet and says what takes so long. The gang's first to say so gets into the history."""
+    runtime = step.cluster.runtime_of(job.id)
+    if job.stopping or not report.message or runtime.preparing.get(index) == report.message:
+        return
+    known = report.message in runtime.preparing.values()
+    runtime.preparing[index] = report.message
+    if not known:
+        member, host = job.gang.members[index], job.places[index].host
+        step.emit(ev.PreparationNoted(job.id, step.now.wall, member.name, host, report.message))
+
+
 def launch(step: Step, job: Job, *, due: bool = False) -> None:
     """Launch a gang whose places are all ready, unless its time has not come yet.
 

@@ -300,6 +300,8 @@ class Runtime:
     prepared: dict[int, Prepared] = field(default_factory=dict)
     started: dict[int, Started] = field(default_factory=dict)
     stuck: dict[int, str] = field(default_factory=dict)
+    preparing: dict[int, str] = field(default_factory=dict)
+    """What a worker's host is doing to make ready, where it takes long."""
     features: dict[int, WorkerFeatures] = field(default_factory=dict)
     """Newest vector of each worker, on our monotonic clock."""
     dump: Dump | None = None
@@ -313,6 +315,7 @@ class Runtime:
         self.prepared.pop(worker, None)
         self.started.pop(worker, None)
         self.stuck.pop(worker, None)
+        self.preparing.pop(worker, None)
         self.features.pop(worker, None)
 
 

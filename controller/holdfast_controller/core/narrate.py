@@ -63,6 +63,8 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.JobPlaced():
             counts = Counter(place.host for place in event.places)
             return "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
+        case ev.PreparationNoted():
+            return f"{event.doing} on {event.host}"
         case ev.GangLaunched():
             where = f"{event.rendezvous.master_address}:{event.rendezvous.master_port}"
             return f"generation {event.generation} launched, rank 0 at {where}"

@@ -27,7 +27,7 @@ from holdfast_controller.core.hang_stuck import on_stuck
 from holdfast_controller.core.host_model import place_key
 from holdfast_controller.core.host_removal import on_host_removal
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.launch import launch, on_prepared, on_running
+from holdfast_controller.core.launch import launch, on_prepared, on_preparing, on_running
 from holdfast_controller.core.model import Cluster, Job, Now
 from holdfast_controller.core.once import on_once
 from holdfast_controller.core.queue import PLACEMENT_TRIES
@@ -251,7 +251,9 @@ class Reactor:
                 on_cannot_prepare(step, job, index, report.message, host_fault=report.host_fault)
             case PlaceState.EMPTY:
                 on_empty(step, job, index)
-            case PlaceState.PREPARING | PlaceState.STOPPING:
+            case PlaceState.PREPARING:
+                on_preparing(step, job, index, report)
+            case PlaceState.STOPPING:
                 pass
             case _:
                 assert_never(report.state)

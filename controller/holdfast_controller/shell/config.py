@@ -9,6 +9,7 @@ from holdfast.errors import ConfigError
 from holdfast.identity import NAME_RULE, is_name
 from holdfast.tls import TlsFiles
 from holdfast_controller.core.quotas import Quota
+from holdfast_controller.shell.bundle_store import BundleConfig
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class ControllerConfig:
     advertise: str = ""
     """Name or address under which others reach this machine; that of ``listen`` unless it is a wildcard."""
     certificates: CertificateConfig = field(default_factory=CertificateConfig)
+    bundles: BundleConfig = field(default_factory=BundleConfig)
+    """How much packaged code is kept."""
     log_level: str = "info"
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""

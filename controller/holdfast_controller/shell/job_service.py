@@ -11,13 +11,15 @@ from pathlib import PurePosixPath
 from google.protobuf import json_format, struct_pb2
 
 from holdfast import spec
-from holdfast.errors import CursorExpired, InvalidInput, TaskKindUnavailable, Violation
+from holdfast.errors import CursorExpired, InvalidInput, Violation
 from holdfast.hang.tuning import Action
 from holdfast.identity import Kind
 from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.access import Registry
 from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
+from holdfast_controller.shell.bundle_store import BundleStore
 from holdfast_controller.shell.channels import Channels, without_secrets
+from holdfast_controller.shell.code_checks import check_code
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.job_filter import parse_filter
 from holdfast_controller.shell.log_reading import LogReading
@@ -42,10 +44,12 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         driver: Driver,
         transfers: Transfers,
         cluster_name: str,
-        hang_action: Action = Action.NOTIFY,
-        channels: Channels | None = None,
+        hang_action: Action,
+        channels: Channels,
+        bundles: BundleStore,
     ) -> None:
-        self._channels = channels or Channels()
+        self._channels = channels
+        self._bundles = bundles
         self._hang_action = hang_action
         self._driver = driver
         self._transfers = transfers
@@ -55,9 +59,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
         owner = authorise(context, Kind.USER, self._name).name
         job_file = spec.job_from_proto(request.job)
-        if missing := spec.unavailable_tasks(job_file.job_spec):
-            raise TaskKindUnavailable(missing)
         self._channels.check(job_file.job_spec)
+        await check_code(job_file.job_spec, self._bundles)
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)
         message = without_secrets(spec.to_proto(job_file.job_spec))
         spec_json = json_format.MessageToJson(message, indent=None)

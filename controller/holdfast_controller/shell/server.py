@@ -20,6 +20,8 @@ from holdfast.v1 import (
     access_pb2_grpc,
     agent_pb2,
     agent_pb2_grpc,
+    bundle_pb2,
+    bundle_pb2_grpc,
     hang_pb2,
     hang_pb2_grpc,
     host_pb2,
@@ -32,6 +34,8 @@ from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell.access_service import AccessService
 from holdfast_controller.shell.agent_service import AgentService
 from holdfast_controller.shell.audit import Audit
+from holdfast_controller.shell.bundle_service import BundleService
+from holdfast_controller.shell.bundle_store import BundleStore
 from holdfast_controller.shell.channels import Channels
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
@@ -59,6 +63,7 @@ SERVICES = (
     host_pb2.DESCRIPTOR.services_by_name["HostService"].full_name,
     agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name,
     access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name,
+    bundle_pb2.DESCRIPTOR.services_by_name["BundleService"].full_name,
 )
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -171,10 +176,12 @@ def _server(
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     transfers = Transfers()
+    bundles = BundleStore(config.state_dir / "bundles", config.bundles)
     driver.take_evidence = Examiner(driver, transfers).take
-    jobs = JobService(driver, transfers, config.cluster, _default_action(config), channels)
+    jobs = JobService(driver, transfers, config.cluster, _default_action(config), channels, bundles)
     hosts = HostService(driver, config.cluster)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
+    bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(driver, bundles, config.cluster), server)
     hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
     host_pb2_grpc.add_HostServiceServicer_to_server(hosts, server)
     agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)

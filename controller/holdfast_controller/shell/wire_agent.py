@@ -14,7 +14,7 @@ from holdfast.v1 import agent_pb2, host_pb2, job_pb2, spec_pb2
 from holdfast_controller.core import stimuli
 from holdfast_controller.core.assignments import Assignment, Phase
 from holdfast_controller.core.ends import Exit, ExitReason
-from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.gang import Gang, Task
 from holdfast_controller.core.host_model import Gpu, Inventory
 from holdfast_controller.core.model import Rendezvous
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState
@@ -146,12 +146,7 @@ def _launch(order: Assignment) -> agent_pb2.Launch:
     pool = order.gang.pool_of(order.member)
     task = pool.task
     message = agent_pb2.Launch(
-        process=spec_pb2.ProcessSpec(
-            command=task.command,
-            args=task.args,
-            env=[spec_pb2.EnvVar(name=name, value=value) for name, value in task.env],
-            working_directory=task.working_directory,
-        ),
+        process=_process(task),
         first_rank=order.member.first_rank,
         processes=order.member.processes,
         world_size=order.gang.world_size,
@@ -171,6 +166,20 @@ def _launch(order: Assignment) -> agent_pb2.Launch:
     )
     if order.rendezvous is not None:
         message.rendezvous.CopyFrom(_rendezvous(order.gang, order.rendezvous))
+    return message
+
+
+def _process(task: Task) -> spec_pb2.ProcessSpec:
+    message = spec_pb2.ProcessSpec(
+        command=task.command,
+        args=task.args,
+        env=[spec_pb2.EnvVar(name=name, value=value) for name, value in task.env],
+        working_directory=task.working_directory,
+    )
+    if (code := task.code) is not None:
+        message.packaged_code.CopyFrom(
+            spec_pb2.PackagedCode(bundle=code.bundle, requirements=code.requirements, packages=code.packages)
+        )
     return message
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
 
 from holdfast.hang.tuning import Action, HangSettings
-from holdfast.spec import ContainerSpec, HangDetection, JobSpec, ProcessSpec, lifecycle
+from holdfast.spec import EnvVar, HangDetection, JobSpec, WorkerPoolSpec, lifecycle
 from holdfast_controller.core.gang import (
+    Code,
     Gang,
     HostSelector,
     Pool,
@@ -21,13 +23,13 @@ from holdfast_controller.shell.channels import subscriptions_of
 
 
 def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str = "default") -> Gang:
-    """What the core needs of a validated spec whose tasks are processes or containers."""
+    """What the core needs of a validated spec."""
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
     return Gang(
         pools=tuple(
             Pool(
                 replicas=pool.replica_count,
-                task=_task(task),
+                task=_task(pool),
                 processes=pool.processes_per_worker,
                 cpus=pool.machine_spec.cpu_count,
                 memory_mb=pool.machine_spec.memory_mb,
@@ -35,7 +37,6 @@ def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str 
                 gpu_type=pool.machine_spec.accelerator_type or "",
             )
             for pool in spec.worker_pool_specs
-            if (task := pool.process_spec or pool.container_spec) is not None
         ),
         timeout_s=scheduling.timeout,
         grace_s=scheduling.grace_period,
@@ -57,14 +58,36 @@ def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str 
     )
 
 
-def _task(task: ProcessSpec | ContainerSpec) -> Task:
+def _task(pool: WorkerPoolSpec) -> Task:
+    """What the pool's ranks run."""
+    if (process := pool.process_spec) is not None:
+        code = process.packaged_code
+        return Task(
+            command=tuple(process.command),
+            args=tuple(process.args),
+            env=_variables(process.env),
+            working_directory=process.working_directory or "",
+            code=None if code is None else Code(code.bundle, tuple(code.requirements), tuple(code.packages)),
+        )
+    if (container := pool.container_spec) is not None:
+        return Task(
+            command=tuple(container.command),
+            args=tuple(container.args),
+            env=_variables(container.env),
+            image=container.image_uri,
+        )
+    package = pool.python_package_spec
+    assert package is not None, "a validated pool has one of the three"
     return Task(
-        command=tuple(task.command),
-        args=tuple(task.args),
-        env=tuple((env.name, env.value) for env in task.env),
-        working_directory=task.working_directory if isinstance(task, ProcessSpec) else "",
-        image=task.image_uri if isinstance(task, ContainerSpec) else "",
+        command=("python3", "-m", package.python_module.replace("$", "$$")),
+        args=tuple(package.args),
+        env=_variables(package.env),
+        code=Code(package.bundle, packages=tuple(package.package_uris)),
     )
+
+
+def _variables(env: Iterable[EnvVar]) -> tuple[tuple[str, str], ...]:
+    return tuple((variable.name, variable.value) for variable in env)
 
 
 def _hang_settings(wishes: HangDetection, default: Action) -> HangSettings:

@@ -1,6 +1,7 @@
 """Who gets past the guard, for every call: what ``docs/access.md`` promises, spelled out and tried one by one.
 
-The job that the calls are about is owen's, in project vision.
+The job that the calls are about is owen's, in project vision. A host may fetch the packaged code of its own work and no other;
+no work here has any.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ HostService/Cordon                      -    -        D       U    D      D     
 HostService/Uncordon                    -    -        D       U    D      D         D     D     D    D      +
 HostService/Drain                       -    -        D       U    D      D         D     D     D    D      +
 HostService/FenceHost                   -    -        D       U    D      D         D     D     D    D      +
+BundleService/GetBundle                 -    -        D       U    D      D         +     +     D    D      +
+BundleService/UploadBundle              -    -        D       U    D      D         +     +     D    D      +
+BundleService/FetchBundle               -    -        D       U    D      D         D     D     D    D      D
 AgentService/Session                    -    -        D       U    D      D         D     D     +    +      D
 AgentService/Transfer                   -    -        D       U    D      D         D     D     +    +      D
 AccessService/GetCaller                 -    -        D       U    +      +         +     +     D    D      +

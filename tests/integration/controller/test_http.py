@@ -216,13 +216,6 @@ async def test_unknown_and_broken_fields_are_named_all_at_once(ann: httpx.AsyncC
     assert "displayName" in fields(response)
 
 
-async def test_a_kind_of_task_that_does_not_run_is_refused_as_over_grpc(ann: httpx.AsyncClient) -> None:
-    pool = {"replicaCount": 1, "containerSpec": {"imageUri": "train:1"}}
-    response = await ann.post(CUSTOM_JOBS, json={"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}})
-    assert refusal(response)[:2] == (501, "UNIMPLEMENTED")
-    assert fields(response) == ["jobSpec.workerPoolSpecs[0].containerSpec"]
-
-
 async def test_bodies_that_are_too_large_or_of_another_type_are_refused(ann: httpx.AsyncClient) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(reading.MAX_BODY // 65_536 + 1):

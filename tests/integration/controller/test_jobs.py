@@ -11,7 +11,7 @@ import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
 
-from holdfast.v1 import hang_pb2, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
+from holdfast.v1 import hang_pb2, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.server import serve
 
@@ -241,14 +241,6 @@ async def test_long_request_id_is_refused(jobs: Any) -> None:
     code, error = await refusal(jobs.CreateJob(job_pb2.CreateJobRequest(request_id="x" * 129, job=job())))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert [violation.path for violation in error.violations] == ["requestId"]  # type: ignore[attr-defined]
-
-
-async def test_package_is_refused_until_it_runs(jobs: Any) -> None:
-    what = job()
-    package = spec_pb2.PythonPackageSpec(executor_image_uri="x", package_uris=["y"], python_module="z")
-    what.job_spec.worker_pool_specs[0].python_package_spec.CopyFrom(package)
-    code, error = await refusal(jobs.CreateJob(job_pb2.CreateJobRequest(job=what)))
-    assert (code, error.reason) == (grpc.StatusCode.UNIMPLEMENTED, "TASK_KIND_UNAVAILABLE")
 
 
 async def test_container_is_refused_where_no_host_runs_any(controller: Controller, jobs: Any) -> None:

@@ -17,8 +17,8 @@ from .test_room import holders
 Shim = Any
 pytestmark = pytest.mark.require("root", "mount")
 HOLD = (
-    "mount -t tmpfs none /mnt && echo boxed > /mnt/mark && echo up"
-    " && exec setpriv --bounding-set=-all,+chown,+setpcap,+kill sleep 600"
+    "mount -t tmpfs none /mnt && echo boxed > /mnt/mark"
+    " && exec setpriv --bounding-set=-all,+chown,+setpcap,+kill sh -c 'echo up; exec sleep 600'"
 )
 
 

@@ -45,10 +45,6 @@ def test_what_a_package_needs_is_asked_for() -> None:
         ("machinetype=a", "--worker-pool-spec[0]: machinetype is no known key (did you mean machine-type?)"),
         ("colour=red", "--worker-pool-spec[0]: colour is no known key (machine-type, accelerator-type,"),
         ("replica-count=1,replica-count=2", "--worker-pool-spec[0]: replica-count is given twice"),
-        (
-            "executor-image-uri=e,local-package-path=.,script=t.py",
-            "--worker-pool-spec[0]: local-package-path asks for local code to be packaged, which does not work yet",
-        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(text: str, complaint: str) -> None:

@@ -22,6 +22,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.JobQueued("a", 2.0, "needs 2 GPUs on one host"),
     ev.PlacementTried("a", 2.5, 1, "needs 2 GPUs on one host (0 free on the best)", 12.5),
     ev.JobPlaced("a", 3.0, 1, 1, (Place("h1", ("GPU-1", "GPU-2")), Place("h1"), Place("h2"))),
+    ev.PreparationNoted("a", 3.5, "workerpool0-0", "h1", "installing requirements"),
     ev.GangLaunched("a", 4.0, 1, Rendezvous("10.0.0.1", 20001, "s", ("10.0.0.1",) * 3, (1, 2, 3))),
     ev.GangStarted("a", 5.0, 1, {0: Started(7, (8, 9)), 1: Started(10, (11,)), 2: Started(0, ())}),
     ev.RankExited("a", 6.0, "workerpool0-0", EXIT),

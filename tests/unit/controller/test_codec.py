@@ -184,6 +184,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "queued: needs 2 GPUs on one host",
         "no room at try 1 of 3: needs 2 GPUs on one host (0 free on the best)",
         "placed on h1 (2 workers), h2",
+        "installing requirements on h1",
         "generation 1 launched, rank 0 at 10.0.0.1:20001",
         "generation 1 is running",
         "workerpool0-0 rank 0 killed by signal 11",

@@ -103,6 +103,7 @@ def test_each_field_without_a_meaning_here_is_warned_about() -> None:
         "jobSpec.workerPoolSpecs[0].diskSpec.bootDiskType",
         "jobSpec.workerPoolSpecs[0].diskSpec.bootDiskSizeGb",
         "jobSpec.workerPoolSpecs[1].machineSpec.machineType",
+        "jobSpec.workerPoolSpecs[1].pythonPackageSpec.executorImageUri",
         "jobSpec.baseOutputDirectory.outputUriPrefix",
         *(f"jobSpec.{name}" for name in (*fields, *more)),
     ]

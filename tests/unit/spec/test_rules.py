@@ -187,21 +187,3 @@ def test_rules_keep_silent_about_fields_that_were_refused_already() -> None:
         f"{POOL}.machineSpec.acceleratorCount",
         "jobSpec.workerPoolSpecs[1].processSpec",
     ]
-
-
-def test_tasks_that_no_cluster_runs_yet_are_valid_and_named() -> None:
-    read = spec.parse(
-        job(
-            pool(),
-            {"replicaCount": 1, "containerSpec": CONTAINER},
-            {"replicaCount": 1, "pythonPackageSpec": PACKAGE},
-        )
-    )
-    assert spec.unavailable_tasks(read.job_spec) == [
-        Violation(
-            "jobSpec.workerPoolSpecs[2].pythonPackageSpec",
-            "this kind of task does not run yet",
-            "use processSpec or containerSpec",
-        ),
-    ]
-    assert spec.unavailable_tasks(spec.parse(job(pool())).job_spec) == []

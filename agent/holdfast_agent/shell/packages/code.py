@@ -1,0 +1,165 @@
+"""Makes the code of a worker ready: its own copy of the bundle, and an environment with what has to be installed.
+
+All workers of a job on a host share one copy. It lies in the job's scratch directory, belongs to the workers' user
+and may be written to; it stays through restarts in place and goes with the job's last worker. After a reboot it is
+unpacked anew, since nobody knows how much of the old one had reached the disk.
+"""
+
+from __future__ import annotations
+
+import collections
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from holdfast.bundles import archive
+from holdfast.errors import BundleRefused
+from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.model import PackagedCode, PreparedCode
+from holdfast_agent.shell import shim_files
+from holdfast_agent.shell.logs import own_directory
+from holdfast_agent.shell.packages.bundles import BundleCache
+from holdfast_agent.shell.packages.environments import Environments, Wanted
+from holdfast_agent.shell.packages.settings import CodeProblem, Packages
+from holdfast_agent.shell.packages.unpack import Owner, unpack
+
+T = TypeVar("T")
+UNPACKS_AT_ONCE = 2
+_HOST_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES}
+)
+
+
+@dataclass
+class Code:
+    """What this host has of packaged code. ``staging`` is the agent's alone, on the scratch's file system."""
+
+    staging: Path
+    settings: Packages
+    bundles: BundleCache
+    environments: Environments
+
+    def __post_init__(self) -> None:
+        self._locks: dict[str, anyio.Lock] = collections.defaultdict(anyio.Lock)
+        self._threads = anyio.CapacityLimiter(UNPACKS_AT_ONCE)
+
+    def clean(self, jobs: Collection[str]) -> None:
+        """Once, at the agent's start. ``jobs`` are those that have a place here."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+        self.environments.clean(jobs)
+
+    def known(self, code: PackagedCode, before: PreparedCode) -> bool:
+        """Whether what was prepared before is still there, as far as a glance can tell."""
+        places = [before.directory] if code.bundle else []
+        places += [before.environment] if code.requirements or code.packages else []
+        return all(place and os.path.isdir(place) for place in places)
+
+    async def prepare(
+        self, job: str, code: PackagedCode, facts: HostFacts, say: Callable[[str], None]
+    ) -> PreparedCode:
+        """Fetch, unpack and install what isn't here yet. ``say`` gets what takes long, in a few words.
+
+        Raises ``CodeProblem``. Cancelling it leaves nothing half done.
+        """
+        try:
+            async with self._locks[job]:
+                directory = await self._unpacked(job, code, facts, say) if code.bundle else ""
+            environment = ""
+            if code.requirements or code.packages:
+                environment = await self._installed(job, code, say)
+        except OSError as error:
+            problem = f"{error.filename or self.staging}: {error.strerror}"
+            raise CodeProblem(problem, host_fault=error.errno in _HOST_ERRNOS) from error
+        except BundleRefused as refused:
+            raise CodeProblem(f"the packaged code is refused: {refused.message.rstrip('.')}") from refused
+        return PreparedCode(directory, environment)
+
+    def release(self, job: str) -> None:
+        """The job has left this host; its copy goes with its scratch directory."""
+        self._locks.pop(job, None)
+        self.environments.release(job)
+
+    async def _unpacked(self, job: str, code: PackagedCode, facts: HostFacts, say: Callable[[str], None]) -> str:
+        scratch = Path(facts.scratch_dir, job)
+        boot = shim_files.boot_id()[:8]
+        target = scratch / f"package-{code.bundle[:12]}-{boot}"
+        if not target.is_dir():
+            bundle = await self.bundles.get(code.bundle, lambda: say("fetching the packaged code"))
+            os.makedirs(facts.scratch_dir, mode=0o711, exist_ok=True)
+            own_directory(str(scratch), facts, mode=0o700)
+            await self._thread(partial(self._unpack, bundle, target, _owner(facts)))
+            await self._thread(partial(_remove_of_other_boots, scratch, boot))
+        return str(target)
+
+    def _unpack(self, bundle: Path, target: Path, owner: Owner | None) -> None:
+        self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unpack(bundle, target, self.staging, self.settings.limits, owner)
+
+    async def _installed(self, job: str, code: PackagedCode, say: Callable[[str], None]) -> str:
+        uris = tuple(package for package in code.packages if ":" in package)
+        paths = [package for package in code.packages if ":" not in package]
+
+        def on_build() -> None:
+            say("installing requirements" if code.requirements else "installing packages")
+
+        if not paths:
+            wanted = Wanted(code.requirements, uris)
+            return str(await self.environments.get(wanted, job, on_build))
+        # Not from the job's own copy, which it may change: other jobs will use this environment too.
+        bundle = await self.bundles.get(code.bundle, lambda: say("fetching the packaged code"))
+        folder = Path(tempfile.mkdtemp(dir=self._made_staging(), prefix="packages-"))
+        try:
+            tree = folder / "bundle"
+            await self._thread(partial(self._unpack, bundle, tree, None))
+            files = await self._thread(partial(_hashed, tree, paths, code.bundle))
+            wanted = Wanted(code.requirements, uris, tuple(files))
+            return str(await self.environments.get(wanted, job, on_build))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
+
+    def _made_staging(self) -> Path:
+        self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self.staging
+
+    async def _thread(self, work: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(work, limiter=self._threads)
+
+
+def _remove_of_other_boots(scratch: Path, boot: str) -> None:
+    for other in scratch.glob("package-*"):
+        if not other.name.endswith(boot):
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _hashed(tree: Path, paths: list[str], bundle: str) -> list[tuple[Path, str]]:
+    """(file or folder in the tree, its hash). A folder stands for the whole bundle. Raises ``CodeProblem``."""
+    found = []
+    for path in paths:
+        if path != ".":
+            archive.check_path(path)
+        source = tree / path
+        if source.is_symlink() or not source.exists():
+            raise CodeProblem(f"there is no {path} in the packaged code")
+        if source.is_dir():
+            found.append((source, f"{bundle}/{path}"))
+        else:
+            with source.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            found.append((source, f"{source.name} {digest}"))
+    return found
+
+
+def _owner(facts: HostFacts) -> Owner | None:
+    user = facts.user
+    return None if user.uid is None or user.gid is None else (user.uid, user.gid)

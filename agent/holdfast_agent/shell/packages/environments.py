@@ -1,0 +1,307 @@
+"""Environments for requirements and packages: built once, kept under a hash of all that went into them.
+
+An environment is there from the moment that its ``.ready`` file is; that is written last, after everything else has
+reached the disk, so that neither a crash of the agent nor a loss of power leaves half of one in use. Its ``.jobs``
+directory names the jobs on this host that were given it: those keep it, of the others the longest unused go first.
+Both lie in directories that only the agent writes to; the environment itself belongs to the workers' user, as does
+what uv keeps of its downloads, so that no user's build reaches what another one runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from holdfast_agent.shell import log
+from holdfast_agent.shell.packages.installer import Installer, end_left_over, said_in, uv
+from holdfast_agent.shell.packages.settings import CodeProblem, Packages
+
+BUILDS_AT_ONCE = 2
+FAILURE_KEPT_S = 20.0
+"""All workers of a gang on one host fail of the same build, not each of its own."""
+_ASK = "import json,sys,sysconfig;print(json.dumps([sys.version,sys.executable,sysconfig.get_platform()]))"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be installed: lines of requirements, URIs, and files or folders of this host with their hashes."""
+
+    requirements: tuple[str, ...]
+    uris: tuple[str, ...] = ()
+    files: tuple[tuple[Path, str], ...] = ()
+
+
+class Environments:
+    """All environments in ``directory``, for the workers of one user."""
+
+    def __init__(self, directory: Path, settings: Packages, installer: Installer, search_path: str) -> None:
+        owner = installer.user.uid if installer.user.uid is not None else os.geteuid()
+        self._directory = directory / "environments" / str(owner)
+        self._downloads = directory / "downloads" / str(owner)
+        self._work = directory / "work"
+        self._settings, self._installer, self._search_path = settings, installer, search_path
+        self._locks: dict[str, anyio.Lock] = collections.defaultdict(anyio.Lock)
+        self._builds = anyio.CapacityLimiter(BUILDS_AT_ONCE)
+        self._threads = anyio.CapacityLimiter(BUILDS_AT_ONCE + 8)
+        self._failures: dict[str, tuple[float, CodeProblem]] = {}
+        self._guard = threading.Lock()
+        """Nothing is taken into use while it is looked whether it may go."""
+        self._pythons: dict[tuple[str, int], str] = {}
+
+    def clean(self, jobs: Collection[str]) -> None:
+        """Once, at the agent's start: what an earlier life has left half done, and jobs that are gone."""
+        if left := end_left_over(self._downloads):
+            log.info("installation.ended", processes=left)
+        shutil.rmtree(self._work, ignore_errors=True)
+        for entry in self._directory.iterdir() if self._directory.exists() else ():
+            if entry.suffix == ".jobs":
+                for name in entry.iterdir():
+                    if name.name not in jobs:
+                        name.unlink(missing_ok=True)
+            elif not entry.suffix and not entry.with_suffix(".ready").exists():
+                shutil.rmtree(entry, ignore_errors=True)
+
+    async def get(self, wanted: Wanted, job: str, on_build: Callable[[], None]) -> Path:
+        """The environment's directory, built where it isn't here; kept until ``release(job)``.
+
+        Raises ``CodeProblem``, ``OSError``. Cancelling it ends the build, and leaves nothing of it.
+        """
+        python, about = await anyio.to_thread.run_sync(self._python, limiter=self._threads)
+        key = self._key(wanted, about)
+        path = self._directory / key
+        async with self._locks[key]:
+            ready = path.with_suffix(".ready")
+            if not self._take(path, job):
+                failed = self._failures.get(key)
+                if failed is not None and time.monotonic() - failed[0] < FAILURE_KEPT_S:
+                    raise failed[1]
+                on_build()
+                async with self._builds:
+                    await self._build(wanted, python, path)
+            os.utime(ready)
+        return path
+
+    def _take(self, path: Path, job: str) -> bool:
+        """Note that the job uses an environment, so that it stays. Whether it is there."""
+        users = path.with_suffix(".jobs")
+        with self._guard:
+            users.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (users / job).touch()
+            return path.with_suffix(".ready").exists()
+
+    def release(self, job: str) -> None:
+        """The job has left this host."""
+        for users in self._directory.glob("*.jobs"):
+            (users / job).unlink(missing_ok=True)
+
+    def _key(self, wanted: Wanted, about: str) -> str:
+        settings = self._settings
+        parts = [
+            about,
+            wanted.requirements,
+            [(uri, _changed(uri)) for uri in wanted.uris],
+            [digest for _, digest in wanted.files],
+            settings.system_site_packages,
+            settings.index_url,
+            settings.extra_index_urls,
+            settings.find_links,
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
+
+    def _python(self) -> tuple[str, str]:
+        """(the interpreter, what tells it apart from others). Raises ``CodeProblem``. Blocks."""
+        found = shutil.which(self._settings.python, path=self._search_path)
+        if found is None:
+            problem = f"there is no {self._settings.python} on this host ([packages] python in agent.toml)"
+            raise CodeProblem(problem, host_fault=True)
+        mark = (found, os.stat(found).st_mtime_ns)
+        if mark not in self._pythons:
+            stop = os.eventfd(0)
+            try:
+                with tempfile.TemporaryFile() as answer:
+                    ask = [found, "-I", "-S", "-c", _ASK]
+                    self._installer.run(ask, Path("/"), self._downloads, answer, 60.0, stop)
+                    self._pythons[mark] = said_in(answer).decode()
+            finally:
+                os.close(stop)
+        return found, self._pythons[mark]
+
+    async def _build(self, wanted: Wanted, python: str, path: Path) -> None:
+        stop = os.eventfd(0)
+        done = anyio.Event()
+        started = time.monotonic()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_tell_when_cancelled, stop, done)
+                with anyio.CancelScope(shield=True):
+                    # A cancellation reaches it by ``stop``; then it cleans up and ends.
+                    build = partial(self._build_now, wanted, python, path, stop)
+                    problem = await anyio.to_thread.run_sync(build, limiter=self._threads)
+                done.set()
+        finally:
+            os.close(stop)
+        # Whoever called it off is not told that it has failed, and nor is the next one who asks for it.
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        if problem is not None:
+            self._failures[path.name] = (time.monotonic(), problem)
+            raise problem
+        self._failures.pop(path.name, None)
+        log.info("environment.built", path=str(path), took_s=round(time.monotonic() - started, 3))
+
+    def _build_now(self, wanted: Wanted, python: str, path: Path, stop: int) -> CodeProblem | None:
+        deadline = time.monotonic() + self._settings.install_timeout
+        for directory in (self._work, self._directory):
+            directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._downloads.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._own(self._downloads)
+        self._make_room(path)
+        work = Path(tempfile.mkdtemp(dir=self._work, prefix="install-"))
+        try:
+            self._own(work)
+            self._own(path)
+            install = self._install(wanted, path, work)
+            with tempfile.TemporaryFile() as said:
+                for command in (self._venv(python, path), install):
+                    left_s = max(deadline - time.monotonic(), 1.0)
+                    self._installer.run(command, work, self._downloads, said, left_s, stop)
+            size = _size(path)
+            _flush(path)
+            fresh = path.with_suffix(".new")
+            fresh.write_text(json.dumps({"bytes": size}))
+            fresh.rename(path.with_suffix(".ready"))
+        except (CodeProblem, OSError) as error:
+            shutil.rmtree(path, ignore_errors=True)
+            if isinstance(error, CodeProblem):
+                return error
+            return CodeProblem(f"{error.filename or self._directory}: {error.strerror}", host_fault=True)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        return None
+
+    def _venv(self, python: str, path: Path) -> list[str]:
+        site = ["--system-site-packages"] if self._settings.system_site_packages else []
+        return [uv(), "venv", "--quiet", "--no-project", "--allow-existing", *site, "--python", python, str(path)]
+
+    def _install(self, wanted: Wanted, path: Path, work: Path) -> list[str]:
+        settings = self._settings
+        command = [uv(), "pip", "install", "--python", f"{path}/bin/python"]
+        if wanted.requirements:
+            listing = work / "requirements.txt"
+            listing.write_text("".join(f"{line}\n" for line in wanted.requirements))
+            command += ["-r", str(listing)]
+        for index, (source, _) in enumerate(wanted.files):
+            copy = work / str(index) / source.name
+            copy.parent.mkdir()
+            _copy(source, copy)
+            self._own(copy.parent, everything=True)
+            command.append(str(copy))
+        command += wanted.uris
+        if settings.no_index:
+            command.append("--no-index")
+        elif settings.index_url:
+            command += ["--index-url", settings.index_url]
+        command += [word for url in settings.extra_index_urls for word in ("--extra-index-url", url)]
+        command += [word for place in settings.find_links for word in ("--find-links", place)]
+        return [*command, "--offline"] if settings.offline else command
+
+    def _own(self, path: Path, *, everything: bool = False) -> None:
+        """Make it where it isn't there, and give it to the user that workers run as."""
+        path.mkdir(mode=0o755, exist_ok=True)
+        user = self._installer.user
+        if user.uid is None or user.gid is None:
+            return
+        for found in [path, *(path.rglob("*") if everything else ())]:
+            os.chown(found, user.uid, user.gid, follow_symlinks=False)
+
+    def _make_room(self, fresh: Path) -> None:
+        """The longest unused environments go until there is room; and uv's downloads, where they are too many."""
+        shutil.rmtree(fresh, ignore_errors=True)
+        found = list(self._directory.glob("*.ready"))
+        entries = [(r.stat().st_mtime, int(json.loads(r.read_text())["bytes"]), r) for r in found]
+        total = sum(size for _, size, _ in entries)
+        for _, size, ready in sorted(entries):
+            if total <= self._settings.environments_mb << 20:
+                break
+            total -= size if self._drop(ready) else 0
+        if _size(self._downloads) > self._settings.downloads_mb << 20:
+            shutil.rmtree(self._downloads, ignore_errors=True)
+            self._own(self._downloads)
+
+    def _drop(self, ready: Path) -> bool:
+        """Remove an environment unless a job uses it. Whether it has gone."""
+        path, users = ready.with_suffix(""), ready.with_suffix(".jobs")
+        gone = self._work / f"{path.name}-{time.monotonic_ns()}"
+        with self._guard:
+            if users.exists() and any(users.iterdir()):
+                return False
+            ready.unlink(missing_ok=True)
+            path.rename(gone)
+            shutil.rmtree(users, ignore_errors=True)
+        shutil.rmtree(gone, ignore_errors=True)
+        log.info("environment.dropped", path=str(path))
+        return True
+
+
+async def _tell_when_cancelled(stop: int, done: anyio.Event) -> None:
+    try:
+        await done.wait()
+    except BaseException:
+        os.eventfd_write(stop, 1)
+        raise
+
+
+def _changed(uri: str) -> list[int]:
+    """What tells a host's file from what it was before; what lies at any other URI is taken not to change."""
+    if not uri.lower().startswith("file:"):
+        return []
+    try:
+        status = os.stat(unquote(urlsplit(uri).path))
+    except (OSError, ValueError):
+        return []
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, symlinks=True)
+    else:
+        shutil.copyfile(source, target)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a tree on disk; what goes away meanwhile counts nothing."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def _flush(path: Path) -> None:
+    """Everything on the file system of ``path`` reaches the disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(handle) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(handle)

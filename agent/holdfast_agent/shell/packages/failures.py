@@ -1,0 +1,26 @@
+"""Where a user finds what an installation that failed has said: in the output of the worker's first rank."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast_agent.core.environment import HostFacts, log_paths
+from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.shell import log
+from holdfast_agent.shell.logs import make_directories
+
+
+def write_log(said: bytes, facts: HostFacts, key: PlaceKey, generation: int, rank: int) -> None:
+    """Add it to the rank's stderr, which nothing else writes to: the rank will not start."""
+    try:
+        make_directories(facts, key, generation)
+        out, err = log_paths(facts, key, generation, rank)
+        for path, data in ((out, b""), (err, said)):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(path, flags, 0o640)
+            try:
+                os.write(handle, data)
+            finally:
+                os.close(handle)
+    except OSError as error:
+        log.warning("install_log.lost", place=str(key), problem=str(error))

@@ -1,0 +1,55 @@
+"""From what a user gives as requirements to the lines that a job carries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from holdfast.errors import InvalidInput, Violation
+
+FILES_DEEP = 10
+_COMMENT = re.compile(r"(^|\s)#.*$")
+_INCLUDE = re.compile(r"(?:-r|--requirement)[=\s]\s*(.+)")
+_NEEDS_FILES = re.compile(r"(-e|--editable|-c|--constraint)\b")
+_LOCAL = re.compile(r"\.{0,2}/|[^\s@;]+\.(whl|zip|tar\.gz)$")
+
+
+def lines_of(given: Sequence[str], folder: Path) -> list[str]:
+    """Each of ``given`` is a requirement, or the path of a file of them (from here, or from the folder).
+
+    The folder's own requirements.txt comes first. Raises ``InvalidInput``.
+    """
+    own = folder / "requirements.txt"
+    lines = list(_read(own)) if own.is_file() else []
+    for item in given:
+        file = next((path for path in (Path(item), folder / item) if path.is_file()), None)
+        if file is not None:
+            lines += [] if file.resolve() == own.resolve() else _read(file)
+        elif item.endswith(".txt"):
+            raise _wrong(item, "there is no such file")
+        else:
+            lines.append(item.strip())
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def _read(file: Path, depth: int = 0) -> Iterator[str]:
+    if depth > FILES_DEEP:
+        raise _wrong(str(file), "files of requirements include each other too deep")
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _wrong(str(file), f"can't be read: {error}") from None
+    for line in text.replace("\\\n", " ").splitlines():
+        line = " ".join(_COMMENT.sub("", line).split())
+        if included := _INCLUDE.fullmatch(line):
+            yield from _read(file.parent / included[1], depth + 1)
+        elif _NEEDS_FILES.match(line) or _LOCAL.match(line):
+            problem = f"the line {line!r} names a file, which hosts don't have"
+            raise _wrong(str(file), problem, "give wheels and folders with --extra-packages, versions in the lines")
+        elif line:
+            yield line
+
+
+def _wrong(place: str, problem: str, fix: str = "") -> InvalidInput:
+    return InvalidInput([Violation(place, problem, fix)], what="The requirements")

@@ -1,0 +1,207 @@
+"""Packaged code as the controller keeps it: files named after the hash of their bytes, beside its database.
+
+A bundle is complete and right from the moment that it has its name; before that it is a part under ``incoming``,
+one for each user, which may be gone on with after whatever interrupted it. What no job needs any more goes when it
+was not asked for during ``keep``, or earlier where room is needed, the longest unused first. The time of the last
+use is the file's own. All methods block, and may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.bundles import is_digest
+from holdfast.errors import BundleRefused, InvalidInput, NotFound, StorageFull, Unavailable, Violation
+
+MIB = 1 << 20
+UNUSED_GRACE_S = 600.0
+"""A bundle that was just uploaded or named in a job is left alone: its job may be about to be created."""
+_READ_BYTES = 4 * MIB
+
+
+@dataclass(frozen=True)
+class BundleConfig:
+    """Keys of ``[bundles]`` in controller.toml: how much packaged code is kept."""
+
+    limit_mb: int = 512
+    """MiB of one bundle, packed."""
+    store_mb: int = 10_240
+    """MiB of all of them."""
+    store_count: int = 2_000
+    keep: float = 86_400.0
+    """Seconds that a bundle which no unfinished job needs is kept after its last use."""
+
+
+class BundleStore:
+    """All bundles in ``directory``. ``clock`` gives wall-clock seconds."""
+
+    def __init__(self, directory: Path, config: BundleConfig, clock: Callable[[], float] = time.time) -> None:
+        self._directory, self._incoming = directory, directory / "incoming"
+        self._config, self._clock = config, clock
+        self._lock = threading.Lock()
+        self._turns: dict[Path, Upload] = {}
+        """By part: the upload that may write to it. A newer one takes over from one whose link has broken."""
+
+    def path(self, digest: str) -> Path:
+        """A complete bundle's file. Raises ``NotFound``."""
+        if not is_digest(digest) or not (found := self._directory / digest).is_file():
+            raise NotFound(f"There is no bundle {digest[:64]!r}.", fix="Submit the job from its folder again.")
+        return found
+
+    def use(self, digest: str) -> None:
+        """Note that a bundle is asked for now. Raises ``NotFound``."""
+        os.utime(self.path(digest), (self._clock(), self._clock()))
+
+    def standing(self, digest: str, owner: str) -> tuple[bool, int]:
+        """(whether it is complete, bytes that this owner has uploaded so far). Raises ``InvalidInput``."""
+        _check(digest)
+        with contextlib.suppress(NotFound):
+            self.use(digest)
+            return True, 0
+        with contextlib.suppress(FileNotFoundError):
+            return False, self._part(digest, owner).stat().st_size
+        return False, 0
+
+    def begin(self, digest: str, size: int, offset: int, owner: str, in_use: Collection[str]) -> Upload:
+        """Take up an upload where it stands. ``in_use`` are the bundles of jobs that have not ended.
+
+        Raises ``InvalidInput`` where the offset is not where it stands, ``StorageFull`` where there is no room.
+        """
+        _check(digest)
+        most = self._config.limit_mb * MIB
+        if not 1 <= size <= most:
+            raise StorageFull(
+                f"The code has {size / MIB:,.1f} MiB packed; the cluster takes at most {self._config.limit_mb:,}.",
+                fix="Leave data out with .holdfastignore, or have [bundles] limit_mb in controller.toml raised.",
+            )
+        part = self._part(digest, owner)
+        with self._lock:
+            self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
+            there = part.stat().st_size if part.exists() else 0
+            if offset not in (0, there):
+                problem = f"{offset} is not where the upload stands"
+                raise InvalidInput([Violation("offset", problem, f"go on from {there}")])
+            self._make_room(size, part, in_use)
+            upload = self._turns[part] = Upload(self, part, self._directory / digest, digest, size, offset)
+        return upload
+
+    def collect(self, in_use: Collection[str]) -> None:
+        """Remove what nobody has needed for long."""
+        with self._lock:
+            self._collect(frozenset(in_use))
+
+    def _make_room(self, size: int, part: Path, in_use: Collection[str]) -> None:
+        self._collect(frozenset(in_use))
+        stored = sorted(self._stored(), key=lambda entry: entry[1])
+        promised = [upload.size for other, upload in self._turns.items() if other != part]
+        parts = sum(p.stat().st_size for p in self._incoming.iterdir() if p != part and p not in self._turns)
+        total, count = sum(entry[2] for entry in stored) + parts + sum(promised) + size, len(stored) + 1
+        for path, last_use, held in stored:
+            if total <= self._config.store_mb * MIB and count <= self._config.store_count:
+                return
+            if path.name not in in_use and last_use < self._clock() - UNUSED_GRACE_S:
+                path.unlink(missing_ok=True)
+                total, count = total - held, count - 1
+        if total > self._config.store_mb * MIB or count > self._config.store_count:
+            held_mib = sum(held for _, _, held in stored) / MIB
+            raise StorageFull(
+                f"The controller keeps {len(stored)} bundles with {held_mib:,.0f} MiB and has "
+                "no room for another; those of jobs that have not ended stay.",
+                fix="Try again when some have ended, or have [bundles] store_mb and store_count in controller.toml "
+                "raised.",
+            )
+
+    def _collect(self, in_use: frozenset[str]) -> None:
+        old = self._clock() - max(self._config.keep, UNUSED_GRACE_S)
+        for path, last_use, _ in list(self._stored()):
+            if path.name not in in_use and last_use < old:
+                path.unlink(missing_ok=True)
+        for part in self._incoming.iterdir() if self._incoming.exists() else ():
+            if part not in self._turns and part.stat().st_mtime < old:
+                part.unlink(missing_ok=True)
+
+    def _stored(self) -> Iterator[tuple[Path, float, int]]:
+        """(file, last use, bytes) of each complete bundle."""
+        for path in self._directory.iterdir() if self._directory.exists() else ():
+            if is_digest(path.name):
+                status = path.stat()
+                yield path, status.st_mtime, status.st_size
+
+    def _part(self, digest: str, owner: str) -> Path:
+        # One user's broken part must not stand in the way of another's upload.
+        return self._incoming / f"{digest}.{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
+
+
+class Upload:
+    """One stream of chunks into one part. Made by ``BundleStore.begin``; ``end`` it in every case."""
+
+    def __init__(self, store: BundleStore, part: Path, final: Path, digest: str, size: int, offset: int) -> None:
+        self._store, self._part, self._final = store, part, final
+        self.digest, self.size, self._at = digest, size, offset
+        self._busy = threading.Lock()
+        """Held while the file is used, so that nothing closes it meanwhile."""
+        self._handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.ftruncate(self._handle, offset)
+
+    def write(self, chunk: bytes) -> None:
+        """The next bytes. Raises ``BundleRefused`` beyond the size, ``StorageFull``, ``Unavailable``."""
+        if self._at + len(chunk) > self.size:
+            raise BundleRefused(f"More than the {self.size:,} bytes came that were announced.")
+        with self._busy, self._store._lock:
+            if self._store._turns.get(self._part) is not self:
+                raise Unavailable("Another upload of the same bundle has taken over from this one.")
+            try:
+                rest = memoryview(chunk)
+                while rest:
+                    written = os.pwrite(self._handle, rest, self._at)
+                    self._at, rest = self._at + written, rest[written:]
+            except OSError as error:
+                raise StorageFull(f"The controller can't store the bundle: {error.strerror}.") from error
+
+    def finish(self) -> None:
+        """Give it its name once the bytes are the right ones; durable then. Raises ``BundleRefused``."""
+        with self._busy:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._at != self.size:
+            raise BundleRefused(f"{self._at:,} of {self.size:,} bytes came.", fix="Send the rest.")
+        hashed = hashlib.sha256()
+        at = 0
+        while data := os.pread(self._handle, _READ_BYTES, at):
+            hashed.update(data)
+            at += len(data)
+        if hashed.hexdigest() != self.digest:
+            self._part.unlink(missing_ok=True)
+            raise BundleRefused(
+                "The bytes that came are not those of the bundle.", fix="Send it again from the start."
+            )
+        with self._store._lock:
+            if self._store._turns.get(self._part) is not self:
+                raise Unavailable("Another upload of the same bundle has taken over from this one.")
+            os.fsync(self._handle)
+            os.replace(self._part, self._final)
+            directory = os.open(self._final.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+    def end(self) -> None:
+        """Whatever became of it: the next upload may have its turn."""
+        with self._busy, self._store._lock:
+            if self._store._turns.get(self._part) is self:
+                del self._store._turns[self._part]
+            os.close(self._handle)
+
+
+def _check(digest: str) -> None:
+    if not is_digest(digest):
+        raise InvalidInput([Violation("digest", "is no SHA-256", "64 lower-case hexadecimal digits")])
