@@ -1,7 +1,7 @@
 """Who gets past the guard, for every call: what ``docs/access.md`` promises, spelled out and tried one by one.
 
-The job that the calls are about is owen's, in project vision. A host may fetch the packaged code of its own work and
-of no other; no work here has any.
+The job that the calls are about is owen's, in project vision. A host may fetch the packaged code of its own work
+and of no other; no work here has any.
 """
 
 from __future__ import annotations
