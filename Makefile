@@ -26,7 +26,7 @@ proto-lint:
 # As many at once as a small machine bears.
 JOBS ?= 2
 test: setup
-	$(PY) -m pytest -n $(JOBS)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile
 
 # Real hangs on real clusters, at their own pace: some minutes.
 test-slow: setup

@@ -79,22 +79,24 @@ def podman_view(folder: Path) -> Iterator[PodmanView]:
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"ready\n", "no view with cgroup v2"
-        view = PodmanView(_script(folder, holder.pid))
-        try:
-            _import(view, folder)
-            yield view
-        finally:
-            view.call("rm", "--all", "--force", "--time=0", check=False)
+        # podman wants the path of its runroot to be short.
+        with tempfile.TemporaryDirectory(prefix="box-", dir="/tmp") as short:
+            view = PodmanView(_script(folder, Path(short), holder.pid))
+            try:
+                _import(view, folder)
+                yield view
+            finally:
+                view.call("rm", "--all", "--force", "--time=0", check=False)
     finally:
         holder.kill()
         holder.communicate()
 
 
-def _script(folder: Path, holder: int) -> Path:
+def _script(folder: Path, short: Path, holder: int) -> Path:
     programs = folder / "bin"
     programs.mkdir()
     script = programs / "podman"
-    store = [f"--root={folder}/store", f"--runroot={folder}/run", f"--tmpdir={folder}/tmp", "--storage-driver=vfs"]
+    store = [f"--root={folder}/store", f"--runroot={short}/run", f"--tmpdir={folder}/tmp", "--storage-driver=vfs"]
     registries = folder / "registries.conf"
     registries.write_text(
         'unqualified-search-registries = []\n[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n'

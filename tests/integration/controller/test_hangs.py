@@ -170,8 +170,11 @@ async def test_hold_is_shown_and_ended(controller: Controller, jobs: Any, hangs:
 
 
 @pytest.mark.parametrize("duration", [{"seconds": -1}, {"nanos": -1}, {"seconds": 30 * 86_400, "nanos": 1}])
-async def test_hold_out_of_range_is_refused(hangs: Any, duration: dict[str, int]) -> None:
-    code, error = await refusal(hold(hangs, "a", **duration))
+async def test_hold_out_of_range_is_refused(
+    controller: Controller, jobs: Any, hangs: Any, duration: dict[str, int]
+) -> None:
+    async with running(controller, jobs) as (name, _):
+        code, error = await refusal(hold(hangs, name, **duration))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "30 days" in str(error)
 
