@@ -117,6 +117,11 @@ class Reactor:
             case _:
                 assert_never(event)
 
+    @property
+    def connected(self) -> bool:
+        """Whether a controller has welcomed us and is not gone since."""
+        return self._connected
+
     # --- the controller -----------------------------------------------------------------------------------------
 
     def on_dialled(self) -> list[Action]:

@@ -12,11 +12,12 @@ import anyio
 from holdfast import __version__
 from holdfast.errors import ConfigError
 from holdfast.hang.recording import WorkerSample
+from holdfast.sd_notify import Supervisor
 from holdfast.tls import TlsFiles
 from holdfast.v1 import host_pb2
 from holdfast_agent.core.environment import HostFacts
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
-from holdfast_agent.shell import cgroups, config, inventory, log
+from holdfast_agent.shell import cgroups, config, inventory, log, scopes
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
 from holdfast_agent.shell.evidence import Examiner
@@ -71,6 +72,7 @@ def _has_uvloop() -> bool:
 
 
 async def _main(settings: Config, failures: list[BaseException]) -> None:
+    supervisor = Supervisor()
     log.info("agent.started", version=__version__, host=settings.name, pid=os.getpid())
     facts = HostFacts(
         name=settings.name,
@@ -92,9 +94,12 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
         async with anyio.create_task_group() as tasks:
             _end_on_failure(tasks.cancel_scope, failures)
             tasks.start_soon(_end_on_signal, tasks.cancel_scope)
-            driver = _assemble(settings, facts, address, source, spawner, tasks)
+            driver = _assemble(settings, facts, address, source, spawner, tasks, supervised=supervisor.present)
             await _live(driver, spawner, tasks)
+            supervisor.tell(READY=1)
+            tasks.start_soon(supervisor.keep_telling, driver.status)
     finally:
+        supervisor.tell(STOPPING=1)
         if driver is not None:
             driver.parts.shims.close()
             driver.means.cgroups.leave()
@@ -111,6 +116,8 @@ def _assemble(
     source: GpuSource,
     spawner: Spawner,
     tasks: anyio.abc.TaskGroup,
+    *,
+    supervised: bool,
 ) -> Driver:
     epoch = EpochFile(settings.state_dir / "epoch")
     tls = TlsFiles(settings.ca, settings.cert, settings.key)
@@ -118,7 +125,9 @@ def _assemble(
     shared, found = why_shm_is_shared(settings), cgroups.find(settings)
     log.info("shm.mode", mode="shared" if shared else "private", why=shared)
     log.info("cgroups.mode", root=found.root, why=found.why)
-    driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found, settings.labels))
+    scoped = scopes.find(settings, cgroups.top(), supervised=supervised, pids=cgroups.most_pids())
+    log.info("scopes.mode", slice=scopes.SLICE if scoped.tree else "", why=scoped.why)
+    driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found, settings.labels, scoped))
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
     host = host_pb2.Inventory(
         cpu_count=facts.cpu_count, memory_bytes=inventory.memory_bytes(), max_workers=settings.max_workers
@@ -147,7 +156,7 @@ def _assemble(
         gpus=gpus,
         freeing=freeing,
         sampler=Sampler(facts, settings.log_limit_mb << 20),
-        preparation=Preparation(shims, ports, settings.allow_root_workers, fitness, settings.hooks),
+        preparation=Preparation(shims, ports, settings.allow_root_workers, fitness, settings.hooks, scoped),
         peers=Peers(wanted=settings.checks.peer_names),
         shims=shims,
         link=link,

@@ -153,6 +153,12 @@ class Driver:
                 paused=self.parts.hangs.stopping(place.key),
             )
 
+    def status(self) -> str:
+        """One line for whoever looks at the service."""
+        workers = sum(isinstance(place.standing, Running) for place in self._reactor.places.values())
+        to = "connected" if self._reactor.connected else "no controller"
+        return f"{workers} {'worker' if workers == 1 else 'workers'}, {to}"
+
     # --- events -----------------------------------------------------------------------------------------------
 
     def feed(self, event: ev.Event) -> None:
@@ -360,7 +366,7 @@ class Driver:
         except OSError as error:
             self.feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
-        order = launch_order(action, self.facts.user, self.means)
+        order = launch_order(action, self.facts.user, self.means, parts.shims.pid(action.key))
         if not parts.shims.send(action.key, order):
             problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
             self.feed(ev.LaunchRefused(action.key, action.generation, problem))
@@ -413,7 +419,7 @@ class Driver:
         except (OSError, ValueError) as error:
             log.warning("shim.unknown", place=str(action.key), problem=str(error))
             known = None  # the marks in the environment remain
-        cgroup = self.means.cgroups.generation(action.key, action.generation)
+        cgroup = self.means.left(action.key, action.generation)
         mark = strays.Mark(action.key, self.facts.name, action.generation, cgroup=cgroup)
         if known is not None and known.boot_id == shim_files.boot_id():
             mark = dataclasses.replace(mark, shim_pid=known.pid, shim_start_ticks=known.start_ticks)

@@ -21,6 +21,7 @@ from holdfast_agent.shell.fitness import Fitness
 from holdfast_agent.shell.hooks import Hooks
 from holdfast_agent.shell.logs import make_directories, own_directory
 from holdfast_agent.shell.ports import NoPortFree, Ports
+from holdfast_agent.shell.scopes import Scopes
 from holdfast_agent.shell.shims import Shims
 
 BOUND_S = 30.0
@@ -41,6 +42,7 @@ class Preparation:
     root_allowed: bool
     fitness: Fitness
     hooks: Hooks
+    scopes: Scopes = field(default_factory=Scopes)
     _hook_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(HOOKS_AT_ONCE))
 
     def now(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed | None:
@@ -97,7 +99,9 @@ class Preparation:
         except OSError as error:
             return f"{facts.name}: cannot start a shim: {error.strerror}."
         with anyio.move_on_after(BOUND_S):
-            refusal = await self.shims.ready(wish.key)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.scopes.take_in, wish, self.shims.pid(wish.key))
+                refusal = await self.shims.ready(wish.key)
             return f"{facts.name}: {refusal}." if refusal else ""
         return f"{facts.name}: the shim did not answer within {BOUND_S:g} s."
 

@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection
 from holdfast import tls
 from holdfast.errors import ConfigError
 from holdfast.hang.tuning import Action
+from holdfast.sd_notify import Supervisor
 from holdfast.v1 import (
     agent_pb2,
     agent_pb2_grpc,
@@ -25,6 +26,7 @@ from holdfast.v1 import (
     job_pb2_grpc,
 )
 from holdfast_controller.core.leases import LeasePolicy
+from holdfast_controller.core.model import Cluster
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell.agent_service import AgentService
 from holdfast_controller.shell.config import ControllerConfig
@@ -58,6 +60,7 @@ OPTIONS = (
 
 async def serve(config: ControllerConfig, on_ready: Callable[[int], None] | None = None) -> None:
     """Run until SIGTERM or SIGINT. Raises ``StoreError`` or ``ConfigError`` when it can't start."""
+    supervisor = Supervisor()
     store = Store(config.database)
     cluster = await asyncio.wrap_future(store.call(store.open))
     try:
@@ -81,12 +84,13 @@ async def serve(config: ControllerConfig, on_ready: Callable[[int], None] | None
         )
         if on_ready is not None:
             on_ready(port)
-        await _run_until_told(driver, server)
+        supervisor.tell(READY=1)
+        await _run_until_told(driver, server, supervisor)
     finally:
         await asyncio.to_thread(store.close)
 
 
-async def _run_until_told(driver: Driver, server: grpc.aio.Server) -> None:
+async def _run_until_told(driver: Driver, server: grpc.aio.Server, supervisor: Supervisor) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for sig in (signal.SIGTERM, signal.SIGINT):
@@ -94,14 +98,22 @@ async def _run_until_told(driver: Driver, server: grpc.aio.Server) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(driver.run())
+            alive = tasks.create_task(supervisor.keep_telling(lambda: _status(driver.cluster)))
             await stop.wait()
             log.info("controller_stopping")
+            supervisor.tell(STOPPING=1)
             await server.stop(STOP_GRACE_S)
             await driver.settled()
             writer.cancel()
+            alive.cancel()
     finally:
         # Also when a commit has failed: nobody is served from a state that the disk doesn't hold.
         await server.stop(None)
+
+
+def _status(cluster: Cluster) -> str:
+    heard = sum(cluster.presence_of(name).session is not None for name in cluster.hosts)
+    return f"{heard} of {len(cluster.hosts)} hosts connected, {len(cluster.queue)} jobs wait"
 
 
 def _server(config: ControllerConfig, driver: Driver) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
