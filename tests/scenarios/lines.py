@@ -21,6 +21,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.HostDraining()
             | ev.HostDrained()
             | ev.HostFenced()
+            | ev.HostShutdownBegan()
         ):
             return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
         case ev.JobSubmitted():

@@ -214,6 +214,11 @@ class PlaceForgotten:
     key: PlaceKey
 
 
+@dataclass(frozen=True, slots=True)
+class ShutdownBegan:
+    """The host goes down."""
+
+
 Event = (
     PlaceFound
     | Dialled
@@ -235,6 +240,7 @@ Event = (
     | ShimLost
     | StraysCleared
     | PlaceForgotten
+    | ShutdownBegan
 )
 
 
@@ -454,8 +460,14 @@ class Note:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class SendGoingDown:
+    """Tell the controller that the host goes down."""
+
+
 Action = (
     SendHello
+    | SendGoingDown
     | CloseSession
     | SendReport
     | SendExit

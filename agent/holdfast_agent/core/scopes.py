@@ -2,8 +2,8 @@
 
 Theory of operation. Shims are forked by the agent and so begin in the agent's unit. A transient scope takes the
 shim out of there: the worker shows in ``systemctl`` under its own name, and what is done to the agent's unit is not
-done to it. The scope is delegated: below it, cgroups are the shim's (``shim/`` for itself, ``g<N>/`` for the ranks of
-a generation), so systemd counts and bounds the worker as a whole while the shim bounds and kills a generation.
+done to it. The scope is delegated: below it, cgroups are the shim's (``shim/`` for itself, ``g<N>/`` for the ranks
+of a generation), so systemd counts and bounds the worker as a whole while the shim bounds and kills a generation.
 
 Scopes are ordered before the agent's unit, because a shutdown stops units in the reverse order: first the agent,
 which ends the workers with their own grace and waits for them; then what is left of the scopes.

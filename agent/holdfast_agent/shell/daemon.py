@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from holdfast import __version__
 from holdfast.errors import ConfigError
@@ -16,8 +17,9 @@ from holdfast.sd_notify import Supervisor
 from holdfast.tls import TlsFiles
 from holdfast.v1 import host_pb2
 from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.scopes import SLICE
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
-from holdfast_agent.shell import cgroups, config, inventory, log, scopes
+from holdfast_agent.shell import cgroups, config, inventory, log, scopes, shutdown
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
 from holdfast_agent.shell.evidence import Examiner
@@ -93,8 +95,8 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
     try:
         async with anyio.create_task_group() as tasks:
             _end_on_failure(tasks.cancel_scope, failures)
-            tasks.start_soon(_end_on_signal, tasks.cancel_scope)
             driver = _assemble(settings, facts, address, source, spawner, tasks, supervised=supervisor.present)
+            tasks.start_soon(_end_on_signal, tasks.cancel_scope, driver, supervisor)
             await _live(driver, spawner, tasks)
             supervisor.tell(READY=1)
             tasks.start_soon(supervisor.keep_telling, driver.status)
@@ -126,7 +128,7 @@ def _assemble(
     log.info("shm.mode", mode="shared" if shared else "private", why=shared)
     log.info("cgroups.mode", root=found.root, why=found.why)
     scoped = scopes.find(settings, cgroups.top(), supervised=supervised, pids=cgroups.most_pids())
-    log.info("scopes.mode", slice=scopes.SLICE if scoped.tree else "", why=scoped.why)
+    log.info("scopes.mode", slice=SLICE if scoped.tree else "", why=scoped.why)
     driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found, settings.labels, scoped))
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
     host = host_pb2.Inventory(
@@ -180,10 +182,14 @@ async def _live(driver: Driver, spawner: Spawner, tasks: anyio.abc.TaskGroup) ->
     tasks.start_soon(parts.link.run)
 
 
-async def _end_on_signal(scope: anyio.CancelScope) -> None:
+async def _end_on_signal(scope: anyio.CancelScope, driver: Driver, supervisor: Supervisor) -> None:
+    """Workers are left alone, unless it is the host that ends."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
             log.info("agent.stopping", signal=signal.Signals(number).name)
+            if supervisor.present and await anyio.to_thread.run_sync(shutdown.is_under_way):
+                log.info("host.going_down")
+                await driver.wind_down()
             scope.cancel()
             return
 

@@ -13,7 +13,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -48,6 +48,8 @@ from holdfast_agent.shell.transfer import Transfer
 ADOPTION_S = 5.0
 """How long living shims may take to say where they stand, before the controller is told without it."""
 STRAYS_AGAIN_S = 5.0
+LAST_WORDS_S = 10.0
+"""How long a host that goes down waits for its controller, once nothing runs there any more. Ends are on disk."""
 PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
 """Old journals go now and then, and not while the ranks start."""
 
@@ -86,6 +88,7 @@ class Driver:
         self._resolving: set[PlaceKey] = set()
         """Places whose launch waits for names."""
         self._session_over = False
+        self._stepped = anyio.Event()
         self._hello = agent_pb2.Hello()
 
     @property
@@ -156,8 +159,25 @@ class Driver:
     def status(self) -> str:
         """One line for whoever looks at the service."""
         workers = sum(isinstance(place.standing, Running) for place in self._reactor.places.values())
+        if self._reactor.going_down:
+            return f"the host goes down; {workers} still running"
         to = "connected" if self._reactor.connected else "no controller"
         return f"{workers} {'worker' if workers == 1 else 'workers'}, {to}"
+
+    async def wind_down(self) -> None:
+        """The host goes down: end what runs, then give the controller a while to acknowledge the ends."""
+        self.feed(ev.ShutdownBegan())
+        reactor = self._reactor
+        await self._until(lambda: reactor.wound_down)
+        with anyio.move_on_after(LAST_WORDS_S):
+            await self._until(lambda: not reactor.outbox)
+        self.parts.shims.quit()
+        log.info("host.wound_down", unacknowledged=len(reactor.outbox))
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self._stepped = anyio.Event()
+            await self._stepped.wait()
 
     # --- events -----------------------------------------------------------------------------------------------
 
@@ -173,6 +193,7 @@ class Driver:
                     self._perform(action)
         finally:
             self._stepping = False
+            self._stepped.set()
 
     def on_dialled(self) -> agent_pb2.Hello:
         """See ``link.Listener``."""
@@ -264,6 +285,8 @@ class Driver:
                 # for the next one, it takes for never started.
                 parts.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)))
                 log.debug("reported", place=str(report.key), state=report.state, generation=report.generation)
+            case ev.SendGoingDown():
+                parts.link.send(agent_pb2.SessionRequest(going_down=agent_pb2.GoingDown()))
             case ev.SendExit():
                 parts.link.send(wire.exit_report(action))
                 log.debug("exit.sent", place=str(action.key), rank=action.end.rank, reason=action.end.reason.name)

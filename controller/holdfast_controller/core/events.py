@@ -26,6 +26,7 @@ from holdfast_controller.core.host_events import HostJoined as HostJoined
 from holdfast_controller.core.host_events import HostLost as HostLost
 from holdfast_controller.core.host_events import HostPlaceFreed as HostPlaceFreed
 from holdfast_controller.core.host_events import HostReturned as HostReturned
+from holdfast_controller.core.host_events import HostShutdownBegan as HostShutdownBegan
 from holdfast_controller.core.host_events import HostUncordoned as HostUncordoned
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Leaving, Place, Rendezvous, Started

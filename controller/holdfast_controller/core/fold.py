@@ -39,6 +39,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.HostPlaceFreed()
             | ev.HostLost()
             | ev.HostReturned()
+            | ev.HostShutdownBegan()
         ):
             fold_host(cluster, event)
         case ev.JobSubmitted():

@@ -25,6 +25,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
                     labels=event.labels,
                 )
             else:
+                host.going_down = host.going_down and host.boot_id == event.boot_id
                 host.address, host.boot_id = event.address, event.boot_id
                 host.agent_version, host.inventory = event.agent_version, event.inventory
                 host.labels = event.labels
@@ -36,6 +37,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             host.cordoned, host.cordon_reason = False, ""
             host.draining, host.drain_deadline, host.drain_at_checkpoint = False, None, False
             host.drain_since, host.drained = 0.0, False
+            host.going_down = False
             cluster.draining.discard(event.host)
         case ev.HostDraining():
             host = cluster.hosts[event.host]
@@ -53,5 +55,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             cluster.hosts[event.host].lost = True
         case ev.HostReturned():
             cluster.hosts[event.host].lost = False
+        case ev.HostShutdownBegan():
+            cluster.hosts[event.host].going_down = True
         case _:
             assert_never(event)

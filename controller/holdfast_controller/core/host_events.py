@@ -95,6 +95,14 @@ class HostReturned:
     at: float
 
 
+@dataclass(frozen=True)
+class HostShutdownBegan:
+    """The host shuts down: its work moves off at once, and it takes none until it has booted again."""
+
+    host: str
+    at: float
+
+
 HostEvent = (
     HostJoined
     | HostCordoned
@@ -105,4 +113,5 @@ HostEvent = (
     | HostPlaceFreed
     | HostLost
     | HostReturned
+    | HostShutdownBegan
 )

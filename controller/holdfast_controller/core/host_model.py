@@ -64,6 +64,8 @@ class Host:
     drain_since: float = 0.0
     """Wall clock."""
     drained: bool = False
+    going_down: bool = False
+    """It has said so in this boot of its."""
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
 

@@ -28,13 +28,17 @@ PLANS_IN_VAIN = 100
 
 
 def takers(cluster: Cluster) -> list[Host]:
-    """Hosts that may be given new work now: heard from, connected and not cordoned."""
+    """Hosts that may be given new work now: heard from, connected, not cordoned and not going down."""
     found = []
     for name, host in cluster.hosts.items():
         presence = cluster.presence_of(name)
-        if not host.cordoned and presence.session is not None and presence.liveness is Liveness.READY:
+        if _takes_work(host) and presence.session is not None and presence.liveness is Liveness.READY:
             found.append(host)
     return found
+
+
+def _takes_work(host: Host) -> bool:
+    return not host.cordoned and not host.going_down
 
 
 def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:

@@ -231,6 +231,14 @@ class TimePassed:
     """A timer that the reactor asked for is due."""
 
 
+@dataclass(frozen=True)
+class ShutdownAnnounced:
+    """A host's agent says that the host shuts down."""
+
+    host: str
+    session: int
+
+
 Stimulus = (
     JobSubmission
     | CancelAsked
@@ -244,6 +252,7 @@ Stimulus = (
     | HostConnected
     | HostDisconnected
     | HostBeat
+    | ShutdownAnnounced
     | PlaceReported
     | ExitReported
     | FeaturesReported

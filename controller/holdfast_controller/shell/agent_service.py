@@ -16,7 +16,7 @@ from holdfast.identity import Kind
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core import actions as act
 from holdfast_controller.core.leases import LeasePolicy
-from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported, Stimulus
+from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported, ShutdownAnnounced, Stimulus
 from holdfast_controller.shell import wire_agent, wire_features
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.rpc import Context, authorise, beside, streaming
@@ -135,6 +135,8 @@ def _stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Sti
             return HostBeat(
                 host, session, wire_agent.inventory(beat.inventory) if beat.HasField("inventory") else None
             )
+        case "going_down":
+            return ShutdownAnnounced(host, session)
         case "features":
             return wire_features.features(host, session, message.features)
         case other:

@@ -26,7 +26,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def asked(bounds: Bounds = Bounds(), grace_s: float = 10.0) -> dict[str, tuple[str, ...]]:
+NONE = Bounds()
+
+
+def asked(bounds: Bounds = NONE, grace_s: float = 10.0) -> dict[str, tuple[str, ...]]:
     found = properties(KEY, 42, grace_s, bounds, "holdfast-agent.service")
     return {name: words for name, *words in found}  # type: ignore[misc]
 
