@@ -1,7 +1,7 @@
 #!/bin/sh
 # After unpacking. Starts nothing; what runs is restarted, so that it is the version that is installed. Workers run on.
 set -e
-[ "$1" = abort-upgrade ] && exit 0
+case "$1" in abort-*) exit 0 ;; esac
 if command -v systemd-sysusers >/dev/null && [ -e /usr/lib/sysusers.d/@package@.conf ]; then
     systemd-sysusers /usr/lib/sysusers.d/@package@.conf
 fi
