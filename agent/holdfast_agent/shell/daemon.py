@@ -96,7 +96,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
         async with anyio.create_task_group() as tasks:
             _end_on_failure(tasks.cancel_scope, failures)
             driver = _assemble(settings, facts, address, source, spawner, tasks, supervised=supervisor.present)
-            tasks.start_soon(_end_on_signal, tasks.cancel_scope, driver, supervisor)
+            await tasks.start(_end_on_signal, tasks.cancel_scope, driver, supervisor)
             await _live(driver, spawner, tasks)
             supervisor.tell(READY=1)
             tasks.start_soon(supervisor.keep_telling, driver.status)
@@ -182,9 +182,16 @@ async def _live(driver: Driver, spawner: Spawner, tasks: anyio.abc.TaskGroup) ->
     tasks.start_soon(parts.link.run)
 
 
-async def _end_on_signal(scope: anyio.CancelScope, driver: Driver, supervisor: Supervisor) -> None:
+async def _end_on_signal(
+    scope: anyio.CancelScope,
+    driver: Driver,
+    supervisor: Supervisor,
+    *,
+    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
     """Workers are left alone, unless it is the host that ends."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for number in signals:
             log.info("agent.stopping", signal=signal.Signals(number).name)
             if supervisor.present and await anyio.to_thread.run_sync(shutdown.is_under_way):
