@@ -6,6 +6,7 @@ It has the loopback interface alone. On hosts with the hybrid cgroup layout it g
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -13,14 +14,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.machine_parts import cgroup_mount
+
+from holdfast_agent.shim_parts import cgroup
+
 SUITE = "bookworm"
 PACKAGES = "systemd,systemd-sysv,dbus,python3,iproute2,procps"
 PATIENCE_S = 120.0
+_COUNT = itertools.count()
 BOOT = """
 set -e
 mount --make-rprivate /
 umount -l /sys/fs/cgroup
 mount -t cgroup2 none /sys/fs/cgroup
+mkdir "/sys/fs/cgroup/$4"
+echo $$ > "/sys/fs/cgroup/$4/cgroup.procs"
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
 exec systemd-nspawn -q -D "$2/root" --register=no --keep-unit --machine="$3" --private-network -b
 """
@@ -87,7 +95,8 @@ def booted(lower: Path, root: Path, name: str) -> Iterator[Machine]:
     """A machine on a tree that others may use, too. What it writes goes to ``root``, for the next boot to find."""
     for folder in ("upper", "work", "root"):
         (root / folder).mkdir(parents=True, exist_ok=True)
-    command = ["unshare", "-m", "sh", "-c", BOOT, "boot", str(lower), str(root), name]
+    group = f"holdfast-machine-{name}-{os.getpid()}-{next(_COUNT)}"
+    command = ["unshare", "-m", "sh", "-c", BOOT, "boot", str(lower), str(root), name, group]
     with (root / "console.log").open("ab") as console:
         nspawn = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
@@ -100,6 +109,17 @@ def booted(lower: Path, root: Path, name: str) -> Iterator[Machine]:
         if nspawn.poll() is None:
             os.killpg(nspawn.pid, signal.SIGKILL)
             nspawn.wait()
+        _remove(Path(cgroup_mount(), group))
+
+
+def _remove(group: Path) -> None:
+    """The machine's cgroups; the last of its processes may take a moment to be gone."""
+    deadline = time.monotonic() + PATIENCE_S
+    while group.is_dir():
+        (group / "cgroup.kill").write_text("1")
+        cgroup.remove(str(group))
+        assert time.monotonic() < deadline, f"{group} can't be removed"
+        time.sleep(0.1)
 
 
 def _first_child(nspawn: subprocess.Popen[bytes], root: Path) -> int:

@@ -21,7 +21,7 @@ CACHE = Path(os.environ.get("HOLDFAST_MACHINES", "/var/cache/holdfast-machines")
 TOOLS = ("debootstrap", "systemd-nspawn", "nsenter", "dpkg-deb")
 pytestmark = [
     pytest.mark.machines,
-    pytest.mark.require("root", "mount"),
+    pytest.mark.require("root", "mount", "cgroup"),
     pytest.mark.timeout(1800),
     pytest.mark.skipif(
         not all(map(shutil.which, TOOLS)), reason="needs debootstrap, systemd-nspawn, nsenter and dpkg-deb"
