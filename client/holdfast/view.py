@@ -169,6 +169,7 @@ def host(message: host_pb2.Host) -> Json:
         "cordonReason": message.cordon_reason,
         "draining": message.draining,
         "drained": message.drained,
+        "goingDown": message.going_down,
         "drainDeadline": _time(message, "drain_deadline"),
         "labels": dict(sorted(message.labels.items())),
         "address": message.address,

@@ -24,6 +24,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.HostDrained()
             | ev.HostFenced()
             | ev.HostRemoved()
+            | ev.HostShutdownBegan()
         ):
             return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
         case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():

@@ -233,6 +233,11 @@ class PlaceForgotten:
     key: PlaceKey
 
 
+@dataclass(frozen=True, slots=True)
+class ShutdownBegan:
+    """The host goes down."""
+
+
 Event = (
     PlaceFound
     | Dialled
@@ -255,6 +260,7 @@ Event = (
     | ShimLost
     | StraysCleared
     | PlaceForgotten
+    | ShutdownBegan
 )
 
 
@@ -484,8 +490,14 @@ class Note:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class SendGoingDown:
+    """Tell the controller that the host goes down."""
+
+
 Action = (
     SendHello
+    | SendGoingDown
     | CloseSession
     | SendReport
     | SendExit

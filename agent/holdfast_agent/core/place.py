@@ -341,6 +341,9 @@ class Place:
         )
 
 
+UNTOLD_GRACE_S = 10.0
+"""As the job spec's default: no controller has been heard since the agent's start."""
+
 PlanRanks = Callable[[Assignment], tuple[RankLaunch, ...]]
 
 
@@ -493,6 +496,15 @@ def _stop(place: Place, wish: Assignment, generation: int) -> StopRanks:
     place.stop_asked = (generation, wish.grace_s)
     reason = ExitReason.STOPPED if wish.stop_reason is ExitReason.UNSPECIFIED else wish.stop_reason
     return StopRanks(place.key, generation, wish.grace_s, reason)
+
+
+def wind_down(place: Place) -> StopRanks:
+    """End what runs because the host goes down, whatever the controller wants; it may not be within reach."""
+    generation = place.standing.generation
+    grace_s = place.wish.grace_s if place.wish else UNTOLD_GRACE_S
+    place.stop_asked = (generation, grace_s)
+    place.move(Stopping(generation))
+    return StopRanks(place.key, generation, grace_s, ExitReason.STOPPED)
 
 
 def _ended(wish: Assignment) -> bool:

@@ -41,9 +41,11 @@ from holdfast_agent.core.place import (
     keep_going,
     launch_of,
     lose,
+    wind_down,
 )
 
 ExitId = tuple[PlaceKey, int, int]
+_GOING = (Launching, Running, Stopping, Lost, Freeing, Closing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Reactor:
     """Bytes that each GPU holds which nothing uses, by UUID."""
     heard_s: float = 0.0
     """When that was sent which the controller has answered last; seconds since boot."""
+    going_down: bool = False
+    """Nothing is started any more."""
     _connected: bool = False
     _sequence: int = 0
     _sent: dict[int, ExitId] = field(default_factory=dict)
@@ -116,8 +120,20 @@ class Reactor:
                 return self.on_disconnected()
             case ev.PlaceFound():
                 return self.on_place_found(event, now)
+            case ev.ShutdownBegan():
+                return self.on_shutdown_began()
             case _:
                 assert_never(event)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a controller has welcomed us and is not gone since."""
+        return self._connected
+
+    @property
+    def wound_down(self) -> bool:
+        """Whether nothing runs that would still end by itself."""
+        return not any(isinstance(place.standing, _GOING) for place in self.places.values())
 
     # --- the controller -----------------------------------------------------------------------------------------
 
@@ -135,6 +151,8 @@ class Reactor:
             return [ev.CloseSession(f"epoch {event.epoch} is over; {self.epoch} has begun")]
         actions = self._raise_epoch(event.epoch)
         self._connected = True
+        if self.going_down:
+            actions.append(ev.SendGoingDown())
         for exit_id, unacked in self.outbox.items():
             actions.append(self._send_exit(exit_id, unacked))
         return actions
@@ -186,6 +204,15 @@ class Reactor:
         if place := self.places.get(key):
             place.unacked.discard((generation, rank))
             actions += self._advance(place, now)
+        return actions
+
+    def on_shutdown_began(self) -> list[Action]:
+        """Say so first, so that what ends now is known to have been made to; then end it, each with its grace."""
+        self.going_down = True
+        actions: list[Action] = [ev.SendGoingDown()] if self._connected else []
+        for place in self.places.values():
+            if isinstance(place.standing, (Launching, Running)):
+                actions += [wind_down(place), *self._report(place)]
         return actions
 
     # --- the shell ----------------------------------------------------------------------------------------------
@@ -415,7 +442,8 @@ class Reactor:
     def _advance(self, place: Place, now: float, *, always: bool = False) -> list[Action]:
         """Steps towards the wish, then a report where the standing has changed (or ``always``)."""
         before = place.standing
-        actions = advance(place, self._plan, now)
+        starts = place.wish is not None and place.wish.launch is not None
+        actions = [] if self.going_down and starts else advance(place, self._plan, now)
         changed = place.standing != before and not isinstance(place.standing, (Preparing, Launching, Forgetting))
         if changed or (always and not isinstance(place.standing, (Launching, Forgetting))):
             actions += self._report(place)

@@ -55,15 +55,15 @@ def find(settings: Config, mounts: Path = _MOUNTS) -> Cgroups:
     """The directory that the settings name, or one of this agent's own at the top of the host's tree."""
     if not settings.cgroups:
         return Cgroups("", "cgroups = false")
-    top = str(settings.cgroup_root) if settings.cgroup_root else _top(mounts)
-    if not top:
+    above = str(settings.cgroup_root) if settings.cgroup_root else top(mounts)
+    if not above:
         return Cgroups("", "cgroup v2 is not mounted")
     # Two agents on one machine must not meet.
     own = f"{settings.name}-{zlib.crc32(os.fsencode(settings.state_dir.resolve())):08x}"
-    root = f"{top}/holdfast/{own}"
+    root = f"{above}/holdfast/{own}"
     try:
-        cgroup.enable(top)
-        for path in (f"{top}/holdfast", root):
+        cgroup.enable(above)
+        for path in (f"{above}/holdfast", root):
             if not os.path.isdir(path):
                 os.mkdir(path, 0o755)
             cgroup.enable(path)
@@ -79,7 +79,7 @@ def most_pids() -> int:
     return min(MOST_PIDS, int(_PID_MAX.read_text()) // 2)
 
 
-def _top(mounts: Path) -> str:
+def top(mounts: Path = _MOUNTS) -> str:
     """Where cgroup v2 is mounted; empty where it isn't."""
     for line in mounts.read_text().splitlines():
         fields, _, rest = line.partition(" - ")

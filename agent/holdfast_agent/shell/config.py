@@ -63,6 +63,10 @@ class Config:
     """Bound and end each worker's ranks by cgroup v2, where the host lets the agent."""
     cgroup_root: Path | None = None
     """A cgroup that is delegated to the agent; None: the top of the host's tree."""
+    scopes: bool = True
+    """Put each worker into a systemd scope of its own, where systemd runs the agent."""
+    scope_limits: bool = False
+    """Bound each scope by what its job has reserved: MemoryMax, CPUQuota and TasksMax from its machineSpec."""
     max_workers: int = 64
     env_file: Path | None = None
     """NAME=VALUE lines for every worker on this host."""

@@ -10,17 +10,20 @@ import time
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from holdfast import __version__
 from holdfast.errors import ConfigError, StoreError
 from holdfast.hang.recording import WorkerSample
 from holdfast.instance_lock import only_one
+from holdfast.sd_notify import Supervisor
 from holdfast.tls import TlsFiles
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.core.environment import DEFAULT_PATH, HostFacts
 from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.core.scopes import SLICE
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
-from holdfast_agent.shell import cgroups, config, containers, inventory, log
+from holdfast_agent.shell import cgroups, config, containers, inventory, log, scopes, shutdown
 from holdfast_agent.shell.archive import Archive
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
@@ -100,6 +103,7 @@ def _has_uvloop() -> bool:
 
 
 async def _main(settings: Config, failures: list[BaseException]) -> None:
+    supervisor = Supervisor()
     log.info("agent.started", version=__version__, host=settings.name, pid=os.getpid())
     facts = HostFacts(
         name=settings.name,
@@ -120,11 +124,14 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
     try:
         async with anyio.create_task_group() as tasks:
             _end_on_failure(tasks.cancel_scope, failures)
-            tasks.start_soon(_end_on_signal, tasks.cancel_scope)
-            driver = _assemble(settings, facts, address, source, spawner, tasks)
+            driver = _assemble(settings, facts, address, source, spawner, tasks, supervised=supervisor.present)
+            await tasks.start(_end_on_signal, tasks.cancel_scope, driver, supervisor)
             renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
             await _live(driver, spawner, renewal, tasks)
+            supervisor.tell(READY=1)
+            tasks.start_soon(supervisor.keep_telling, driver.status)
     finally:
+        supervisor.tell(STOPPING=1)
         if driver is not None:
             driver.parts.shims.close()
             driver.means.cgroups.leave()
@@ -141,6 +148,8 @@ def _assemble(
     source: GpuSource,
     spawner: Spawner,
     tasks: anyio.abc.TaskGroup,
+    *,
+    supervised: bool,
 ) -> Driver:
     epoch = EpochFile(settings.state_dir / "epoch")
     epoch.reserve()
@@ -149,7 +158,9 @@ def _assemble(
     shared, found = why_shm_is_shared(settings), cgroups.find(settings)
     log.info("shm.mode", mode="shared" if shared else "private", why=shared)
     log.info("cgroups.mode", root=found.root, why=found.why)
-    driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found, settings.labels))
+    scoped = scopes.find(settings, cgroups.top(), supervised=supervised, pids=cgroups.most_pids())
+    log.info("scopes.mode", slice=SLICE if scoped.tree else "", why=scoped.why)
+    driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found, settings.labels, scoped))
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
     boxes = containers.find(settings.containers, settings.name, settings.state_dir)
     log.info("containers.mode", problem=boxes.problem)
@@ -195,6 +206,7 @@ def _assemble(
             archive,
             _code(settings, facts, tls, [key.job for key in files.found()]),
             driver.on_preparation_takes_long,
+            scoped,
         ),
         peers=Peers(wanted=settings.checks.peer_names),
         shims=shims,
@@ -245,10 +257,21 @@ async def _live(driver: Driver, spawner: Spawner, renewal: Renewal, tasks: anyio
     tasks.start_soon(renewal.run)
 
 
-async def _end_on_signal(scope: anyio.CancelScope) -> None:
+async def _end_on_signal(
+    scope: anyio.CancelScope,
+    driver: Driver,
+    supervisor: Supervisor,
+    *,
+    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Workers are left alone, unless it is the host that ends."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for number in signals:
             log.info("agent.stopping", signal=signal.Signals(number).name)
+            if supervisor.present and await anyio.to_thread.run_sync(shutdown.is_under_way):
+                log.info("host.going_down")
+                await driver.wind_down()
             scope.cancel()
             return
 

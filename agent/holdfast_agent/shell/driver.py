@@ -13,7 +13,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -51,6 +51,8 @@ from holdfast_agent.shim import VERSION as SHIM_PROTOCOL
 ADOPTION_S = 5.0
 """How long living shims may take to say where they stand, before the controller is told without it."""
 STRAYS_AGAIN_S = 5.0
+LAST_WORDS_S = 10.0
+"""How long a host that goes down waits for its controller, once nothing runs there any more. Ends are on disk."""
 PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
 """Old journals go now and then, and not while the ranks start."""
 
@@ -89,6 +91,7 @@ class Driver:
         self._resolving: set[PlaceKey] = set()
         """Places whose launch waits for names."""
         self._session_over = False
+        self._stepped = anyio.Event()
         self._hello = agent_pb2.Hello()
 
     @property
@@ -160,6 +163,29 @@ class Driver:
                 paused=self.parts.hangs.stopping(place.key),
             )
 
+    def status(self) -> str:
+        """One line for whoever looks at the service."""
+        workers = sum(isinstance(place.standing, Running) for place in self._reactor.places.values())
+        if self._reactor.going_down:
+            return f"the host goes down; {workers} still running"
+        to = "connected" if self._reactor.connected else "no controller"
+        return f"{workers} {'worker' if workers == 1 else 'workers'}, {to}"
+
+    async def wind_down(self) -> None:
+        """The host goes down: end what runs, then give the controller a while to acknowledge the ends."""
+        self.feed(ev.ShutdownBegan())
+        reactor = self._reactor
+        await self._until(lambda: reactor.wound_down)
+        with anyio.move_on_after(LAST_WORDS_S):
+            await self._until(lambda: not reactor.outbox)
+        self.parts.shims.quit()
+        log.info("host.wound_down", unacknowledged=len(reactor.outbox))
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self._stepped = anyio.Event()
+            await self._stepped.wait()
+
     # --- events -----------------------------------------------------------------------------------------------
 
     def feed(self, event: ev.Event) -> None:
@@ -174,6 +200,7 @@ class Driver:
                     self._perform(action)
         finally:
             self._stepping = False
+            self._stepped.set()
 
     def on_dialled(self) -> agent_pb2.Hello:
         """See ``link.Listener``."""
@@ -278,6 +305,8 @@ class Driver:
                 parts.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)))
                 hit("agent.report.after")
                 log.debug("reported", place=str(report.key), state=report.state, generation=report.generation)
+            case ev.SendGoingDown():
+                parts.link.send(agent_pb2.SessionRequest(going_down=agent_pb2.GoingDown()))
             case ev.SendExit():
                 hit("agent.exit.before")
                 parts.link.send(wire.exit_report(action))
@@ -399,7 +428,7 @@ class Driver:
         except OSError as error:
             self.feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
-        order = launch_order(action, self.facts.user, self.means)
+        order = launch_order(action, self.facts.user, self.means, parts.shims.pid(action.key))
         hit("agent.launch.before")
         if not parts.shims.send(action.key, order):
             problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
@@ -454,7 +483,7 @@ class Driver:
         except (OSError, ValueError) as error:
             log.warning("shim.unknown", place=str(action.key), problem=str(error))
             known = None  # the marks in the environment remain
-        cgroup = self.means.cgroups.generation(action.key, action.generation)
+        cgroup = self.means.left(action.key, action.generation)
         mark = strays.Mark(action.key, self.facts.name, action.generation, cgroup=cgroup)
         if known is not None and known.boot_id == shim_files.boot_id():
             mark = dataclasses.replace(mark, shim_pid=known.pid, shim_start_ticks=known.start_ticks)

@@ -9,8 +9,10 @@ from typing import Any
 
 from holdfast_agent.core.environment import WorkerUser
 from holdfast_agent.core.events import LaunchRanks
+from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.config import Config
+from holdfast_agent.shell.scopes import Scopes
 from holdfast_agent.shim_parts.room import SHM
 
 UMASK = 0o022
@@ -23,9 +25,19 @@ class Means:
     private_shm: bool = False
     cgroups: Cgroups = dataclasses.field(default_factory=lambda: Cgroups(""))
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
+    scopes: Scopes = dataclasses.field(default_factory=Scopes)
+
+    def place(self, key: PlaceKey, shim_pid: int) -> str:
+        """The cgroup of a place: in its scope where it has one. Empty without cgroups."""
+        return self.cgroups.root and (self.scopes.place(key, shim_pid) or self.cgroups.place(key))
+
+    def left(self, key: PlaceKey, generation: int) -> str:
+        """The cgroup that a generation without a shim may have left something in; empty without cgroups."""
+        scope = self.scopes.left(key)
+        return f"{scope}/g{generation}" if scope else self.cgroups.generation(key, generation)
 
 
-def launch_order(action: LaunchRanks, user: WorkerUser, means: Means) -> dict[str, Any]:
+def launch_order(action: LaunchRanks, user: WorkerUser, means: Means, shim_pid: int = 0) -> dict[str, Any]:
     """As docs/shim-protocol.md has it."""
     return {
         "op": "launch",
@@ -37,7 +49,7 @@ def launch_order(action: LaunchRanks, user: WorkerUser, means: Means) -> dict[st
         "umask": UMASK,
         "core_bytes": 0,
         "gpus": action.gpus,
-        "cgroup": means.cgroups.place(action.key),
+        "cgroup": means.place(action.key, shim_pid),
         "memory_bytes": action.memory_mb << 20,
         "pids": most_pids(),
         "fence_s": action.fence_s,

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from holdfast_agent.core.environment import HostFacts, scratch_directory
 from holdfast_agent.core.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
-from holdfast_agent.core.model import Container, Launch, PlaceKey, PreparedCode
+from holdfast_agent.core.model import Assignment, Container, Launch, PlaceKey, PreparedCode
 from holdfast_agent.shell import checks, hooks, log, strays
 from holdfast_agent.shell.archive import Archive
 from holdfast_agent.shell.containers import CannotHave, Containers
@@ -27,6 +27,7 @@ from holdfast_agent.shell.packages.code import Code
 from holdfast_agent.shell.packages.failures import write_log
 from holdfast_agent.shell.packages.settings import CodeProblem
 from holdfast_agent.shell.ports import NoPortFree, Ports
+from holdfast_agent.shell.scopes import Scopes
 from holdfast_agent.shell.shims import Shims
 
 BOUND_S = 30.0
@@ -54,6 +55,7 @@ class Preparation:
     code: Code
     say: Callable[[PlaceKey, int, str], None] = lambda key, generation, doing: None
     """Told what takes long."""
+    scopes: Scopes = field(default_factory=Scopes)
     _prepared: dict[PlaceKey, PreparedCode] = field(default_factory=dict)
     _scopes: dict[PlaceKey, anyio.CancelScope] = field(default_factory=dict)
     """Of code that is being fetched or installed, and containers that are being made, which a pull may hold up."""
@@ -163,19 +165,21 @@ class Preparation:
                 return f"{facts.name}: {problem}."
         problem = ""
         for _ in range(SHIM_TRIES):
-            problem = await self._shim_problem(wish.key)
+            problem = await self._shim_problem(wish)
             if not problem:
                 return ""
         return f"{facts.name}: {problem}."
 
-    async def _shim_problem(self, key: PlaceKey) -> str:
+    async def _shim_problem(self, wish: Assignment) -> str:
         """Why the place has no shim; empty once it has one that can be told to launch."""
         try:
-            self.shims.ensure(key)
+            self.shims.ensure(wish.key)
         except OSError as error:
             return f"cannot start a shim: {error.strerror}"
         with anyio.move_on_after(BOUND_S):
-            return await self.shims.ready(key)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.scopes.take_in, wish, self.shims.pid(wish.key))
+                return await self.shims.ready(wish.key)
         return f"the shim did not answer within {BOUND_S:g} s"
 
     async def _hook(self, phase: str, command: tuple[str, ...], about: dict[str, str]) -> str:

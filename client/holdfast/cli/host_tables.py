@@ -114,6 +114,8 @@ def host_line(host: host_pb2.Host, now: float) -> str:
 def state_cell(host: host_pb2.Host) -> Cell:
     """A host's state, and whether it is cordoned or being drained."""
     name = state_name(host_pb2.HostState.Name(host.state))
+    if host.going_down:
+        return Cell(f"{name} going down", "33")
     if host.draining:
         return Cell(f"{name} {'drained' if host.drained else 'draining'}", "33")
     return Cell(f"{name} cordoned", "33") if host.cordoned else Cell(name, _STYLES.get(name, ""))

@@ -30,6 +30,7 @@ from holdfast_controller.core.host_events import HostPlaceFreed as HostPlaceFree
 from holdfast_controller.core.host_events import HostRefused as HostRefused
 from holdfast_controller.core.host_events import HostRemoved as HostRemoved
 from holdfast_controller.core.host_events import HostReturned as HostReturned
+from holdfast_controller.core.host_events import HostShutdownBegan as HostShutdownBegan
 from holdfast_controller.core.host_events import HostUncordoned as HostUncordoned
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Leaving, Place, Rendezvous, Started

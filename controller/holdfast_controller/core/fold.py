@@ -42,6 +42,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.HostLost()
             | ev.HostReturned()
             | ev.HostRemoved()
+            | ev.HostShutdownBegan()
         ):
             fold_host(cluster, event)
         case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():

@@ -30,6 +30,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
                     labels=event.labels,
                 )
             else:
+                host.going_down = host.going_down and host.boot_id == event.boot_id
                 host.address, host.boot_id = event.address, event.boot_id
                 host.agent_version, host.inventory = event.agent_version, event.inventory
                 host.labels, host.refused = event.labels, ""
@@ -44,6 +45,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             host.cordoned, host.cordon_reason = False, ""
             host.draining, host.drain_deadline, host.drain_at_checkpoint = False, None, False
             host.drain_since, host.drained = 0.0, False
+            host.going_down = False
             cluster.draining.discard(event.host)
         case ev.HostDraining():
             host = cluster.hosts[event.host]
@@ -67,5 +69,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             cluster.openings.forget(event.host)
             cluster.can_fit.clear()
             make_void(cluster.people, Kind.HOST, event.host, event.at)
+        case ev.HostShutdownBegan():
+            cluster.hosts[event.host].going_down = True
         case _:
             assert_never(event)

@@ -114,6 +114,14 @@ class HostRemoved:
     by: str
 
 
+@dataclass(frozen=True)
+class HostShutdownBegan:
+    """The host shuts down: its work moves off at once, and it takes none until it has booted again."""
+
+    host: str
+    at: float
+
+
 HostEvent = (
     HostJoined
     | HostRefused
@@ -126,4 +134,5 @@ HostEvent = (
     | HostLost
     | HostReturned
     | HostRemoved
+    | HostShutdownBegan
 )

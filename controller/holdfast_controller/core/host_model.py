@@ -70,6 +70,8 @@ class Host:
     drained: bool = False
     refused: str = ""
     """Why its agent was turned away when it last called."""
+    going_down: bool = False
+    """It has said so in this boot of its."""
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
 

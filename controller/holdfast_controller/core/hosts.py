@@ -245,7 +245,7 @@ def on_uncordon(step: Step, asked: UncordonAsked) -> None:
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
-    if host.cordoned:
+    if host.cordoned or host.going_down:
         step.emit(ev.HostUncordoned(host.name, step.now.wall, asked.by))
         set_timers(step, host)
         step.capacity_freed = True

@@ -43,6 +43,8 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             return f"{event.host} removed by {event.by}; its certificates are void"
         case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():
             return narrate_people(event)
+        case ev.HostShutdownBegan():
+            return f"{event.host} shuts down; its work moves elsewhere"
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
@@ -148,6 +150,8 @@ def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
         return "stopping all workers to pause"
     if event.end_reason == "DRAINED":
         return f"moving away from {_listing(list(event.avoid))}, which is drained; workers elsewhere stay there"
+    if event.end_reason == "HOST_SHUTDOWN":
+        return f"moving away from {_listing(list(event.avoid))}, which shuts down; workers elsewhere stay there"
     if event.end_reason == PREEMPTED:
         return f"preempted for {event.related}; it waits for hosts again"
     cause = f"{event.related} ({event.end_reason})"

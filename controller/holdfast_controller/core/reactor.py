@@ -22,6 +22,7 @@ from holdfast_controller.core.exits import (
     on_settled,
     restart_gang,
 )
+from holdfast_controller.core.going_down import on_going_down
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.hang_stuck import on_stuck
 from holdfast_controller.core.host_model import place_key
@@ -166,7 +167,13 @@ class Reactor:
             case stimuli.ArchiveReported():
                 if self.cluster.presence_of(stimulus.host).session == stimulus.session:
                     archives.on_archived(step, stimulus)
-            case stimuli.HostBeat() | stimuli.PlaceReported() | stimuli.ExitReported() | stimuli.FeaturesReported():
+            case (
+                stimuli.HostBeat()
+                | stimuli.ShutdownAnnounced()
+                | stimuli.PlaceReported()
+                | stimuli.ExitReported()
+                | stimuli.FeaturesReported()
+            ):
                 if self.cluster.presence_of(stimulus.host).session == stimulus.session:
                     hosts.heard(step, stimulus.host)
                     self._on_message(step, stimulus)
@@ -176,11 +183,17 @@ class Reactor:
     def _on_message(
         self,
         step: Step,
-        message: stimuli.HostBeat | stimuli.PlaceReported | stimuli.ExitReported | stimuli.FeaturesReported,
+        message: stimuli.HostBeat
+        | stimuli.ShutdownAnnounced
+        | stimuli.PlaceReported
+        | stimuli.ExitReported
+        | stimuli.FeaturesReported,
     ) -> None:
         match message:
             case stimuli.HostBeat():
                 hosts.on_beat(step, message)
+            case stimuli.ShutdownAnnounced():
+                on_going_down(step, message)
             case stimuli.PlaceReported():
                 self._on_place(step, message.host, message.report)
             case stimuli.ExitReported():

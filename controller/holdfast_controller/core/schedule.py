@@ -30,14 +30,18 @@ PLANS_IN_VAIN = 100
 
 
 def takers(cluster: Cluster) -> list[Host]:
-    """Hosts that may be given new work now: heard from, connected and not cordoned."""
+    """Hosts that may be given new work now: heard from, connected, not cordoned and not going down."""
     return [host for host in cluster.hosts.values() if takes_work(cluster, host)]
 
 
 def takes_work(cluster: Cluster, host: Host) -> bool:
     """Whether a host may be given new work now."""
     presence = cluster.presence_of(host.name)
-    return not host.cordoned and presence.session is not None and presence.liveness is Liveness.READY
+    return _takes_work(host) and presence.session is not None and presence.liveness is Liveness.READY
+
+
+def _takes_work(host: Host) -> bool:
+    return not host.cordoned and not host.going_down
 
 
 def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:

@@ -292,6 +292,14 @@ class TimePassed:
     """A timer that the reactor asked for is due."""
 
 
+@dataclass(frozen=True)
+class ShutdownAnnounced:
+    """A host's agent says that the host shuts down."""
+
+    host: str
+    session: int
+
+
 Stimulus = (
     JobSubmission
     | CancelAsked
@@ -306,6 +314,7 @@ Stimulus = (
     | HostTurnedAway
     | HostDisconnected
     | HostBeat
+    | ShutdownAnnounced
     | PlaceReported
     | ExitReported
     | FeaturesReported

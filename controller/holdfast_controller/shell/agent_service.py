@@ -25,6 +25,7 @@ from holdfast_controller.core.stimuli import (
     HostDisconnected,
     HostTurnedAway,
     PlaceReported,
+    ShutdownAnnounced,
     Stimulus,
 )
 from holdfast_controller.shell import wire_agent, wire_features
@@ -168,6 +169,8 @@ def stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stim
             return HostBeat(
                 host, session, wire_agent.inventory(beat.inventory) if beat.HasField("inventory") else None
             )
+        case "going_down":
+            return ShutdownAnnounced(host, session)
         case "features":
             return wire_features.features(host, session, message.features)
         case "archive":

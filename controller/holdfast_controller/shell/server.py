@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection
 from holdfast import tls
 from holdfast.errors import ConfigError
 from holdfast.hang.tuning import Action
+from holdfast.sd_notify import Supervisor
 from holdfast.v1 import (
     access_pb2,
     access_pb2_grpc,
@@ -30,6 +31,7 @@ from holdfast.v1 import (
     job_pb2_grpc,
 )
 from holdfast_controller.core.leases import LeasePolicy
+from holdfast_controller.core.model import Cluster
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell.access_service import AccessService
 from holdfast_controller.shell.agent_service import AgentService
@@ -84,6 +86,7 @@ async def serve(
 
     ``on_ready`` is told the port of gRPC, ``on_http`` that of HTTP before it, where it is served.
     """
+    supervisor = Supervisor()
     store = Store(config.database)
     cluster = await asyncio.wrap_future(store.call(store.open))
     try:
@@ -128,7 +131,8 @@ async def serve(
             log.warning("no_admins", extra={"fields": {"fix": 'set admins = ["NAME"] in controller.toml'}})
         if on_ready is not None:
             on_ready(port)
-        await _run_until_told(driver, server, web, postman, audit, enrolling)
+        supervisor.tell(READY=1)
+        await _run_until_told(driver, server, web, postman, audit, enrolling, supervisor)
     finally:
         await asyncio.to_thread(store.close)
 
@@ -140,6 +144,7 @@ async def _run_until_told(
     postman: Postman,
     audit: Audit,
     enrolling: Enrolling,
+    supervisor: Supervisor,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -147,9 +152,12 @@ async def _run_until_told(
         loop.add_signal_handler(sig, stop.set)
     try:
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(w) for w in (driver.run(), postman.run(), audit.run(), enrolling.run())]
+            alive = supervisor.keep_telling(lambda: _status(driver.cluster))
+            works = (driver.run(), postman.run(), audit.run(), enrolling.run(), alive)
+            running = [tasks.create_task(work) for work in works]
             await stop.wait()
             log.info("controller_stopping")
+            supervisor.tell(STOPPING=1)
             if web is not None:
                 await web.close(STOP_GRACE_S)
             await enrolling.stop()
@@ -164,6 +172,11 @@ async def _run_until_told(
             await web.close(0.0)
         await enrolling.stop()
         await server.stop(None)
+
+
+def _status(cluster: Cluster) -> str:
+    heard = sum(cluster.presence_of(name).session is not None for name in cluster.hosts)
+    return f"{heard} of {len(cluster.hosts)} hosts connected, {len(cluster.queue)} jobs wait"
 
 
 def _server(

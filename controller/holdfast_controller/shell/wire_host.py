@@ -48,6 +48,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         draining=host.draining,
         drained=host.drained,
         refused=host.refused,
+        going_down=host.going_down,
     )
     if host.drain_deadline is not None:
         message.drain_deadline.CopyFrom(timestamp(host.drain_deadline))

@@ -236,6 +236,7 @@ def test_a_host_in_full() -> None:
         "cordonReason": "fan",
         "draining": False,
         "drained": False,
+        "goingDown": False,
         "drainDeadline": None,
         "labels": {"rack": "7"},
         "address": "",

@@ -100,6 +100,7 @@ HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostUncordoned("h1", 0.4, "ann"),
     ev.HostLost("h2", 0.5, 75.2),
     ev.HostReturned("h2", 0.6),
+    ev.HostShutdownBegan("h2", 0.6),
     ev.HostDraining("h2", 0.7, "upgrade", "ann", 600.0, True),
     ev.HostDrained("h2", 0.72),
     ev.HostUncordoned("h2", 0.75, "ann"),

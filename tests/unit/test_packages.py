@@ -1,0 +1,100 @@
+"""What the packages hold, who may read it, and what their scripts do; deploy/packages/build.py makes them."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STAGE = Path("/stage")
+
+
+def _build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("packages_build", ROOT / "deploy/packages/build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = _build()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PARTS = build.parts()
+every_part = pytest.mark.parametrize("part", sorted(PARTS))
+
+
+def described(part: str) -> dict[str, Any]:
+    found: dict[str, Any] = build.description(part, PARTS[part], STAGE, "1.2.3", "amd64")
+    return found
+
+
+@every_part
+def test_each_file_of_a_package_exists(part: str) -> None:
+    for entry in described(part)["contents"]:
+        assert not entry["src"].startswith(str(ROOT)) or Path(entry["src"]).is_file(), entry
+
+
+@every_part
+def test_what_a_package_brings_is_for_root_to_change(part: str) -> None:
+    modes = {
+        entry["dst"]: entry["file_info"]["mode"] for entry in described(part)["contents"] if "file_info" in entry
+    }
+    assert set(modes.values()) <= {0o644}
+
+
+def test_every_command_of_the_project_is_in_one_package() -> None:
+    commands = [command for about in PARTS.values() for command in about["commands"]]
+    assert sorted(commands) == sorted(PROJECT["scripts"])
+
+
+def test_every_unit_is_in_one_package() -> None:
+    units = [unit for about in PARTS.values() for unit in about.get("units", ())]
+    assert sorted(units) == sorted(path.name for path in (ROOT / "deploy/systemd").iterdir())
+
+
+def test_settings_are_kept_on_upgrade() -> None:
+    kept = [entry["dst"] for entry in described("agent")["contents"] if entry.get("type") == "config|noreplace"]
+    assert kept == ["/etc/holdfast/worker.env"]
+
+
+@every_part
+def test_a_package_depends_on_the_python_that_it_was_made_with(part: str) -> None:
+    assert f"python3.{sys.version_info.minor}" in described(part)["depends"]
+
+
+@every_part
+def test_what_a_package_leaves_out_is_a_dependency_of_the_project(part: str) -> None:
+    about = PARTS[part]
+    found = build.requirements(PROJECT, about.get("leaves_out", ()), about.get("extras", ()))
+    assert any(text.startswith("grpcio>") for text in found)
+    assert not any(text.startswith(name) for text in found for name in about.get("leaves_out", ()))
+
+
+def test_a_misspelt_dependency_is_refused() -> None:
+    with pytest.raises(ValueError, match="leaves out no-such-thing"):
+        build.requirements(PROJECT, ["no-such-thing"], [])
+
+
+def test_the_controllers_state_is_for_its_own_user() -> None:
+    text = (ROOT / "deploy/packages/files/controller.tmpfiles").read_text()
+    assert "d /var/lib/holdfast/controller 0700 holdfast holdfast" in text
+
+
+@every_part
+@pytest.mark.parametrize("name", sorted(build.SCRIPTS.values()))
+def test_scripts_are_scripts_and_start_nothing(part: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(build.script(name, part, PARTS[part]))
+    assert subprocess.run(["sh", "-n", str(path)], timeout=60).returncode == 0
+    assert "@" not in path.read_text().replace("$@", "")
+    assert "enable" not in path.read_text()
+    if name == "postinst.sh":
+        assert "systemctl start" not in path.read_text()
