@@ -103,18 +103,22 @@ class Stream:
         """It is in the machine's socket; a process that is frozen reads it later."""
         if self.broken or not other.open or not other.life.alive:
             return
-        controller = self.world.controller
+        controller, heard_before = self.world.controller, self.world.oracles.arrived.get(self.host, 0.0)
         if up and message != FIN and controller is not None and other.life is controller.life:
             self.world.oracles.on_arrived(self.host)
         if other.life.frozen:
-            other.life.waiting.append(lambda: self._read_late(other, message))
+            other.life.waiting.append(lambda: self._read_late(other, message, heard_before))
             return
         try:
             self._read(other, message)
         except Crash:
             other.died()
 
-    def _read_late(self, other: End, message: Any) -> None:
+    def _read_late(self, other: End, message: Any, heard_before: float) -> None:
+        if not other.open:
+            # The stream was found broken before that: what still came on it nobody can read.
+            self.world.oracles.on_unreadable(self.host, heard_before)
+            return
         controller = self.world.controller
         if other is self.controller and message != FIN and controller is not None and other.life is controller.life:
             # How long it lay there its reader can't know.

@@ -120,6 +120,10 @@ class Oracles:
             self.silences.append((host, before + suspect_s, now))
         self.arrived[host] = now
 
+    def on_unreadable(self, host: str, heard_before: float) -> None:
+        """What had reached the machine came on a stream that was over: the host was last heard before that."""
+        self.arrived[host] = min(self.arrived.get(host, 0.0), heard_before)
+
     def _was_silent(self, host: str) -> None:
         now, clock = self.world.engine.now, self.world.controller_clock
         silent_s = (now - self.arrived.get(host, 0.0)) * clock.rate

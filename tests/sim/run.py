@@ -47,6 +47,11 @@ def report(plan: Plan, problem: Exception) -> str:
 
 
 def _coverage(pairs: Counter[tuple[str, str]], reached: Counter[str]) -> str:
+    known = set(TRANSITIONS)
+    reached = Counter(
+        {name: reached[name] for name in reached if name in known}
+    )  # two at once are none of the table's
+    pairs = Counter({pair: pairs[pair] for pair in pairs if pair[0] in known})
     return (
         f"{len(reached)} of {len(TRANSITIONS)} transitions\n"
         f"{len(pairs)} of {len(TRANSITIONS) * len(FAULTS)} pairs of transition and fault"
