@@ -85,8 +85,12 @@ def _element(data: bytes) -> tuple[int, bytes, bytes]:
 
 
 def _time(tag: int, content: bytes) -> float:
-    form = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
-    return datetime.datetime.strptime(content.decode("ascii"), form).replace(tzinfo=datetime.UTC).timestamp()
+    text = content.decode("ascii")
+    if tag == _UTC_TIME:  # two digits for the year: RFC 5280, 4.1.2.5.1
+        text = ("19" if text >= "50" else "20") + text
+    # Not strptime, which takes six times as long: a controller reads a thousand when a thousand hosts come back.
+    at = datetime.datetime.fromisoformat(f"{text[:8]}T{text[8:]}")
+    return at.replace(tzinfo=datetime.UTC).timestamp()
 
 
 def _identity(body: bytes) -> Identity:

@@ -15,7 +15,8 @@ from holdfast import certificate, pki
 from holdfast.errors import ConfigError
 from holdfast.identity import Identity, Kind
 
-LIVES = (datetime.timedelta(seconds=9), datetime.timedelta(days=1), datetime.timedelta(days=3650))
+# From 2050 on, the year has four digits in a certificate.
+LIVES = tuple(datetime.timedelta(days=days) for days in (9 / 86400, 1, 3650, 12_000))
 
 
 @pytest.fixture(scope="module")

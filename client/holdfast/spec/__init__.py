@@ -1,7 +1,7 @@
 """The job spec: read a file, hold it to every rule, print it again.
 
 ``parse_file``, ``parse_text`` and ``parse`` give a ``JobFile`` or raise ``InvalidSpec`` with everything that is
-wrong, each with its path and a fix. Importing this loads pydantic and PyYAML, but not protobuf.
+wrong, each with its path and a fix. Importing this loads pydantic, but neither protobuf nor PyYAML.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast.launcher import is_launcher
-from holdfast.spec import text as _text
 from holdfast.spec.kept import DiskSpec, NfsMount, OutputDirectory, warnings
 from holdfast.spec.lifecycle import (
     Backoff,
@@ -102,12 +101,16 @@ def parse_file(path: str | os.PathLike[str]) -> JobFile:
 
 def text_of(path: str | os.PathLike[str]) -> str:
     """The text of a job file of at most 1 MiB. Raises ``InvalidSpec``."""
-    return _text.read_file(path)
+    from holdfast.spec import text
+
+    return text.read_file(path)
 
 
 def load_text(text: str, *, source: str) -> object:
     """The plain data of a job file's text, for ``parse``. Raises ``InvalidSpec``."""
-    return _text.load(text, source=source)
+    from holdfast.spec import text as reader
+
+    return reader.load(text, source=source)
 
 
 def parse_text(text: str, *, source: str) -> JobFile:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.enrolment import tokens
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.identity import Kind
@@ -10,11 +12,13 @@ from holdfast_controller.core.people_model import EVERY_PROJECT, Role
 from holdfast_controller.core.stimuli import HostRemovalAsked, RoleAsked, TokenAsked, UserRemovalAsked
 from holdfast_controller.shell.audit import Audit
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.enrolment import Enrolment
 from holdfast_controller.shell.guard import Guard, caller_of
 from holdfast_controller.shell.rpc import Context, authorise, unary
 from holdfast_controller.shell.wire_agent import seconds
 from holdfast_controller.shell.wire_job import timestamp
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.enrolment import Enrolment
 
 AUDIT_PAGE = 100
 AUDIT_MOST = 1000

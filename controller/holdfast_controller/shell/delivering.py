@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING
 
 from holdfast.version import __version__
@@ -112,6 +111,8 @@ _KINDS = {
 
 def _client() -> httpx.AsyncClient:
     """Follows no redirect: that would lead to hosts that nobody has allowed. Keeps no cookies."""
+    from http.cookiejar import CookieJar, DefaultCookiePolicy
+
     import httpx
 
     direct = {"all://localhost": None, "all://127.0.0.1": None, "all://[::1]": None}

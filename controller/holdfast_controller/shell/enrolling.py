@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import TYPE_CHECKING
 
 import grpc
 
 from holdfast import tls
 from holdfast.errors import ConfigError
 from holdfast.v1 import enrolment_pb2_grpc
-from holdfast_controller.shell import enrolment
 from holdfast_controller.shell.audit import Audit
-from holdfast_controller.shell.authority import Authority
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.enrolment import Enrolment
 from holdfast_controller.shell.guard import Guard
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.authority import Authority
+    from holdfast_controller.shell.enrolment import Enrolment
 
 _WILDCARDS = ("0.0.0.0", "[::]", "", "*")
 
@@ -30,9 +32,14 @@ class Enrolling:
         self._server: grpc.aio.Server | None = None
         self.service: Enrolment | None = None
         if config.ca_directory is not None:
+            # Only here: a controller without a CA needs no cryptography of its own.
+            from holdfast_controller.shell.authority import Authority
+
             self._authority = Authority(config.ca_directory, config.certificates)
         if self._authority is not None and config.enrolment_listen:
-            self.service = Enrolment(driver, guard, audit, self._authority, config.cluster)
+            from holdfast_controller.shell import enrolment
+
+            self.service = enrolment.Enrolment(driver, guard, audit, self._authority, config.cluster)
             self._server = grpc.aio.server(
                 interceptors=(guard,), options=enrolment.OPTIONS, maximum_concurrent_rpcs=enrolment.MAX_CALLS
             )

@@ -42,7 +42,6 @@ from holdfast_controller.shell.channels import Channels
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.enrolling import Enrolling
-from holdfast_controller.shell.enrolment import Enrolment
 from holdfast_controller.shell.examiner import Examiner
 from holdfast_controller.shell.guard import Guard
 from holdfast_controller.shell.hang_service import HangService
@@ -53,6 +52,7 @@ from holdfast_controller.shell.store import Store
 from holdfast_controller.shell.transfers import Transfers
 
 if TYPE_CHECKING:
+    from holdfast_controller.shell.enrolment import Enrolment
     from holdfast_controller.shell.rest.listener import Listener
 
 log = logging.getLogger(__name__)
