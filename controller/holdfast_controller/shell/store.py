@@ -137,8 +137,8 @@ class Store:
                         self._keep_evidence(piece)
                     case KeepWatch():
                         self._keep_watch(piece)
-                    case KeepAnswer():
-                        self._keep_answer(piece)
+            if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
+                self._keep_answers(new)
             hit("controller.commit.written")
         with self._failing("cannot be written"):
             hit("controller.commit.after")
@@ -170,12 +170,10 @@ class Store:
         row = {"job": piece.job_id, "payload": payload, "checksum": _checksum(piece.job_id, payload)}
         self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
 
-    def _keep_answer(self, piece: KeepAnswer) -> None:
-        row = {"by": piece.by, "request_id": piece.request_id}
-        row |= {"digest": piece.answer.digest, "subject": piece.answer.subject}
-        self._db.execute(sa.insert(answers), row)
-        newest = sa.select(sa.func.max(answers.c.number)).scalar_subquery()
-        self._db.execute(sa.delete(answers).where(answers.c.number <= newest - KEPT_ANSWERS))
+    def _keep_answers(self, new: Sequence[KeepAnswer]) -> None:
+        rows = [(piece.by, piece.request_id, piece.answer.digest, piece.answer.subject) for piece in new]
+        self._db.exec_driver_sql(_INSERT_ANSWER, rows)
+        self._db.exec_driver_sql(_DROP_ANSWERS, (KEPT_ANSWERS,))
 
     def _answers(self) -> dict[tuple[str, str], Answer]:
         rows = self._db.execute(sa.select(answers).order_by(answers.c.number))
@@ -360,6 +358,8 @@ def _sql(statement: sa.Insert | sa.Select[Any]) -> str:
 
 _INSERT = _sql(sa.insert(events))
 _REPLACE = _sql(sa.insert(snapshots).prefix_with("OR REPLACE"))
+_INSERT_ANSWER = "INSERT INTO answers (by, request_id, digest, subject) VALUES (?, ?, ?, ?)"
+_DROP_ANSWERS = "DELETE FROM answers WHERE number <= (SELECT max(number) FROM answers) - ?"
 _EPOCH = "SELECT value FROM meta WHERE key = 'epoch'"
 _columns = attrgetter(*Record.__slots__)
 
