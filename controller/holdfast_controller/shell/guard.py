@@ -243,7 +243,7 @@ def caller_of(context: tls.Certified) -> Caller | None:
     if shown is None:
         return None
     issued_at, ends_at = _dates(shown)
-    return Caller(tls.caller(context), issued_at, ends_at)
+    return Caller(tls.caller_in(auth), issued_at, ends_at)
 
 
 @functools.lru_cache(maxsize=4096)
