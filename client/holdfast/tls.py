@@ -95,7 +95,11 @@ class Certified(Protocol):
 
 def caller(context: Certified) -> Identity:
     """Who calls, taken from the verified peer certificate. Raises ``Unauthenticated``."""
-    auth = context.auth_context()
+    return caller_in(context.auth_context())
+
+
+def caller_in(auth: Mapping[str, Iterable[bytes]]) -> Identity:
+    """As ``caller``, for whoever has asked for the certificate already."""
     names = auth.get("peer_spiffe_id") or auth.get("x509_subject_alternative_name") or ()
     uris = [name.decode() for name in names if name.startswith(b"holdfast://")]
     if not uris:

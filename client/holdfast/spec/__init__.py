@@ -125,11 +125,14 @@ def json_schema() -> dict[str, Any]:
     return schema.json_schema()
 
 
-def to_proto(job: JobSpec) -> spec_pb2.CustomJobSpec:
-    """The contract's message; fields that the user left out stay unset."""
+def to_proto(job: JobSpec, like: spec_pb2.CustomJobSpec | None = None) -> spec_pb2.CustomJobSpec:
+    """The contract's message; fields that the user left out stay unset.
+
+    ``like``: what the job was read from. It is copied where it says the same, which is quicker.
+    """
     from holdfast.spec import wire
 
-    return wire.to_proto(job)
+    return wire.to_proto(job, like)
 
 
 def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:

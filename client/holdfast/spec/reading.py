@@ -8,10 +8,11 @@ never follows the data beyond the fields that exist, so no input, however deep o
 
 from __future__ import annotations
 
+import functools
 import json
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
@@ -88,6 +89,29 @@ def _listed(violations: list[Violation], at_most: int) -> list[Violation]:
     return [*violations[: at_most - 1], Violation("", f"and {len(violations) - at_most + 1:,} more")]
 
 
+class _Part(NamedTuple):
+    """A model's field, and what its annotation says: found out once, not for each job."""
+
+    field: FieldInfo
+    required: bool
+    kind: object
+    """``dict`` or ``tuple``, for a field that is one."""
+    inner: type[Model] | None
+
+
+@functools.cache
+def _parts(model: type[Model]) -> dict[str, _Part]:
+    return {
+        name: _Part(
+            field,
+            field.is_required(),
+            typing.get_origin(field.annotation),
+            model_in(field.annotation),
+        )
+        for name, field in model.model_fields.items()
+    }
+
+
 class _Walk:
     """One pass over the data. ``None`` stands for whatever was refused."""
 
@@ -110,20 +134,21 @@ class _Walk:
             self.refuse(place, f"must be a mapping of fields to values, not {shown(data)}")
             return None
         read: dict[str, Any] = {}
+        parts = _parts(model)
         for name, value in self._fields(model, data, place).items():
-            field = model.model_fields[name]
+            part = parts[name]
             # As in protobuf's JSON, null means unset; but text that YAML took for null is a trap to be named.
-            if plain(value) is None and not _is_text(field):
+            if plain(value) is None and part.field.annotation is not str:
                 continue
             refused = len(self.violations)
-            got = self._value(field, value, (*place, name))
+            got = self._value(part, value, (*place, name))
             # Some values say "unset" in words; a job that says so equals one that says nothing.
             if got is not None or len(self.violations) > refused:
                 read[name] = got
-        for name, field in model.model_fields.items():
+        for name, part in parts.items():
             # A bare spec and a nameless job are named after their file.
-            if field.is_required() and name not in read and name != "display_name":
-                self.refuse((*place, name), "is missing", _example(name, field))
+            if part.required and name not in read and name != "display_name":
+                self.refuse((*place, name), "is missing", _example(name, part.field))
                 read[name] = None
         return read
 
@@ -154,13 +179,12 @@ class _Walk:
             self.spelled[(*place, key)] = key
             self.refuse((*place, key), "is given twice", "keep one of them")
 
-    def _value(self, field: FieldInfo, value: object, place: Place) -> Any:
+    def _value(self, part: _Part, value: object, place: Place) -> Any:
         """One field's value: a model, a list, a mapping or a scalar."""
-        kind = typing.get_origin(field.annotation)
-        if kind is dict:
+        field, inner = part.field, part.inner
+        if part.kind is dict:
             return self._labels(field, value, place)
-        inner = model_in(field.annotation)
-        if kind is tuple:
+        if part.kind is tuple:
             return self._list(field, inner, value, place)
         if inner is not None:
             return self.model(inner, value, place)
@@ -210,10 +234,6 @@ class _Walk:
             self.refuse(place, refused.problem, refused.fix)
             return False
         return True
-
-
-def _is_text(field: FieldInfo) -> bool:
-    return field.annotation is str
 
 
 def _example(name: str, field: FieldInfo) -> str:

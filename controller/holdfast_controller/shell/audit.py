@@ -12,7 +12,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.errors import StoreError
@@ -134,8 +134,12 @@ class Audit:
 
 
 def _line(entry: Entry) -> bytes:
-    fields = {name: value[:TEXT_MOST] if isinstance(value, str) else value for name, value in asdict(entry).items()}
-    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+    values = ((name, getattr(entry, name)) for name in Entry.__slots__)
+    fields = {name: value[:TEXT_MOST] if isinstance(value, str) else value for name, value in values}
+    return _ENCODE(fields).encode() + b"\n"
+
+
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _entries(path: Path) -> Iterator[Entry]:

@@ -87,6 +87,7 @@ class ControllerConfig:
     bundles: BundleConfig = field(default_factory=BundleConfig)
     """How much packaged code is kept."""
     log_level: str = "info"
+    """``debug`` tells of every event of every job, too."""
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
     notifications: tuple[ChannelConfig, ...] = ()

@@ -172,13 +172,15 @@ class Driver:
 
     def _publish(self, records: list[Record]) -> None:
         for record in records:
-            log.info(
-                "committed",
-                extra={"fields": {"type": record.type, "entity": record.entity, "message": record.message}},
-            )
-            for entity in (record.entity, record.entity.partition("/")[0]):
-                for bell in self._watchers.get(entity, ()):
-                    bell.set()
+            # A job's story is in the store, thousands of lines a second of it; hosts and people have few.
+            level = logging.DEBUG if record.entity.startswith("job/") else logging.INFO
+            if log.isEnabledFor(level):
+                fields = {"type": record.type, "entity": record.entity, "message": record.message}
+                log.log(level, "committed", extra={"fields": fields})
+        entities = {record.entity for record in records}
+        for entity in entities | {entity.partition("/")[0] for entity in entities}:
+            for bell in self._watchers.get(entity, ()):
+                bell.set()
         self.published(records)
 
     def _perform(self, action: act.Action) -> None:

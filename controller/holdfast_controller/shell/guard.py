@@ -74,6 +74,8 @@ class Guard(grpc.aio.ServerInterceptor):
         self._audit = audit
         self._streams: defaultdict[str, set[_Stream]] = defaultdict(set)
         self._cuts: set[asyncio.Task[None]] = set()
+        self._handlers: dict[str, tuple[Any, Any]] = {}
+        """By method: a handler, and the same behind the guard."""
 
     @property
     def registry(self) -> Registry:
@@ -137,7 +139,13 @@ class Guard(grpc.aio.ServerInterceptor):
     ) -> Any:
         """The handler of the call, behind the guard; None where there is none."""
         handler = await continuation(details)
-        return None if handler is None else self._guarded(details.method.lstrip("/"), handler)
+        if handler is None:
+            return None
+        known = self._handlers.get(details.method)
+        if known is None or known[0] is not handler:
+            guarded = self._guarded(details.method.lstrip("/"), handler)
+            known = self._handlers[details.method] = handler, guarded
+        return known[1]
 
     def _guarded(self, method: str, handler: Any) -> Any:
         forms = {
@@ -243,7 +251,7 @@ def caller_of(context: tls.Certified) -> Caller | None:
     if shown is None:
         return None
     issued_at, ends_at = _dates(shown)
-    return Caller(tls.caller(context), issued_at, ends_at)
+    return Caller(tls.caller_in(auth), issued_at, ends_at)
 
 
 @functools.lru_cache(maxsize=4096)

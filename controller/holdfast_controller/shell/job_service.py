@@ -62,7 +62,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._channels.check(job_file.job_spec)
         await check_code(job_file.job_spec, self._bundles)
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)
-        message = without_secrets(spec.to_proto(job_file.job_spec))
+        message = without_secrets(spec.to_proto(job_file.job_spec, request.job.job_spec))
         spec_json = json_format.MessageToJson(message, indent=None)
         know_spec(spec_json, message)
 

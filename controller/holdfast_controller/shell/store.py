@@ -130,15 +130,15 @@ class Store:
         with self._failing("cannot be written"), self._writing():
             hit("controller.commit.before")
             if records:
-                self._db.exec_driver_sql(_INSERT, [_row(record) for record in records])
+                self._driver.executemany(_INSERT, map(_row, records))
             for piece in kept:
                 match piece:
                     case KeepEvidence():
                         self._keep_evidence(piece)
                     case KeepWatch():
                         self._keep_watch(piece)
-                    case KeepAnswer():
-                        self._keep_answer(piece)
+            if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
+                self._keep_answers(new)
             hit("controller.commit.written")
         with self._failing("cannot be written"):
             hit("controller.commit.after")
@@ -170,12 +170,10 @@ class Store:
         row = {"job": piece.job_id, "payload": payload, "checksum": _checksum(piece.job_id, payload)}
         self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
 
-    def _keep_answer(self, piece: KeepAnswer) -> None:
-        row = {"by": piece.by, "request_id": piece.request_id}
-        row |= {"digest": piece.answer.digest, "subject": piece.answer.subject}
-        self._db.execute(sa.insert(answers), row)
-        newest = sa.select(sa.func.max(answers.c.number)).scalar_subquery()
-        self._db.execute(sa.delete(answers).where(answers.c.number <= newest - KEPT_ANSWERS))
+    def _keep_answers(self, new: Sequence[KeepAnswer]) -> None:
+        rows = [(piece.by, piece.request_id, piece.answer.digest, piece.answer.subject) for piece in new]
+        self._driver.executemany(_INSERT_ANSWER, rows)
+        self._driver.execute(_DROP_ANSWERS, (KEPT_ANSWERS,))
 
     def _answers(self) -> dict[tuple[str, str], Answer]:
         rows = self._db.execute(sa.select(answers).order_by(answers.c.number))
@@ -253,7 +251,7 @@ class Store:
         if _inode(self.path) != self._file:
             raise Deposed(f"{self.path} was moved or replaced under the controller.", fix=_DEPOSED_FIX)
         with self._db.begin():
-            if self._db.exec_driver_sql(_EPOCH).scalar() != str(self.epoch):
+            if self._driver.execute(_EPOCH).fetchone() != (str(self.epoch),):
                 raise Deposed(f"Another controller has taken over {self.path}.", fix=_DEPOSED_FIX)
             yield
 
@@ -286,6 +284,13 @@ class Store:
     def _db(self) -> sa.Connection:
         assert self._connection is not None, "the store is not open"
         return self._connection
+
+    @property
+    def _driver(self) -> sqlite3.Connection:
+        """What SQLAlchemy works with itself, within its transaction: for what runs in every commit."""
+        driver: sqlite3.Connection | None = self._db.connection.driver_connection
+        assert driver is not None, "the store is not open"
+        return driver
 
     def _meta(self, key: str) -> str | None:
         value: str | None = self._db.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
@@ -360,6 +365,8 @@ def _sql(statement: sa.Insert | sa.Select[Any]) -> str:
 
 _INSERT = _sql(sa.insert(events))
 _REPLACE = _sql(sa.insert(snapshots).prefix_with("OR REPLACE"))
+_INSERT_ANSWER = "INSERT INTO answers (by, request_id, digest, subject) VALUES (?, ?, ?, ?)"
+_DROP_ANSWERS = "DELETE FROM answers WHERE number <= (SELECT max(number) FROM answers) - ?"
 _EPOCH = "SELECT value FROM meta WHERE key = 'epoch'"
 _columns = attrgetter(*Record.__slots__)
 
@@ -379,6 +386,9 @@ def _engine(path: Path) -> sa.Engine:
         f"sqlite:///{path}", poolclass=sa.StaticPool, connect_args={"check_same_thread": False, "timeout": 5}
     )
 
+    def begin(connection: sa.Connection) -> None:
+        connection.connection.driver_connection.execute("BEGIN IMMEDIATE")  # type: ignore[union-attr]
+
     def connected(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # transactions are begun below, not by the driver
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -388,5 +398,5 @@ def _engine(path: Path) -> sa.Engine:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     sa.event.listen(engine, "connect", connected)
-    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    sa.event.listen(engine, "begin", begin)
     return engine

@@ -116,6 +116,19 @@ async def test_nothing_is_told_before_it_is_durable(world: Running) -> None:
     assert told[1].assignment.job_id == "a"
 
 
+async def test_jobs_are_logged_at_debug_and_hosts_at_info(world: Running, caplog: pytest.LogCaptureFixture) -> None:
+    def logged() -> list[str]:
+        return [record.fields["entity"] for record in caplog.records if record.getMessage() == "committed"]
+
+    caplog.set_level("INFO")
+    world.driver.feed(hello())
+    await world.driver.ask(submission("a"))
+    assert logged() == ["host/h"]
+    caplog.set_level("DEBUG")
+    await world.driver.ask(submission("b"))
+    assert "job/b" in logged()
+
+
 async def test_what_waits_is_committed_together_and_in_order(world: Running) -> None:
     world.store.gate.clear()
     world.driver.feed(hello())

@@ -249,3 +249,19 @@ def test_light_modules_do_not_load_pydantic(module: str) -> None:
 def test_the_spec_does_not_load_protobuf() -> None:
     code = "import holdfast.spec, sys; sys.exit('google.protobuf' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_message_that_the_spec_was_read_from_is_copied_only_where_it_says_the_same() -> None:
+    read = spec.parse(job()).job_spec
+    message = spec.to_proto(read)
+    other, newer = spec_pb2.CustomJobSpec(), spec_pb2.CustomJobSpec()
+    other.CopyFrom(message)
+    other.worker_pool_specs[0].replica_count += 1
+    newer.ParseFromString(message.SerializeToString() + b"\xfa\x7f\x01x")  # field 2047 of a newer client
+
+    made = spec.to_proto(read, message)
+
+    assert made == message and made is not message
+    assert spec.to_proto(read, other) == message
+    assert newer.SerializeToString() != message.SerializeToString()
+    assert spec.to_proto(read, newer).SerializeToString() == message.SerializeToString()

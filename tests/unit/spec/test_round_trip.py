@@ -166,6 +166,8 @@ def test_valid_jobs_survive_printing_yaml_json_and_protobuf(data: dict[str, Any]
     assert spec.parse(spec.to_dict(job.job_spec)).job_spec == job.job_spec
     assert spec.from_proto(spec.to_proto(job.job_spec)) == job.job_spec
     assert spec.job_from_proto(spec.job_to_proto(job)) == job
+    message = spec.job_to_proto(job).job_spec
+    assert spec.to_proto(job.job_spec, message) == message
     assert JobFile.model_validate(job.model_dump()) == job
 
 
