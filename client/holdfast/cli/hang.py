@@ -46,9 +46,10 @@ hang.add_command(record)
 def evaluate(file: Path, output: str) -> None:
     """Score the detector on records of healthy runs.
 
-    The log lines of a run are its only signal. FILE holds JSON lines, gzipped or not, one run a line, with gaps_ms, the milliseconds between its progress
-    lines. Whatever is noticed or killed there is a false alarm. Into each run 20 stops are injected; their times
-    count from the stop to the notice and to the kill. A run ends at its first kill; gaps over 6 h are dropped.
+    The log lines of a run are its only signal. FILE holds JSON lines, gzipped or not, one run a line, with gaps_ms,
+    the milliseconds between its progress lines. Whatever is noticed or killed there is a false alarm. Into each run
+    20 stops are injected; their times count from the stop to the notice and to the kill. A run ends at its first
+    kill; gaps over 6 h are dropped.
     """
     from holdfast.hang import corpus
     from holdfast.hang.evaluate import Learned, score

@@ -131,7 +131,8 @@ def stacks(job_id: str, native: tuple[int, ...], full: bool, output: str) -> Non
 def hold(job_id: str, length: float | None, end: bool) -> None:
     """Suspend action on hangs of a job for a while.
 
-    For a debugging session, say. Hangs are still noticed and told. It outlives restarts of the job and of the controller.
+    For a debugging session, say. Hangs are still noticed and told. It outlives restarts of the job and of the
+    controller.
     """
     if (length is None) != end:
         raise click.UsageError("Give either --for TIME or --end.")

@@ -15,8 +15,8 @@ from holdfast.cli.lifecycle import (
     never_started,
     nothing_ran,
     sentence,
-    told_at_the_end,
     signal_name,
+    told_at_the_end,
 )
 from holdfast.cli.spans import age, span
 from holdfast.cli.table import Cell
