@@ -120,3 +120,8 @@ def test_a_label_of_a_host_is_taken_apart() -> None:
 def test_what_is_no_label_of_a_host_is_refused(value: str) -> None:
     with pytest.raises(click.BadParameter, match="host-0:rack=a"):
         parameters.host_label(value)
+
+
+def test_help_shows_a_line_to_copy_whole() -> None:
+    shown = CliRunner().invoke(root, ["completion", "--help"], terminal_width=80).output
+    assert 'eval "$(holdfast completion bash)"' in shown
