@@ -26,7 +26,8 @@ def main() -> int:
         description="Schedules jobs over the hosts.",
         epilog="To make a cluster: holdfast-controller init --help",
     )
-    parser.add_argument("--config", type=Path, default=Path("/etc/holdfast/controller.toml"))
+    usual = Path("/etc/holdfast/controller.toml")
+    parser.add_argument("--config", type=Path, metavar="FILE", default=usual, help=f"[default: {usual}]")
     parser.add_argument("--version", action="version", version=f"holdfast-controller {__version__}")
     if sys.argv[1:2] == ["init"]:
         from holdfast_controller.shell.init import main as init

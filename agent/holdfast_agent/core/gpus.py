@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 VANISHED = "vanished"
+SIMULATED = "GPU-sim-"
+"""So begins the UUID of a GPU that a test cluster only has in name."""
 _UNIDENTIFIED = "unidentified-"
 
 

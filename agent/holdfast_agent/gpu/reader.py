@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from holdfast_agent.core.gpu_signals import GpuSignals, Signals, Xid
-from holdfast_agent.core.gpus import Blind, Gpu, GpuUsage, Reading, Unidentified
+from holdfast_agent.core.gpus import SIMULATED, Blind, Gpu, GpuUsage, Reading, Unidentified
 from holdfast_agent.gpu.child import Child, ChildError, HelperProcess
 from holdfast_agent.gpu.scripted import BadScript, SignalScript
 
@@ -187,7 +187,7 @@ class SimulatedSource:
     ) -> None:
         self._script = SignalScript(script, monotonic) if script else None
         self._gpus = tuple(
-            Gpu(f"GPU-sim-{host_name}-{index}", index, "Simulated GPU", 16 << 30) for index in range(count)
+            Gpu(f"{SIMULATED}{host_name}-{index}", index, "Simulated GPU", 16 << 30) for index in range(count)
         )
 
     async def inventory(self) -> Reading | Blind:

@@ -21,6 +21,7 @@ import anyio.to_thread
 
 from holdfast_agent.core.containers import container_name
 from holdfast_agent.core.environment import HostFacts, output_directory
+from holdfast_agent.core.gpus import SIMULATED
 from holdfast_agent.core.model import Assignment, Container, Launch, PlaceKey
 from holdfast_agent.shell import log, mounts
 from holdfast_agent.shell.archive import become
@@ -181,6 +182,8 @@ def cdi_problem(gpus: Collection[str], directories: Collection[str] = CDI_DIRECT
     """Why these GPUs can't be given to a container; empty where nothing is known against it."""
     if not gpus:
         return ""
+    if any(uuid.startswith(SIMULATED) for uuid in gpus):
+        return "its GPUs are simulated, and no container can be given one; leave acceleratorCount out to try things"
     specs = [path for directory in directories for path in sorted(glob.glob(f"{glob.escape(directory)}/*"))]
     said = "\n".join(_read(path) for path in specs if path.endswith((".yaml", ".yml", ".json")))
     how = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"

@@ -13,7 +13,7 @@ _SHELLS = ("bash", "zsh", "fish")
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for a shell.
 
-    For bash: holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
+    For bash, in ~/.bashrc: eval "$(holdfast completion bash)"
     """
     from click.shell_completion import get_completion_class
 

@@ -93,14 +93,14 @@ class _Follower:
                 if (end := lifecycle.ended_rank(event)) is not None:
                     self._ends[end.rank] = end
                 if (rank := lifecycle.blamed_rank(event)) is not None:
-                    self._explain(tasks, rank)
+                    self._explain(tasks, rank, event)
                 if sentence := lifecycle.sentence(event):
                     self._console.note(sentence)
 
-    def _explain(self, tasks: anyio.abc.TaskGroup, rank: int) -> None:
+    def _explain(self, tasks: anyio.abc.TaskGroup, rank: int, event: job_pb2.WatchJobResponse) -> None:
         """Show how the rank ended that is the cause of what follows, and what it printed last."""
         end = self._ends.get(rank)
-        if end is None or (end.generation, rank) in self._explained:
+        if end is None or (end.generation, rank) in self._explained or lifecycle.told_at_the_end(event, end):
             return
         self._explained.add((end.generation, rank))
         self._console.note(end.sentence)

@@ -44,11 +44,12 @@ hang.add_command(record)
     "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
 )
 def evaluate(file: Path, output: str) -> None:
-    """Score the detector on healthy runs, with their log lines as its only signal.
+    """Score the detector on records of healthy runs.
 
-    FILE holds JSON lines, gzipped or not, one run a line, with gaps_ms, the milliseconds between its progress
-    lines. Whatever is noticed or killed there is a false alarm. Into each run 20 stops are injected; their times
-    count from the stop to the notice and to the kill. A run ends at its first kill; gaps over 6 h are dropped.
+    The log lines of a run are its only signal. FILE holds JSON lines, gzipped or not, one run a line, with gaps_ms,
+    the milliseconds between its progress lines. Whatever is noticed or killed there is a false alarm. Into each run
+    20 stops are injected; their times count from the stop to the notice and to the kill. A run ends at its first
+    kill; gaps over 6 h are dropped.
     """
     from holdfast.hang import corpus
     from holdfast.hang.evaluate import Learned, score

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     help="Where to; made if need be. hang-ID unless given.",
 )
 def record(job_id: str, length: float, out: Path | None) -> None:
-    """Keep what the agents sample of a live job, for `holdfast hang replay`.
+    """Keep what the agents sample of a live job, for a replay.
 
-    Writes one file for each worker, from now until the time is over, the job has ended, or Ctrl-C. The job doesn't
-    notice. A file holds the newest 64 MiB, some days of a usual worker; it contains the lines that the ranks print.
+    `holdfast hang replay` reads it. Writes one file for each worker, from now until the time is over, the job has
+    ended, or Ctrl-C. The job doesn't notice. A file holds the newest 64 MiB, some days of a usual worker; it
+    contains the lines that the ranks print.
     """
     if length <= 0:
         raise click.BadParameter("must be longer than 0 seconds.", param_hint="--for")

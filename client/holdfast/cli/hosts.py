@@ -28,7 +28,7 @@ _CHECKPOINT_DEADLINE_S = 1800.0
 
 @click.group(cls=Commands)
 def host() -> None:
-    """Look at hosts, and keep work off them."""
+    """Look at hosts, let them in, and keep work off them."""
 
 
 @host.command("list")

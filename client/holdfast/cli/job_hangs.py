@@ -129,9 +129,10 @@ def stacks(job_id: str, native: tuple[int, ...], full: bool, output: str) -> Non
 @click.option("--for", "length", type=duration, metavar="TIME", help="How long from now, such as 2h.")
 @click.option("--end", is_flag=True, help="End a hold now.")
 def hold(job_id: str, length: float | None, end: bool) -> None:
-    """Suspend action on hangs of a job for a while, as for a debugging session.
+    """Suspend action on hangs of a job for a while.
 
-    Hangs are still noticed and told. It outlives restarts of the job and of the controller.
+    For a debugging session, say. Hangs are still noticed and told. It outlives restarts of the job and of the
+    controller.
     """
     if (length is None) != end:
         raise click.UsageError("Give either --for TIME or --end.")

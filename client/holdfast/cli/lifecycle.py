@@ -28,6 +28,7 @@ class EndedRank:
     rank: int
     generation: int
     sentence: str
+    reason: str
 
 
 def sentence(event: job_pb2.WatchJobResponse) -> str:
@@ -65,7 +66,7 @@ def ended_rank(event: job_pb2.WatchJobResponse) -> EndedRank | None:
     reason = exit_["reason"].string_value if "reason" in exit_ else ""
     if not reason or reason == "COMPLETED" or "rank" not in exit_ or "generation" not in exit_:
         return None
-    return EndedRank(int(exit_["rank"].number_value), int(exit_["generation"].number_value), event.message)
+    return EndedRank(int(exit_["rank"].number_value), int(exit_["generation"].number_value), event.message, reason)
 
 
 def blamed_rank(event: job_pb2.WatchJobResponse) -> int | None:
@@ -78,6 +79,11 @@ def blamed_rank(event: job_pb2.WatchJobResponse) -> int | None:
         rank = data["error"].struct_value.fields["rank"]
         return int(rank.number_value) if rank.HasField("number_value") else None
     return None
+
+
+def told_at_the_end(event: job_pb2.WatchJobResponse, end: EndedRank) -> bool:
+    """Whether ``farewell`` has all that is known of the rank: the job ends because it could not be started."""
+    return end.reason == "CANNOT_START" and event.type in ("JobEnding", "JobEnded")
 
 
 def never_started(job: job_pb2.CustomJob) -> set[tuple[int, int]]:
@@ -101,6 +107,8 @@ def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
     took = span(ran_for(job, waited_s))
     restarts = len(job.recoveries)
     after = f"after {took}" + (f" and {restarts} restart{'s' if restarts > 1 else ''}" if restarts else "")
+    if nothing_ran(job):
+        after = "before anything ran"
     if job.state == job_pb2.JOB_STATE_SUCCEEDED:
         return [f"succeeded {after}"]
     state = job_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()

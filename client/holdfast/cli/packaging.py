@@ -40,6 +40,8 @@ class CodeOptions:
     packages: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
+    folder_option: str = "--local-package-path"
+    """What the user calls the folder."""
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Packed:
         """The ``packagedCode`` of a folder and what belongs to it. Raises ``InvalidInput``, ``BundleRefused``."""
         folder = Path(options.folder)
         if not folder.is_dir():
-            raise _wrong("--local-package-path", f"there is no folder {options.folder}")
+            raise _wrong(options.folder_option, f"there is no folder {options.folder}")
         if options.script:
             _check_script(folder, options.script)
         if options.module:

@@ -94,9 +94,14 @@ def user_token(name: str, ttl: float | None) -> None:
 @click.argument("controller")
 @click.option("--token", required=True, help="From: holdfast user token NAME")
 @click.option("--ca-hash", required=True, help="Of the cluster's CA, as sha256:HEX.")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="For settings, certificate and key.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="For settings, certificate and key.  [default: ~/.config/holdfast]",
+)
 def login(controller: str, token: str, ca_hash: str, directory: Path | None) -> None:
-    """Become a user of the cluster, by the line that an admin gave you.
+    """Become a user of the cluster, by a line from an admin.
 
     The key is made here and never leaves this machine; the certificate renews itself when it is used.
     """

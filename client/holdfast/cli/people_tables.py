@@ -53,13 +53,13 @@ def view_caller(caller: access_pb2.GetCallerResponse) -> dict[str, Any]:
 def write_audit(entries: Sequence[access_pb2.AuditEntry], *, wide: bool) -> None:
     """The audit log as a table, oldest first."""
     columns = [Column("TIME"), Column("WHO"), *([Column("FROM")] if wide else []), Column("CALL")]
-    columns += [Column("ABOUT"), Column("OUTCOME"), Column("WHY", give=True)]
+    columns += [Column("ABOUT"), Column("OUTCOME"), Column("WHY", give=not wide)]
     rows: list[list[Cell | str]] = []
     for entry in entries:
         well = entry.outcome == "OK"
         more = f" (and {entry.unwritten} more were refused)" if entry.unwritten else ""
         start = [_local(entry.time), entry.who or "?", *([entry.peer] if wide else []), entry.call]
-        rows.append([*start, entry.target, Cell(entry.outcome, "" if well else "31"), entry.message + more])
+        rows.append([*start, entry.target, Cell(entry.outcome, "" if well else "31"), _why(entry.message) + more])
     write(columns, rows)
 
 
@@ -75,6 +75,12 @@ def view_entry(entry: access_pb2.AuditEntry) -> dict[str, Any]:
         "message": entry.message,
         "unwritten": entry.unwritten,
     }
+
+
+def _why(message: str) -> str:
+    """The problems alone, in one line: a table has no room for the sentence that counts them."""
+    problems = message.partition(":\n")[2]
+    return "; ".join(line.strip() for line in problems.splitlines()) or message
 
 
 def _role(role: access_pb2.Role.ValueType) -> str:

@@ -27,7 +27,7 @@ def lines_of(given: Sequence[str], folder: Path) -> list[str]:
         if file is not None:
             lines += [] if file.resolve() == own.resolve() else _read(file)
         elif item.endswith(".txt"):
-            raise _wrong(item, "there is no such file")
+            raise _wrong("--requirements", f"there is no file {item}")
         else:
             lines.append(item.strip())
     return list(dict.fromkeys(line for line in lines if line))
@@ -52,4 +52,4 @@ def _read(file: Path, depth: int = 0) -> Iterator[str]:
 
 
 def _wrong(place: str, problem: str, fix: str = "") -> InvalidInput:
-    return InvalidInput([Violation(place, problem, fix)], what="The requirements")
+    return InvalidInput([Violation(place, problem, fix)], what="The list of requirements")

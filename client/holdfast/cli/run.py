@@ -101,7 +101,8 @@ def run(
     options.apply(job)
     with packing() as packed:
         if package is not None:
-            packed.give(job, CodeOptions(package, requirements=items(requirements)), keep_directory=bool(workdir))
+            code = CodeOptions(package, requirements=items(requirements), folder_option="--package")
+            packed.give(job, code, keep_directory=bool(workdir))
         sys.exit(with_client(_running(job, packed, detach=detach, show_all=show_all)))
 
 

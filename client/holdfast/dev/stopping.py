@@ -121,9 +121,13 @@ def _why(left: Stat) -> str:
 
 
 def _say(layout: Layout, daemon_count: int, worker_count: int) -> None:
+    sys.stderr.write(summary(str(layout.directory), daemon_count, worker_count) + "\n")
+
+
+def summary(directory: str, daemon_count: int, worker_count: int) -> str:
+    """What was stopped, in a sentence."""
     if not daemon_count and not worker_count:
-        sys.stderr.write(f"The dev cluster in {layout.directory} is not running.\n")
-        return
-    what = [f"{daemon_count} daemons"] if daemon_count else []
-    what += [f"{worker_count} processes of workers"] if worker_count else []
-    sys.stderr.write(f"Stopped in {layout.directory}: {' and '.join(what)}. Nothing is left.\n")
+        return f"The dev cluster in {directory} is not running."
+    what = [f"{daemon_count} daemon{'s' * (daemon_count != 1)}"] if daemon_count else []
+    what += [f"{worker_count} process{'es' * (worker_count != 1)} of workers"] if worker_count else []
+    return f"Stopped in {directory}: {' and '.join(what)}. Nothing is left."

@@ -7,6 +7,7 @@ import datetime
 import os
 import socket
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,9 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     joining.add_argument("--token", required=True, help="from: holdfast host token create")
     joining.add_argument("--ca-hash", required=True, help="of the cluster's CA, as sha256:HEX")
     joining.add_argument("--name", default=socket.gethostname(), help="of this host [default: the machine's own]")
-    joining.add_argument("--dir", type=Path, default=Path("/etc/holdfast"), help="for settings and certificates")
-    joining.add_argument("--state-dir", type=Path, default=Path("/var/lib/holdfast/agent"))
-    joining.add_argument("--log-dir", type=Path, default=Path("/var/log/holdfast"))
+    home = Path("/etc/holdfast")
+    joining.add_argument("--dir", type=Path, default=home, help=f"for settings and certificates [default: {home}]")
+    state, logs = Path("/var/lib/holdfast/agent"), Path("/var/log/holdfast")
+    joining.add_argument("--state-dir", type=Path, default=state, help=f"for what it keeps [default: {state}]")
+    joining.add_argument("--log-dir", type=Path, default=logs, help=f"for the output of jobs [default: {logs}]")
     joining.set_defaults(work=_join)
     renewing = commands.add_parser("renew", help="get the next certificate (the agent does so by itself)")
     renewing.add_argument("controller", metavar="CONTROLLER:PORT")
@@ -57,7 +60,15 @@ def _join(options: argparse.Namespace) -> None:
     until = datetime.datetime.fromtimestamp(done.ends_at).astimezone()
     print(f"This machine is the host {done.name} of the cluster {done.cluster}.")  # noqa: T201
     print(f"Its certificate lasts until {until:%Y-%m-%d %H:%M} and is renewed by the agent.")  # noqa: T201
+    if os.geteuid() == 0 and not says_who_works(done.settings):
+        print(f'Say whom workers run as, in {done.settings}: worker_user = "NAME"')  # noqa: T201
     print(f"Start the agent: holdfast-agent --config {done.settings}")  # noqa: T201
+
+
+def says_who_works(settings: Path) -> bool:
+    """Whether an agent of root's would start workers with these settings: never as root unless that is allowed."""
+    read = tomllib.loads(settings.read_text())
+    return bool(read.get("worker_user") or read.get("allow_root_workers"))
 
 
 def _renew(options: argparse.Namespace) -> None:

@@ -207,7 +207,7 @@ def _job_refusal(grants: Mapping[str, Role], rule: Rule, user: str, target: Targ
     if rule.where is Where.OWN_JOB and target.owner != user:
         if role is Role.ADMIN:
             return None
-        problem = f"The job {target.job_id} is {target.owner}'s; only {target.owner} and admins may do that."
+        problem = f"The job {target.job_id} is {target.owner}'s; only its owner and admins may do that."
         return Denied(problem, fix=_has(user, grants))
     assert rule.role is not None
     if role.covers(rule.role):

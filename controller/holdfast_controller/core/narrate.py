@@ -15,8 +15,8 @@ def narrate(event: ev.Event, job: Job | None) -> str:
     """The sentence for ``event``; ``job`` as it stands right after it."""
     match event:
         case ev.HostJoined():
-            gpus = f", {len(event.inventory.gpus)} GPUs" if event.inventory.gpus else ""
-            return f"{event.host} joined from {event.address} with {event.inventory.cpus} cores{gpus}"
+            gpus = f", {_count(len(event.inventory.gpus), 'GPU')}" if event.inventory.gpus else ""
+            return f"{event.host} joined from {event.address} with {_count(event.inventory.cpus, 'core')}{gpus}"
         case ev.HostRefused():
             return f"{event.host} turned away: {event.problem}"
         case ev.HostCordoned():
@@ -56,8 +56,8 @@ def narrate(event: ev.Event, job: Job | None) -> str:
 def _job_sentence(event: ev.JobEvent, job: Job) -> str:
     match event:
         case ev.JobSubmitted():
-            ranks = f"{job.gang.world_size} ranks" if job.gang.world_size > 1 else "1 rank"
-            return f"submitted by {event.owner}: {ranks} on {len(job.gang.members)} workers"
+            ranks, workers = _count(job.gang.world_size, "rank"), _count(len(job.gang.members), "worker")
+            return f"submitted by {event.owner}: {ranks} on {workers}"
         case ev.JobQueued():
             return f"queued: {event.reason}"
         case ev.PlacementTried():
@@ -174,6 +174,10 @@ def _cause(event: ev.RestartDecided, job: Job) -> str:
 
 def _rank(worker: str, rank: int) -> str:
     return f"{worker} rank {rank}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _listing(names: list[str]) -> str:

@@ -29,11 +29,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--admin", default=getpass.getuser(), metavar="NAME", help="[default: you]")
     parser.add_argument("--advertise", required=True, metavar="HOST", help="under which others reach this machine")
     parser.add_argument("--port", type=int, default=7443, help="[default: 7443]")
-    parser.add_argument("--enrolment-port", type=int, default=7444, help="[default: 7444]")
+    parser.add_argument("--enrolment-port", type=int, default=7444, metavar="PORT", help="[default: 7444]")
     parser.add_argument(
         "--dir", type=Path, default=Path("/etc/holdfast"), help="for settings [default: /etc/holdfast]"
     )
-    parser.add_argument("--state-dir", type=Path, default=Path("/var/lib/holdfast/controller"))
+    state = Path("/var/lib/holdfast/controller")
+    parser.add_argument("--state-dir", type=Path, default=state, help=f"for what it keeps [default: {state}]")
     options = parser.parse_args(argv)
     try:
         _make(options)

@@ -30,7 +30,7 @@ class Letters:
             return int(cursor), [Letter(r.sequence, r.sink, r.job, r.kind, r.body) for r in rows]
 
     def keep(self, cursor: int, new: Sequence[Letter]) -> None:
-        """Keep letters, with the sequence up to which the log has now been read."""
+        """Keep letters, with the sequence up to which the log has now been read. It never goes back."""
         with self._store.transaction() as database:
             if new:
                 rows = [
@@ -38,7 +38,8 @@ class Letters:
                     for x in new
                 ]
                 database.execute(sa.insert(letters).prefix_with("OR IGNORE"), rows)
-            database.execute(sa.update(meta).where(meta.c.key == _CURSOR).values(value=str(cursor)))
+            behind = sa.cast(meta.c.value, sa.Integer) < cursor
+            database.execute(sa.update(meta).where(meta.c.key == _CURSOR, behind).values(value=str(cursor)))
 
     def drop(self, done: Iterable[Letter]) -> None:
         """Forget letters that were delivered or given up."""

@@ -8,10 +8,12 @@ letter is forgotten once it is delivered or given up. A death in between deliver
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any
 
+from holdfast.errors import StoreError
 from holdfast_controller.core.mailbox import Letter, Mailboxes
 from holdfast_controller.core.notices import TELLING, notice_of
 from holdfast_controller.core.stimuli import NotificationFailed
@@ -70,8 +72,13 @@ class Postman:
                         pass
         finally:
             await self._sender.close()
+            # So that a channel that is new at the next start is not told of what is over. Lost, it costs only that.
+            with contextlib.suppress(StoreError):
+                await self._call(self._letters.keep, self._read, [])
 
     def _on_published(self, records: list[Record]) -> None:
+        if records:
+            self._seen = records[-1].sequence
         self._fresh += [record for record in records if record.type in _TYPES]
         if self._fresh or (records and records[-1].sequence - self._kept >= _CURSOR_EVERY):
             self._bell.set()
@@ -90,10 +97,11 @@ class Postman:
 
     async def _take_in(self, records: list[Record], until: int) -> None:
         new = [letter for record in records for letter in self._written(record)]
-        self._read = max(self._read, until)
-        if new or self._read - self._kept >= _CURSOR_EVERY:
-            await self._call(self._letters.keep, self._read, new)
-            self._kept = self._read
+        read = max(self._read, until)
+        if new or read - self._kept >= _CURSOR_EVERY:
+            await self._call(self._letters.keep, read, new)
+            self._kept = read
+        self._read = read
         await self._post(new)
 
     def _written(self, record: Record) -> list[Letter]:

@@ -256,7 +256,7 @@ async def test_who_did_what_and_who_was_refused_is_kept(
         ("user/owen", "JobService/RestartJob", f"job/{job_id}", "FAILED_PRECONDITION"),
         ("user/owen", "HangService/TakeStacks", f"job/{job_id}", "FAILED_PRECONDITION"),
     ]
-    assert entries[-3].message == f"The job {job_id} is owen's; only owen and admins may do that."
+    assert entries[-3].message == f"The job {job_id} is owen's; only its owner and admins may do that."
     assert "only a RUNNING job can be restarted in place" in entries[-2].message
     assert entries[-3].peer == "127.0.0.1"
     assert entries[0].target == "user/vera"

@@ -65,6 +65,14 @@ def telling_job(name: str, *receivers: str | Endpoint, **fields: Any) -> job_pb2
     return wanted
 
 
+async def cancelled(jobs: Any, name: str) -> str:
+    """The id of a job that was submitted and is over."""
+    made = await create(jobs, job(name))
+    await jobs.CancelJob(job_pb2.CancelJobRequest(id=made.id))
+    await ended(jobs, made.id)
+    return made.id
+
+
 async def ended(jobs: Any, job_id: str) -> list[job_pb2.WatchJobResponse]:
     """The history of a job, once it has ended."""
     async with asyncio.timeout(WITHIN_S):
@@ -252,10 +260,30 @@ async def test_what_was_not_delivered_is_after_a_restart_and_what_was_is_not(
             # Its delivery is forgotten durably a moment after the answer.
             await jobs.ListJobs(job_pb2.ListJobsRequest())
         hook.status = 200
-        async with serving(telling(config, *channels), certificates):
+        async with serving(telling(config, *channels), certificates) as controller:
             tries = len(hook.got)
             await hook.until(lambda h: len(h.got) > tries)
+            # In order: whatever were told to "dev" again would come before this.
+            other = await cancelled(jobs_of(controller), "other")
+            await well.until(lambda h: h.got[-1]["job"]["id"] == other)
+            assert [body["job"]["id"] for body in well.got] == [made.id, other]
+            await hook.until(lambda h: h.got[-1]["job"]["id"] == other)
+        hook.got.pop()
     assert {json.dumps(body, sort_keys=True) for body in hook.got} == {json.dumps(hook.got[0], sort_keys=True)}
+
+
+async def test_a_new_channel_is_not_told_of_what_was_over_before(
+    config: ControllerConfig, certificates: Certificates
+) -> None:
+    async with endpoint() as hook:
+        async with serving(telling(config), certificates) as controller:
+            await cancelled(jobs_of(controller), "before")
+        async with serving(
+            telling(config, ChannelConfig("ops", hook.url, ("CANCELLED",))), certificates
+        ) as controller:
+            after = await cancelled(jobs_of(controller), "after")
+            await hook.until(lambda h: h.got)
+    assert [body["job"]["id"] for body in hook.got] == [after]
 
 
 async def test_job_may_name_neither_hosts_nor_channels_that_nobody_allowed(

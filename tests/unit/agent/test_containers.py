@@ -149,6 +149,7 @@ def test_gpus_need_a_cdi_specification_that_names_them(tmp_path: Path) -> None:
     where = [str(tmp_path)]
     assert cdi_problem((), where) == ""
     assert "nvidia-ctk cdi generate" in cdi_problem(("GPU-1",), where)
+    assert "simulated" in cdi_problem(("GPU-sim-host-0-0",), where)
     (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\ndevices:\n- name: GPU-1\n")
     assert cdi_problem(("GPU-1",), where) == ""
     assert "does not name the GPU GPU-2" in cdi_problem(("GPU-1", "GPU-2"), where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -51,6 +52,20 @@ def test_a_misspelt_command_is_guessed(words: list[str], guess: str) -> None:
 
 def test_a_command_like_no_other_is_not_guessed() -> None:
     assert "Did you mean" not in CliRunner().invoke(root, ["xyzzy"]).output
+
+
+def groups(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(command, click.Group):
+        yield path
+        for name, child in command.commands.items():
+            yield from groups(child, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(groups(root)), ids=" ".join)
+def test_no_list_of_commands_breaks_off_in_a_sentence(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(root, [*path, "--help"], terminal_width=80).output
+    assert "Commands:" in shown
+    assert "..." not in shown.partition("Commands:")[2]
 
 
 def test_every_command_says_what_it_does() -> None:
@@ -105,3 +120,8 @@ def test_a_label_of_a_host_is_taken_apart() -> None:
 def test_what_is_no_label_of_a_host_is_refused(value: str) -> None:
     with pytest.raises(click.BadParameter, match="host-0:rack=a"):
         parameters.host_label(value)
+
+
+def test_help_shows_a_line_to_copy_whole() -> None:
+    shown = CliRunner().invoke(root, ["completion", "--help"], terminal_width=80).output
+    assert 'eval "$(holdfast completion bash)"' in shown

@@ -148,7 +148,7 @@ def test_packages_from_elsewhere_come_along(folder: Path, packed: Packed, tmp_pa
         ({"module": "pkg.no"}, "there is neither pkg/no.py nor"),
         ({"packages": ("no.whl",)}, "--extra-packages: there is no no.whl"),
         ({"folders": ("train.py",)}, "--extra-dirs: train.py is no folder"),
-        ({"requirements": ("no.txt",)}, "no.txt: there is no such file"),
+        ({"requirements": ("no.txt",)}, "--requirements: there is no file no.txt"),
     ],
 )
 def test_what_is_not_there_is_named(folder: Path, packed: Packed, options: dict[str, Any], complaint: str) -> None:
@@ -156,6 +156,8 @@ def test_what_is_not_there_is_named(folder: Path, packed: Packed, options: dict[
         packed.code(CodeOptions(str(folder), **options))
     with pytest.raises(InvalidInput, match="there is no folder"):
         packed.code(CodeOptions(str(folder / "none"), **options))
+    with pytest.raises(InvalidInput, match="--package: there is no folder"):
+        packed.code(CodeOptions(str(folder / "none"), folder_option="--package"))
 
 
 def test_a_hundred_thousand_files_are_refused(

@@ -16,6 +16,7 @@ from holdfast.cli.lifecycle import (
     nothing_ran,
     sentence,
     signal_name,
+    told_at_the_end,
 )
 from holdfast.cli.spans import age, span
 from holdfast.cli.table import Cell
@@ -92,7 +93,9 @@ def event(type: str, **data: object) -> job_pb2.WatchJobResponse:
 
 def test_rank_that_did_not_end_well_is_read_from_its_event() -> None:
     exit_ = {"rank": 3, "generation": 2, "reason": "NONZERO_EXIT", "exit_code": 7}
-    assert ended_rank(event("RankExited", worker="workerpool1-0", exit=exit_)) == EndedRank(3, 2, "m")
+    assert ended_rank(event("RankExited", worker="workerpool1-0", exit=exit_)) == EndedRank(
+        3, 2, "m", "NONZERO_EXIT"
+    )
 
 
 def test_other_ends_and_events_are_none() -> None:
@@ -172,6 +175,28 @@ def test_a_farewell_says_how_it_ended() -> None:
         "failed after 1m and 1 restart: rank 3 exited with 7.",
         "  more:  holdfast job show j1",
     ]
+
+
+def test_a_job_of_which_nothing_ran_took_no_time() -> None:
+    job = job_pb2.CustomJob(id="j1", state=job_pb2.JOB_STATE_FAILED)
+    job.error.message = "no such file"
+    job.workers.add(name="workerpool0-0").exits.append(exit_(1, 0, "CANNOT_START", 100))
+    job.start_time.FromSeconds(100)
+    job.end_time.FromSeconds(100)
+    assert farewell(job, 42)[0] == "failed before anything ran: no such file"
+
+
+@pytest.mark.parametrize(
+    ("type", "reason", "told"),
+    [
+        ("JobEnding", "CANNOT_START", True),
+        ("JobEnded", "CANNOT_START", True),
+        ("AttemptEnded", "CANNOT_START", False),
+        ("JobEnding", "NONZERO_EXIT", False),
+    ],
+)
+def test_why_nothing_could_start_is_told_once(type: str, reason: str, told: bool) -> None:
+    assert told_at_the_end(event(type), EndedRank(0, 1, "m", reason)) is told
 
 
 def exit_(generation: int, rank: int, reason: str, second: int, **more: object) -> job_pb2.Exit:

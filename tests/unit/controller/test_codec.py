@@ -159,8 +159,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         told.append(narrate(event, cluster.jobs.get(getattr(event, "job_id", ""))))
     assert all(sentence.strip() and "\n" not in sentence for sentence in told)
     assert told == [
-        "h1 joined from 10.0.0.1 with 8 cores, 1 GPUs",
-        "h2 joined from 10.0.0.2 with 8 cores, 1 GPUs",
+        "h1 joined from 10.0.0.1 with 8 cores, 1 GPU",
+        "h2 joined from 10.0.0.2 with 8 cores, 1 GPU",
         "h1 cordoned by ann: disk",
         "h1 uncordoned by ann",
         "h2 lost: silent for 75 s",
@@ -172,7 +172,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h2 fenced by ann: nothing runs there any more (no power)",
         "h2 has proven the place of b/0 empty",
         "h2 turned away: The agent of h2 is too old. Upgrade it.",
-        "h3 joined from 10.0.0.3 with 8 cores, 1 GPUs",
+        "h3 joined from 10.0.0.3 with 8 cores, 1 GPU",
         "h3 removed by ann; its certificates are void",
         "bob is viewer everywhere by ann",
         "bob is admin in project vision by ann",
@@ -231,3 +231,9 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "ops could not be told of CANCELLED: it answered with HTTP status 500",
         "common cause of a, b: 2 hosts wait for storage at /data",
     ]
+
+
+def test_one_of_a_thing_is_not_many() -> None:
+    cluster, one = Cluster(), Gang((Pool(1, Task(("true",))),))
+    fold(cluster, event := ev.JobSubmitted("a", 1.0, "ann", "r", "train", {}, one, "{}"))
+    assert narrate(event, cluster.jobs["a"]) == "submitted by ann: 1 rank on 1 worker"
