@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import anyio
 
 from holdfast import dev, settings, view
-from holdfast.client import Client
+from holdfast.client import TERMINAL, Client
 from holdfast.dev import processes
 from holdfast.v1 import job_pb2
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 
-def until(condition: Callable[[], object], timeout: float = 30, what: str = "") -> None:
+def until(condition: Callable[[], object], timeout: float = 60, what: str = "") -> None:
     """Wait until ``condition`` holds; fails the test after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
@@ -108,7 +108,7 @@ class DevCluster:
         """As ``holdfast job show -o json`` prints it."""
         return view.job(self.ask(lambda client: client.get_job(job_id)))
 
-    def reach(self, job_id: str, *states: str, timeout: float = 30) -> Json:
+    def reach(self, job_id: str, *states: str, timeout: float = 60) -> Json:
         """Wait until the job is in one of ``states`` (such as RUNNING) and return it."""
         found: list[Json] = []
 
@@ -118,6 +118,15 @@ class DevCluster:
 
         until(there, timeout, f"for {job_id} to be {states}")
         return found[-1]
+
+    def make_idle(self) -> None:
+        """All daemons alive, no host cordoned, no job left."""
+        self.restart()
+        for host in self.ask(Client.list_hosts):
+            if host.cordoned or host.draining:
+                self.holdfast("host", "uncordon", host.name)
+        left = [job.id for job in self.ask(lambda client: client.newest_jobs(20)) if job.state not in TERMINAL]
+        self.end(*left)
 
     def end(self, *jobs: str) -> None:
         """Cancel jobs and wait until they are gone."""
@@ -187,7 +196,7 @@ class DevCluster:
             if env.get("HOLDFAST_JOB") == job_id
         }
 
-    def until(self, condition: Callable[[], object], timeout: float = 30) -> None:
+    def until(self, condition: Callable[[], object], timeout: float = 60) -> None:
         """Wait until ``condition`` holds; fails the test after ``timeout`` seconds."""
         until(condition, timeout)
 
@@ -233,7 +242,7 @@ class Typed:
     out: Path
     err: Path
 
-    def says(self, text: str, timeout: float = 30) -> None:
+    def says(self, text: str, timeout: float = 60) -> None:
         """Wait until ``text`` stands on stderr."""
         until(lambda: text in self.err.read_text(), timeout, f"for {text!r}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.cluster import DevCluster, gone, started
 
-from holdfast.client import TERMINAL, Client
+from holdfast.client import Client
 from holdfast.v1 import host_pb2
 
 
@@ -45,12 +45,17 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
 def idle(trio: DevCluster) -> Iterator[None]:
     """Whatever a test has left dead, cordoned or running on ``trio`` is not the next one's trouble."""
     yield
-    trio.restart()
-    for host in trio.ask(Client.list_hosts):
-        if host.cordoned or host.draining:
-            trio.holdfast("host", "uncordon", host.name)
-    left = [job.id for job in trio.ask(lambda client: client.newest_jobs(20)) if job.state not in TERMINAL]
-    trio.end(*left)
+    trio.make_idle()
+
+
+@pytest.fixture(autouse=True)
+def afresh(request: pytest.FixtureRequest) -> None:
+    """A test that is run again meets its shared cluster as the first time: whole and idle."""
+    if getattr(request.node, "execution_count", 1) > 1:
+        for name in {"cluster", "trio"} & set(request.fixturenames):
+            shared = request.getfixturevalue(name)
+            if isinstance(shared, DevCluster):
+                shared.make_idle()
 
 
 @pytest.fixture

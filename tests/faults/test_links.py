@@ -51,6 +51,7 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DevCluste
 
 def begin(cluster: DevCluster, stop: os.PathLike[str]) -> tuple[str, dict[int, int]]:
     """A rank on each host that runs until ``stop`` is there, and then exits with 7; its id and pids."""
+    cluster.make_idle()
     job = cluster.detach(*ONCE, "--", sys.executable, "-c", WAITS, str(stop))
     return job, rank_pids(cluster.reach(job, "RUNNING", timeout=60))
 
@@ -122,7 +123,7 @@ def test_controller_that_stood_still_past_the_lease_gives_nobody_up_and_keeps_it
         command = [sys.executable, "-m", "holdfast_controller", "--config", str(cluster.dir / "controller.toml")]
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, env=cluster.env)
         assert second.returncode == 1
-        assert "Check that no other controller runs on it" in second.stderr
+        assert f"Another controller (pid {leader}) runs on" in second.stderr
         (folder / "stop").touch()
         cluster.until(lambda: not cluster.ranks(job), 60)
         time.sleep(max(0.0, 6.0 - (time.monotonic() - began)))  # longer than lost_after

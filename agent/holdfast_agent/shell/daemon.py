@@ -72,9 +72,6 @@ def run(settings: Config) -> int:
         except OSError as error:
             raise ConfigError(f"Cannot create {directory}: {error.strerror}.") from error
     TlsFiles(settings.ca, settings.cert, settings.key).read()
-    if config.check_certificate(settings).ends_at < time.time():
-        # The workers here still need their agent, so it starts.
-        log.warning("certificate.ended", file=str(settings.cert), fix="join again: holdfast-agent join")
     failures: list[BaseException] = []
     options = {"use_uvloop": _has_uvloop()}
     with only_one(settings.state_dir, "agent"):
@@ -116,6 +113,9 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
         has_epilog=bool(settings.hooks.epilog),
     )
     address = settings.address or inventory.host_address(settings.data_interface)
+    if config.check_certificate(settings).ends_at < time.time():
+        # The workers here still need their agent, so it starts.
+        log.warning("certificate.ended", file=str(settings.cert), fix="join again: holdfast-agent join")
     source: GpuSource = NvmlSource()
     if settings.simulated_gpus:
         source = SimulatedSource(settings.name, settings.simulated_gpus, settings.simulated_signals)

@@ -16,7 +16,7 @@ from holdfast.dev.plan import CONTROLLER, Cluster
 from holdfast.dev.processes import Process
 from holdfast.errors import ConfigError, Unavailable
 
-READY_S = 30.0
+READY_S = 60.0
 _LOOK_S = 0.05
 
 
