@@ -36,7 +36,7 @@ def start(
 
     Raises ``ConfigError`` for options that contradict the cluster or make no sense, ``WrongState`` while
     another start or stop is at work there, and ``Unavailable``, with the end of the failing daemon's log, when
-    not all is ready within 30 s. Whatever ends it early, what it has started is stopped again.
+    not all is ready within 60 s. Whatever ends it early, what it has started is stopped again.
     """
     began = time.monotonic()
     layout = Layout(directory.expanduser().resolve())
