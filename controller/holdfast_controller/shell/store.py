@@ -36,6 +36,7 @@ from holdfast_controller.core.once import KEPT_ANSWERS
 from holdfast_controller.shell import codec
 from holdfast_controller.shell.migrating import migrate
 from holdfast_controller.shell.schema import answers, events, evidence, meta, snapshots, watches
+from holdfast_controller.shell.sqlite_engine import sqlite_engine
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class Store:
         """Of the newest durable event."""
         self.snapshot_sequence = 0
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-        self._engine = _engine(path)
+        self._engine = sqlite_engine(path)
         self._connection: sa.Connection | None = None
         self._file = (0, 0)
         """Device and inode of what is open, which ``path`` has to be still when anything is written."""
@@ -379,24 +380,3 @@ def _row(record: Record) -> tuple[Any, ...]:
 def _checksum(*values: object) -> int:
     """Finds the flipped bits that SQLite itself doesn't."""
     return zlib.crc32(repr(values).encode())
-
-
-def _engine(path: Path) -> sa.Engine:
-    engine = sa.create_engine(
-        f"sqlite:///{path}", poolclass=sa.StaticPool, connect_args={"check_same_thread": False, "timeout": 5}
-    )
-
-    def begin(connection: sa.Connection) -> None:
-        connection.connection.driver_connection.execute("BEGIN IMMEDIATE")  # type: ignore[union-attr]
-
-    def connected(connection: sqlite3.Connection, _: object) -> None:
-        connection.isolation_level = None  # transactions are begun below, not by the driver
-        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        # A commit that an earlier controller was not told of may lie unsynced in the WAL: durable first, then read.
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    sa.event.listen(engine, "connect", connected)
-    sa.event.listen(engine, "begin", begin)
-    return engine

@@ -1,0 +1,30 @@
+"""How the store's file is opened: one connection, nobody else's, durable at each commit."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import sqlalchemy as sa
+
+
+def sqlite_engine(path: Path) -> sa.Engine:
+    """An engine with a single connection. Every transaction takes the write lock at once."""
+    engine = sa.create_engine(
+        f"sqlite:///{path}", poolclass=sa.StaticPool, connect_args={"check_same_thread": False, "timeout": 5}
+    )
+
+    def begin(connection: sa.Connection) -> None:
+        connection.connection.driver_connection.execute("BEGIN IMMEDIATE")  # type: ignore[union-attr]
+
+    def connected(connection: sqlite3.Connection, _: object) -> None:
+        connection.isolation_level = None  # transactions are begun below, not by the driver
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        # A commit that an earlier controller was not told of may lie unsynced in the WAL: durable first, then read.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    sa.event.listen(engine, "connect", connected)
+    sa.event.listen(engine, "begin", begin)
+    return engine
