@@ -1,0 +1,88 @@
+"""Callers have the same rights over HTTP as over gRPC: one guard lets both in, notes them and cuts them off."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from tests.integration.controller.cluster import Certificates, Controller
+from tests.integration.controller.web import BODY, WITHIN_S, caller
+
+from holdfast.v1 import access_pb2, access_pb2_grpc
+from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.shell.server import serve
+
+ROLES = {"viewer": access_pb2.ROLE_VIEWER, "user": access_pb2.ROLE_USER}
+
+
+class Site:
+    """A controller with HTTP whose only admin is ann."""
+
+    def __init__(self, controller: Controller, port: int) -> None:
+        self.controller, self.port = controller, port
+        self.people = access_pb2_grpc.AccessServiceStub(controller.channel("user/ann"))
+
+    def as_(self, who: str) -> httpx.AsyncClient:
+        return caller(self.port, self.controller.certificates.files[who])
+
+    async def add_bob(self, role: str) -> None:
+        grant = access_pb2.Grant(project="default", role=ROLES[role])
+        await self.people.AddUser(access_pb2.AddUserRequest(name="bob", grant=grant), timeout=WITHIN_S)
+
+    async def remove_bob(self) -> None:
+        await self.people.RemoveUser(access_pb2.RemoveUserRequest(name="bob"), timeout=WITHIN_S)
+
+
+@pytest.fixture
+async def site(config: ControllerConfig, certificates: Certificates) -> AsyncIterator[Site]:
+    config = dataclasses.replace(config, http_port=0, admins=("ann",))
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[int] = loop.create_future()
+    http: asyncio.Future[int] = loop.create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(serve(config, ready.set_result, http.set_result))
+        async with asyncio.timeout(WITHIN_S):
+            served = Site(Controller(await ready, certificates), await http)
+        yield served
+        await served.controller.close()
+        serving.cancel()
+
+
+async def test_a_user_whom_nobody_has_added_may_do_nothing(site: Site) -> None:
+    async with site.as_("user/bob") as bob:
+        answers = [await bob.get("/v1/jobs"), await bob.post("/v1/jobs", json=BODY), await bob.get("/v1/hosts")]
+    assert [answer.status_code for answer in answers] == [403, 403, 403]
+
+
+async def test_a_viewer_looks_and_does_not_act_and_both_are_told_apart_in_the_audit_log(site: Site) -> None:
+    await site.add_bob("viewer")
+    async with site.as_("user/ann") as ann, site.as_("user/bob") as bob:
+        job = (await ann.post("/v1/jobs", json=BODY)).json()["id"]
+        assert (await bob.get(f"/v1/jobs/{job}")).status_code == 200
+        assert (await bob.post(f"/v1/jobs/{job}:cancel")).status_code == 403
+        assert (await bob.post("/v1/jobs", json=BODY)).status_code == 403
+    read = await site.people.ReadAudit(access_pb2.ReadAuditRequest(), timeout=WITHIN_S)
+    told = [(entry.who, entry.call, entry.outcome) for entry in read.entries if entry.call.endswith("Job")]
+    assert sorted(told) == [
+        ("user/ann", "JobService/CreateJob", "OK"),
+        ("user/bob", "JobService/CancelJob", "PERMISSION_DENIED"),
+        ("user/bob", "JobService/CreateJob", "PERMISSION_DENIED"),
+    ]
+
+
+async def test_a_stream_that_is_open_ends_when_its_reader_is_removed(site: Site) -> None:
+    await site.add_bob("user")
+    async with site.as_("user/bob") as bob:
+        job = (await bob.post("/v1/jobs", json=BODY)).json()["id"]
+        async with bob.stream("GET", f"/v1/jobs/{job}:watch") as watching:
+            lines = watching.aiter_lines()
+            assert "JobSubmitted" in await anext(lines)
+            await site.remove_bob()
+            async with asyncio.timeout(WITHIN_S):
+                with pytest.raises(httpx.RemoteProtocolError):
+                    async for _ in lines:
+                        pass
+        assert (await bob.get(f"/v1/jobs/{job}")).status_code == 401
