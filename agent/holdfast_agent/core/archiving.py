@@ -11,6 +11,11 @@ def pause_s(failures: int) -> float:
     return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
 
 
+def is_due(next_try: float, now: float) -> bool:
+    """Whether to try again. A time further off than any pause is what a wall clock that was set back has left."""
+    return not now < next_try <= now + LONGEST_PAUSE_S
+
+
 def in_words(problem: str, age_s: float) -> str:
     """For the job's page: why, and whether it is tried again."""
     return f"{problem}; given up" if age_s >= GIVE_UP_AFTER_S else f"{problem}; tried again"

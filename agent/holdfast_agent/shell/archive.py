@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from holdfast_agent import archive_copy
-from holdfast_agent.core.archiving import GIVE_UP_AFTER_S, in_words, pause_s
+from holdfast_agent.core.archiving import GIVE_UP_AFTER_S, in_words, is_due, pause_s
 from holdfast_agent.core.environment import HostFacts, WorkerUser, output_directory
 from holdfast_agent.core.model import Launch, PlaceKey
 from holdfast_agent.shell import log
@@ -91,10 +91,10 @@ class Archive:
                 now = time.time()
                 waiting = [order for order in self._orders() if order.due_since and order.key not in self._busy]
                 for order in waiting:
-                    if order.next_try <= now:
+                    if is_due(order.next_try, now):
                         self._busy.add(order.key)
                         tasks.start_soon(self._work, order)
-                times = [order.next_try - now for order in waiting if order.next_try > now]
+                times = [order.next_try - now for order in waiting if not is_due(order.next_try, now)]
                 with anyio.move_on_after(min(times) if times else None):
                     await self._wake.wait()
 

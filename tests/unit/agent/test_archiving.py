@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_agent.core.archiving import in_words, pause_s
+from holdfast_agent.core.archiving import LONGEST_PAUSE_S, in_words, is_due, pause_s
 
 
 def test_pauses_double_up_to_ten_minutes() -> None:
@@ -12,3 +12,11 @@ def test_pauses_double_up_to_ten_minutes() -> None:
 def test_page_says_whether_it_is_tried_again() -> None:
     assert in_words("/out: full", 60) == "/out: full; tried again"
     assert in_words("/out: full", 24 * 3600) == "/out: full; given up"
+
+
+def test_a_wall_clock_that_is_set_back_delays_no_try_for_longer_than_a_pause() -> None:
+    at = 1_000_000.0
+    assert is_due(at, at) and is_due(at, at + 1)
+    assert not is_due(at, at - 1)
+    assert not is_due(at, at - LONGEST_PAUSE_S)
+    assert is_due(at, at - 86_400)
