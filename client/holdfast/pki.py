@@ -89,7 +89,7 @@ def renew_server(ca_directory: Path, files: TlsFiles, lifetime: datetime.timedel
     old = certificate.read(files.cert)
     key = _read_key(files.key)
     renewed = _leaf(ca_directory, old.identity, key.public_key(), _now(), lifetime, server=True)
-    _write(files.cert, renewed.public_bytes(serialization.Encoding.PEM), 0o644)
+    write(files.cert, renewed.public_bytes(serialization.Encoding.PEM), 0o644)
 
 
 def _leaf(
@@ -207,11 +207,12 @@ def _write_pair(directory: Path, name: str, key: ec.EllipticCurvePrivateKey, cer
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _write(directory / f"{name}.key", pem, 0o600)
-    _write(directory / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    write(directory / f"{name}.key", pem, 0o600)
+    write(directory / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
+def write(path: Path, content: bytes, mode: int) -> None:
+    """Replace ``path``, on disk when this returns. Raises ``OSError``."""
     # A key must never be readable by others, not even for a moment: mkstemp creates with 0600.
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

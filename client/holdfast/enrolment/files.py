@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast import pki
 from holdfast.errors import ConfigError
 
 
@@ -23,18 +21,7 @@ def folder(directory: Path, mode: int = 0o755) -> None:
 def write(path: Path, content: bytes, mode: int) -> None:
     """Replace ``path``, on disk when this returns. Raises ``ConfigError``."""
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                os.fchmod(file.fileno(), mode)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                Path(temporary).unlink()
-            raise
+        pki.write(path, content, mode)
     except OSError as error:
         raise ConfigError(f"Cannot write {path}: {error.strerror}.", fix=_RIGHTS) from error
 
