@@ -72,7 +72,9 @@ class Mark:
         # that all members had gone and the number is somebody else's now.
         try:
             return Process(self.shim_pid).start_ticks == self.shim_start_ticks
-        except OSError:
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise
             return True
 
 
