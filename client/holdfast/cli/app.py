@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from holdfast import lookup
 from holdfast.cli import exit_status
 from holdfast.cli.commands import Commands
 from holdfast.cli.completion import completion
@@ -66,5 +67,6 @@ for _command in (run, submit, ps, logs, cancel, job, host, hang, user, login, wh
 
 def main() -> None:
     """The entry point."""
+    lookup.as_the_machine_does()
     with _Guard():
         root(prog_name="holdfast")
