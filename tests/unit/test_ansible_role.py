@@ -15,7 +15,7 @@ ROLE = ANSIBLE / "roles/holdfast"
 FILES = sorted((ROLE / "tasks").glob("*.yml"))
 KEYWORDS = frozenset(
     {"name", "when", "loop", "loop_control", "vars", "register", "changed_when", "no_log"}
-    | {"delegate_to", "environment", "block"}
+    | {"delegate_to", "environment", "block", "failed_when", "notify"}
 )
 
 

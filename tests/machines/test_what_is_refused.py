@@ -1,0 +1,84 @@
+"""What goes wrong on a real host, and the sentence that an admin reads then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fake_clock.library import DAY_S, FakeClock
+
+from .cluster import ADMIN, USER, employ, init, install, join, tell
+from .conftest import NEEDS
+from .machine import Machine, booted
+
+pytestmark = [*NEEDS, pytest.mark.require("cc")]
+HERE = "127.0.0.1"
+AGENT = "/usr/bin/holdfast-agent --config /etc/holdfast/agent.toml"
+CONTROLLER = "/usr/bin/holdfast-controller --config /etc/holdfast/controller.toml"
+
+
+def holdfast(machine: Machine, *words: str, fails: bool = False) -> str:
+    return machine.run("holdfast", *words, env=ADMIN, fails=fails)
+
+
+def until(machine: Machine, wanted: str, *words: str) -> str:
+    settings = [f"{name}={value}" for name, value in ADMIN.items()]
+    return machine.until(wanted, "env", *settings, "holdfast", *words)
+
+
+@pytest.fixture(scope="module")
+def machine(lower: Path, tmp_path_factory: pytest.TempPathFactory, packages: list[Path]) -> Iterator[Machine]:
+    """With a controller that runs; it has not joined."""
+    print()
+    with booted(lower, tmp_path_factory.mktemp("h1"), "h1") as found:
+        tell("packages on a machine")
+        install(found, packages, "controller", "agent", "client")
+        employ(found)
+        init(found, HERE)
+        until(found, "NAME", "host", "list")
+        yield found
+
+
+@pytest.mark.parametrize(("days", "side"), [(1, "ahead of"), (-1, "behind")])
+def test_a_clock_that_is_a_day_off_is_named_when_joining(
+    machine: Machine, tmp_path: Path, days: int, side: str
+) -> None:
+    clock = FakeClock(tmp_path)
+    clock.jump(days * DAY_S)
+    for name in ("clock.so", "clock.offset"):
+        machine.put(tmp_path / name, f"/root/{name}")
+    line = holdfast(machine, "host", "token", "create", "h1").strip()
+    fake = "LD_PRELOAD=/root/clock.so FAKE_CLOCK_OFFSET=/root/clock.offset"
+    refused = machine.sh(f"{fake} {line}", fails=True)
+    tell(refused.strip())
+    assert "clock of this machine" in refused
+    assert machine.sh("ls /etc/holdfast/agent.toml", fails=True)
+
+
+def test_a_daemon_that_is_started_twice_says_who_runs_already(machine: Machine) -> None:
+    join(machine, machine, f'address = "{HERE}"')
+    until(machine, "READY", "host", "list")
+    for command, user in ((AGENT, "root"), (CONTROLLER, "holdfast")):
+        refused = machine.run("runuser", "-u", user, "--", *command.split(), fails=True)
+        tell(refused.strip())
+        assert "already" in refused
+    until(machine, "READY", "host", "list")
+
+
+def test_a_full_disk_is_named_by_both_daemons(machine: Machine) -> None:
+    machine.run("systemctl", "stop", "holdfast-agent", "holdfast-controller")
+    for part in ("agent", "controller"):
+        folder = f"/var/lib/holdfast/{part}"
+        machine.sh(
+            f"cp -a {folder} /root/{part}.kept && mount -t tmpfs -o size=16M,mode=755 none {folder}"
+            f" && cp -a /root/{part}.kept/. {folder} && cat /dev/zero > {folder}/filler; rm -f /var/log/journal"
+        )
+        machine.run("systemctl", "start", "--no-block", f"holdfast-{part}")
+        said = machine.until("No space left on device", "journalctl", "-u", f"holdfast-{part}", "--no-pager")
+        tell(next(text for text in said.splitlines() if "No space left" in text))
+        machine.run("systemctl", "stop", f"holdfast-{part}")
+        machine.run("umount", folder)
+    machine.run("systemctl", "start", "holdfast-controller", "holdfast-agent")
+    until(machine, "READY", "host", "list")
+    assert USER in machine.sh("cat /etc/holdfast/agent.toml")
