@@ -49,10 +49,11 @@ class Play:
     def env(self) -> Mapping[str, str]:
         """Nothing of whose account this is plays a part."""
         ssh = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ControlMaster=no"
+        (self.folder / "ansible.cfg").touch()
         return {
-            "ANSIBLE_CONFIG": os.devnull,
+            "ANSIBLE_CONFIG": str(self.folder / "ansible.cfg"),
+            "ANSIBLE_HOME": str(self.folder),
             "ANSIBLE_SSH_ARGS": ssh,
-            "ANSIBLE_LOCAL_TEMP": str(self.folder / "local"),
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_PRIVATE_KEY_FILE": str(self.folder / "key"),
         }

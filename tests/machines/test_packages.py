@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .cluster import ADMIN, employ, init, install, join, ranks, tell
-from .conftest import NEEDS
+from .conftest import NEEDS, NEXT
 from .machine import Machine, booted
 
 pytestmark = NEEDS
@@ -96,3 +96,28 @@ def removed(machine: Machine, packages: Sequence[Path]) -> None:
     assert machine.sh("ls /var/lib/holdfast").split() == ["controller"]
     assert "ca" in machine.sh("ls /var/lib/holdfast/controller").split()
     tell("removed and purged: the cluster's CA and log are left, and nothing that runs")
+
+
+def test_the_rpm_is_installed_upgraded_and_removed(lower: Path, tmp_path: Path, rpms: list[Path]) -> None:
+    """By rpm itself, though on Debian: what it depends on is there by other names."""
+    first, second = rpms
+    with booted(lower, tmp_path, "h1") as machine:
+        for rpm in rpms:
+            machine.put(rpm, f"/root/{rpm.name}")
+        rpm_here = ("rpm", "--nodeps", "--dbpath", "/root/rpms")
+        machine.run(*rpm_here, "-i", f"/root/{first.name}")
+        assert machine.run("holdfast-agent", "--version").startswith("holdfast-agent 0.")
+        assert machine.run("systemctl", "is-enabled", "holdfast-agent", fails=True).strip() == "disabled"
+        assert machine.sh("stat -c '%a %U' /var/lib/holdfast/agent").strip() == "711 root"
+        machine.sh("echo PROXY=x >> /etc/holdfast/worker.env")
+
+        machine.run(*rpm_here, "-U", f"/root/{second.name}")
+        assert machine.run("holdfast-agent", "--version").strip() == f"holdfast-agent {NEXT}"
+        assert "PROXY=x" in machine.sh("cat /etc/holdfast/worker.env"), "an upgrade keeps settings"
+        assert "worker.env" in machine.run(*rpm_here, "-V", "holdfast-agent", fails=True), (
+            "and nothing else is changed"
+        )
+
+        machine.run(*rpm_here, "-e", "holdfast-agent")
+        assert machine.sh("ls /usr/bin/holdfast-agent /opt/holdfast/agent", fails=True).count("No such file") == 2
+        tell("the rpm was installed, upgraded and removed")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,17 @@ def cluster(lower: Path, tmp_path: Path, packages: list[Path]) -> Iterator[Clust
         yield found
 
 
+def job_file() -> dict[str, Any]:
+    """Two workers that each want a whole host; one that is silent for the length of its lease is to be replaced."""
+    pool = {
+        "replicaCount": 1,
+        "machineSpec": {"cpuCount": os.cpu_count()},
+        "processSpec": {"command": ["sh", "-c", TRAIN], "workingDirectory": "/shared/digits"},
+    }
+    spec = {"workerPoolSpecs": [pool, pool], "faultTolerance": {"disconnectPolicy": "STOP_AND_REPLACE"}}
+    return {"displayName": "digits", "jobSpec": spec}
+
+
 def placed(cluster: Cluster, job: str) -> dict[str, str]:
     """Each worker's host."""
     return {worker["name"]: worker["host"] for worker in cluster.job(job)["workers"]}
@@ -48,8 +61,8 @@ def running(cluster: Cluster, job: str, generation: int) -> dict[str, str]:
 
 def test_a_training_outlives_what_happens_to_its_hosts(cluster: Cluster, next_packages: list[Path]) -> None:
     (cluster.shared / "pace").write_text("0.1")
-    words = f"run --detach --name digits --replicas 2 --cpus {os.cpu_count()} --workdir /shared/digits"
-    job = cluster.holdfast(f"{words} -- sh -c '{TRAIN}'", who=USER).strip()
+    (cluster.shared / "job.json").write_text(json.dumps(job_file()))
+    job = cluster.holdfast("submit /shared/job.json", who=USER).strip()
     first = running(cluster, job, 1)
     tell(f"{job} trains on {first}")
     stays, leaves = first["workerpool0-0"], first["workerpool1-0"]
