@@ -40,7 +40,7 @@ def machine(lower: Path, tmp_path: Path, packages: list[Path]) -> Iterator[Machi
         for service in ("holdfast-controller", "holdfast-agent"):
             assert found.run("systemctl", "is-active", service, fails=True).strip() == "inactive"
         init(found, HERE)
-        until(found, "NAME", "host", "list")
+        until(found, "", "host", "list")
         join(found, found, f'address = "{HERE}"')
         until(found, "READY", "host", "list")
         yield found
