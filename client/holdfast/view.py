@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 
-from holdfast.v1 import host_pb2, job_pb2, spec_pb2
+from holdfast.v1 import cluster_pb2, host_pb2, job_pb2, spec_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
@@ -198,6 +198,30 @@ def host(message: host_pb2.Host) -> Json:
             for gpu in inventory.gpus
         ],
         "jobIds": list(message.job_ids),
+    }
+
+
+def status(message: cluster_pb2.GetStatusResponse) -> Json:
+    """The cluster as a whole."""
+    return {
+        "cluster": message.cluster,
+        "version": message.version,
+        "started": _time(message, "started"),
+        "epoch": message.epoch,
+        "hosts": dict(sorted(message.hosts.items())),
+        "gpus": dict(sorted(message.gpus.items())),
+        "jobs": dict(sorted(message.jobs.items())),
+        "agents": dict(sorted(message.agents.items())),
+        "attention": [
+            {
+                "kind": cluster_pb2.AttentionKind.Name(each.kind).removeprefix("ATTENTION_KIND_"),
+                "subject": each.subject,
+                "message": each.message,
+                "since": _time(each, "since"),
+            }
+            for each in message.attention
+        ],
+        "attentionMore": message.attention_more,
     }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast import certificate, config
 from holdfast.errors import ConfigError
 from holdfast.identity import Kind
+from holdfast.metrics import listener
 from holdfast_agent.core.environment import WorkerUser
 from holdfast_agent.core.fitness import Minimums
 from holdfast_agent.shell.containers import ContainerSettings
@@ -73,6 +74,10 @@ class Config:
     log_limit_mb: int = 256
     """MiB kept of each stream; older bytes are cut."""
     log_level: str = "info"
+    metrics_listen: str = ""
+    """HOST:PORT where /metrics is served: to all of this machine on a loopback address, else over mutual TLS."""
+    metrics_readers: tuple[str, ...] = ("prometheus",)
+    """Users who may read it over TLS."""
     checks: Minimums = field(default_factory=Minimums)
     hooks: Hooks = field(default_factory=Hooks)
     containers: ContainerSettings = field(default_factory=ContainerSettings)
@@ -99,6 +104,8 @@ def load(path: Path) -> Config:
         raise ConfigError(f"{path}: port_range {loaded.port_range} holds no usable ports.")
     if loaded.log_limit_mb < 1 or loaded.max_workers < 1 or loaded.simulated_gpus < 0:
         raise ConfigError(f"{path}: log_limit_mb and max_workers must be at least 1, simulated_gpus at least 0.")
+    if loaded.metrics_listen:
+        listener.parse(loaded.metrics_listen, f"{path}: metrics_listen")
     _check_tables(loaded, path)
     named = os.environ.get("HOLDFAST_SIMULATED_SIGNALS")
     if named and loaded.simulated_signals is None:

@@ -38,6 +38,11 @@ class Inventory:
         models = tuple(gpu.model for gpu in self.gpus)
         return self.cpus, self.memory_bytes, self.max_workers, models, not self.no_containers
 
+    @cached_property
+    def faulty(self) -> frozenset[str]:
+        """UUIDs of the GPUs that are not well, or not known to be."""
+        return frozenset(gpu.uuid for gpu in self.gpus if gpu.problem or self.gpu_problem)
+
 
 @dataclass(frozen=True)
 class Allocation:

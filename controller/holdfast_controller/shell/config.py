@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast.errors import ConfigError
 from holdfast.identity import NAME_RULE, is_name
+from holdfast.metrics import listener
 from holdfast.tls import TlsFiles
 from holdfast_controller.core.quotas import Quota
 from holdfast_controller.shell.bundle_store import BundleConfig
@@ -90,6 +91,8 @@ class ControllerConfig:
     """``debug`` tells of every event of every job, too."""
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
+    metrics_listen: str = ""
+    """HOST:PORT of a loopback address, where this machine may read /metrics; others do over ``http_port``."""
     notifications: tuple[ChannelConfig, ...] = ()
     """The channels, each a table ``[[notifications]]``."""
     notification_hosts: tuple[str, ...] = ()
@@ -104,6 +107,11 @@ class ControllerConfig:
             raise ConfigError(f"{names} must be above 0, each longer than the one before.")
         if self.http_port is not None and not 0 <= self.http_port < 65536:
             raise ConfigError(f"http_port is {self.http_port}; ports go from 1 to 65535.")
+        if self.metrics_listen:
+            host, _ = listener.parse(self.metrics_listen, "metrics_listen")
+            if not listener.is_loopback(host):
+                problem = f"metrics_listen is {self.metrics_listen}, which others than this machine can reach."
+                raise ConfigError(problem, fix="Use 127.0.0.1, or scrape /metrics on http_port, over mutual TLS.")
         longest = self.lost_after / LOST_TO_LEASE
         if not 0 < self.lease <= longest:
             problem = f"lease is {self.lease:g} s; with lost_after at {self.lost_after:g} s"
