@@ -49,8 +49,22 @@ def read(path: Path) -> Certificate:
         raise ConfigError(f"{path} is no certificate of a cluster: {error}") from error
 
 
+def ends_at(path: Path) -> float:
+    """When the first certificate in a PEM file ends, whoever's it is: a CA's names nobody. Raises ``ConfigError``."""
+    try:
+        _, _, until = _body_and_dates(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"Cannot read {path}: {error}.") from error
+    return until
+
+
 def parse(pem: str) -> Certificate:
     """The first certificate of a PEM text. Raises ``ValueError``, and ``Unauthenticated`` where it names nobody."""
+    body, begins, until = _body_and_dates(pem)
+    return Certificate(_identity(body), begins + BACKDATED_S, until)
+
+
+def _body_and_dates(pem: str) -> tuple[bytes, float, float]:
     start = pem.find("-----BEGIN CERTIFICATE-----")
     end = pem.find("-----END CERTIFICATE-----", start)
     if start < 0 or end < 0:
@@ -67,8 +81,7 @@ def parse(pem: str) -> Certificate:
         raise ValueError("its validity is missing.")
     begin_tag, begin, after = _element(validity)
     end_tag, until, _ = _element(after)
-    issued_at = _time(begin_tag, begin) + BACKDATED_S
-    return Certificate(_identity(body), issued_at, _time(end_tag, until))
+    return body, _time(begin_tag, begin), _time(end_tag, until)
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:

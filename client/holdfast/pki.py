@@ -61,7 +61,7 @@ def issue(
 ) -> TlsFiles:
     """Write ``NAME.pem`` and ``NAME.key`` (mode 0600), each atomically, into ``directory``, which must exist.
 
-    ``server`` lets the holder serve gRPC and HTTP as ``holdfast-controller``, ``localhost`` and 127.0.0.1 and is for
+    ``server`` lets the holder serve everything as ``holdfast-controller``, ``localhost`` and 127.0.0.1 and is for
     controllers only (``ValueError`` otherwise). The certificate never outlives its CA. Raises ``ConfigError``
     when the CA's files are missing or unreadable.
     """

@@ -30,7 +30,7 @@ def tell_build(series: Series) -> None:
 def tell_certificate(series: Series, path: Path, name: str = "own") -> None:
     """When a certificate ends. One that can't be read is left out: its alert asks for absence, too."""
     try:
-        series.set(CERTIFICATE_END, certificate.read(path).ends_at, name)
+        series.set(CERTIFICATE_END, certificate.ends_at(path), name)
     except ConfigError:
         pass
 
