@@ -50,7 +50,7 @@ def read(path: Path) -> Certificate:
 
 
 def ends_at(path: Path) -> float:
-    """When the first certificate in a PEM file ends, whoever's it is: a CA's names nobody. Raises ``ConfigError``."""
+    """When the first certificate in a PEM file ends; a CA's will do, which names nobody. Raises ``ConfigError``."""
     try:
         _, _, until = _body_and_dates(path.read_text())
     except (OSError, ValueError) as error:
