@@ -34,6 +34,7 @@ from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.launching import Means, why_shm_is_shared
 from holdfast_agent.shell.link import Link
+from holdfast_agent.shell.local_status import LocalStatus
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.packages.bundles import BundleCache
 from holdfast_agent.shell.packages.code import Code
@@ -129,6 +130,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
             await tasks.start(_end_on_signal, tasks.cancel_scope, driver, supervisor)
             renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
             await _live(driver, spawner, renewal, tasks)
+            tasks.start_soon(LocalStatus(settings.state_dir, settings.controller, driver).run)
             supervisor.tell(READY=1)
             tasks.start_soon(supervisor.keep_telling, driver.status)
     finally:

@@ -125,6 +125,16 @@ class Driver:
                 paused=self.parts.hangs.stopping(place.key),
             )
 
+    @property
+    def connected(self) -> bool:
+        """Whether a controller has welcomed us and is not gone since."""
+        return self._reactor.connected
+
+    @property
+    def unacknowledged(self) -> int:
+        """Ends of ranks that the controller may not have."""
+        return len(self._reactor.outbox)
+
     def status(self) -> str:
         """One line for whoever looks at the service."""
         workers = sum(isinstance(place.standing, Running) for place in self._reactor.places.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast.doctor.findings import Finding, Status, counts
 
@@ -12,6 +12,11 @@ WIDTH = 100
 _WORDS = {Status.OK: "ok", Status.UNKNOWN: "?", Status.WARNING: "warning", Status.ERROR: "ERROR"}
 _STYLES = {Status.OK: "32", Status.UNKNOWN: "2", Status.WARNING: "33", Status.ERROR: "1;31"}
 _STATUS_WIDTH = max(map(len, _WORDS.values()))
+
+
+def coloured(terminal: bool, environ: Mapping[str, str]) -> bool:
+    """Whether colour is welcome: a terminal, and no ``NO_COLOR``."""
+    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def page(subject: str, findings: Iterable[Finding], *, width: int = WIDTH, colour: bool = False) -> str:
