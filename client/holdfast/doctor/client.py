@@ -28,4 +28,19 @@ def make() -> tuple[str, list[Finding]]:
 def _findings(found: ClientSettings) -> Iterator[Finding]:
     files = TlsFiles(found.ca, found.cert, found.key)
     yield from certificates.check(looks.certificates(files, renews=bool(found.enrolment)), again=LOG_IN)
-    yield from reach.check(looks.reach(found.controller, files))
+    reached = looks.reach(found.controller, files)
+    yield from reach.check(reached)
+    if reached.failed is None:
+        yield known(looks.caller(found.controller, files))
+
+
+def known(caller: looks.Caller) -> Finding:
+    """Whether the controller knows who calls, and lets them do anything."""
+    if caller.problem:
+        return error(
+            "controller.caller", caller.problem, "A certificate alone gives no rights.", caller.fix or LOG_IN
+        )
+    if not caller.roles:
+        why = "Without a role nothing is shown and nothing may be submitted."
+        return error("controller.caller", f"{caller.name} has no role", why, f"holdfast user add {caller.name}")
+    return ok("controller.caller", f"{caller.name}: {', '.join(caller.roles)}")

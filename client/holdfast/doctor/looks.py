@@ -7,7 +7,7 @@ import socket
 import ssl
 import stat
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -19,7 +19,9 @@ from holdfast.doctor.reach import TIME_KEY, ReachFacts, Step
 from holdfast.errors import ConfigError
 from holdfast.rpc_status import from_rpc_error
 from holdfast.tls import SERVER_NAME, TlsFiles, channel_credentials
+from holdfast.v1 import access_pb2, access_pb2_grpc
 
+_OPTIONS = (("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.use_local_subchannel_pool", 1))
 CONNECT_S = 5.0
 """For each step of the way to the controller."""
 
@@ -79,10 +81,34 @@ def reach(address: str, files: TlsFiles) -> ReachFacts:
     return _call(address, files, addresses)
 
 
-def _call(address: str, files: TlsFiles, addresses: tuple[str, ...]) -> ReachFacts:
-    options = (("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.use_local_subchannel_pool", 1))
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who we are for the controller. ``problem`` is set where it didn't say."""
+
+    name: str = ""
+    roles: tuple[str, ...] = ()
+    problem: str = ""
+    fix: str = ""
+
+
+def caller(address: str, files: TlsFiles) -> Caller:
+    """What the controller says of us, who are a user."""
     try:
-        with grpc.secure_channel(address, channel_credentials(files), options) as channel:
+        with grpc.secure_channel(address, channel_credentials(files), _OPTIONS) as channel:
+            stub = access_pb2_grpc.AccessServiceStub(channel)
+            user = stub.GetCaller(access_pb2.GetCallerRequest(), timeout=CONNECT_S).user
+    except grpc.RpcError as error:
+        found = from_rpc_error(error, endpoint=address)
+        return Caller(problem=found.message, fix=found.fix)
+    roles = [f"{access_pb2.Role.Name(grant.role)[5:].lower()} in {grant.project}" for grant in user.grants]
+    if user.configured_admin:
+        roles.append("admin by the controller's settings")
+    return Caller(user.name, tuple(roles))
+
+
+def _call(address: str, files: TlsFiles, addresses: tuple[str, ...]) -> ReachFacts:
+    try:
+        with grpc.secure_channel(address, channel_credentials(files), _OPTIONS) as channel:
             check = health_pb2_grpc.HealthStub(channel).Check
             check(health_pb2.HealthCheckRequest(), timeout=CONNECT_S)  # the handshake is not part of the trip
             sent, sent_at = time.monotonic(), time.time()
