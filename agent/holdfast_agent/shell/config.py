@@ -73,6 +73,10 @@ class Config:
     log_limit_mb: int = 256
     """MiB kept of each stream; older bytes are cut."""
     log_level: str = "info"
+    log_file: Path | None = None
+    """Where the agent's own log goes, and all else that it says; None: to stderr."""
+    log_file_mb: int = 64
+    """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
     checks: Minimums = field(default_factory=Minimums)
     hooks: Hooks = field(default_factory=Hooks)
     containers: ContainerSettings = field(default_factory=ContainerSettings)

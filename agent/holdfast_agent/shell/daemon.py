@@ -63,7 +63,7 @@ def run(settings: Config) -> int:
     ``StoreError`` when what has to be durable can't be made so.
     """
     try:
-        log.start(settings.log_level)
+        log.start(settings.log_level, settings.log_file, settings.log_file_mb)
     except ValueError as error:
         raise ConfigError(f"log_level: {settings.log_level!r} is unknown.") from error
     # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.

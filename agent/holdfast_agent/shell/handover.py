@@ -15,7 +15,7 @@ from holdfast.errors import Denied, StoreError, Unavailable
 from holdfast_agent.core import handover
 from holdfast_agent.core.handover import Picture, Process, Verdict, Worker
 from holdfast_agent.core.model import ExitReason
-from holdfast_agent.shell import local_status, shim_files
+from holdfast_agent.shell import asking, shim_files
 from holdfast_agent.shell.config import Config
 
 FILE = "upgrade.json"
@@ -75,7 +75,7 @@ def after(settings: Config, max_wait_s: float) -> int:
     for text in (problem, *strangers):
         if text:
             _say(text)
-    if not lost and not strangers:
+    if not (lost or strangers or problem):
         path.unlink(missing_ok=True)
     return int(bool(lost or strangers or problem))
 
@@ -88,7 +88,7 @@ def take(state_dir: Path) -> Picture:
 
 def _version(state_dir: Path) -> str:
     try:
-        return str(local_status.ask(state_dir).get("version", __version__))
+        return str(asking.ask(state_dir).get("version", __version__))
     except (Unavailable, Denied):
         return "unknown"
 
@@ -132,7 +132,7 @@ def _wait_until_quiet(settings: Config, max_wait_s: float) -> bool:
     told = ""
     while True:
         try:
-            busy = local_status.ask(settings.state_dir)["busy"]
+            busy = asking.ask(settings.state_dir)["busy"]
         except Unavailable as error:
             _say(f"{error.message} Not waiting: what is in the air is not known")
             return False
@@ -157,7 +157,7 @@ def _wait_until_there(settings: Config, max_wait_s: float) -> tuple[dict[str, An
     problem = ""
     while True:
         try:
-            found = local_status.ask(settings.state_dir)
+            found = asking.ask(settings.state_dir)
             problem = "" if found["connected"] else f"the agent has not reached {found['controller']}"
         except Unavailable as error:
             problem = f"{error.message} {error.fix}"

@@ -16,7 +16,7 @@ from holdfast import config as settings_file
 from holdfast.doctor import page
 from holdfast.doctor.findings import exit_status, view
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast_agent.shell import config, handover, local_status
+from holdfast_agent.shell import asking, config, handover
 
 NAMES = ("doctor", "status", "upgrade")
 USUAL = Path("/etc/holdfast/agent.toml")
@@ -88,7 +88,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _status(settings: config.Config, output: str) -> int:
-    found = local_status.ask(settings.state_dir)
+    found = asking.ask(settings.state_dir)
     if output == "json":
         print(json.dumps(found, indent=2, ensure_ascii=False))  # noqa: T201
         return 0

@@ -18,15 +18,11 @@ from typing import Any
 import anyio
 
 from holdfast import __version__
-from holdfast.errors import Denied, Unavailable
 from holdfast_agent.core.handover import in_the_air
 from holdfast_agent.shell import log
+from holdfast_agent.shell.asking import ANSWER_S, NAME
 from holdfast_agent.shell.driver import Driver
 
-NAME = "agent.sock"
-ANSWER_S = 5.0
-"""For writing, and for reading, one answer."""
-ANSWER_MAX_BYTES = 16 << 20
 _AT_A_TIME = 8
 _CREDENTIALS = struct.Struct("3i")
 
@@ -98,33 +94,6 @@ class LocalStatus:
         }
 
 
-def ask(directory: Path) -> dict[str, Any]:
-    """What the agent of a state directory says of itself. Blocks up to ``ANSWER_S``.
-
-    Raises ``Unavailable`` where none answers, and ``Denied`` where it won't tell this user.
-    """
-    try:
-        with _connected(directory) as sock:
-            sock.settimeout(ANSWER_S)
-            answer = b""
-            while not answer.endswith(b"\n") and len(answer) < ANSWER_MAX_BYTES:
-                data = sock.recv(1 << 16)
-                if not data:
-                    raise Denied("The agent tells only root where it stands.", fix="Run it as root.")
-                answer += data
-        found = json.loads(answer)
-    except PermissionError as error:
-        raise Denied("Only root may ask this host's agent.", fix="Run it as root.") from error
-    except (OSError, ValueError) as error:
-        raise Unavailable(
-            f"No agent of {directory} answers.",
-            fix="See: systemctl status holdfast-agent",
-        ) from error
-    if not isinstance(found, dict):
-        raise Unavailable(f"What answers in {directory} is no agent.")
-    return found
-
-
 def _bound(directory: Path) -> socket.socket:
     """Listening, whatever the length of the path. Raises ``OSError``."""
     holder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -136,20 +105,6 @@ def _bound(directory: Path) -> socket.socket:
         sock.bind(path)
         os.chmod(path, 0o600)
         sock.listen(_AT_A_TIME)
-    except BaseException:
-        sock.close()
-        raise
-    finally:
-        os.close(holder)
-    return sock
-
-
-def _connected(directory: Path) -> socket.socket:
-    holder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        sock.settimeout(ANSWER_S)
-        sock.connect(f"/proc/self/fd/{holder}/{NAME}")
     except BaseException:
         sock.close()
         raise

@@ -21,7 +21,7 @@ from holdfast_agent.core.doctor.debugging import DebuggingFacts
 from holdfast_agent.core.doctor.limits import LimitFacts
 from holdfast_agent.core.doctor.memory import MemoryFacts
 from holdfast_agent.core.doctor.service import UNIT, ServiceFacts
-from holdfast_agent.shell import cgroups, containers, fitness, local_status
+from holdfast_agent.shell import asking, cgroups, containers, fitness
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor.reading import drop_ins, number, said, text
 from holdfast_agent.shell.launching import why_shm_is_shared
@@ -150,7 +150,7 @@ def memory(settings: Config) -> MemoryFacts:
 def service(settings: Config) -> ServiceFacts:
     running, denied, connected = "", False, False
     try:
-        answer = local_status.ask(settings.state_dir)
+        answer = asking.ask(settings.state_dir)
         running, connected = str(answer["version"]), bool(answer["connected"])
     except Denied:
         denied = True
@@ -169,7 +169,7 @@ def service(settings: Config) -> ServiceFacts:
 def agent_pid(settings: Config) -> int:
     """Of the agent that runs on this state; 0 where none answers."""
     try:
-        return int(local_status.ask(settings.state_dir)["pid"])
+        return int(asking.ask(settings.state_dir)["pid"])
     except (Denied, Unavailable):
         return 0
 
