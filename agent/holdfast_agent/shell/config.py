@@ -78,6 +78,10 @@ class Config:
     """HOST:PORT where /metrics is served: to all of this machine on a loopback address, else over mutual TLS."""
     metrics_readers: tuple[str, ...] = ("prometheus",)
     """Users who may read it over TLS."""
+    log_file: Path | None = None
+    """Where the agent's own log goes, and all else that it says; None: to stderr."""
+    log_file_mb: int = 64
+    """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
     checks: Minimums = field(default_factory=Minimums)
     hooks: Hooks = field(default_factory=Hooks)
     containers: ContainerSettings = field(default_factory=ContainerSettings)

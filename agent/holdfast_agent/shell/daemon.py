@@ -34,6 +34,7 @@ from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.launching import Means, why_shm_is_shared
 from holdfast_agent.shell.link import Link
+from holdfast_agent.shell.local_status import LocalStatus
 from holdfast_agent.shell.logs import Sampler
 from holdfast_agent.shell.metrics import Metrics
 from holdfast_agent.shell.packages.bundles import BundleCache
@@ -63,7 +64,7 @@ def run(settings: Config) -> int:
     ``StoreError`` when what has to be durable can't be made so.
     """
     try:
-        log.start(settings.log_level)
+        log.start(settings.log_level, settings.log_file, settings.log_file_mb)
     except ValueError as error:
         raise ConfigError(f"log_level: {settings.log_level!r} is unknown.") from error
     # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.
@@ -132,6 +133,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
             await _live(driver, spawner, renewal, tasks)
             metrics = Metrics(settings, driver.meter, driver.gauges, driver.parts.shims.__len__)
             tasks.start_soon(metrics.run)
+            tasks.start_soon(LocalStatus(settings.state_dir, settings.controller, driver).run)
             supervisor.tell(READY=1)
             tasks.start_soon(supervisor.keep_telling, driver.status)
     finally:

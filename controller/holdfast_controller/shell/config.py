@@ -89,6 +89,10 @@ class ControllerConfig:
     """How much packaged code is kept."""
     log_level: str = "info"
     """``debug`` tells of every event of every job, too."""
+    log_file: Path | None = None
+    """Where the log goes, and all else that the controller says; None: to stderr."""
+    log_file_mb: int = 64
+    """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
     metrics_listen: str = ""

@@ -48,6 +48,7 @@ from holdfast_controller.shell.enrolling import Enrolling
 from holdfast_controller.shell.examiner import Examiner
 from holdfast_controller.shell.guard import Guard
 from holdfast_controller.shell.hang_service import HangService
+from holdfast_controller.shell.health import Health
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
 from holdfast_controller.shell.metrics import Metrics
@@ -217,7 +218,7 @@ def _server(
     access_pb2_grpc.add_AccessServiceServicer_to_server(
         AccessService(driver, guard, audit, enrolment, config.cluster), server
     )
-    health_servicer = health.aio.HealthServicer()
+    health_servicer = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     over_http = {"JobService": jobs, "HostService": hosts, "ClusterService": whole}
