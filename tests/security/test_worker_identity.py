@@ -101,15 +101,6 @@ async def test_a_rank_is_its_account_and_no_more_at_every_launch(agent: Agent, c
 
 
 @pytest.mark.parametrize("settings", [SETTINGS])
-async def test_work_without_an_account_is_the_hosts_worker_user(agent: Agent, controller: Controller) -> None:
-    await controller.connected()
-    agent.open_to_others()
-    await launch(controller, sh(SHOW))
-    await controller.exit()
-    check_is(agent, 1, 1, 1, "/usr/sbin daemon daemon")
-
-
-@pytest.mark.parametrize("settings", [SETTINGS])
 async def test_what_one_account_does_here_is_closed_to_another(agent: Agent, controller: Controller) -> None:
     await controller.connected()
     agent.open_to_others()
@@ -146,8 +137,8 @@ def lives(pid: int) -> bool:
 
 REFUSALS = {
     "no-such-account": "there is no account no-such-account on this host",
-    "root": "root is root here, and this host starts no workers as such (agent.toml: allow_root_workers)",
-    "bin": "bin has uid 2 here, below lowest_uid = 1000, and this host starts no workers as such",
+    "root": "root has uid 0 here, and this host starts no workers as root (agent.toml: allow_root_workers)",
+    "bin": "bin has uid 2 here, and those below 1000 are the system's",
 }
 
 
@@ -155,13 +146,18 @@ REFUSALS = {
 async def test_a_host_starts_nothing_as_an_account_that_its_admin_forbids(
     agent: Agent, controller: Controller
 ) -> None:
+    """And work that names none as its ``worker_user``."""
     await controller.connected()
+    agent.open_to_others()
     for number, (account, words) in enumerate(REFUSALS.items(), 1):
         worker = f"workerpool0-{number}"
         await controller.assign(assignment("PREPARE", ["/bin/true"], worker=worker, run_as=account))
         refused = await controller.state("CANNOT_PREPARE", worker=worker)
         assert refused.message.startswith(f"host-0: {words}")
         assert not refused.host_fault, "the host is good for all other work"
+    await launch(controller, sh(SHOW))
+    await controller.exit()
+    check_is(agent, 1, 1, 1, "/usr/sbin daemon daemon")
 
 
 CANARY = """

@@ -28,11 +28,9 @@ def why_not(name: str, uid: int, rules: AccountRules) -> str:
     if rules.agent_uid not in (0, uid):
         return f"only an agent that runs as root starts workers as {name}"
     if uid == 0:
-        return "" if rules.root_allowed else f"{name} is root here, {_FORBIDDEN} (agent.toml: allow_root_workers)"
+        forbidden = f"{name} has uid 0 here, and this host starts no workers as root"
+        return "" if rules.root_allowed else f"{forbidden} (agent.toml: allow_root_workers)"
     if uid >= rules.lowest_uid or name == rules.worker_user or name in rules.allowed:
         return ""
-    below = f"{name} has uid {uid} here, below lowest_uid = {rules.lowest_uid}"
-    return f"{below}, {_FORBIDDEN} (agent.toml: allowed_accounts)"
-
-
-_FORBIDDEN = "and this host starts no workers as such"
+    below = f"{name} has uid {uid} here, and those below {rules.lowest_uid} are the system's"
+    return f"{below} (agent.toml: lowest_uid, allowed_accounts)"
