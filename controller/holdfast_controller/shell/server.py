@@ -34,6 +34,7 @@ from holdfast.v1 import (
 )
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.model import Cluster
+from holdfast_controller.core.people_model import RunAs
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell.access_service import AccessService
 from holdfast_controller.shell.agent_service import AgentService
@@ -103,6 +104,7 @@ async def serve(
             cluster_name=config.cluster,
             quotas=config.limits,
             admins=frozenset(config.admins),
+            run_as=RunAs(config.run_as),
         )
         driver = Driver(store, cluster, policies)
         channels = Channels.of(config)
