@@ -58,7 +58,7 @@ def test_order_that_is_repeated_counts_from_the_first_time_and_a_replay_not_at_a
 @pytest.mark.parametrize(
     "end",
     [ev.LaunchRefused(KEY, 1, "no"), ev.ShimLost(KEY), ev.PlaceEmptied(KEY, 1)],
-    ids=lambda end: type(end).__name__,
+    ids=("no", "lost", "empty"),
 )
 def test_launch_that_came_to_nothing_is_none(end: ev.Event) -> None:
     meter = Meter()

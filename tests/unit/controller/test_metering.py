@@ -71,10 +71,8 @@ def test_wait_counts_to_the_first_placement_and_start_from_there(story: Story) -
     assert story.observed(fam.RECOVERY_LOST) == (0, 0.0)
 
 
-def restart(
-    generation: int, at: float, *, worker: int | None = None, reason: str = "SIGNALED"
-) -> ev.RestartDecided:
-    return ev.RestartDecided("a", at, generation, reason, "x", ExitReason.STOPPED, at - 2.0, 0, worker=worker)
+def restart(generation: int, at: float, *, worker: int | None = None) -> ev.RestartDecided:
+    return ev.RestartDecided("a", at, generation, "SIGNALED", "x", ExitReason.STOPPED, at - 2.0, 0, worker=worker)
 
 
 def test_restart_in_place_is_told_by_reason_and_phase_and_is_no_start(story: Story) -> None:
