@@ -54,6 +54,8 @@ def make(path: Path, patience_s: float) -> tuple[str, list[Finding]]:
     try:
         settings = config.load(path)
     except ConfigError as problem:
+        if isinstance(problem.__cause__, PermissionError):
+            return host.own_name(), [needs_root("settings.file", problem.message)]
         found = error("settings.file", problem.message, "The agent doesn't start.", problem.fix or f"Edit {path}.")
         others = [_Look("time.ntp", lambda: clock.check(host.clock()))]
         return host.own_name(), [found, *_all(others, patience_s)]
