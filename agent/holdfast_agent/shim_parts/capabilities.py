@@ -9,11 +9,12 @@ own capabilities are not touched by it, as the shim never runs a program.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 from holdfast_agent.shim_parts.room import checked, libc
 
-PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 23, 24, 47, 4
+PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 24, 47, 4
 _left = True
 
 
@@ -29,10 +30,10 @@ def leave_none_to_gain() -> None:
     try:
         checked(_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL))
         number = 0
-        while (given := _prctl(PR_CAPBSET_READ, number)) >= 0:
-            if given:
-                checked(_prctl(PR_CAPBSET_DROP, number))
+        while _prctl(PR_CAPBSET_DROP, number) == 0:
             number += 1
+        if ctypes.get_errno() != errno.EINVAL or not number:  # which the first one past the last is answered with
+            checked(-1)
     except OSError as error:
         raise OSError(error.errno, error.strerror, "taking root's capabilities from the ranks") from None
     _left = False
