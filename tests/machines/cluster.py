@@ -18,7 +18,7 @@ from .machine import PATIENCE_S, Machine, start, together
 
 ADMIN = {"HOLDFAST_CONFIG": "/etc/holdfast/admin/client.toml"}
 USER, UID = "ann", 1001
-"""Of the people who train; whom workers run as."""
+"""Somebody who trains: a user of the cluster, and the account of the hosts that their workers run as."""
 _BEGAN = time.monotonic()
 
 
@@ -106,7 +106,7 @@ def join(controller: Machine, machine: Machine, *settings: str) -> None:
     """Have a machine join by the line that is printed for it, pasted as it stands, and start its agent."""
     line = controller.run("holdfast", "host", "token", "create", machine.name, env=ADMIN)
     machine.sh(line)
-    for setting in (f'worker_user = "{USER}"', *settings):
+    for setting in settings:
         machine.sh(f"echo {shlex.quote(setting)} >> /etc/holdfast/agent.toml")
     machine.run("systemctl", "enable", "--now", "holdfast-agent")
 
@@ -118,7 +118,7 @@ def employ(machine: Machine) -> None:
 
 def log_in(controller: Machine) -> None:
     """Have that person become a user of the cluster."""
-    controller.run("holdfast", "user", "add", USER, env=ADMIN)
+    controller.run("holdfast", "user", "add", USER, "--run-as", USER, env=ADMIN)
     line = controller.run("holdfast", "user", "token", USER, env=ADMIN)
     controller.run("runuser", "-l", USER, "-c", line)
 

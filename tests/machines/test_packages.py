@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -41,7 +43,7 @@ def machine(lower: Path, tmp_path: Path, packages: list[Path]) -> Iterator[Machi
             assert found.run("systemctl", "is-active", service, fails=True).strip() == "inactive"
         init(found, HERE)
         until(found, "", "host", "list")
-        join(found, found, f'address = "{HERE}"')
+        join(found, found, f'address = "{HERE}"', f'worker_user = "{USER}"')
         until(found, "READY", "host", "list")
         yield found
 
@@ -57,9 +59,27 @@ def test_the_life_of_a_machine(machine: Machine, lower: Path, tmp_path: Path, pa
     machine.run("systemctl", "restart", "holdfast-agent")
     machine.until("1 worker, connected", "systemctl", "status", "holdfast-agent", "--no-pager")
     assert ranks(machine) == first
-    machine.sh("dpkg -i /root/packages/holdfast-agent_*.deb")
+    upgraded = machine.sh("dpkg -i /root/packages/holdfast-agent_*.deb")
+    assert re.search(r"shim +(\d+) +\1 +unchanged", upgraded), upgraded
+    (pid,) = first
+    assert re.search(rf"rank 0 +{pid} +{pid} +unchanged", upgraded), upgraded
     machine.until("1 worker, connected", "systemctl", "status", "holdfast-agent", "--no-pager")
     assert ranks(machine) == first
+
+    # A packaged host has no more to mend than a machine without a network has.
+    examined = machine.sh("holdfast doctor -o json || true")
+    saw = {each["check"]: each for each in json.loads(examined)["findings"]}
+    assert saw["service.unit"]["saw"] == "enabled, active"
+    well = (
+        "service.agent",
+        "certificates.chain",
+        "controller.call",
+        "limits.nofile",
+        "limits.memlock",
+        "cgroups.tree",
+    )
+    assert [saw[check]["status"] for check in well] == ["ok"] * len(well), examined
+
     refused = machine.run("dpkg", "-r", "holdfast-agent", fails=True)
     assert "workers run on this host. Drain it first" in refused
     machine.until("active", "systemctl", "is-active", "holdfast-agent")

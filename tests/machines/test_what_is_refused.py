@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.fake_clock.library import DAY_S, FakeClock
 
-from .cluster import ADMIN, USER, employ, init, install, join, tell
+from .cluster import ADMIN, employ, init, install, join, tell
 from .conftest import NEEDS
 from .machine import Machine, booted
 
@@ -81,4 +81,3 @@ def test_a_full_disk_is_named_by_both_daemons(machine: Machine) -> None:
         machine.run("umount", folder)
     machine.run("systemctl", "start", "holdfast-controller", "holdfast-agent")
     until(machine, "READY", "host", "list")
-    assert USER in machine.sh("cat /etc/holdfast/agent.toml")
