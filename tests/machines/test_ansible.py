@@ -55,6 +55,7 @@ class Play:
             "ANSIBLE_HOME": str(self.folder),
             "ANSIBLE_SSH_ARGS": ssh,
             "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_PIPELINING": "true",
             "ANSIBLE_PRIVATE_KEY_FILE": str(self.folder / "key"),
         }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .cluster import ADMIN, employ, init, install, join, ranks, tell
+from .cluster import ADMIN, USER, employ, init, install, join, ranks, tell
 from .conftest import NEEDS, NEXT
 from .machine import Machine, booted
 
