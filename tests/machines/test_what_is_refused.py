@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.fake_clock.library import DAY_S, FakeClock
 
-from .cluster import ADMIN, employ, init, install, join, tell
+from .cluster import ADMIN, USER, employ, init, install, join, tell
 from .conftest import NEEDS
 from .machine import Machine, booted
 
 pytestmark = [*NEEDS, pytest.mark.require("cc")]
+FULL = "No space left on device|disk is full"
 HERE = "127.0.0.1"
 AGENT = "/usr/bin/holdfast-agent --config /etc/holdfast/agent.toml"
 CONTROLLER = "/usr/bin/holdfast-controller --config /etc/holdfast/controller.toml"
@@ -57,7 +59,7 @@ def test_a_clock_that_is_a_day_off_is_named_when_joining(
 
 
 def test_a_daemon_that_is_started_twice_says_who_runs_already(machine: Machine) -> None:
-    join(machine, machine, f'address = "{HERE}"')
+    join(machine, machine, f'address = "{HERE}"', f'worker_user = "{USER}"')
     until(machine, "READY", "host", "list")
     for part, command, user in (("agent", AGENT, "root"), ("controller", CONTROLLER, "holdfast")):
         refused = machine.run("runuser", "-u", user, "--", *command.split(), fails=True)
@@ -66,18 +68,31 @@ def test_a_daemon_that_is_started_twice_says_who_runs_already(machine: Machine) 
     until(machine, "READY", "host", "list")
 
 
-def test_a_full_disk_is_named_by_both_daemons(machine: Machine) -> None:
-    machine.run("systemctl", "stop", "holdfast-agent", "holdfast-controller")
-    for part in ("agent", "controller"):
-        folder = f"/var/lib/holdfast/{part}"
-        machine.sh(
-            f"cp -a {folder} /root/{part}.kept && mount -t tmpfs -o size=16M,mode=755 none {folder}"
-            f" && cp -a /root/{part}.kept/. {folder} && cat /dev/zero > {folder}/filler; test -s {folder}/filler"
-        )
-        machine.run("systemctl", "start", "--no-block", f"holdfast-{part}")
-        said = machine.until("No space left on device", "journalctl", "-u", f"holdfast-{part}", "--no-pager")
-        tell(next(text for text in said.splitlines() if "No space left" in text))
-        machine.run("systemctl", "stop", f"holdfast-{part}")
-        machine.run("umount", folder)
-    machine.run("systemctl", "start", "holdfast-controller", "holdfast-agent")
+def fill(machine: Machine, part: str) -> None:
+    """Have a daemon's state on a small disk of its own, with nothing free."""
+    folder = f"/var/lib/holdfast/{part}"
+    machine.sh(
+        f"cp -a {folder} /root/{part}.kept && mount -t tmpfs -o size=16M,mode=755 none {folder}"
+        f" && cp -a /root/{part}.kept/. {folder} && cat /dev/zero > {folder}/filler; test -s {folder}/filler"
+    )
+
+
+def test_a_host_whose_disk_is_full_takes_no_work_and_says_so(machine: Machine) -> None:
+    machine.run("systemctl", "stop", "holdfast-agent")
+    fill(machine, "agent")
+    machine.run("systemctl", "start", "holdfast-agent")
     until(machine, "READY", "host", "list")
+    holdfast(machine, "run", "--detach", "--workdir", "/tmp", "--", "true")
+    said = until(machine, "MiB free", "host", "show", "h1")
+    tell(next(text for text in said.splitlines() if "MiB free" in text))
+    machine.sh("systemctl stop holdfast-agent && umount /var/lib/holdfast/agent && systemctl start holdfast-agent")
+
+
+def test_a_controller_whose_disk_is_full_says_so_and_is_there_once_there_is_room(machine: Machine) -> None:
+    machine.run("systemctl", "stop", "holdfast-controller")
+    fill(machine, "controller")
+    machine.run("systemctl", "start", "--no-block", "holdfast-controller")
+    said = machine.until(FULL, "journalctl", "-u", "holdfast-controller", "--no-pager", "--output=cat")
+    tell(next(text for text in said.splitlines() if re.search(FULL, text)))
+    machine.run("rm", "/var/lib/holdfast/controller/filler")
+    until(machine, "h1", "host", "list")
