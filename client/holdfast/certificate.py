@@ -52,19 +52,24 @@ def read(path: Path) -> Certificate:
 def ends_at(path: Path) -> float:
     """When the first certificate in a PEM file ends; a CA's will do, which names nobody. Raises ``ConfigError``."""
     try:
-        _, _, until = _body_and_dates(path.read_text())
+        return validity(path.read_text())[1]
     except (OSError, ValueError) as error:
         raise ConfigError(f"Cannot read {path}: {error}.") from error
-    return until
 
 
 def parse(pem: str) -> Certificate:
     """The first certificate of a PEM text. Raises ``ValueError``, and ``Unauthenticated`` where it names nobody."""
-    body, begins, until = _body_and_dates(pem)
-    return Certificate(_identity(body), begins + BACKDATED_S, until)
+    body = _body(pem)
+    begins_at, ends_at = _validity(body)
+    return Certificate(_identity(body), begins_at + BACKDATED_S, ends_at)
 
 
-def _body_and_dates(pem: str) -> tuple[bytes, float, float]:
+def validity(pem: str) -> tuple[float, float]:
+    """(begin, end) of the first certificate of a PEM text, whoever it names. Raises ``ValueError``."""
+    return _validity(_body(pem))
+
+
+def _body(pem: str) -> bytes:
     start = pem.find("-----BEGIN CERTIFICATE-----")
     end = pem.find("-----END CERTIFICATE-----", start)
     if start < 0 or end < 0:
@@ -72,16 +77,20 @@ def _body_and_dates(pem: str) -> tuple[bytes, float, float]:
     der = ssl.PEM_cert_to_DER_cert(pem[start : end + len("-----END CERTIFICATE-----")])
     _, certificate, _ = _element(der)
     _, body, _ = _element(certificate)
+    return body
+
+
+def _validity(body: bytes) -> tuple[float, float]:
     tag, _, after = _element(body)
     rest = after if tag == _VERSION else body
     for _ in ("serial number", "signature", "issuer"):
         _, _, rest = _element(rest)
-    tag, validity, _ = _element(rest)
+    tag, found, _ = _element(rest)
     if tag != _SEQUENCE:
         raise ValueError("its validity is missing.")
-    begin_tag, begin, after = _element(validity)
+    begin_tag, begin, after = _element(found)
     end_tag, until, _ = _element(after)
-    return body, _time(begin_tag, begin), _time(end_tag, until)
+    return _time(begin_tag, begin), _time(end_tag, until)
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:

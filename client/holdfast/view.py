@@ -37,6 +37,7 @@ def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
         "annotations": dict(sorted(message.annotations.items())),
         "project": message.project or "default",
         "owner": message.owner,
+        "account": message.account,
         "state": job_pb2.JobState.Name(message.state),
         "createTime": _time(message, "create_time"),
         "startTime": _time(message, "start_time"),
@@ -184,6 +185,8 @@ def host(message: host_pb2.Host) -> Json:
         "workers": message.workers,
         "maxWorkers": inventory.max_workers,
         "gpuProblem": inventory.gpu_problem,
+        "accounts": inventory.accounts,
+        "accountsProblem": inventory.accounts_problem,
         "containers": inventory.containers,
         "containersProblem": inventory.containers_problem,
         "gpus": [

@@ -137,6 +137,16 @@ class Driver:
         gpus = self.parts.gpus
         return gauges(self._reactor, gpus.known, gpus.problem, self.parts.sampling.gpus.host, now)
 
+    @property
+    def connected(self) -> bool:
+        """Whether a controller has welcomed us and is not gone since."""
+        return self._reactor.connected
+
+    @property
+    def unacknowledged(self) -> int:
+        """Ends of ranks that the controller may not have."""
+        return len(self._reactor.outbox)
+
     def status(self) -> str:
         """One line for whoever looks at the service."""
         workers = sum(isinstance(place.standing, Running) for place in self._reactor.places.values())

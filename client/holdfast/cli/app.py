@@ -14,6 +14,7 @@ from holdfast.cli.commands import Commands
 from holdfast.cli.completion import completion
 from holdfast.cli.console import Console
 from holdfast.cli.dev import dev
+from holdfast.cli.doctor import doctor
 from holdfast.cli.hang import hang
 from holdfast.cli.host_admission import remove, token
 from holdfast.cli.hosts import host
@@ -75,6 +76,7 @@ for _command in (
     login,
     whoami,
     audit,
+    doctor,
     dev,
     completion,
 ):

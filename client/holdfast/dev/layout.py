@@ -159,6 +159,7 @@ def complete(layout: Layout, cluster: Cluster, *, as_root: bool, labels: Mapping
         serving["http_port"] = cluster.http_port
     if cluster.metrics_port:
         serving["metrics_listen"] = f"127.0.0.1:{cluster.metrics_port}"
+    serving["log_file"] = layout.log(CONTROLLER).name
     people = {"admins": [ADMIN], "ca_directory": "pki", "enrolment_listen": "127.0.0.1:0"}
     _settle(layout.config(CONTROLLER), serving | people | own)
     user = trust | {"cert": "pki/user.pem", "key": "pki/user.key"}
@@ -187,6 +188,7 @@ def _complete_host(layout: Layout, host: Host, endpoint: str, as_root: bool, lab
         "metrics_listen": f"127.0.0.1:{host.metrics_port}",
         "simulated_gpus": host.gpus,
         "allow_root_workers": as_root,
+        "log_file": layout.log(host.name).name,
         **{f"labels.{json.dumps(key)}": value for key, value in labels.items()},
     }
     _settle(layout.config(host.name), values)

@@ -91,6 +91,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.AgentService/Transfer": _HOST,
     "holdfast.v1.AccessService/GetCaller": _user(None, Where.CLUSTER),
     "holdfast.v1.AccessService/AddUser": _ADMIN,
+    "holdfast.v1.AccessService/MapUser": _ADMIN,
     "holdfast.v1.AccessService/ListUsers": _user(Role.ADMIN, Where.CLUSTER),
     "holdfast.v1.AccessService/RemoveUser": _ADMIN,
     "holdfast.v1.AccessService/CreateToken": _ADMIN,

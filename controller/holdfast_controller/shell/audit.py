@@ -106,13 +106,17 @@ class Audit:
 
     def _append(self, batch: list[Entry]) -> None:
         try:
-            if self.path.exists() and self.path.stat().st_size >= FILE_BYTES:
+            begun = not self.path.exists()
+            if not begun and self.path.stat().st_size >= FILE_BYTES:
                 self._rotate()
+                begun = True
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "ab") as file:
                 file.write(b"\n" * (self._torn and file.tell() > 0) + b"".join(map(_line, batch)))
                 file.flush()
                 os.fsync(file.fileno())
+            if begun:
+                _sync_names(self.path.parent)
             self._torn = False
         except OSError as error:
             fix = "Check the disk of the state directory, then start the controller again."
@@ -140,6 +144,15 @@ class Audit:
             ]
             found = matching[-(limit - len(found)) :] + found
         return found
+
+
+def _sync_names(directory: Path) -> None:
+    """A power cut must not take a new file's name, and with it all that is in the file."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _line(entry: Entry) -> bytes:

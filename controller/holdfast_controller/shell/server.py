@@ -34,6 +34,7 @@ from holdfast.v1 import (
 )
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.model import Cluster
+from holdfast_controller.core.people_model import RunAs
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell.access_service import AccessService
 from holdfast_controller.shell.agent_service import AgentService
@@ -48,6 +49,7 @@ from holdfast_controller.shell.enrolling import Enrolling
 from holdfast_controller.shell.examiner import Examiner
 from holdfast_controller.shell.guard import Guard
 from holdfast_controller.shell.hang_service import HangService
+from holdfast_controller.shell.health import Health
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
 from holdfast_controller.shell.metrics import Metrics
@@ -102,6 +104,7 @@ async def serve(
             cluster_name=config.cluster,
             quotas=config.limits,
             admins=frozenset(config.admins),
+            run_as=RunAs(config.run_as),
         )
         driver = Driver(store, cluster, policies)
         channels = Channels.of(config)
@@ -217,7 +220,7 @@ def _server(
     access_pb2_grpc.add_AccessServiceServicer_to_server(
         AccessService(driver, guard, audit, enrolment, config.cluster), server
     )
-    health_servicer = health.aio.HealthServicer()
+    health_servicer = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     over_http = {"JobService": jobs, "HostService": hosts, "ClusterService": whole}

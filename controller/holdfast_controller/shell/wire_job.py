@@ -56,6 +56,7 @@ def job_to_proto(
         hangs=[hang_to_proto(hang) for hang in job.hangs],
         health=health_of(cluster, job),
         archive_problems=job.unarchived,
+        account=job.gang.account,
     )
     if job.held_until is not None:
         message.held_until.CopyFrom(timestamp(job.held_until))

@@ -57,6 +57,7 @@ AgentService/Session                    -    -        D       U    D      D     
 AgentService/Transfer                   -    -        D       U    D      D         D     D     +    +      D
 AccessService/GetCaller                 -    -        D       U    +      +         +     +     D    D      +
 AccessService/AddUser                   -    -        D       U    D      D         D     D     D    D      +
+AccessService/MapUser                   -    -        D       U    D      D         D     D     D    D      +
 AccessService/ListUsers                 -    -        D       U    D      D         D     D     D    D      +
 AccessService/RemoveUser                -    -        D       U    D      D         D     D     D    D      +
 AccessService/CreateToken               -    -        D       U    D      D         D     D     D    D      +
