@@ -49,6 +49,14 @@ def read(path: Path) -> Certificate:
         raise ConfigError(f"{path} is no certificate of a cluster: {error}") from error
 
 
+def ends_at(path: Path) -> float:
+    """When the first certificate in a PEM file ends; a CA's will do, which names nobody. Raises ``ConfigError``."""
+    try:
+        return validity(path.read_text())[1]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"Cannot read {path}: {error}.") from error
+
+
 def parse(pem: str) -> Certificate:
     """The first certificate of a PEM text. Raises ``ValueError``, and ``Unauthenticated`` where it names nobody."""
     body = _body(pem)

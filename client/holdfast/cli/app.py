@@ -22,6 +22,7 @@ from holdfast.cli.jobs import cancel, job, ps
 from holdfast.cli.logs import logs
 from holdfast.cli.people import audit, login, user, whoami
 from holdfast.cli.run import run
+from holdfast.cli.status import status
 from holdfast.cli.submit import submit
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.version import __version__
@@ -67,6 +68,7 @@ for _command in (
     ps,
     logs,
     cancel,
+    status,
     job,
     host,
     hang,
