@@ -170,6 +170,7 @@ def _assemble(
         max_workers=settings.max_workers,
         containers=not boxes.problem,
         containers_problem=boxes.problem,
+        gives_secrets=True,
     )
     link = Link(settings.controller, tls, driver)
     hangs = HangReports(

@@ -44,6 +44,7 @@ from holdfast_agent.shell.preparation import Preparation
 from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
 from holdfast_agent.shell.scratch import remove_scratch
+from holdfast_agent.shell.secret_values import SecretValues
 from holdfast_agent.shell.shims import Shims
 from holdfast_agent.shell.transfer import Transfer
 from holdfast_agent.shim import VERSION as SHIM_PROTOCOL
@@ -73,6 +74,7 @@ class Parts:
     transfer: Transfer
     sampling: HangSampler
     hangs: HangReports
+    secrets: SecretValues = dataclasses.field(default_factory=SecretValues)
 
 
 class Driver:
@@ -222,6 +224,7 @@ class Driver:
         """See ``link.Listener``."""
         match message.WhichOneof("message"):
             case "assignment":
+                self.parts.secrets.take(message.assignment)
                 try:
                     assignment = wire.assignment(message.assignment)
                 except ValueError as error:
@@ -428,7 +431,13 @@ class Driver:
         except OSError as error:
             self.feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
-        order = launch_order(action, self.facts.user, self.means, parts.shims.pid(action.key))
+        try:
+            values = parts.secrets.of(action.key, action.generation)
+            order = launch_order(action, self.facts.user, self.means, parts.shims.pid(action.key), values)
+        except KeyError as missing:
+            problem = f"the controller has sent no value for {missing.args[0]}"
+            self.feed(ev.LaunchRefused(action.key, action.generation, problem))
+            return
         hit("agent.launch.before")
         if not parts.shims.send(action.key, order):
             problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
