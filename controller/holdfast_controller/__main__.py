@@ -33,6 +33,10 @@ def main() -> int:
         from holdfast_controller.shell.init import main as init
 
         return init(sys.argv[2:])
+    if sys.argv[1:2] == ["rotate-secrets-key"]:
+        from holdfast_controller.shell.secret_keys import main as rotate
+
+        return rotate(sys.argv[2:])
     options = parser.parse_args()
     status = 0
     try:

@@ -21,6 +21,7 @@ from holdfast.cli.jobs import cancel, job, ps
 from holdfast.cli.logs import logs
 from holdfast.cli.people import audit, login, user, whoami
 from holdfast.cli.run import run
+from holdfast.cli.secrets import secret
 from holdfast.cli.submit import submit
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.version import __version__
@@ -60,7 +61,23 @@ def root() -> None:
 
 host.add_command(token)
 host.add_command(remove)
-for _command in (run, submit, ps, logs, cancel, job, host, hang, user, login, whoami, audit, dev, completion):
+for _command in (
+    run,
+    submit,
+    ps,
+    logs,
+    cancel,
+    job,
+    host,
+    hang,
+    secret,
+    user,
+    login,
+    whoami,
+    audit,
+    dev,
+    completion,
+):
     root.add_command(_command)
 
 

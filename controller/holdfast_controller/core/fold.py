@@ -45,7 +45,15 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.HostShutdownBegan()
         ):
             fold_host(cluster, event)
-        case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():
+        case (
+            ev.RoleGranted()
+            | ev.RoleTaken()
+            | ev.UserRemoved()
+            | ev.TokenMade()
+            | ev.TokenUsed()
+            | ev.SecretSet()
+            | ev.SecretRemoved()
+        ):
             fold_people(cluster.people, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)

@@ -31,12 +31,14 @@ class Inventory:
     max_workers: int = 64
     gpu_problem: str = ""
     no_containers: str = "its agent knows of none"
+    gives_secrets: bool = False
+    """Its agent is new enough to give ranks their secrets."""
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
         """Equal for hosts that hold the same when they are empty."""
         models = tuple(gpu.model for gpu in self.gpus)
-        return self.cpus, self.memory_bytes, self.max_workers, models, not self.no_containers
+        return self.cpus, self.memory_bytes, self.max_workers, models, not self.no_containers, self.gives_secrets
 
 
 @dataclass(frozen=True)

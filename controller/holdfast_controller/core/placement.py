@@ -53,11 +53,13 @@ class Room:
     """(uuid, model), in index order."""
     no_containers: str = ""
     """Why no work runs in containers here."""
+    gives_secrets: bool = False
 
     def fits(self, pool: Pool) -> bool:
         """Whether one worker of ``pool`` has room here."""
         return (
             not (pool.task.image and self.no_containers)
+            and (self.gives_secrets or not pool.task.secrets)
             and self.slots >= 1
             and self.cpus >= pool.cpus
             and self.memory_mb >= pool.memory_mb
@@ -109,6 +111,7 @@ def room(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = Fal
         slots=inventory.max_workers - len(held),
         gpus=[(g.uuid, g.model) for g in gpus],
         no_containers=inventory.no_containers,
+        gives_secrets=inventory.gives_secrets,
     )
 
 
@@ -206,6 +209,9 @@ def _lack(pool: Pool, rooms: list[Room], placed: int, total: int) -> str:
     if without and len(without) == len(rooms):
         return f"needs a host that runs containers ({without[0].host}: {without[0].no_containers})"
     rooms = [r for r in rooms if r not in without]
+    if pool.task.secrets and not any(r.gives_secrets for r in rooms):
+        return f"needs a host whose agent gives secrets; upgrade that of {rooms[0].host}"
+    rooms = [r for r in rooms if r.gives_secrets or not pool.task.secrets]
     wants = []
     if pool.gpus:
         best = max(r.matching(pool) for r in rooms)
