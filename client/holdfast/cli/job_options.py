@@ -123,7 +123,7 @@ _OPTIONS = (
         multiple=True,
         type=secret_of,
         metavar="NAME[=SECRET]",
-        help="A variable for the ranks with the value of a secret (of that name, unless given), or =/PATH of a file.",
+        help="A variable for the ranks with a secret's value, or with =/PATH what a file on the host holds.",
     ),
 )
 _NAMES = tuple(JobOptions.__dataclass_fields__)

@@ -39,8 +39,8 @@ def set_(name: str, project: str, file: Path | None) -> None:
     """Keep a value under NAME, in place of the one there.
 
     The value is asked for without showing it, or read from stdin or a file; one line end after it is left out. Jobs
-    get it by --secret or secretEnv, from their next launch on. A project's secrets are for all who submit jobs to it,
-    and are set by its admins.
+    get it by --secret or secretEnv, from their next launch on. A project's secrets are for all who submit jobs to
+    it, and are set by its admins.
     """
     value = _value(name, file)
 

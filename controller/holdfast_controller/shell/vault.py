@@ -132,7 +132,7 @@ class Vault:
 async def open_vault(store: Store, path: Path) -> Vault:
     """The vault over what the store holds, after all of it was sealed with the newest key.
 
-    Raises ``ConfigError`` for a damaged key file. A lost one costs no more than the secrets, which can be set again.
+    Raises ``ConfigError`` for a damaged key file. A lost one costs the secrets alone, which can be set again.
     """
     keys = await asyncio.to_thread(secret_keys.load_or_make, path)
     sealed = await asyncio.wrap_future(store.call(store.sealed_secrets))
