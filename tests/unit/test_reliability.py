@@ -21,6 +21,7 @@ database locked | database damaged | database of an older version | database of 
 database failed over | old leader wakes | call repeated or reordered | agent, controller or shim of another version
 flood of output, a line of a gigabyte | output that is no text | arguments, environment, messages beyond bounds
 stranger, wrong certificate, another's name | hostile environment of a worker | workers as root
+secrets, with everybody killed in between
 """
 
 
