@@ -34,7 +34,7 @@ with the reason, if it may not go on.
 - Hosts are shown to everybody who has a role somewhere, with the ids of the jobs that they hold.
 - `admins` in `controller.toml` names users who are admins whatever roles they were given; so there is a first one.
 - `holdfast user remove NAME` voids every certificate that NAME has. Added again, NAME needs a new token.
-- Secrets are their holder's: a user's own, or a project's, which its admins set and all who submit to it use. Nobody
+- Secrets are a user's own, or a project's, which its admins set and all who submit to it use. Nobody
   can read one back; see [secrets](secrets.md).
 - `holdfast whoami` says who you are and what you may do.
 

@@ -26,7 +26,7 @@ project_option = click.option("--project", default="", help="That of a project, 
 
 @click.group(cls=Commands)
 def secret() -> None:
-    """Keep values that only your jobs shall see, such as keys and tokens."""
+    """Keep keys and tokens that only your jobs shall see."""
 
 
 @secret.command("set")
@@ -48,7 +48,7 @@ def set_(name: str, project: str, file: Path | None) -> None:
         await client.secrets.set(name, value, project=project)
 
     with_client(work)
-    Console().note(f"secret {name} of {_holder(project)} is set; launches from now on get it")
+    Console().note(f"{_called(name, project=project)} is set; launches from now on get it")
 
 
 @secret.command("list")
@@ -76,7 +76,7 @@ def remove(name: str, project: str, user: str, force: bool) -> None:
         await client.secrets.remove(name, project=project, user=user, force=force)
 
     with_client(work)
-    Console().note(f"secret {name} of {f'user {user}' if user else _holder(project)} is removed")
+    Console().note(f"{_called(name, project=project, user=user)} is removed")
 
 
 def _value(name: str, file: Path | None) -> Secret:
@@ -93,8 +93,10 @@ def _value(name: str, file: Path | None) -> Secret:
     return taken(sys.stdin.buffer.read(MAX_BYTES + 3), "stdin")
 
 
-def _holder(project: str) -> str:
-    return f"project {project}" if project else "yours"
+def _called(name: str, *, project: str = "", user: str = "") -> str:
+    if project or user:
+        return f"the secret {name} of {f'project {project}' if project else f'user {user}'}"
+    return f"your secret {name}"
 
 
 def _write(secrets: Sequence[secret_pb2.Secret]) -> None:
