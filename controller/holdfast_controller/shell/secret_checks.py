@@ -23,7 +23,7 @@ def check_secrets(job: spec.JobSpec, people: People, owner: str, project: str) -
         if holder := holder_of(people, owner, project, variable.secret):
             holders[variable.secret] = holder
         else:
-            problem = f"neither {owner} nor project {project} has a secret of this name"
+            problem = f"neither user {owner} nor project {project} has a secret of this name"
             wrong.append(Violation(f"{path}.secret", problem, _fix(people, owner, project, variable.secret)))
     if wrong:
         raise InvalidSpec(wrong)

@@ -121,7 +121,9 @@ class Vault:
                 values[each.name] = self.open(each.holder, each.secret)
             except Unreadable as problem:
                 about = f"The secret {each.secret} of {in_words(each.holder)}, for {each.name},"
-                fix = f"Set it again: holdfast secret set {each.secret}"
+                kind, _, whose = each.holder.partition("/")
+                option = f" --project {whose}" if kind == "project" else ""
+                fix = f"Set it again: holdfast secret set {each.secret}{option}"
                 raise Unreadable(f"{about} {problem}. {fix}") from None
         if (size := sum(map(len, values.values()))) > MOST_OF_A_WORKER:
             limit = f"at most {MOST_OF_A_WORKER:,} are given to one worker"

@@ -131,7 +131,7 @@ async def test_a_name_that_is_not_there_is_refused_with_its_place_and_the_likely
         code, error = await refusal(submit(controller, needing(name)))
         assert code is grpc.StatusCode.INVALID_ARGUMENT and isinstance(error, InvalidSpec)
         place = "jobSpec.workerPoolSpecs[0].processSpec.secretEnv[0].secret"
-        assert f"{place}: neither ann nor project default has a secret of this name ({fix})" in str(error)
+        assert f"{place}: neither user ann nor project default has a secret of this name ({fix})" in str(error)
     nameless = secret_pb2.RemoveSecretRequest(name=CANARY.decode() + "/+=")
     await refusal(secrets(controller).RemoveSecret(nameless, timeout=WITHIN_S))
     assert await audited(controller, "RemoveSecret") == {"secret/?"}

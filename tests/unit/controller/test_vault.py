@@ -124,6 +124,12 @@ def test_an_order_says_which_secret_is_lacking_and_then_holds_none(phase: Phase)
     )
 
 
+def test_an_order_that_lacks_a_projects_secret_says_how_to_set_that() -> None:
+    missing = SecretVariable("OTHER", secret="gone", holder="project/vision")
+    launch = given(holding(NEW), order(Phase.PREPARE, (missing,)))
+    assert launch.lacks.endswith("Set it again: holdfast secret set gone --project vision")
+
+
 def test_values_that_would_not_fit_into_a_message_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vault, "MOST_OF_A_WORKER", 8)
     launch = given(holding(NEW), order(Phase.RUN))
