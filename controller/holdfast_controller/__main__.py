@@ -24,7 +24,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="holdfast-controller",
         description="Schedules jobs over the hosts.",
-        epilog="To make a cluster: holdfast-controller init --help",
+        epilog="To make a cluster: holdfast-controller init --help. "
+        "For a new key of secrets: holdfast-controller rotate-secrets-key --help",
     )
     usual = Path("/etc/holdfast/controller.toml")
     parser.add_argument("--config", type=Path, metavar="FILE", default=usual, help=f"[default: {usual}]")

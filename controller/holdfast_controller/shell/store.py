@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets as random
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -33,9 +33,9 @@ from holdfast_controller.core.fold_shares import recount
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.core.once import KEPT_ANSWERS
-from holdfast_controller.shell import codec
+from holdfast_controller.shell import codec, secret_rows
 from holdfast_controller.shell.migrating import migrate
-from holdfast_controller.shell.schema import answers, events, evidence, meta, secrets, snapshots, watches
+from holdfast_controller.shell.schema import answers, events, evidence, meta, snapshots, watches
 from holdfast_controller.shell.sqlite_engine import sqlite_engine
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Store:
                 self.epoch = int(self._meta("epoch") or 0) + 1
                 self._set_meta("epoch", str(self.epoch))
                 if self._meta("secret_key") is None:
-                    self._set_meta("secret_key", random.token_hex(32))
+                    self._set_meta("secret_key", secrets.token_hex(32))
             hit("controller.epoch.after")
             cluster = self._load()
             self.sequence = cluster.sequence
@@ -139,7 +139,7 @@ class Store:
                     case KeepWatch():
                         self._keep_watch(piece)
                     case KeepSecret():
-                        self._keep_secret(piece)
+                        secret_rows.write(self._db, piece)
             if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
                 self._keep_answers(new)
             hit("controller.commit.written")
@@ -172,20 +172,6 @@ class Store:
         payload = codec.dump_watch(piece.kept)
         row = {"job": piece.job_id, "payload": payload, "checksum": _checksum(piece.job_id, payload)}
         self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
-
-    def _keep_secret(self, piece: KeepSecret) -> None:
-        # What was there is overwritten with zeros, not only left out of the table.
-        self._driver.execute("PRAGMA secure_delete = ON")
-        self._db.execute(sa.delete(secrets).where(secrets.c.holder == piece.holder, secrets.c.name == piece.name))
-        if piece.sealed is not None:
-            row = {"holder": piece.holder, "name": piece.name, "sealed": piece.sealed}
-            self._db.execute(sa.insert(secrets), row)
-        self._driver.execute("PRAGMA secure_delete = OFF")
-
-    def sealed_secrets(self) -> dict[tuple[str, str], bytes]:
-        """Every secret's sealed value, by holder and name."""
-        with self._failing("cannot be read"), self._db.begin():
-            return {(row.holder, row.name): row.sealed for row in self._db.execute(sa.select(secrets))}
 
     def _keep_answers(self, new: Sequence[KeepAnswer]) -> None:
         rows = [(piece.by, piece.request_id, piece.answer.digest, piece.answer.subject) for piece in new]

@@ -25,7 +25,7 @@ from holdfast_controller.core.actions import KeepSecret
 from holdfast_controller.core.assignments import Assignment, Phase
 from holdfast_controller.core.gang import SecretVariable
 from holdfast_controller.core.secret_events import in_words
-from holdfast_controller.shell import secret_keys
+from holdfast_controller.shell import secret_keys, secret_rows
 from holdfast_controller.shell.store import Store
 
 log = logging.getLogger(__name__)
@@ -137,8 +137,7 @@ async def open_vault(store: Store, path: Path) -> Vault:
     Raises ``ConfigError`` for a damaged key file. A lost one costs the secrets alone, which can be set again.
     """
     keys = await asyncio.to_thread(secret_keys.load_or_make, path)
-    sealed = await asyncio.wrap_future(store.call(store.sealed_secrets))
-    vault = Vault(keys, sealed)
+    vault = Vault(keys, await asyncio.wrap_future(store.call(_rows, store)))
     if anew := vault.sealed_anew():
         await asyncio.wrap_future(store.call(store.commit, [], anew))
         for kept in anew:
@@ -152,6 +151,11 @@ async def open_vault(store: Store, path: Path) -> Vault:
     elif len(keys) > 1:
         await asyncio.to_thread(secret_keys.write, path, keys[:1])
     return vault
+
+
+def _rows(store: Store) -> dict[tuple[str, str], bytes]:
+    with store.transaction() as database:
+        return secret_rows.read(database)
 
 
 def _name_of(key: bytes) -> bytes:
