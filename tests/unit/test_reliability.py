@@ -22,6 +22,8 @@ database failed over | old leader wakes | call repeated or reordered | agent, co
 flood of output, a line of a gigabyte | output that is no text | arguments, environment, messages beyond bounds
 stranger, wrong certificate, another's name | hostile environment of a worker
 secrets, with everybody killed in between | workers as root
+a job that asks to be somebody else | a worker that reaches for another user's work, or for root
+`LD_PRELOAD`, `BASH_ENV`, `PYTHONPATH` of a user
 """
 
 

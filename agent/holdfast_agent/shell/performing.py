@@ -217,9 +217,10 @@ class Performer:
         except OSError as error:
             self._feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
+        user = action.user or self._reactor.facts.user
         values = parts.secrets.of(action.key, action.generation)
         try:
-            order = launch_order(action, self._reactor.facts.user, self._means, parts.shims.pid(action.key), values)
+            order = launch_order(action, user, self._means, parts.shims.pid(action.key), values)
         except KeyError as missing:
             problem = f"the controller has sent no value for {missing.args[0]}"
             self._feed(ev.LaunchRefused(action.key, action.generation, problem))

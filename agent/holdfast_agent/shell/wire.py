@@ -99,6 +99,7 @@ def _launch(message: agent_pb2.Launch) -> Launch:
         memory_mb=message.memory_mb,
         image=message.image_uri,
         lacks=message.lacks,
+        run_as=message.run_as,
     )
 
 

@@ -14,6 +14,7 @@ from holdfast.cli.commands import Commands
 from holdfast.cli.completion import completion
 from holdfast.cli.console import Console
 from holdfast.cli.dev import dev
+from holdfast.cli.doctor import doctor
 from holdfast.cli.hang import hang
 from holdfast.cli.host_admission import remove, token
 from holdfast.cli.hosts import host
@@ -22,6 +23,7 @@ from holdfast.cli.logs import logs
 from holdfast.cli.people import audit, login, user, whoami
 from holdfast.cli.run import run
 from holdfast.cli.secrets import secret
+from holdfast.cli.status import status
 from holdfast.cli.submit import submit
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.version import __version__
@@ -67,6 +69,7 @@ for _command in (
     ps,
     logs,
     cancel,
+    status,
     job,
     host,
     hang,
@@ -75,6 +78,7 @@ for _command in (
     login,
     whoami,
     audit,
+    doctor,
     dev,
     completion,
 ):

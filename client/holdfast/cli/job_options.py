@@ -33,6 +33,7 @@ class JobOptions:
     on_hosts: tuple[str, ...] = ()
     avoid_hosts: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
+    run_as: str | None = None
     secrets: tuple[tuple[str, str], ...] = ()
     """(variable, name of a secret or absolute path of a file)."""
 
@@ -40,6 +41,8 @@ class JobOptions:
         """Writes the options into the job, over what it says itself."""
         if self.project is not None:
             job.project = self.project
+        if self.run_as is not None:
+            job.job_spec.run_as = self.run_as
         scheduling = job.job_spec.scheduling
         if self.priority is not None:
             scheduling.priority = self.priority
@@ -116,6 +119,11 @@ _OPTIONS = (
         type=key_value,
         metavar="KEY=VALUE",
         help="Use only hosts with this label.",
+    ),
+    click.option(
+        "--run-as",
+        metavar="ACCOUNT",
+        help="Account of the hosts, one that you are mapped to.  [default: the first of those]",
     ),
     click.option(
         "--secret",

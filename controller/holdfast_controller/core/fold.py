@@ -48,6 +48,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
         case (
             ev.RoleGranted()
             | ev.RoleTaken()
+            | ev.AccountsMapped()
             | ev.UserRemoved()
             | ev.TokenMade()
             | ev.TokenUsed()

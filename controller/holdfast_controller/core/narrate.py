@@ -44,6 +44,7 @@ def narrate(event: ev.Event, job: Job | None) -> str:
         case (
             ev.RoleGranted()
             | ev.RoleTaken()
+            | ev.AccountsMapped()
             | ev.UserRemoved()
             | ev.TokenMade()
             | ev.TokenUsed()

@@ -53,12 +53,15 @@ class Room:
     """(uuid, model), in index order."""
     no_containers: str = ""
     """Why no work runs in containers here."""
+    no_accounts: str = ""
+    """Why no work runs here as an account of its own."""
     gives_secrets: bool = False
 
     def fits(self, pool: Pool) -> bool:
         """Whether one worker of ``pool`` has room here."""
         return (
             not (pool.task.image and self.no_containers)
+            and not (pool.task.account and self.no_accounts)
             and (self.gives_secrets or not pool.task.secrets)
             and self.slots >= 1
             and self.cpus >= pool.cpus
@@ -111,6 +114,7 @@ def room(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = Fal
         slots=inventory.max_workers - len(held),
         gpus=[(g.uuid, g.model) for g in gpus],
         no_containers=inventory.no_containers,
+        no_accounts=inventory.no_accounts,
         gives_secrets=inventory.gives_secrets,
     )
 
@@ -208,10 +212,14 @@ def _lack(pool: Pool, rooms: list[Room], placed: int, total: int) -> str:
     without = [r for r in rooms if r.no_containers] if pool.task.image else []
     if without and len(without) == len(rooms):
         return f"needs a host that runs containers ({without[0].host}: {without[0].no_containers})"
-    rooms = [r for r in rooms if r not in without]
-    if pool.task.secrets and not any(r.gives_secrets for r in rooms):
-        return f"needs a host whose agent gives secrets; upgrade that of {rooms[0].host}"
-    rooms = [r for r in rooms if r.gives_secrets or not pool.task.secrets]
+    strangers = [r for r in rooms if r.no_accounts] if pool.task.account else []
+    if strangers and len(strangers) == len(rooms):
+        why = f"{strangers[0].host}: {strangers[0].no_accounts}"
+        return f"needs a host that starts workers as {pool.task.account} ({why})"
+    old = [r for r in rooms if not r.gives_secrets] if pool.task.secrets else []
+    if old and len(old) == len(rooms):
+        return f"needs a host whose agent gives secrets; upgrade that of {old[0].host}"
+    rooms = [r for r in rooms if r not in without and r not in strangers and r not in old] or rooms
     wants = []
     if pool.gpus:
         best = max(r.matching(pool) for r in rooms)

@@ -34,7 +34,7 @@ def gang_of(
 ) -> Gang:
     """What the core needs of a validated spec; ``holders`` says of each secret that it names whose it is."""
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
-    return Gang(
+    gang = Gang(
         pools=tuple(
             Pool(
                 replicas=pool.replica_count,
@@ -65,6 +65,7 @@ def gang_of(
         warning=_warning(scheduling.warning_signal),
         subscriptions=subscriptions_of(spec),
     )
+    return gang.running_as(spec.run_as) if spec.run_as else gang
 
 
 def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
