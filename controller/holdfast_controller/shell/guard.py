@@ -24,6 +24,7 @@ import grpc
 from holdfast import certificate, rpc_status, tls
 from holdfast.errors import HoldfastError, Unauthenticated
 from holdfast_controller.core.access import RULES, Caller, Registry, Target, Where, refusal
+from holdfast_controller.core.secret_keeping import is_name
 from holdfast_controller.shell.audit import Audit, Entry
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.rpc import Context
@@ -254,6 +255,11 @@ class Guard(grpc.aio.ServerInterceptor):
             case Where.JOB | Where.OWN_JOB:
                 job = self._driver.cluster.jobs.get(request.id)
                 return Target(request.id) if job is None else Target(job.id, job.gang.project, job.owner)
+            case Where.SECRET:
+                everybodys = "*" if getattr(request, "all", False) else ""
+                return Target(
+                    project=getattr(request, "project", ""), owner=everybodys or getattr(request, "user", "")
+                )
             case _:
                 return Target()
 
@@ -324,6 +330,10 @@ def _about(method: str, request: Any) -> str:
     if not named:
         project = getattr(getattr(request, "job", None), "project", "")
         return f"project/{project or DEFAULT_PROJECT}" if call == "CreateJob" else ""
+    if service.endswith(".SecretService"):
+        # What is no name may be a value that was put in its place.
+        holder = request.project or getattr(request, "user", "")
+        return f"secret/{holder + '/' if holder else ''}{named if is_name(named) else '?'}"
     if service.endswith((".JobService", ".HangService")):
         return f"job/{named}"
     return f"{'user' if call.endswith('User') else 'host'}/{named}"
