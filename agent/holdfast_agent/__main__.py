@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast import __version__
+from holdfast import __version__, lookup
 from holdfast.errors import ConfigError, HoldfastError
 
 
@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)"
     )
     parser.add_argument("--version", action="version", version=f"holdfast-agent {__version__}")
+    lookup.as_the_machine_does()
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ["join"]:
         # In place of this process: an agent doesn't import what makes keys.

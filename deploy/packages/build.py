@@ -80,6 +80,9 @@ def description(part: str, about: Mapping[str, Any], stage: Path, version: str, 
         "description": f"{about['summary']}\n{about['description']}",
         "depends": [text.format(python=PYTHON) for text in about["depends"]],
         "contents": contents,
+        # A fifth of gzip's time, and smaller; what brings Python 3.11 by itself (Debian 12, EL 9) unpacks it.
+        "deb": {"compression": "zstd"},
+        "rpm": {"compression": "zstd"},
         "scripts": {when: f"{stage}/scripts/{name}" for when, name in SCRIPTS.items()},
     }
 

@@ -41,6 +41,19 @@ class Network:
         """Undo ``cut``."""
         self._neighbour("del", sender, receiver)
 
+    def unplug(self, name: str) -> None:
+        """From now on nothing leaves or reaches ``name``."""
+        _ip("-n", f"{self.prefix}switch", "link", "set", name, "down")
+
+    def plug(self, name: str) -> None:
+        """Undo ``unplug``."""
+        _ip("-n", f"{self.prefix}switch", "link", "set", name, "up")
+
+    def default_routes(self) -> None:
+        """Give everybody a way to elsewhere, as hosts have it; nobody is there."""
+        for name in self.names:
+            _ip("-n", f"{self.prefix}{name}", "route", "add", "default", "via", "10.77.0.254", "dev", "eth0")
+
     def _neighbour(self, verb: str, sender: str, receiver: str, *how: str) -> None:
         _ip("-n", f"{self.prefix}{sender}", "neigh", verb, self.address(receiver), "dev", "eth0", *how)
 

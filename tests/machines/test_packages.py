@@ -3,130 +3,71 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from holdfast import pki
-from holdfast.identity import Identity, Kind
+from .cluster import ADMIN, USER, employ, init, install, join, ranks, tell
+from .conftest import NEEDS, NEXT
+from .machine import Machine, booted
 
-from .machine import Machine, booted, tree
-
-ROOT = Path(__file__).parents[2]
-CACHE = Path(os.environ.get("HOLDFAST_MACHINES", "/var/cache/holdfast-machines"))
-TOOLS = ("debootstrap", "systemd-nspawn", "nsenter", "dpkg-deb")
-pytestmark = [
-    pytest.mark.machines,
-    pytest.mark.require("root", "mount", "cgroup"),
-    pytest.mark.timeout(1800),
-    pytest.mark.skipif(
-        not all(map(shutil.which, TOOLS)), reason="needs debootstrap, systemd-nspawn, nsenter and dpkg-deb"
-    ),
-]
-STATE = "/var/lib/holdfast/controller"
-CONTROLLER = f"""listen = "127.0.0.1:7443"
-cluster = "main"
-state_dir = "{STATE}"
-ca = "{STATE}/ca/ca.pem"
-cert = "{STATE}/controller.pem"
-key = "{STATE}/controller.key"
-"""
-AGENT = """controller = "127.0.0.1:7443"
-name = "h1"
-address = "127.0.0.1"
-state_dir = "/var/lib/holdfast/agent"
-log_dir = "/var/log/holdfast"
-ca = "ca.pem"
-cert = "host.pem"
-key = "host.key"
-allow_root_workers = true
-"""
-CLIENT = """controller = "127.0.0.1:7443"
-ca = "ca.pem"
-cert = "user.pem"
-key = "user.key"
-"""
+pytestmark = NEEDS
+HERE = "127.0.0.1"
 WORK = "trap 'echo saved; exit 0' TERM; while true; do sleep 1; done"
 
 
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Of all parts, made by the Python of this environment."""
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, str(ROOT / "deploy/packages/build.py"), "--format=deb", f"--output={folder}"]
-    subprocess.run(command, check=True, timeout=1200)
-    return sorted(folder.glob("*.deb"))
+def holdfast(machine: Machine, *words: str) -> str:
+    return machine.run("holdfast", *words, env=ADMIN)
 
 
-@pytest.fixture(scope="module")
-def lower() -> Path:
-    return tree(CACHE)
+def until(machine: Machine, wanted: str, *words: str) -> str:
+    settings = [f"{name}={value}" for name, value in ADMIN.items()]
+    return machine.until(wanted, "env", *settings, "holdfast", *words)
+
+
+def equip(machine: Machine, packages: Sequence[Path]) -> None:
+    """All packages, and a person to work for."""
+    tell("packages on a machine")
+    install(machine, packages, "controller", "agent", "client")
+    employ(machine)
 
 
 @pytest.fixture
 def machine(lower: Path, tmp_path: Path, packages: list[Path]) -> Iterator[Machine]:
-    """With all packages and settings, and nothing started."""
+    """A cluster of itself."""
     with booted(lower, tmp_path, "h1") as found:
-        for package in packages:
-            found.put(package, f"/root/{package.name}")
-        found.run("sh", "-c", "dpkg -i /root/*.deb")
-        settle(found, tmp_path / "pki")
+        equip(found, packages)
+        for service in ("holdfast-controller", "holdfast-agent"):
+            assert found.run("systemctl", "is-active", service, fails=True).strip() == "inactive"
+        init(found, HERE)
+        until(found, "", "host", "list")
+        join(found, found, f'address = "{HERE}"', f'worker_user = "{USER}"')
+        until(found, "READY", "host", "list")
         yield found
 
 
-def settle(machine: Machine, folder: Path) -> None:
-    """Certificates and settings, as an admin would have them who makes certificates by other means."""
-    folder.mkdir()
-    pki.create_ca("main", folder)
-    pki.issue(folder, Identity("main", Kind.CONTROLLER, "controller"), folder, "controller", server=True)
-    pki.issue(folder, Identity("main", Kind.HOST, "h1"), folder, "host")
-    pki.issue(folder, Identity("main", Kind.USER, "ann"), folder, "user")
-    machine.run("mkdir", "-p", f"{STATE}/ca")
-    machine.put(folder / "ca.pem", f"{STATE}/ca/ca.pem")
-    for name in ("controller.pem", "controller.key"):
-        machine.put(folder / name, f"{STATE}/{name}")
-    for name, text in (("controller.toml", CONTROLLER), ("agent.toml", AGENT), ("client.toml", CLIENT)):
-        (folder / name).write_text(text)
-        machine.put(folder / name, f"/etc/holdfast/{name}")
-    for name in ("ca.pem", "host.pem", "host.key", "user.pem", "user.key"):
-        machine.put(folder / name, f"/etc/holdfast/{name}")
-
-
-def rank(machine: Machine) -> str:
-    """Its process, as the machine counts."""
-    return machine.run(
-        "sh", "-c", "head -n1 /sys/fs/cgroup/holdfast.slice/holdfast-*.scope/g*/cgroup.procs"
-    ).strip()
-
-
-def test_the_life_of_a_machine(machine: Machine, lower: Path, tmp_path: Path) -> None:
-    services = ("holdfast-controller", "holdfast-agent")
-    for service in services:
-        assert machine.run("systemctl", "is-active", service, fails=True).strip() == "inactive"
-    machine.run("systemctl", "enable", "--now", *services)
-    machine.until("READY", "holdfast", "host", "list")
-    machine.run("holdfast", "run", "--detach", "--name", "t", "--", "sh", "-c", WORK)
-    machine.until("RUNNING", "holdfast", "ps")
-    scope = machine.until("active (running)", "systemctl", "status", "holdfast-t-*.scope", "--no-pager")
+def test_the_life_of_a_machine(machine: Machine, lower: Path, tmp_path: Path, packages: list[Path]) -> None:
+    holdfast(machine, "run", "--detach", "--name", "t", "--workdir", "/tmp", "--", "sh", "-c", WORK)
+    until(machine, "RUNNING", "ps")
+    scope = machine.until("active \\(running\\)", "systemctl", "status", "holdfast-t-*.scope", "--no-pager")
     assert "Worker workerpool0-0 of Holdfast job t-" in scope
+    tell("a worker in a scope of its own")
 
-    first = rank(machine)
+    first = ranks(machine)
     machine.run("systemctl", "restart", "holdfast-agent")
     machine.until("1 worker, connected", "systemctl", "status", "holdfast-agent", "--no-pager")
-    assert rank(machine) == first
-    upgraded = machine.run("sh", "-c", "dpkg -i /root/holdfast-agent_*.deb")
+    assert ranks(machine) == first
+    upgraded = machine.sh("dpkg -i /root/packages/holdfast-agent_*.deb")
     assert re.search(r"shim +(\d+) +\1 +unchanged", upgraded), upgraded
-    assert re.search(rf"rank 0 +{first} +{first} +unchanged", upgraded), upgraded
+    (pid,) = first
+    assert re.search(rf"rank 0 +{pid} +{pid} +unchanged", upgraded), upgraded
     machine.until("1 worker, connected", "systemctl", "status", "holdfast-agent", "--no-pager")
-    assert rank(machine) == first
+    assert ranks(machine) == first
 
-    examined = machine.run("sh", "-c", "holdfast doctor -o json || true")
+    # A packaged host has no more to mend than a machine without a network has.
+    examined = machine.sh("holdfast doctor -o json || true")
     saw = {each["check"]: each for each in json.loads(examined)["findings"]}
     assert saw["service.unit"]["saw"] == "enabled, active"
     well = ("service.agent", "certificates.chain", "controller.call")
@@ -135,12 +76,61 @@ def test_the_life_of_a_machine(machine: Machine, lower: Path, tmp_path: Path) ->
     refused = machine.run("dpkg", "-r", "holdfast-agent", fails=True)
     assert "workers run on this host. Drain it first" in refused
     machine.until("active", "systemctl", "is-active", "holdfast-agent")
-    assert rank(machine) == first
+    assert ranks(machine) == first
 
     machine.power_off()
+    tell("powered off")
     with booted(lower, tmp_path, "h1") as again:
-        again.until("RUNNING", "holdfast", "ps")
-        assert "HOST_SHUTDOWN" in again.run("sh", "-c", "holdfast ps -o json")
-        again.run("sh", "-c", "holdfast cancel $(holdfast ps -o name)")
-        again.until("CANCELLED", "holdfast", "ps", "--all")
-        again.run("dpkg", "-r", "holdfast-agent")
+        until(again, "RUNNING", "ps")
+        assert "HOST_SHUTDOWN" in holdfast(again, "ps", "-o", "json")
+        again.sh(f"export HOLDFAST_CONFIG={ADMIN['HOLDFAST_CONFIG']}; holdfast cancel $(holdfast ps -o name)")
+        until(again, "CANCELLED", "ps", "--all")
+        tell("booted again; its work has moved, and come back")
+        removed(again, packages)
+
+
+def removed(machine: Machine, packages: Sequence[Path]) -> None:
+    """Packages are what was packed, leave nothing that runs, and keep what can't be had again."""
+    assert machine.run("dpkg", "-V", "holdfast-agent", "holdfast-controller", "holdfast-client") == ""
+    machine.sh("echo PROXY=x >> /etc/holdfast/worker.env")
+    install(machine, [path for path in packages if "holdfast-agent" in path.name], "agent")
+    assert "PROXY=x" in machine.sh("cat /etc/holdfast/worker.env"), "an upgrade keeps settings"
+    machine.run("dpkg", "-r", "holdfast-agent", "holdfast-controller", "holdfast-client")
+    left = machine.sh("ls /etc/holdfast /var/lib/holdfast")
+    assert {"agent.toml", "agent.key", "controller.toml", "worker.env"} <= set(left.split())
+    assert machine.sh("pgrep -fl /opt/holdfast", fails=True) == ""
+    told = machine.run("dpkg", "-P", "holdfast-agent", "holdfast-controller", "holdfast-client")
+    assert "left for you to delete: /var/log/holdfast, the output of jobs" in told
+    assert "left for you to delete: /var/lib/holdfast/controller, the cluster's CA" in told
+    found = machine.sh("find / -xdev -path /proc -prune -o -path '*holdfast*' ! -path '/root/*' -print")
+    kept = ("/etc/holdfast", "/var/lib/holdfast", "/var/log/holdfast", "/var/log/apt", "/var/lib/dpkg")
+    assert [path for path in found.splitlines() if not path.startswith(kept)] == []
+    assert machine.sh("ls /etc/holdfast").split() == ["admin", "ca.pem", "client.toml", "controller.toml"]
+    assert machine.sh("ls /var/lib/holdfast").split() == ["controller"]
+    assert "ca" in machine.sh("ls /var/lib/holdfast/controller").split()
+    tell("removed and purged: the cluster's CA and log are left, and nothing that runs")
+
+
+def test_the_rpm_is_installed_upgraded_and_removed(lower: Path, tmp_path: Path, rpms: list[Path]) -> None:
+    """By rpm itself, though on Debian: what it depends on is there by other names."""
+    first, second = rpms
+    with booted(lower, tmp_path, "h1") as machine:
+        for rpm in rpms:
+            machine.put(rpm, f"/root/{rpm.name}")
+        rpm_here = ("rpm", "--nodeps", "--dbpath", "/root/rpms")
+        machine.run(*rpm_here, "-i", f"/root/{first.name}")
+        assert machine.run("holdfast-agent", "--version").startswith("holdfast-agent 0.")
+        assert machine.run("systemctl", "is-enabled", "holdfast-agent", fails=True).strip() == "disabled"
+        assert machine.sh("stat -c '%a %U' /var/lib/holdfast/agent").strip() == "711 root"
+        machine.sh("echo PROXY=x >> /etc/holdfast/worker.env")
+
+        machine.run(*rpm_here, "-U", f"/root/{second.name}")
+        assert machine.run("holdfast-agent", "--version").strip() == f"holdfast-agent {NEXT}"
+        assert "PROXY=x" in machine.sh("cat /etc/holdfast/worker.env"), "an upgrade keeps settings"
+        assert "worker.env" in machine.run(*rpm_here, "-V", "holdfast-agent", fails=True), (
+            "and nothing else is changed"
+        )
+
+        machine.run(*rpm_here, "-e", "holdfast-agent")
+        assert machine.sh("ls /usr/bin/holdfast-agent /opt/holdfast/agent", fails=True).count("No such file") == 2
+        tell("the rpm was installed, upgraded and removed")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +17,11 @@ import yaml
 ANSIBLE = Path(__file__).parents[2] / "deploy/ansible"
 ROLE = ANSIBLE / "roles/holdfast"
 FILES = sorted((ROLE / "tasks").glob("*.yml"))
+BESIDE = Path(sys.executable).with_name("ansible-playbook")
+PLAYBOOK = str(BESIDE) if BESIDE.exists() else shutil.which("ansible-playbook")
 KEYWORDS = frozenset(
     {"name", "when", "loop", "loop_control", "vars", "register", "changed_when", "no_log"}
-    | {"delegate_to", "environment", "block"}
+    | {"delegate_to", "environment", "block", "failed_when", "notify"}
 )
 
 
@@ -75,3 +81,18 @@ def test_the_playbook_uses_the_role_for_both_parts() -> None:
     plays = yaml.safe_load((ANSIBLE / "site.yml").read_text())
     used = [(play["hosts"], play["roles"][0]["holdfast_part"]) for play in plays]
     assert used == [("holdfast_controller", "controller"), ("holdfast_hosts", "agent")]
+
+
+@pytest.mark.skipif(PLAYBOOK is None, reason="there is no ansible-playbook here")
+def test_ansible_understands_every_line(tmp_path: Path) -> None:
+    command = [
+        str(PLAYBOOK),
+        "--syntax-check",
+        "-i",
+        str(ANSIBLE / "inventory.example.ini"),
+        str(ANSIBLE / "site.yml"),
+    ]
+    (tmp_path / "ansible.cfg").touch()
+    env = os.environ | {"ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "ANSIBLE_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

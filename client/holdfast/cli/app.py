@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from holdfast import lookup
 from holdfast.cli import exit_status
 from holdfast.cli.commands import Commands
 from holdfast.cli.completion import completion
@@ -87,5 +88,6 @@ for _command in (
 
 def main() -> None:
     """The entry point."""
+    lookup.as_the_machine_does()
     with _Guard():
         root(prog_name="holdfast")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.tls import TlsFiles
+from holdfast.units import start_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +63,7 @@ def _join(options: argparse.Namespace) -> None:
     print(f"Its certificate lasts until {until:%Y-%m-%d %H:%M} and is renewed by the agent.")  # noqa: T201
     if os.geteuid() == 0 and not says_who_works(done.settings):
         print(f'Say whom workers run as, in {done.settings}: worker_user = "NAME"')  # noqa: T201
-    print(f"Start the agent: holdfast-agent --config {done.settings}")  # noqa: T201
+    print(f"Start the agent: {start_line('holdfast-agent', done.settings)}")  # noqa: T201
 
 
 def says_who_works(settings: Path) -> bool:

@@ -14,6 +14,7 @@ from holdfast import pki
 from holdfast.enrolment import files
 from holdfast.errors import ConfigError, HoldfastError, WrongState
 from holdfast.identity import NAME_RULE, Identity, Kind, is_name
+from holdfast.units import start_line
 from holdfast_controller.shell.authority import ca_hash
 from holdfast_controller.shell.config import CertificateConfig
 
@@ -87,7 +88,8 @@ def _make(options: argparse.Namespace) -> None:
     }
     # Last: where it is, the rest is.
     files.write(settings, files.toml("Made by `holdfast-controller init`.", controller), 0o644)
-    print(_NEXT.format(cluster=options.cluster, ca=ca, hash=ca_hash(root), settings=settings, admin=admin))  # noqa: T201
+    start = start_line("holdfast-controller", settings)
+    print(_NEXT.format(cluster=options.cluster, ca=ca, hash=ca_hash(root), start=start, admin=admin))  # noqa: T201
 
 
 def _check(options: argparse.Namespace, settings: Path, ca: Path) -> None:
@@ -115,7 +117,7 @@ def _life(seconds: float) -> datetime.timedelta:
 _NEXT = """The cluster {cluster} is made. Keep {ca}/ca.key secret, and a copy of it safe.
 The hash of its CA: {hash}
 
-1. Start the controller:   holdfast-controller --config {settings}
+1. Start the controller:   {start}
 2. Be its first admin:     mkdir -p ~/.config/holdfast && mv {admin}/* ~/.config/holdfast/
 3. Have a host join:       holdfast host token create      and paste the line that it prints on the host
 4. Have others use it:     holdfast user add NAME          then: holdfast user token NAME"""

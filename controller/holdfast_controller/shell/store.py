@@ -9,6 +9,7 @@ may then be ahead of the disk.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import secrets
 import sqlite3
@@ -265,10 +266,7 @@ class Store:
             yield
         except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:  # ValueError: damaged text
             cause = getattr(error, "orig", None) or error
-            raise StoreError(
-                f"The store {self.path} {how}: {cause}.",
-                fix="Check that no other controller runs on it and that the disk is sound; else restore a backup.",
-            ) from error
+            raise StoreError(f"The store {self.path} {how}: {cause}.", fix=_fix(cause)) from error
 
     def _record(self, row: Any) -> Record:
         """A row of the log. Raises ``StoreError`` when it isn't what was written."""
@@ -348,6 +346,13 @@ class Store:
                 f" {record.version}.",
                 fix="Start the newer controller, or restore a backup that this version made.",
             ) from error
+
+
+def _fix(cause: BaseException) -> str:
+    """What to do about an error of the database or the disk."""
+    if getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(cause, "errno", None) == errno.ENOSPC:
+        return "Make room where it lies; what was acknowledged is kept."
+    return "Check that no other controller runs on it and that the disk is sound; else restore a backup."
 
 
 _DEPOSED_FIX = "What it has not acknowledged is not kept; ask the controller that is at work there now."

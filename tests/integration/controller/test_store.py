@@ -268,6 +268,17 @@ def test_file_that_is_no_database_is_refused(path: Path, content: bytes) -> None
         opened(path)
 
 
+def test_a_full_disk_asks_for_room_and_keeps_what_was_committed(path: Path, store: Store) -> None:
+    commit(store, records(EVENTS[:2]))
+    # SQLite's own end of the disk.
+    store.call(lambda: store._driver.execute("PRAGMA max_page_count = 1")).result()
+    with pytest.raises(StoreError, match=r"is full\. Make room where it lies"):
+        commit(store, records(EVENTS[2:] * 1000, start=3))
+    store.close()
+    _, cluster = opened(path)
+    assert same(cluster, folded(EVENTS[:2]))
+
+
 def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be used"):

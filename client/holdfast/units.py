@@ -1,0 +1,20 @@
+"""Whether systemd looks after a daemon of ours on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+UNITS = (Path("/etc/systemd/system"), Path("/usr/lib/systemd/system"))
+
+
+def start_line(daemon: str, settings: Path, units: Sequence[Path] = UNITS) -> str:
+    """What a person types to start ``daemon``: its unit, where there is one that reads these settings."""
+    for folder in units:
+        try:
+            text = (folder / f"{daemon}.service").read_text()
+        except OSError:
+            continue
+        if f"--config {settings}\n" in text:
+            return f"systemctl enable --now {daemon}"
+    return f"{daemon} --config {settings}"
