@@ -66,6 +66,7 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
     """What a host has."""
     gpus = tuple(Gpu(g.uuid, g.index, g.model, g.memory_bytes, g.problem) for g in message.gpus)
     why_none = "" if message.containers else message.containers_problem or "its agent knows of none"
+    no_accounts = "" if message.accounts else message.accounts_problem or "its agent knows of none"
     return Inventory(
         message.cpu_count,
         message.memory_bytes,
@@ -73,6 +74,7 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
         message.max_workers or 64,
         message.gpu_problem,
         why_none,
+        no_accounts,
     )
 
 
@@ -163,6 +165,7 @@ def _launch(order: Assignment) -> agent_pb2.Launch:
         step_pattern=order.gang.hang.step_pattern,
         memory_mb=pool.memory_mb,
         image_uri=task.image,
+        run_as=task.account,
     )
     if order.rendezvous is not None:
         message.rendezvous.CopyFrom(_rendezvous(order.gang, order.rendezvous))
