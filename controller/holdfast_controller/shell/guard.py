@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import grpc
 
 from holdfast import certificate, rpc_status, tls
-from holdfast.errors import HoldfastError, Unauthenticated
+from holdfast.errors import HoldfastError, Unauthenticated, Unavailable
 from holdfast_controller.core.access import RULES, Caller, Registry, Target, Where, refusal
 from holdfast_controller.core.secret_keeping import is_name
 from holdfast_controller.shell.audit import Audit, Entry
@@ -135,9 +135,19 @@ class Guard(grpc.aio.ServerInterceptor):
             target = self._target(stream.method, stream.request)
             problem = refusal(self.registry, stream.method, stream.caller, target)
             if problem is not None:
-                cut = asyncio.get_running_loop().create_task(_cut(stream, problem))
-                self._cuts.add(cut)
-                cut.add_done_callback(self._cuts.discard)
+                log.info("stream_cut", extra={"fields": {"party": party, "method": stream.method}})
+                self._begin_cut(stream, problem)
+
+    def end_streams(self) -> None:
+        """End all open streams, since the controller stops. Who reads one comes back and goes on where it stood."""
+        stopping = Unavailable("The controller stops.", fix="Try again when it is back.")
+        for stream in [stream for streams in self._streams.values() for stream in streams]:
+            self._begin_cut(stream, stopping)
+
+    def _begin_cut(self, stream: _Stream, problem: HoldfastError) -> None:
+        cut = asyncio.get_running_loop().create_task(_cut(stream, problem))
+        self._cuts.add(cut)
+        cut.add_done_callback(self._cuts.discard)
 
     def open_streams(self) -> Counter[str]:
         """How many are open now, by method."""
@@ -287,7 +297,6 @@ async def _cut(stream: _Stream, problem: HoldfastError) -> None:
     """End a stream with the sentence, then its handler; nothing is done to one that has ended meanwhile."""
     if stream.task.done():
         return
-    log.info("stream_cut", extra={"fields": {"party": stream.caller.party, "method": stream.method}})
     # Its reader may leave at this moment; gRPC says so in several ways.
     try:
         with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError):

@@ -153,7 +153,7 @@ async def serve(
         if on_ready is not None:
             on_ready(port)
         supervisor.tell(READY=1)
-        await _run_until_told(driver, server, web, postman, audit, enrolling, metrics, supervisor)
+        await _run_until_told(driver, server, web, postman, guard, audit, enrolling, metrics, supervisor)
     finally:
         await asyncio.to_thread(store.close)
 
@@ -163,6 +163,7 @@ async def _run_until_told(
     server: grpc.aio.Server,
     web: Listener | None,
     postman: Postman,
+    guard: Guard,
     audit: Audit,
     enrolling: Enrolling,
     metrics: Metrics,
@@ -181,10 +182,7 @@ async def _run_until_told(
             log.info("controller_stopping")
             supervisor.tell(STOPPING=1)
             metrics.close()
-            if web is not None:
-                await web.close(STOP_GRACE_S)
-            await enrolling.stop()
-            await server.stop(STOP_GRACE_S)
+            await _stop_serving(server, web, guard, enrolling)
             await driver.settled()
             await audit.flush()
             for task in running:
@@ -196,6 +194,18 @@ async def _run_until_told(
             await web.close(0.0)
         await enrolling.stop()
         await server.stop(None)
+
+
+async def _stop_serving(server: grpc.aio.Server, web: Listener | None, guard: Guard, enrolling: Enrolling) -> None:
+    """Take no more calls; those that are being answered have a second. Streams have no end to wait for."""
+    async with asyncio.TaskGroup() as endings:
+        if web is not None:
+            endings.create_task(web.close(STOP_GRACE_S))
+        endings.create_task(enrolling.stop())
+        endings.create_task(server.stop(STOP_GRACE_S))
+        # Once nobody who is cut off could come back to this process.
+        await asyncio.sleep(0)
+        guard.end_streams()
 
 
 def _status(cluster: Cluster) -> str:
