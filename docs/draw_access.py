@@ -34,6 +34,8 @@ with the reason, if it may not go on.
 - Hosts are shown to everybody who has a role somewhere, with the ids of the jobs that they hold.
 - `admins` in `controller.toml` names users who are admins whatever roles they were given; so there is a first one.
 - `holdfast user remove NAME` voids every certificate that NAME has. Added again, NAME needs a new token.
+- Secrets are a user's own, or a project's, which its admins set and all who submit to it use. Nobody
+  can read one back; see [secrets](secrets.md).
 - `holdfast whoami` says who you are and what you may do.
 
 ## Calls
@@ -55,6 +57,7 @@ WHERE = {
     Where.SOME_PROJECT: "somewhere",
     Where.NEW_JOB: "in the new job's project",
     Where.JOB: "in the job's project",
+    Where.SECRET: "somewhere for their own, admin of a project for its own, admin everywhere for any",
 }
 
 

@@ -6,7 +6,7 @@ themselves again where they stood, and say so through ``on_link``. Leave one ear
 ``contextlib.aclosing``, or simply drop it: the call behind it is cancelled either way.
 
 Calls about jobs are here, those about hosts and hangs in the classes that ``Client`` is made of, and those about
-users, admission and the audit log in ``client.access``.
+users, admission and the audit log in ``client.access``, those about secrets in ``client.secrets``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from holdfast.hang_calls import HangCalls
 from holdfast.host_calls import HostCalls
 from holdfast.link import LinkCallback, Outage
 from holdfast.log_position import LogPosition
+from holdfast.secret_calls import SecretCalls
 from holdfast.settings import ClientSettings
 from holdfast.v1 import (
     bundle_pb2_grpc,
@@ -73,6 +74,7 @@ class Client(HostCalls, HangCalls):
         self._jobs = cast("job_pb2_grpc.JobServiceAsyncStub", job_pb2_grpc.JobServiceStub(self._channel))
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))
         self.access = AccessCalls(self._channel, self._unary)
+        self.secrets = SecretCalls(self._channel, self._unary)
         self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))
         self._cluster = cast(
             "cluster_pb2_grpc.ClusterServiceAsyncStub", cluster_pb2_grpc.ClusterServiceStub(self._channel)

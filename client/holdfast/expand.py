@@ -84,6 +84,12 @@ def expand_args(args: Iterable[str], env: Mapping[str, str]) -> list[str]:
     return result
 
 
+def references(text: str) -> list[str]:
+    """Every name that ``text`` refers to, as ``expand`` reads it."""
+    last = text.rfind(")") + 1
+    return [found[1] for found in _REFERENCE.finditer(text, 0, last) if found[1] is not None]
+
+
 def byte_length(text: str) -> int:
     """Bytes of ``text`` as a process sees it (undecodable bytes of an inherited environment count thrice)."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

@@ -24,7 +24,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="holdfast-controller",
         description="Schedules jobs over the hosts.",
-        epilog="To make a cluster: holdfast-controller init --help",
+        epilog="To make a cluster: holdfast-controller init --help. "
+        "For a new key of secrets: holdfast-controller rotate-secrets-key --help",
     )
     usual = Path("/etc/holdfast/controller.toml")
     parser.add_argument("--config", type=Path, metavar="FILE", default=usual, help=f"[default: {usual}]")
@@ -33,6 +34,10 @@ def main() -> int:
         from holdfast_controller.shell.init import main as init
 
         return init(sys.argv[2:])
+    if sys.argv[1:2] == ["rotate-secrets-key"]:
+        from holdfast_controller.shell.secret_keys import main as rotate
+
+        return rotate(sys.argv[2:])
     options = parser.parse_args()
     status = 0
     try:

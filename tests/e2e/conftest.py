@@ -1,4 +1,4 @@
-"""Dev clusters of real daemons: one for each test that asks, or one for all tests of a module."""
+"""Dev clusters of real daemons: one for each test that asks, or one for all that share."""
 
 from __future__ import annotations
 
@@ -27,18 +27,34 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., DevCluster]]:
         yield make
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    """Two hosts with two GPUs each, shared by the tests of a module, which leave it whole and idle."""
+@pytest.fixture(scope="session")
+def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """Two hosts with two GPUs each, for all modules that a process runs: to start one is most of what many take."""
     with started(tmp_path_factory.mktemp("shared") / "c", hosts=2, gpus=2) as shared:
         yield shared
 
 
-@pytest.fixture(scope="module")
-def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    """Three hosts with one GPU each, shared by the tests of a module; see ``idle``."""
+@pytest.fixture(scope="session")
+def three_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """Three hosts with one GPU each, for all modules that a process runs."""
     with started(tmp_path_factory.mktemp("trio") / "c", hosts=3, gpus=1) as shared:
         yield shared
+
+
+@pytest.fixture(scope="module")
+def cluster(two_hosts: DevCluster) -> Iterator[DevCluster]:
+    """Two hosts with two GPUs each. Other modules have run jobs there; what this one leaves is ended."""
+    yield two_hosts
+    two_hosts.show_logs()
+    two_hosts.make_idle()
+
+
+@pytest.fixture(scope="module")
+def trio(three_hosts: DevCluster) -> Iterator[DevCluster]:
+    """Three hosts with one GPU each, as ``cluster``; see ``idle``."""
+    yield three_hosts
+    three_hosts.show_logs()
+    three_hosts.make_idle()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -103,31 +104,35 @@ def test_an_unfit_host_is_cordoned_with_the_reason_and_the_job_goes_elsewhere(cl
     cluster.holdfast("host", "uncordon", "host-0")
 
 
-def pages(cluster: DevCluster) -> dict[str, bytes]:
-    """What Prometheus would get of each daemon, by its settings' folder."""
+def pages(cluster: DevCluster) -> dict[str, str]:
+    """What Prometheus would get of each daemon, by its settings' folder; the controller's is ``c``."""
     found = {}
     for path in (cluster.dir / "controller.toml", *cluster.dir.glob("hosts/*/agent.toml")):
         address = tomllib.loads(path.read_text())["metrics_listen"]
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
-            found[path.parent.name] = answer.read()
+            found[path.parent.name] = answer.read().decode()
     return found
+
+
+def tells(cluster: DevCluster, daemon: str, *lines: str) -> bool:
+    return set(lines) <= set(pages(cluster)[daemon].splitlines())
 
 
 def test_every_daemon_tells_its_metrics_and_the_status_names_what_needs_attention(cluster: DevCluster) -> None:
     job = cluster.detach("--gpus", "1", "--on-host", "host-2", *SLEEP)
     assert hosts_of(cluster, job) == {"host-2"}
     cluster.holdfast("host", "cordon", "host-1", "--reason", "a fan is loud")
-    told = pages(cluster)
-    assert len(told) == 4
-    whole, used = told.pop(cluster.dir.name), told["host-2"]
-    assert b'holdfast_jobs{state="RUNNING"} 1.0\n' in whole and b'holdfast_hosts{state="cordoned"} 1.0\n' in whole
-    assert b'holdfast_gpus{state="used"} 1.0\n' in whole and b'holdfast_gpus{state="unavailable"} 1.0\n' in whole
-    assert all(b"holdfast_agent_connected 1.0\n" in page for page in told.values())
-    assert b'holdfast_agent_workers{state="RUNNING"} 1.0\n' in used
-    assert b"holdfast_agent_launch_seconds_count 0.0\n" not in used
-    assert "host host-1    cordoned: a fan is loud" in cluster.holdfast("status").stdout
+    jobs, hosts = 'holdfast_jobs{state="RUNNING"} 1.0', 'holdfast_hosts{state="cordoned"} 1.0'
+    gpus = ('holdfast_gpus{state="used"} 1.0', 'holdfast_gpus{state="unavailable"} 1.0')
+    # A host may seem silent for a moment where many tests run at once.
+    cluster.until(lambda: tells(cluster, cluster.dir.name, jobs, hosts, *gpus))
+    for daemon in ("host-0", "host-1", "host-2"):
+        cluster.until(lambda daemon=daemon: tells(cluster, daemon, "holdfast_agent_connected 1.0"))
+    assert tells(cluster, "host-2", 'holdfast_agent_workers{state="RUNNING"} 1.0')
+    assert not tells(cluster, "host-2", "holdfast_agent_launch_seconds_count 0.0")
+    assert re.search(r"host host-1 +cordoned: a fan is loud\n", cluster.holdfast("status").stdout)
     status = json.loads(cluster.holdfast("status", "-o", "json").stdout)
-    assert (status["hosts"]["cordoned"], status["gpus"]["used"], status["jobs"]["RUNNING"]) == (1, 1, 1)
+    assert (status["gpus"]["used"], status["jobs"]["RUNNING"]) == (1, 1)
     cluster.holdfast("host", "uncordon", "host-1")
     cluster.end(job)
 
@@ -135,8 +140,10 @@ def test_every_daemon_tells_its_metrics_and_the_status_names_what_needs_attentio
 @pytest.mark.require("promtool")
 def test_promtool_takes_what_every_daemon_tells(cluster: DevCluster) -> None:
     for name, page in pages(cluster).items():
-        done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60)
-        assert (done.returncode, done.stderr) == (0, b""), name
+        done = subprocess.run(
+            ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, ""), name
 
 
 def test_a_drained_hosts_work_saves_at_the_warning_and_goes_on_elsewhere(

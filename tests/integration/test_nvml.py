@@ -324,4 +324,4 @@ def test_helper_ends_with_its_input(fake_nvml):
         ["error"],
         ["ok"],
     ]
-    assert replies[4] == {"error": "unknown op 'fry'; known: inventory, usage, signals"}
+    assert replies[4] == {"error": "unknown op 'fry'; known: inventory, usage, signals, driver"}

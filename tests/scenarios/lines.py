@@ -36,6 +36,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.TokenUsed()
         ):
             return narrate_people(event)
+        case ev.SecretSet() | ev.SecretRemoved():
+            return narrate_people(event)
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"
         case ev.JobQueued():
@@ -138,6 +140,8 @@ def action_line(action: act.Action) -> str:
             return f"> {action.host} dump {action.dump} of {whom}{closer}"
         case act.KeepEvidence():
             return f"> keep {action.job_id} hang {action.hang} {action.worker}"
+        case act.KeepSecret(holder, name, sealed):
+            return f"> {'keep' if sealed else 'forget'} {holder}/{name}"
         case act.KeepAnswer():
             return f"> keep the answer to {action.by}'s {action.request_id}"
         case act.KeepWatch():

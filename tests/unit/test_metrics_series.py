@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import re
+from typing import Any
+
+import psutil
 import pytest
 
 from holdfast.metrics.series import Family, Histogram, Kind, Series, counter, gauge, histogram
@@ -65,3 +70,22 @@ def test_what_is_declared_begins_at_nothing_and_loses_nothing_when_declared_agai
 def test_labels_have_to_be_those_of_the_family() -> None:
     with pytest.raises(ValueError, match="holdfast_calls_total"):
         Series().add(CALLS, "GetJob")
+
+
+def test_page_tells_of_the_process_without_looking_at_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller's unit hides /proc/stat from it, where the library would look for the time of the boot."""
+    from holdfast.metrics.exposition import Exposition
+
+    really_open, began = builtins.open, psutil.Process().create_time()
+
+    def guarded(path: object, *rest: Any, **more: Any) -> Any:
+        if path == "/proc/stat":
+            raise FileNotFoundError(path)
+        return really_open(path, *rest, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(builtins, "open", guarded)
+    text, _ = Exposition((), list).text()
+    started = re.search(rb"^process_start_time_seconds (\S+)$", text, re.MULTILINE)
+    assert started is not None
+    assert abs(float(started[1]) - began) < 60
+    assert b"process_resident_memory_bytes" in text and b"process_cpu_seconds_total" in text

@@ -133,11 +133,12 @@ def plan_ranks(
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
         }
         env = compose(launch, facts, ours, diagnostics, image, code)
+        secrets = tuple(each for each in launch.process.secrets if each.name not in {**ours, **_of_code(code)})
         argv = tuple(expand_args((*launch.process.command, *launch.process.args), env))
         if container is not None:
             argv = image_argv(container, launch, argv)
         stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
-        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr))
+        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr, secrets))
     return tuple(planned)
 
 
@@ -213,7 +214,8 @@ def _diagnostics(assignment: Assignment, launch: Launch, facts: HostFacts) -> di
     """
     if not launch.gpus:
         return {}
-    set_by_others = {name for name, _ in launch.process.env} | set(facts.site_env)
+    set_by_others = {name for name, _ in launch.process.env} | {each.name for each in launch.process.secrets}
+    set_by_others |= set(facts.site_env)
     stem = f"{error_dir(facts, assignment.key, assignment.generation)}/nccl_trace_rank_"
     wanted = {name: str(RECORDER_ENTRIES) for name in RECORDER_NAMES}
     if set_by_others.intersection(RECORDER_NAMES):

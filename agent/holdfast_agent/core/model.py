@@ -65,6 +65,14 @@ class PreparedCode:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretVariable:
+    """A variable whose value is secret: what the file holds, or, without one, what the controller sends."""
+
+    name: str
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """The user's program."""
 
@@ -73,6 +81,7 @@ class Process:
     env: tuple[tuple[str, str], ...] = ()
     working_directory: str = ""
     code: PackagedCode | None = None
+    secrets: tuple[SecretVariable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,8 @@ class Launch:
     """Account of this host that its ranks run as, by name; empty: the host's own choice."""
     process_starts: int = 0
     """Launches since the placement, this one included; 0 when the controller doesn't say."""
+    lacks: str = ""
+    """Why the program can't be given its secrets; then it is not launched."""
 
     @property
     def ranks(self) -> range:
@@ -213,3 +224,5 @@ class RankLaunch:
     cwd: str
     stdout: str
     stderr: str
+    secrets: tuple[SecretVariable, ...] = ()
+    """Variables beside ``env``, whose values are not known here."""

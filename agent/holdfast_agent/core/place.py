@@ -414,6 +414,9 @@ def _from_empty(place: Place, wish: Assignment, standing: Empty, actions: list[A
     if standing.host_fault:
         place.move(CannotPrepare(wish.generation, standing.message, host_fault=True))
         return Settled.DONE
+    if wish.launch.lacks:
+        place.move(CannotPrepare(wish.generation, wish.launch.lacks))
+        return Settled.DONE
     place.move(Preparing(wish.generation))
     place.doing = ""
     ports: tuple[int, ...] = ()
@@ -439,11 +442,15 @@ def _from_prepared(
         return Settled.AGAIN
     if wish.phase is not Phase.RUN:
         return Settled.DONE
+    problem = wish.launch.lacks if wish.launch else ""
+    ranks: tuple[RankLaunch, ...] = ()
     try:
-        ranks = plan(wish)
+        ranks = () if problem else plan(wish)
     except ValueError as error:
+        problem = str(error)
+    if problem:
         actions.append(FreePorts(place.key))
-        place.move(CannotPrepare(standing.generation, str(error)))
+        place.move(CannotPrepare(standing.generation, problem))
         return Settled.DONE
     place.move(Launching(standing.generation, standing.port, standing.master_port))
     place.pids = {}

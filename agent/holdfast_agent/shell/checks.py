@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast_agent.core.environment import HostFacts, search_path, working_directory
 from holdfast_agent.core.model import Assignment, Launch, PreparedCode
+from holdfast_agent.shell import secret_files
 
 
 def root_problem(facts: HostFacts, *, root_allowed: bool) -> str:
@@ -31,6 +32,8 @@ def problem(
         return refusal
     if unknown := [uuid for uuid in launch.gpus if uuid not in facts.gpu_names]:
         return f"{facts.name}: the GPU {unknown[0]} is not there."
+    if unreadable := secret_files.unreadable(launch, facts):
+        return unreadable
     if launch.image:
         return ""  # its program is in the image
     directory = working_directory(facts, assignment.key, launch, code=code)

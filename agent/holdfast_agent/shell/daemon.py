@@ -183,6 +183,7 @@ def _assemble(
         accounts_problem="" if os.geteuid() == 0 else "its agent is not root",
         containers=not boxes.problem,
         containers_problem=boxes.problem,
+        gives_secrets=True,
     )
     link = Link(settings.controller, tls, driver)
     hangs = HangReports(

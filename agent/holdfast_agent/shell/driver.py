@@ -213,6 +213,7 @@ class Driver:
         """See ``link.Listener``."""
         match message.WhichOneof("message"):
             case "assignment":
+                self.parts.secrets.take(message.assignment)
                 try:
                     assignment = wire.assignment(message.assignment)
                 except ValueError as error:

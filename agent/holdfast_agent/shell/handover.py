@@ -33,8 +33,10 @@ def before(settings: Config, max_wait_s: float) -> int:
     gave_up = _wait_until_quiet(settings, max_wait_s)
     found = take(settings.state_dir)
     path = settings.state_dir / FILE
+    fresh = path.with_suffix(".new")
     try:
-        path.write_text(json.dumps(handover.to_json(found)) + "\n")
+        fresh.write_text(json.dumps(handover.to_json(found)) + "\n")
+        os.replace(fresh, path)
     except PermissionError as error:
         raise Denied(f"{path} can't be written.", fix="Run it as root.") from error
     except OSError as error:
@@ -81,9 +83,19 @@ def after(settings: Config, max_wait_s: float) -> int:
 
 
 def take(state_dir: Path) -> Picture:
-    """The workers of a host as the journals and /proc show them."""
-    folders = sorted(path for path in (state_dir / "workers").glob("*/*") if path.is_dir())
-    return Picture(shim_files.boot_id(), _version(state_dir), tuple(_worker(folder) for folder in folders))
+    """The workers of a host as the journals and /proc show them. Raises ``StoreError``, ``Denied``."""
+    found = []
+    try:
+        for folder in sorted(path for path in (state_dir / "workers").glob("*/*") if path.is_dir()):
+            try:
+                found.append(_worker(folder))
+            except FileNotFoundError:
+                continue  # forgotten in this moment
+    except PermissionError as error:
+        raise Denied(f"{error.filename} can't be read.", fix="Run it as root.") from error
+    except (OSError, ValueError) as error:
+        raise StoreError(f"What is kept of the workers can't be read: {error}.") from error
+    return Picture(shim_files.boot_id(), _version(state_dir), tuple(found))
 
 
 def _version(state_dir: Path) -> str:

@@ -29,7 +29,7 @@ def main(words: Sequence[str]) -> int:
     try:
         if options.command == "doctor":
             return _doctor(options)
-        settings = config.load(options.config)
+        settings = config.load(options.config.absolute())
         if options.command == "status":
             return _status(settings, options.output)
         step = handover.before if options.step == "before" else handover.after
@@ -75,7 +75,7 @@ def _doctor(options: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from holdfast_agent.shell.doctor import rounds
 
-    subject, findings = rounds.make(options.config, options.patience)
+    subject, findings = rounds.make(options.config.absolute(), options.patience)
     if options.output == "json":
         print(json.dumps(view(subject, __version__, findings), indent=2, ensure_ascii=False))  # noqa: T201
     else:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from holdfast.secret import Secret
 from holdfast_agent.core.environment import WorkerUser
 from holdfast_agent.core.events import LaunchRanks
-from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.core.model import PlaceKey, RankLaunch
 from holdfast_agent.shell.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.scopes import Scopes
@@ -36,12 +38,21 @@ class Means:
         return f"{scope}/g{generation}" if scope else self.cgroups.generation(key, generation)
 
 
-def launch_order(action: LaunchRanks, user: WorkerUser, means: Means, shim_pid: int = 0) -> dict[str, Any]:
-    """As docs/shim-protocol.md has it."""
+NO_SECRETS: Mapping[str, Secret] = {}
+
+
+def launch_order(
+    action: LaunchRanks,
+    user: WorkerUser,
+    means: Means,
+    shim_pid: int = 0,
+    secrets: Mapping[str, Secret] = NO_SECRETS,
+) -> dict[str, Any]:
+    """As docs/shim-protocol.md has it, ``secrets`` in the clear. Raises ``KeyError`` for one that is missing."""
     return {
         "op": "launch",
         "generation": action.generation,
-        "ranks": [dataclasses.asdict(rank) for rank in action.ranks],
+        "ranks": [_rank(rank, secrets) for rank in action.ranks],
         "uid": user.uid,
         "gid": user.gid,
         "groups": user.groups,
@@ -69,6 +80,15 @@ def why_shm_is_shared(settings: Config) -> str:
         if _in_shm(str(path.resolve())):
             return f"{path} lies in it"
     return ""
+
+
+def _rank(rank: RankLaunch, secrets: Mapping[str, Secret]) -> dict[str, Any]:
+    order = dataclasses.asdict(rank)
+    del order["secrets"]
+    for each in rank.secrets:
+        if not each.file:
+            order["env"][each.name] = secrets[each.name].reveal().decode("utf-8", "surrogateescape")
+    return order | {"secret_files": {each.name: each.file for each in rank.secrets if each.file}}
 
 
 def _container(action: LaunchRanks) -> dict[str, int] | None:

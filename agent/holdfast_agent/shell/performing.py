@@ -37,6 +37,7 @@ from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.preparation import Preparation
 from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
 from holdfast_agent.shell.scratch import remove_scratch
+from holdfast_agent.shell.secret_values import SecretValues
 from holdfast_agent.shell.shims import Shims
 from holdfast_agent.shell.transfer import Transfer
 from holdfast_agent.shim import VERSION as SHIM_PROTOCOL
@@ -62,6 +63,7 @@ class Parts:
     transfer: Transfer
     sampling: HangSampler
     hangs: HangReports
+    secrets: SecretValues = dataclasses.field(default_factory=SecretValues)
 
 
 class Performer:
@@ -215,9 +217,14 @@ class Performer:
         except OSError as error:
             self._feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
-        order = launch_order(
-            action, action.user or self._reactor.facts.user, self._means, parts.shims.pid(action.key)
-        )
+        user = action.user or self._reactor.facts.user
+        values = parts.secrets.of(action.key, action.generation)
+        try:
+            order = launch_order(action, user, self._means, parts.shims.pid(action.key), values)
+        except KeyError as missing:
+            problem = f"the controller has sent no value for {missing.args[0]}"
+            self._feed(ev.LaunchRefused(action.key, action.generation, problem))
+            return
         hit("agent.launch.before")
         if not parts.shims.send(action.key, order):
             problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"

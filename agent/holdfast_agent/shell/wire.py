@@ -19,6 +19,7 @@ from holdfast_agent.core.model import (
     PlaceKey,
     Process,
     Rendezvous,
+    SecretVariable,
 )
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -97,6 +98,7 @@ def _launch(message: agent_pb2.Launch) -> Launch:
         step_pattern=message.step_pattern,
         memory_mb=message.memory_mb,
         image=message.image_uri,
+        lacks=message.lacks,
         run_as=message.run_as,
     )
 
@@ -108,6 +110,7 @@ def _process(message: spec_pb2.ProcessSpec) -> Process:
         env=tuple((variable.name, variable.value) for variable in message.env),
         working_directory=message.working_directory,
         code=_code(message.packaged_code) if message.HasField("packaged_code") else None,
+        secrets=tuple(SecretVariable(each.name, each.file) for each in message.secret_env),
     )
 
 

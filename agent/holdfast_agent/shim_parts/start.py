@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 
-from holdfast_agent.shim_parts import build_locks, capabilities
+from holdfast_agent.shim_parts import build_locks, capabilities, secret_files
 from holdfast_agent.shim_parts.processes import printable, read_small
 
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
@@ -34,6 +34,8 @@ class Plan:
         self.stdout, self.stderr = encode(order["stdout"]), encode(order["stderr"])
         self.files: list[int] = []
         self.clears_locks = False  # one rank of a worker does it for all
+        files = order.get("secret_files", {})
+        self.secret_files = {encode(name): encode(path) for name, path in files.items()}
         if not self.argv or not self.argv[0]:
             raise ValueError("the command is empty")
         if any(not name or b"=" in name for name in self.env):
@@ -131,6 +133,9 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
             os.dup2(fd, target)
         if identity.oom_adjusted:
             offer_to_oom_killer()
+        if plan.secret_files:
+            problem = "cannot read its secrets"
+            plan.env |= secret_files.read(plan.secret_files, identity)  # before a container hides the host's files
         if generation.room:
             problem = "cannot enter the job's /dev/shm"
             generation.room.enter()
@@ -141,6 +146,8 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
         if plan.clears_locks:
             build_locks.tell(build_locks.remove_dead(plan.env))
         problem = execute(plan.argv, plan.env)
+    except secret_files.Unreadable as unreadable:
+        problem = str(unreadable)
     except OSError as error:
         problem += f": {os.strerror(error.errno or 0)}"
     finally:

@@ -23,6 +23,7 @@ from holdfast.cli.jobs import cancel, job, ps
 from holdfast.cli.logs import logs
 from holdfast.cli.people import audit, login, user, whoami
 from holdfast.cli.run import run
+from holdfast.cli.secrets import secret
 from holdfast.cli.status import status
 from holdfast.cli.submit import submit
 from holdfast.errors import HoldfastError, InvalidInput
@@ -73,6 +74,7 @@ for _command in (
     job,
     host,
     hang,
+    secret,
     user,
     login,
     whoami,

@@ -15,8 +15,9 @@ from holdfast.cli.parameters import duration
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
 
-    from holdfast.v1 import job_pb2
+    from holdfast.v1 import job_pb2, spec_pb2
 
+    Task = spec_pb2.ProcessSpec | spec_pb2.ContainerSpec | spec_pb2.PythonPackageSpec
 C = TypeVar("C", bound=Callable[..., object])
 
 
@@ -33,6 +34,8 @@ class JobOptions:
     avoid_hosts: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     run_as: str | None = None
+    secrets: tuple[tuple[str, str], ...] = ()
+    """(variable, name of a secret or absolute path of a file)."""
 
     def apply(self, job: job_pb2.CustomJob) -> None:
         """Writes the options into the job, over what it says itself."""
@@ -55,6 +58,18 @@ class JobOptions:
             scheduling.host_selector.avoid_hosts[:] = self.avoid_hosts
         for key, value in self.labels:
             scheduling.host_selector.labels[key] = value
+        for pool in job.job_spec.worker_pool_specs:
+            if (task := pool.WhichOneof("task")) is not None:
+                for name, source in self.secrets:
+                    give_secret(getattr(pool, task), name, source)
+
+
+def give_secret(task: Task, name: str, source: str) -> None:
+    """Has the task's ranks find a secret in a variable, in place of one that they found there."""
+    for index in reversed([index for index, each in enumerate(task.secret_env) if each.name == name]):
+        del task.secret_env[index]
+    file = source.startswith("/")
+    task.secret_env.add(name=name, secret="" if file else source, file=source if file else "")
 
 
 def set_seconds(field: Duration, seconds: float) -> None:
@@ -70,6 +85,14 @@ def key_value(value: str) -> tuple[str, str]:
     if not key or not equals:
         raise click.BadParameter(f"{value!r} is not KEY=VALUE.")
     return key, text
+
+
+def secret_of(value: str) -> tuple[str, str]:
+    """``KEY``, ``KEY=wandb`` or ``KEY=/etc/keys/x``."""
+    name, equals, source = value.partition("=")
+    if not name or (equals and not source):
+        raise click.BadParameter("it is no NAME, NAME=SECRET or NAME=/PATH.")
+    return name, source or name
 
 
 _OPTIONS = (
@@ -101,6 +124,14 @@ _OPTIONS = (
         "--run-as",
         metavar="ACCOUNT",
         help="Account of the hosts, one that you are mapped to.  [default: the first of those]",
+    ),
+    click.option(
+        "--secret",
+        "secrets",
+        multiple=True,
+        type=secret_of,
+        metavar="NAME[=SECRET]",
+        help="A variable for the ranks with a secret's value, or with =/PATH what a file on the host holds.",
     ),
 )
 _NAMES = tuple(JobOptions.__dataclass_fields__)

@@ -1,7 +1,8 @@
-"""The status page: a head, three lines of counts, and what needs attention."""
+"""The status page: a head, a few lines of counts, and what needs attention."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 import click
@@ -13,7 +14,10 @@ from holdfast.v1 import cluster_pb2
 
 HOST_STATES = ("ready", "cordoned", "draining", "drained", "going_down", "silent", "lost", "refused")
 GPU_STATES = ("used", "free", "unavailable", "unhealthy", "withheld")
-JOB_STATES = ("RUNNING", "PENDING", "QUEUED", "PAUSED", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
+JOB_STATES = ("RUNNING", "PENDING", "QUEUED", "PAUSED", "CANCELLING")
+ENDED_STATES = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
+MOST_LINES = 3
+"""Of one thing, on a terminal."""
 _GREEN, _YELLOW, _RED = "32", "33", "31"
 _STYLES = {
     "ready": _GREEN, "cordoned": _YELLOW, "draining": _YELLOW, "drained": _YELLOW, "going_down": _YELLOW,
@@ -48,7 +52,11 @@ def page(
     hosts = sum(found.hosts.values())
     yield _counts("hosts", hosts, found.hosts, HOST_STATES, colour=colour)
     yield _counts("GPUs", sum(found.gpus.values()), found.gpus, GPU_STATES, colour=colour)
-    yield _counts("jobs", sum(found.jobs.values()), found.jobs, JOB_STATES, colour=colour)
+    ended = {state: count for state, count in found.jobs.items() if state in ENDED_STATES}
+    live = {state: count for state, count in found.jobs.items() if state not in ENDED_STATES}
+    yield _counts("jobs", sum(live.values()), live, JOB_STATES, colour=colour)
+    if any(ended.values()):
+        yield _counts("ended", sum(ended.values()), ended, ENDED_STATES, colour=colour)
     rows = [*_rows(found, now), *_own_certificate(certificate_ends, now)]
     yield ""
     if not rows:
@@ -98,5 +106,10 @@ def _table(rows: Sequence[_Row], width: int | None, *, colour: bool) -> Iterator
     first, second = max(map(len, subjects)), max(len(row[1]) for row in rows)
     for subject, (_, since, message, style) in zip(subjects, rows, strict=True):
         left = f"{subject:<{first}}  {since:>{second}}  " if second else f"{subject:<{first}}  "
-        text = message if width is None else cut(message, max(width - 2 - len(left), 20))
-        yield "  " + styled(left[: len(subject)], style, colour=colour) + left[len(subject) :] + text
+        texts = [message] if width is None else _wrapped(message, max(width - 2 - len(left), 20))
+        yield "  " + styled(left[: len(subject)], style, colour=colour) + left[len(subject) :] + texts[0]
+        yield from (" " * (2 + len(left)) + text for text in texts[1:])
+
+
+def _wrapped(message: str, width: int) -> list[str]:
+    return textwrap.wrap(message, width, max_lines=MOST_LINES, placeholder=" …") or [""]

@@ -36,15 +36,8 @@ def certificates(files: TlsFiles, *, renews: bool, wanted: str = "") -> Certific
         except OSError as error:
             unreadable.append((str(path), error.strerror or str(error)))
             denied |= isinstance(error, PermissionError)
-    facts = CertificateFacts(
-        str(files.ca),
-        str(files.cert),
-        str(files.key),
-        time.time(),
-        own_uid=os.geteuid(),
-        renews=renews,
-        wanted=wanted,
-    )
+    ca, cert, key_path = map(os.path.normpath, paths)
+    facts = CertificateFacts(ca, cert, key_path, time.time(), own_uid=os.geteuid(), renews=renews, wanted=wanted)
     if unreadable:
         return replace(facts, unreadable=tuple(unreadable), denied=denied)
     key = os.stat(files.key)

@@ -40,6 +40,7 @@ from holdfast.spec.models import (
 from holdfast.spec.notifications import Notification, NotificationEvent
 from holdfast.spec.packaging import PackagedCode, bundles, unusable_packages
 from holdfast.spec.reading import parse
+from holdfast.spec.secret_env import SecretEnvVar, secret_variables
 from holdfast.spec.writing import to_dict
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ __all__ = [
     "RestartScope",
     "Scheduling",
     "SchedulingStrategy",
+    "SecretEnvVar",
     "SuccessPolicy",
     "WarningSignal",
     "WorkerPoolSpec",
@@ -83,6 +85,7 @@ __all__ = [
     "parse",
     "parse_file",
     "parse_text",
+    "secret_variables",
     "text_of",
     "to_dict",
     "to_proto",

@@ -21,19 +21,11 @@ from holdfast.spec.lifecycle import FaultTolerance, Labels, Scheduling
 from holdfast.spec.notifications import Notifications
 from holdfast.spec.packaging import Digest, PackagedCode
 from holdfast.spec.scalars import Choice, Flag, Many, Refused, Text, Whole
+from holdfast.spec.secret_env import SecretEnv, VariableName
 
 Name = Annotated[str, Text(max_chars=256)]
 Uri = Annotated[str, Text(max_chars=4096, empty=False)]
 Argument = Annotated[str, Text(max_bytes=MAX_BYTES, control=True)]
-VariableName = Annotated[
-    str,
-    Text(
-        max_chars=1024,
-        empty=False,
-        pattern="[A-Za-z_][A-Za-z0-9_]*",
-        must="be letters, digits and underscores, not starting with a digit",
-    ),
-]
 DisplayName = Annotated[str, Text(max_chars=128, empty=False)]
 AnnotationKey = Annotated[str, Text(max_chars=320, empty=False)]
 Annotation = Annotated[str, Text(max_bytes=65_536, control=True)]
@@ -73,6 +65,8 @@ class ProcessSpec(Model):
     """Absolute path on each host; when empty, the copy of the packaged code, or the worker's scratch directory."""
     packaged_code: PackagedCode | None = None
     """Code that is brought to the hosts, and what has to be installed for it."""
+    secret_env: SecretEnv = ()
+    """Environment variables whose values come from the controller's store of secrets or from files on the hosts."""
 
 
 class ContainerSpec(Model):
@@ -86,6 +80,8 @@ class ContainerSpec(Model):
     """Arguments, in place of the image's; $(NAME) stands for a variable's value. At most 100,000 characters."""
     env: Env = ()
     """Environment variables, at most 100, each name once."""
+    secret_env: SecretEnv = ()
+    """Environment variables whose values come from the controller's store of secrets or from files on the hosts."""
 
 
 class PythonPackageSpec(Model):
@@ -105,6 +101,8 @@ class PythonPackageSpec(Model):
     """Environment variables, at most 100, each name once."""
     bundle: Digest = ""
     """SHA-256 of the uploaded packages, written by `holdfast submit` where packageUris names local files."""
+    secret_env: SecretEnv = ()
+    """Environment variables whose values come from the controller's store of secrets or from files on the hosts."""
 
 
 class MachineSpec(Model):

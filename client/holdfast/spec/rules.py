@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.expand import TooLong, expand_args, expand_env
 from holdfast.hang.step_pattern import why_endless
 from holdfast.launcher import is_launcher
-from holdfast.spec import lifecycle_rules, notifications
+from holdfast.spec import lifecycle_rules, notifications, secret_env
 from holdfast.spec.broken import Broken, Fields
 
 TASKS = ("process_spec", "container_spec", "python_package_spec")
@@ -105,6 +105,7 @@ def _task(task: Fields, processes: int | None) -> Iterator[Broken]:
         args = None
     if env is not None:
         yield from _env(env, args)
+    yield from secret_env.broken(task)
     if command is not None and args is not None and processes is not None and processes > 1:
         whole = [*command, *args]
         if is_launcher(whole):

@@ -7,7 +7,9 @@ roles in projects. A rule says which kinds may call, and of users which role it 
 - in **some project**: the role anywhere; what is shown is then limited to what the caller may see;
 - in the **project** that a new job names;
 - in the **job's project**;
-- for **one's own job** that role, for somebody else's the role of admin in the job's project.
+- for **one's own job** that role, for somebody else's the role of admin in the job's project;
+- for **one's own secret** that role anywhere, for a project's the role of admin there, for other users' that of
+  admin over all projects.
 
 A job in a project in which the caller has no role doesn't exist for it: the answer is that of an id that was never
 given. A job that the caller may look at but not act on is refused with the name of its owner.
@@ -19,7 +21,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from holdfast.errors import Denied, HoldfastError, Unauthenticated
+from holdfast.errors import Denied, HoldfastError, InvalidInput, Unauthenticated, Violation
 from holdfast.identity import Identity, Kind
 from holdfast_controller.core.lookup import unknown_job
 from holdfast_controller.core.people_model import EVERY_PROJECT, People, Role, role_in
@@ -33,6 +35,7 @@ class Where(enum.Enum):
     NEW_JOB = "the project of the new job"
     JOB = "the job's project"
     OWN_JOB = "own job"
+    SECRET = "own secret"
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,9 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.BundleService/GetBundle": _user(Role.USER, Where.SOME_PROJECT),
     "holdfast.v1.BundleService/UploadBundle": _user(Role.USER, Where.SOME_PROJECT, changes=True),
     "holdfast.v1.BundleService/FetchBundle": _HOST,
+    "holdfast.v1.SecretService/SetSecret": _user(Role.USER, Where.SECRET, changes=True),
+    "holdfast.v1.SecretService/ListSecrets": _user(Role.USER, Where.SECRET),
+    "holdfast.v1.SecretService/RemoveSecret": _user(Role.USER, Where.SECRET, changes=True),
     "holdfast.v1.AgentService/Session": _HOST,
     "holdfast.v1.AgentService/Transfer": _HOST,
     "holdfast.v1.AccessService/GetCaller": _user(None, Where.CLUSTER),
@@ -124,7 +130,10 @@ class Caller:
 
 @dataclass(frozen=True)
 class Target:
-    """What a call is about, as far as it is about a job. ``owner`` is None where there is no such job (yet)."""
+    """What a call is about, as far as it is about a job or a secret.
+
+    ``owner`` is None where there is no such job (yet), and empty for a secret of the caller's own.
+    """
 
     job_id: str = ""
     project: str = ""
@@ -202,6 +211,8 @@ def _user_refusal(registry: Registry, rule: Rule, user: str, target: Target) -> 
             return Denied(f"{user} may not submit jobs to project {target.project}.", fix=_has(user, grants))
         case Where.JOB | Where.OWN_JOB:
             return _job_refusal(grants, rule, user, target)
+        case Where.SECRET:
+            return _secret_refusal(grants, rule, user, target)
 
 
 def _job_refusal(grants: Mapping[str, Role], rule: Rule, user: str, target: Target) -> HoldfastError | None:
@@ -218,6 +229,22 @@ def _job_refusal(grants: Mapping[str, Role], rule: Rule, user: str, target: Targ
         return None
     problem = f"This takes the role of {_word(rule.role)} in project {target.project}."
     return Denied(problem, fix=_has(user, grants))
+
+
+def _secret_refusal(grants: Mapping[str, Role], rule: Rule, user: str, target: Target) -> HoldfastError | None:
+    if target.project and target.owner:
+        return InvalidInput([Violation("user", "goes without project", "leave one of them out")])
+    if target.project:
+        if _covers(role_in(grants, target.project), Role.ADMIN):
+            return None
+        problem = f"This takes the role of admin in project {target.project}: all its jobs may use its secrets."
+        return Denied(problem, fix=_has(user, grants))
+    if target.owner and target.owner != user:
+        if _covers(grants.get(EVERY_PROJECT), Role.ADMIN):
+            return None
+        return Denied("Other users' secrets are for admins of all projects.", fix=_has(user, grants))
+    assert rule.role is not None
+    return None if any(role.covers(rule.role) for role in grants.values()) else _lacks(user, grants, rule)
 
 
 def _lacks(user: str, grants: Mapping[str, Role], rule: Rule) -> Denied:

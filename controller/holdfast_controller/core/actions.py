@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError
 from holdfast_controller.core.answers import Answer
@@ -105,6 +105,15 @@ class KeepAnswer:
 
 
 @dataclass(frozen=True)
+class KeepSecret:
+    """Keep a secret's sealed value, in the same commit; None: forget it."""
+
+    holder: str
+    name: str
+    sealed: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True)
 class AccessChanged:
     """What a party (``user/NAME``, ``host/NAME``) may do has changed: its open streams are looked at again."""
 
@@ -119,6 +128,6 @@ class Note:
     fields: tuple[tuple[str, str], ...] = ()
 
 
-Kept = KeepEvidence | KeepWatch | KeepAnswer
+Kept = KeepEvidence | KeepWatch | KeepAnswer | KeepSecret
 """What is part of the commit itself."""
 Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | AccessChanged | Kept | Note

@@ -38,6 +38,8 @@ from holdfast_controller.core.people_events import AccountsMapped as AccountsMap
 from holdfast_controller.core.people_events import PeopleEvent as PeopleEvent
 from holdfast_controller.core.people_events import RoleGranted as RoleGranted
 from holdfast_controller.core.people_events import RoleTaken as RoleTaken
+from holdfast_controller.core.people_events import SecretRemoved as SecretRemoved
+from holdfast_controller.core.people_events import SecretSet as SecretSet
 from holdfast_controller.core.people_events import TokenMade as TokenMade
 from holdfast_controller.core.people_events import TokenUsed as TokenUsed
 from holdfast_controller.core.people_events import UserRemoved as UserRemoved

@@ -52,6 +52,8 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.UserRemoved()
             | ev.TokenMade()
             | ev.TokenUsed()
+            | ev.SecretSet()
+            | ev.SecretRemoved()
         ):
             fold_people(cluster.people, event)
         case ev.JobSubmitted():

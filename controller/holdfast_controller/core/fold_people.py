@@ -7,7 +7,7 @@ from typing import assert_never
 
 from holdfast.identity import Kind
 from holdfast_controller.core import people_events as ev
-from holdfast_controller.core.people_model import People, Token
+from holdfast_controller.core.people_model import People, SecretNote, Token
 
 TOKEN_KEPT_S = 86_400.0
 """So long after its end a token is told apart from one that never was."""
@@ -36,6 +36,12 @@ def fold_people(people: People, event: ev.PeopleEvent) -> None:
             people.tokens[event.digest] = replace(token, used_by=event.name, key=event.key)
             if event.kind is Kind.HOST:
                 people.joined.add(event.name)
+        case ev.SecretSet():
+            people.secrets.setdefault(event.holder, {})[event.name] = SecretNote(event.at, event.by)
+        case ev.SecretRemoved():
+            people.secrets[event.holder].pop(event.name, None)
+            if not people.secrets[event.holder]:
+                del people.secrets[event.holder]
         case _:
             assert_never(event)
 

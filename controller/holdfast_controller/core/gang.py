@@ -99,6 +99,17 @@ class Code:
 
 
 @dataclass(frozen=True)
+class SecretVariable:
+    """A variable whose value is secret: either what a file on the host holds, or a holder's secret of some name."""
+
+    name: str
+    file: str = ""
+    secret: str = ""
+    holder: str = ""
+    """``user/NAME`` or ``project/NAME``."""
+
+
+@dataclass(frozen=True)
 class Task:
     """What each rank runs. ``env`` holds (name, value) pairs, not yet expanded."""
 
@@ -111,6 +122,7 @@ class Task:
     code: Code | None = None
     account: str = ""
     """Of the hosts, by name, as which it runs; the same for all pools. Empty: each host's own choice."""
+    secrets: tuple[SecretVariable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -196,7 +208,10 @@ class Gang:
     def shape(self) -> tuple[object, ...]:
         """Equal for jobs that ask the same of the same hosts: where one has no room, the other has none."""
         pools = tuple(
-            (p.replicas, p.cpus, p.memory_mb, p.gpus, p.gpu_type, bool(p.task.image), bool(p.task.account))
+            (
+                *(p.replicas, p.cpus, p.memory_mb, p.gpus, p.gpu_type),
+                *(bool(p.task.image), bool(p.task.account), bool(p.task.secrets)),
+            )
             for p in self.pools
         )
         return pools if self.selector == HostSelector() else (*pools, self.selector)

@@ -33,12 +33,15 @@ class Inventory:
     gpu_problem: str = ""
     no_containers: str = "its agent knows of none"
     no_accounts: str = "its agent knows of none"
+    gives_secrets: bool = False
+    """Its agent is new enough to give ranks their secrets."""
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
         """Equal for hosts that hold the same when they are empty."""
         models = tuple(gpu.model for gpu in self.gpus)
-        return self.cpus, self.memory_bytes, self.max_workers, models, not self.no_containers, not self.no_accounts
+        gives = not self.no_containers, not self.no_accounts, self.gives_secrets
+        return self.cpus, self.memory_bytes, self.max_workers, models, *gives
 
     @cached_property
     def faulty(self) -> frozenset[str]:

@@ -48,6 +48,8 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             | ev.UserRemoved()
             | ev.TokenMade()
             | ev.TokenUsed()
+            | ev.SecretSet()
+            | ev.SecretRemoved()
         ):
             return narrate_people(event)
         case ev.HostShutdownBegan():

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core import people_events as ev
 from holdfast_controller.core.people_model import EVERY_PROJECT
+from holdfast_controller.core.secret_events import in_words
 
 
 def narrate_people(event: ev.PeopleEvent) -> str:
@@ -26,6 +27,10 @@ def narrate_people(event: ev.PeopleEvent) -> str:
             return f"token for {whom} made by {event.by}"
         case ev.TokenUsed():
             return f"{event.kind.value} {event.name} has its first certificate"
+        case ev.SecretSet():
+            return f"secret {event.name} of {in_words(event.holder)} set by {event.by}"
+        case ev.SecretRemoved():
+            return f"secret {event.name} of {in_words(event.holder)} removed by {event.by}"
         case _:
             assert_never(event)
 

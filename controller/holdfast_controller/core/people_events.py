@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from holdfast.identity import Kind
 from holdfast_controller.core.people_model import Role
+from holdfast_controller.core.secret_events import SecretRemoved as SecretRemoved
+from holdfast_controller.core.secret_events import SecretSet as SecretSet
 
 
 @dataclass(frozen=True)
@@ -71,4 +73,6 @@ class TokenUsed:
     key: str
 
 
-PeopleEvent = RoleGranted | RoleTaken | AccountsMapped | UserRemoved | TokenMade | TokenUsed
+PeopleEvent = (
+    RoleGranted | RoleTaken | AccountsMapped | UserRemoved | TokenMade | TokenUsed | SecretSet | SecretRemoved
+)

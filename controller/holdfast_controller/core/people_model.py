@@ -51,6 +51,14 @@ class Token:
     """Digest of the key that was certified."""
 
 
+@dataclass(frozen=True)
+class SecretNote:
+    """When a secret was set, in wall-clock seconds, and by whom."""
+
+    at: float
+    by: str
+
+
 @dataclass
 class People:
     """Users, their roles and accounts, names whose certificates are void, hosts that joined, and tokens."""
@@ -65,6 +73,8 @@ class People:
     """Hosts that got a certificate for a token."""
     tokens: dict[str, Token] = field(default_factory=dict)
     """By digest; those that ended more than a day ago are forgotten."""
+    secrets: dict[str, dict[str, SecretNote]] = field(default_factory=dict)
+    """By holder (``user/NAME``, ``project/NAME``) and name; the values are in a table of their own."""
 
 
 def role_in(grants: Mapping[str, Role], project: str) -> Role | None:

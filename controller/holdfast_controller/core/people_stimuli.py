@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from holdfast.identity import Kind
 from holdfast_controller.core.people_model import Role
+from holdfast_controller.core.secret_stimuli import SecretGiven as SecretGiven
+from holdfast_controller.core.secret_stimuli import SecretRemovalAsked as SecretRemovalAsked
 
 
 @dataclass(frozen=True)
@@ -74,4 +76,13 @@ class HostRemovalAsked:
     force: bool = False
 
 
-PeopleStimulus = RoleAsked | AccountsAsked | UserRemovalAsked | TokenAsked | EnrolAsked | HostRemovalAsked
+PeopleStimulus = (
+    RoleAsked
+    | AccountsAsked
+    | UserRemovalAsked
+    | TokenAsked
+    | EnrolAsked
+    | HostRemovalAsked
+    | SecretGiven
+    | SecretRemovalAsked
+)

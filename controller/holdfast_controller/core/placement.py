@@ -55,12 +55,14 @@ class Room:
     """Why no work runs in containers here."""
     no_accounts: str = ""
     """Why no work runs here as an account of its own."""
+    gives_secrets: bool = False
 
     def fits(self, pool: Pool) -> bool:
         """Whether one worker of ``pool`` has room here."""
         return (
             not (pool.task.image and self.no_containers)
             and not (pool.task.account and self.no_accounts)
+            and (self.gives_secrets or not pool.task.secrets)
             and self.slots >= 1
             and self.cpus >= pool.cpus
             and self.memory_mb >= pool.memory_mb
@@ -113,6 +115,7 @@ def room(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = Fal
         gpus=[(g.uuid, g.model) for g in gpus],
         no_containers=inventory.no_containers,
         no_accounts=inventory.no_accounts,
+        gives_secrets=inventory.gives_secrets,
     )
 
 
@@ -213,7 +216,10 @@ def _lack(pool: Pool, rooms: list[Room], placed: int, total: int) -> str:
     if strangers and len(strangers) == len(rooms):
         why = f"{strangers[0].host}: {strangers[0].no_accounts}"
         return f"needs a host that starts workers as {pool.task.account} ({why})"
-    rooms = [r for r in rooms if r not in without and r not in strangers] or rooms
+    old = [r for r in rooms if not r.gives_secrets] if pool.task.secrets else []
+    if old and len(old) == len(rooms):
+        return f"needs a host whose agent gives secrets; upgrade that of {old[0].host}"
+    rooms = [r for r in rooms if r not in without and r not in strangers and r not in old] or rooms
     wants = []
     if pool.gpus:
         best = max(r.matching(pool) for r in rooms)

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core import accounts, archives, attempts, drain, hangs, hosts, people, stimuli, warn
+from holdfast_controller.core import (
+    accounts,
+    archives,
+    attempts,
+    drain,
+    hangs,
+    hosts,
+    people,
+    secret_keeping,
+    stimuli,
+    warn,
+)
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Assign, Note, Reply
 from holdfast_controller.core.assignments import holds, released
@@ -147,6 +158,10 @@ class Reactor:
                 people.on_token(step, stimulus)
             case stimuli.EnrolAsked():
                 people.on_enrol(step, stimulus)
+            case stimuli.SecretGiven():
+                secret_keeping.on_secret_given(step, stimulus)
+            case stimuli.SecretRemovalAsked():
+                secret_keeping.on_secret_removal(step, stimulus)
             case stimuli.HostConnected():
                 hosts.on_connected(step, stimulus)
                 for report in stimulus.places:

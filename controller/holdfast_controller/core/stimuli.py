@@ -18,6 +18,8 @@ from holdfast_controller.core.people_stimuli import EnrolAsked as EnrolAsked
 from holdfast_controller.core.people_stimuli import HostRemovalAsked as HostRemovalAsked
 from holdfast_controller.core.people_stimuli import PeopleStimulus as PeopleStimulus
 from holdfast_controller.core.people_stimuli import RoleAsked as RoleAsked
+from holdfast_controller.core.people_stimuli import SecretGiven as SecretGiven
+from holdfast_controller.core.people_stimuli import SecretRemovalAsked as SecretRemovalAsked
 from holdfast_controller.core.people_stimuli import TokenAsked as TokenAsked
 from holdfast_controller.core.people_stimuli import UserRemovalAsked as UserRemovalAsked
 

@@ -32,6 +32,7 @@ from holdfast_controller.shell import wire_agent, wire_features
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.rpc import Context, authorise, beside, streaming
 from holdfast_controller.shell.transfers import Transfers
+from holdfast_controller.shell.vault import Vault
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +54,9 @@ Outgoing = act.Welcome | act.Assign | act.AckExit | act.CloseSession | AckHeartb
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """One session per host: the newest."""
 
-    def __init__(self, driver: Driver, transfers: Transfers, cluster_name: str) -> None:
+    def __init__(self, driver: Driver, transfers: Transfers, cluster_name: str, vault: Vault) -> None:
         self._driver = driver
+        self._vault = vault
         self._transfers = transfers
         self._name = cluster_name
         self._sessions = itertools.count(1)
@@ -79,7 +81,10 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                     if isinstance(action, act.CloseSession):
                         break
                     hit("controller.send.before")
-                    yield to_agent(action, self._driver)
+                    message = to_agent(action, self._driver)
+                    if isinstance(action, act.Assign):
+                        self._vault.give(action.assignment, message.assignment)
+                    yield message
                     hit("controller.send.after")
         finally:
             self._driver.unregister(host, session)

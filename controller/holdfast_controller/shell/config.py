@@ -158,6 +158,11 @@ class ControllerConfig:
         return {project: Quota(quota.gpus, quota.running_jobs) for project, quota in self.quotas.items()}
 
     @property
+    def secrets_key(self) -> Path:
+        """What secrets are sealed with; 0600, and not in the store."""
+        return self.state_dir / "secrets.key"
+
+    @property
     def database(self) -> Path:
         """The embedded store."""
         return self.state_dir / "holdfast.db"

@@ -50,6 +50,8 @@ class Driver:
         """Set by whoever counts; called with what has just become durable, and the seconds that took."""
         self.access_changed: Callable[[str], None] = lambda _: None
         """Set by whoever guards the calls; gets the party, such as ``user/ann``."""
+        self.secret_kept: Callable[[act.KeepSecret], None] = lambda _: None
+        """Set by whoever opens them; called once it is durable, before whoever asked for it is answered."""
         self._pending: list[Decision] = []
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
@@ -207,6 +209,8 @@ class Driver:
                 log.warning(event, extra={"fields": dict(fields)})
             case act.KeepEvidence() | act.KeepWatch() | act.KeepAnswer():
                 pass  # it is in the commit
+            case act.KeepSecret():
+                self.secret_kept(action)
             case act.AccessChanged(party):
                 self.access_changed(party)
             case act.TakeEvidence():

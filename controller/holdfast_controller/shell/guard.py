@@ -22,8 +22,9 @@ from urllib.parse import unquote
 import grpc
 
 from holdfast import certificate, rpc_status, tls
-from holdfast.errors import HoldfastError, Unauthenticated
+from holdfast.errors import HoldfastError, Unauthenticated, Unavailable
 from holdfast_controller.core.access import RULES, Caller, Registry, Target, Where, refusal
+from holdfast_controller.core.secret_keeping import is_name
 from holdfast_controller.shell.audit import Audit, Entry
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.rpc import Context
@@ -134,9 +135,19 @@ class Guard(grpc.aio.ServerInterceptor):
             target = self._target(stream.method, stream.request)
             problem = refusal(self.registry, stream.method, stream.caller, target)
             if problem is not None:
-                cut = asyncio.get_running_loop().create_task(_cut(stream, problem))
-                self._cuts.add(cut)
-                cut.add_done_callback(self._cuts.discard)
+                log.info("stream_cut", extra={"fields": {"party": party, "method": stream.method}})
+                self._begin_cut(stream, problem)
+
+    def end_streams(self) -> None:
+        """End all open streams, since the controller stops. Who reads one comes back and goes on where it stood."""
+        stopping = Unavailable("The controller stops.", fix="Try again when it is back.")
+        for stream in [stream for streams in self._streams.values() for stream in streams]:
+            self._begin_cut(stream, stopping)
+
+    def _begin_cut(self, stream: _Stream, problem: HoldfastError) -> None:
+        cut = asyncio.get_running_loop().create_task(_cut(stream, problem))
+        self._cuts.add(cut)
+        cut.add_done_callback(self._cuts.discard)
 
     def open_streams(self) -> Counter[str]:
         """How many are open now, by method."""
@@ -254,6 +265,11 @@ class Guard(grpc.aio.ServerInterceptor):
             case Where.JOB | Where.OWN_JOB:
                 job = self._driver.cluster.jobs.get(request.id)
                 return Target(request.id) if job is None else Target(job.id, job.gang.project, job.owner)
+            case Where.SECRET:
+                everybodys = "*" if getattr(request, "all", False) else ""
+                return Target(
+                    project=getattr(request, "project", ""), owner=everybodys or getattr(request, "user", "")
+                )
             case _:
                 return Target()
 
@@ -281,7 +297,6 @@ async def _cut(stream: _Stream, problem: HoldfastError) -> None:
     """End a stream with the sentence, then its handler; nothing is done to one that has ended meanwhile."""
     if stream.task.done():
         return
-    log.info("stream_cut", extra={"fields": {"party": stream.caller.party, "method": stream.method}})
     # Its reader may leave at this moment; gRPC says so in several ways.
     try:
         with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError):
@@ -324,6 +339,10 @@ def _about(method: str, request: Any) -> str:
     if not named:
         project = getattr(getattr(request, "job", None), "project", "")
         return f"project/{project or DEFAULT_PROJECT}" if call == "CreateJob" else ""
+    if service.endswith(".SecretService"):
+        # What is no name may be a value that was put in its place.
+        holder = request.project or getattr(request, "user", "")
+        return f"secret/{holder + '/' if holder else ''}{named if is_name(named) else '?'}"
     if service.endswith((".JobService", ".HangService")):
         return f"job/{named}"
     return f"{'user' if call.endswith('User') else 'host'}/{named}"

@@ -26,6 +26,7 @@ from holdfast_controller.shell.log_reading import LogReading
 from holdfast_controller.shell.once import once
 from holdfast_controller.shell.pictures import durable_picture, find_job, know_spec, spec_message, standing
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.secret_checks import check_secrets
 from holdfast_controller.shell.store import Record
 from holdfast_controller.shell.transfers import Transfers
 from holdfast_controller.shell.wire_gang import gang_of
@@ -61,7 +62,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         job_file = spec.job_from_proto(request.job)
         self._channels.check(job_file.job_spec)
         await check_code(job_file.job_spec, self._bundles)
-        gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)
+        holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
+        gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project, holders=holders)
         message = without_secrets(spec.to_proto(job_file.job_spec, request.job.job_spec))
         spec_json = json_format.MessageToJson(message, indent=None)
         know_spec(spec_json, message)

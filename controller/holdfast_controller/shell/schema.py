@@ -69,6 +69,15 @@ evidence = Table(
 )
 """What was found of a worker before a hang was acted on: compressed JSON of ``holdfast.hang.evidence``."""
 
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("holder", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+)
+"""Values of secrets, sealed by a key that is not in the store: see ``vault``."""
+
 letters = Table(
     "letters",
     metadata,

@@ -31,6 +31,8 @@ from holdfast.v1 import (
     host_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
+    secret_pb2,
+    secret_pb2_grpc,
 )
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.model import Cluster
@@ -54,8 +56,10 @@ from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
 from holdfast_controller.shell.metrics import Metrics
 from holdfast_controller.shell.postman import Postman
+from holdfast_controller.shell.secret_service import SecretService
 from holdfast_controller.shell.store import Store
 from holdfast_controller.shell.transfers import Transfers
+from holdfast_controller.shell.vault import Vault, open_vault
 
 if TYPE_CHECKING:
     from holdfast_controller.shell.enrolment import Enrolment
@@ -72,6 +76,7 @@ SERVICES = (
     agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name,
     access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name,
     bundle_pb2.DESCRIPTOR.services_by_name["BundleService"].full_name,
+    secret_pb2.DESCRIPTOR.services_by_name["SecretService"].full_name,
     cluster_pb2.DESCRIPTOR.services_by_name["ClusterService"].full_name,
 )
 OPTIONS = (
@@ -107,6 +112,8 @@ async def serve(
             run_as=RunAs(config.run_as),
         )
         driver = Driver(store, cluster, policies)
+        vault = await open_vault(store, config.secrets_key)
+        driver.secret_kept = vault.keep
         channels = Channels.of(config)
         postman = Postman(driver, channels, config.cluster, config.notification_retry_for)
         audit = Audit(config.state_dir)
@@ -116,7 +123,7 @@ async def serve(
         metrics = Metrics(config, driver, guard, audit, postman)
         whole = ClusterService(driver, metrics, postman, config.cluster)
         server, health_servicer, services = _server(
-            config, driver, channels, guard, audit, enrolling.service, whole
+            config, driver, channels, guard, audit, enrolling.service, whole, vault
         )
         port = _listen(server, config)
         enrolling.listen(port)
@@ -146,7 +153,7 @@ async def serve(
         if on_ready is not None:
             on_ready(port)
         supervisor.tell(READY=1)
-        await _run_until_told(driver, server, web, postman, audit, enrolling, metrics, supervisor)
+        await _run_until_told(driver, server, web, postman, guard, audit, enrolling, metrics, supervisor)
     finally:
         await asyncio.to_thread(store.close)
 
@@ -156,6 +163,7 @@ async def _run_until_told(
     server: grpc.aio.Server,
     web: Listener | None,
     postman: Postman,
+    guard: Guard,
     audit: Audit,
     enrolling: Enrolling,
     metrics: Metrics,
@@ -174,10 +182,7 @@ async def _run_until_told(
             log.info("controller_stopping")
             supervisor.tell(STOPPING=1)
             metrics.close()
-            if web is not None:
-                await web.close(STOP_GRACE_S)
-            await enrolling.stop()
-            await server.stop(STOP_GRACE_S)
+            await _stop_serving(server, web, guard, enrolling)
             await driver.settled()
             await audit.flush()
             for task in running:
@@ -189,6 +194,18 @@ async def _run_until_told(
             await web.close(0.0)
         await enrolling.stop()
         await server.stop(None)
+
+
+async def _stop_serving(server: grpc.aio.Server, web: Listener | None, guard: Guard, enrolling: Enrolling) -> None:
+    """Take no more calls; those that are being answered have a second. Streams have no end to wait for."""
+    async with asyncio.TaskGroup() as endings:
+        if web is not None:
+            endings.create_task(web.close(STOP_GRACE_S))
+        endings.create_task(enrolling.stop())
+        endings.create_task(server.stop(STOP_GRACE_S))
+        # Once nobody who is cut off could come back to this process.
+        await asyncio.sleep(0)
+        guard.end_streams()
 
 
 def _status(cluster: Cluster) -> str:
@@ -204,6 +221,7 @@ def _server(
     audit: Audit,
     enrolment: Enrolment | None,
     whole: ClusterService,
+    vault: Vault,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     transfers = Transfers()
@@ -216,7 +234,9 @@ def _server(
     hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
     host_pb2_grpc.add_HostServiceServicer_to_server(hosts, server)
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(whole, server)
-    agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)
+    agents = AgentService(driver, transfers, config.cluster, vault)
+    agent_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
+    secret_pb2_grpc.add_SecretServiceServicer_to_server(SecretService(driver, guard, vault, config.cluster), server)
     access_pb2_grpc.add_AccessServiceServicer_to_server(
         AccessService(driver, guard, audit, enrolment, config.cluster), server
     )

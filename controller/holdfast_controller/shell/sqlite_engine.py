@@ -7,12 +7,14 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+LOCK_WAIT_S = 5.0
+"""For somebody else's connection to the file, such as a backup's, to end."""
+
 
 def sqlite_engine(path: Path) -> sa.Engine:
     """An engine with a single connection. Every transaction takes the write lock at once."""
-    engine = sa.create_engine(
-        f"sqlite:///{path}", poolclass=sa.StaticPool, connect_args={"check_same_thread": False, "timeout": 5}
-    )
+    options = {"check_same_thread": False, "timeout": LOCK_WAIT_S}
+    engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.StaticPool, connect_args=options)
 
     def begin(connection: sa.Connection) -> None:
         connection.connection.driver_connection.execute("BEGIN IMMEDIATE")  # type: ignore[union-attr]

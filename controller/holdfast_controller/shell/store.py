@@ -27,14 +27,14 @@ from sqlalchemy.dialects import sqlite
 from holdfast.errors import StoreError
 from holdfast.failpoints import hit
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import KeepAnswer, KeepEvidence, KeepWatch, Kept
+from holdfast_controller.core.actions import KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
 from holdfast_controller.core.answers import Answer
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.fold_shares import recount
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.core.once import KEPT_ANSWERS
-from holdfast_controller.shell import codec
+from holdfast_controller.shell import codec, secret_rows
 from holdfast_controller.shell.migrating import migrate
 from holdfast_controller.shell.schema import answers, events, evidence, meta, snapshots, watches
 from holdfast_controller.shell.sqlite_engine import sqlite_engine
@@ -139,6 +139,8 @@ class Store:
                         self._keep_evidence(piece)
                     case KeepWatch():
                         self._keep_watch(piece)
+                    case KeepSecret():
+                        secret_rows.write(self._db, piece)
             if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
                 self._keep_answers(new)
             hit("controller.commit.written")

@@ -75,6 +75,7 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
         message.gpu_problem,
         why_none,
         no_accounts,
+        message.gives_secrets,
     )
 
 
@@ -178,6 +179,7 @@ def _process(task: Task) -> spec_pb2.ProcessSpec:
         args=task.args,
         env=[spec_pb2.EnvVar(name=name, value=value) for name, value in task.env],
         working_directory=task.working_directory,
+        secret_env=[spec_pb2.SecretEnvVar(name=s.name, secret=s.secret, file=s.file) for s in task.secrets],
     )
     if (code := task.code) is not None:
         message.packaged_code.CopyFrom(

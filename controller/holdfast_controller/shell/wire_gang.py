@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast.hang.tuning import Action, HangSettings
-from holdfast.spec import EnvVar, HangDetection, JobSpec, WorkerPoolSpec, lifecycle
+from holdfast.spec import EnvVar, HangDetection, JobSpec, SecretEnvVar, WorkerPoolSpec, lifecycle
 from holdfast_controller.core.gang import (
     Code,
     Gang,
@@ -14,6 +14,7 @@ from holdfast_controller.core.gang import (
     Pool,
     Retries,
     Scope,
+    SecretVariable,
     Strategy,
     Success,
     Task,
@@ -21,15 +22,23 @@ from holdfast_controller.core.gang import (
 )
 from holdfast_controller.shell.channels import subscriptions_of
 
+NO_HOLDERS: Mapping[str, str] = {}
 
-def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str = "default") -> Gang:
-    """What the core needs of a validated spec."""
+
+def gang_of(
+    spec: JobSpec,
+    hang_action: Action = Action.NOTIFY,
+    *,
+    project: str = "default",
+    holders: Mapping[str, str] = NO_HOLDERS,
+) -> Gang:
+    """What the core needs of a validated spec; ``holders`` says of each secret that it names whose it is."""
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
     gang = Gang(
         pools=tuple(
             Pool(
                 replicas=pool.replica_count,
-                task=_task(pool),
+                task=_task(pool, holders),
                 processes=pool.processes_per_worker,
                 cpus=pool.machine_spec.cpu_count,
                 memory_mb=pool.machine_spec.memory_mb,
@@ -59,7 +68,7 @@ def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str 
     return gang.running_as(spec.run_as) if spec.run_as else gang
 
 
-def _task(pool: WorkerPoolSpec) -> Task:
+def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
     """What the pool's ranks run."""
     if (process := pool.process_spec) is not None:
         code = process.packaged_code
@@ -69,6 +78,7 @@ def _task(pool: WorkerPoolSpec) -> Task:
             env=_variables(process.env),
             working_directory=process.working_directory or "",
             code=None if code is None else Code(code.bundle, tuple(code.requirements), tuple(code.packages)),
+            secrets=_secrets(process.secret_env, holders),
         )
     if (container := pool.container_spec) is not None:
         return Task(
@@ -76,6 +86,7 @@ def _task(pool: WorkerPoolSpec) -> Task:
             args=tuple(container.args),
             env=_variables(container.env),
             image=container.image_uri,
+            secrets=_secrets(container.secret_env, holders),
         )
     package = pool.python_package_spec
     assert package is not None, "a validated pool has one of the three"
@@ -84,6 +95,14 @@ def _task(pool: WorkerPoolSpec) -> Task:
         args=tuple(package.args),
         env=_variables(package.env),
         code=Code(package.bundle, packages=tuple(package.package_uris)),
+        secrets=_secrets(package.secret_env, holders),
+    )
+
+
+def _secrets(variables: Iterable[SecretEnvVar], holders: Mapping[str, str]) -> tuple[SecretVariable, ...]:
+    return tuple(
+        SecretVariable(each.name, file=each.file, secret=each.secret, holder=holders.get(each.secret, ""))
+        for each in variables
     )
 
 

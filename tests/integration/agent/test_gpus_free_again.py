@@ -89,7 +89,8 @@ async def test_memory_that_never_comes_back_is_stuck_and_survives_the_agents_res
     agent.start()
     hello = await controller.connected(times=2)
     assert [worker.state for worker in hello.workers] == [agent_pb2.PLACE_STATE_STOPPING]
-    await controller.state("STUCK")
+    again = await controller.state("STOPPING")
+    assert again.message == stuck.message
     assert not empties(controller)
     driver(fake_nvml, UNUSED)
     await controller.state("EMPTY")

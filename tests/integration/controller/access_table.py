@@ -53,6 +53,9 @@ ClusterService/GetMetrics               -    -        D       U    D      D     
 BundleService/GetBundle                 -    -        D       U    D      D         +     +     D    D      +
 BundleService/UploadBundle              -    -        D       U    D      D         +     +     D    D      +
 BundleService/FetchBundle               -    -        D       U    D      D         D     D     D    D      D
+SecretService/SetSecret                 -    -        D       U    D      D         +     +     D    D      +
+SecretService/ListSecrets               -    -        D       U    D      D         +     +     D    D      +
+SecretService/RemoveSecret              -    -        D       U    D      D         +     +     D    D      +
 AgentService/Session                    -    -        D       U    D      D         D     D     +    +      D
 AgentService/Transfer                   -    -        D       U    D      D         D     D     +    +      D
 AccessService/GetCaller                 -    -        D       U    +      +         +     +     D    D      +

@@ -167,12 +167,18 @@ async def test_disk_that_takes_no_more_ends_the_process_and_what_was_accepted_st
 async def test_told_to_stop_it_ends_well(daemon: Process) -> None:
     process = daemon.start()
     controller = await daemon.ready(process)
-    await stub(controller).CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)
+    name = (await stub(controller).CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)).job.id
+    watching = stub(controller).WatchJob(job_pb2.WatchJobRequest(id=name), timeout=WITHIN_S)
+    await watching.read()
     async with controller.agent() as agent:
         await agent.until(lambda a: a.said)
         process.terminate()
         assert await ended(process) == 0
         await agent.until(lambda a: a.over)
+    with pytest.raises(grpc.aio.AioRpcError) as cut:  # noqa: PT012
+        while await watching.read() is not grpc.aio.EOF:
+            pass
+    assert (cut.value.code(), cut.value.details()) == (grpc.StatusCode.UNAVAILABLE, "The controller stops.")
     assert "Traceback" not in daemon.log
     assert "never retrieved" not in daemon.log
     await controller.close()

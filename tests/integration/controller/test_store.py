@@ -21,7 +21,7 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import KeepEvidence
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.model import Cluster
-from holdfast_controller.shell import codec
+from holdfast_controller.shell import codec, sqlite_engine
 from holdfast_controller.shell.migrating import newest_revision
 from holdfast_controller.shell.store import Deposed, Record, Store
 
@@ -124,7 +124,10 @@ def test_secret_key_is_made_once(path: Path) -> None:
     assert len(keys[0]) == 32
 
 
-def test_second_store_on_the_same_file_is_refused_while_the_first_lives(path: Path, store: Store) -> None:
+def test_second_store_on_the_same_file_is_refused_while_the_first_lives(
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_engine, "LOCK_WAIT_S", 0.2)
     with pytest.raises(StoreError, match=r"cannot be used: database is locked.*no other controller"):
         opened(path)
     commit(store, records())
@@ -290,7 +293,7 @@ import sys
 from pathlib import Path
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import KeepEvidence
-from holdfast_controller.shell import codec
+from holdfast_controller.shell import codec, sqlite_engine
 from holdfast_controller.shell.store import Record, Store
 
 store = Store(Path(sys.argv[1]))

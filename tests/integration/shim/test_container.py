@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,19 @@ def test_nothing_holds_the_generations_namespaces_once_it_is_empty(shim: Shim, h
     mounts, ipc = shim.output().split()
     assert holders({mounts}) == []
     assert ipc == os.readlink("/proc/self/ns/ipc")
+
+
+def test_secret_of_a_file_is_the_hosts_which_the_container_hides_and_read_as_the_account(
+    shim: Shim, holder: dict[str, int]
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/mnt") as folder:
+        os.chmod(folder, 0o755)
+        file = Path(folder, "key")
+        file.write_text("host's own\n")
+        os.chown(file, 65534, 65534)
+        file.chmod(0o400)
+        script = f'echo "$KEY"; cat {file} 2> /dev/null || echo hidden; id -u'
+        rank = shim.sh(script) | {"secret_files": {"KEY": str(file)}, "cwd": "/"}
+        shim.launch(1, rank, container=holder, uid=65534, gid=65534, groups=[])
+        assert shim.until("exited")[-1]["status"] == 0
+    assert shim.output().splitlines() == ["host's own", "hidden", "65534"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from holdfast.cli.job_options import JobOptions, key_value
+from holdfast.cli.job_options import JobOptions, key_value, secret_of
 from holdfast.v1 import job_pb2
 
 
@@ -40,3 +40,28 @@ def test_a_label_may_hold_anything_after_the_first_equals_sign() -> None:
 def test_a_label_without_a_key_or_value_is_refused(value: str) -> None:
     with pytest.raises(click.BadParameter, match="is not KEY=VALUE"):
         key_value(value)
+
+
+def test_a_secret_goes_to_every_pool_in_place_of_one_of_that_variable() -> None:
+    job = job_pb2.CustomJob()
+    first, second = job.job_spec.worker_pool_specs.add(), job.job_spec.worker_pool_specs.add()
+    first.process_spec.secret_env.add(name="KEY", secret="old")
+    second.container_spec.image_uri = "image:1"
+    JobOptions(secrets=(("KEY", "wandb"), ("TOKEN", "/etc/keys/t"))).apply(job)
+    for task in (first.process_spec, second.container_spec):
+        assert [(each.name, each.secret, each.file) for each in task.secret_env] == [
+            ("KEY", "wandb", ""),
+            ("TOKEN", "", "/etc/keys/t"),
+        ]
+
+
+def test_a_secret_is_of_the_name_of_its_variable_unless_said_otherwise() -> None:
+    assert secret_of("KEY") == ("KEY", "KEY")
+    assert secret_of("KEY=wandb") == ("KEY", "wandb")
+    assert secret_of("KEY=/a=b") == ("KEY", "/a=b")
+
+
+@pytest.mark.parametrize("value", ["", "=wandb", "KEY="])
+def test_a_secret_without_a_variable_or_a_name_is_refused(value: str) -> None:
+    with pytest.raises(click.BadParameter, match="NAME=SECRET"):
+        secret_of(value)

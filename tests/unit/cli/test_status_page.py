@@ -30,7 +30,7 @@ def lines(found: cluster_pb2.GetStatusResponse, width: int | None = 80, **more: 
     return list(page(found, NOW, width=width, colour=False, **({"certificate_ends": None} | more)))
 
 
-def test_cluster_that_is_well_takes_six_lines() -> None:
+def test_cluster_that_is_well_takes_seven_lines() -> None:
     counts = {
         "hosts": {"ready": 3, "lost": 0},
         "gpus": {"used": 8, "free": 16},
@@ -40,7 +40,8 @@ def test_cluster_that_is_well_takes_six_lines() -> None:
         "lab  controller 1.2.0, up 3d 4h, term 7",
         "  hosts      3   3 ready",
         "  GPUs      24   8 used, 16 free",
-        "  jobs       3   2 running, 1 failed",
+        "  jobs       2   2 running",
+        "  ended      1   1 failed",
         "",
         "Nothing needs attention.",
     ]
@@ -67,9 +68,11 @@ def test_long_names_leave_room_for_what_is_the_matter() -> None:
     things = [thing("JOB_WAITS", f"job/{'very-long-' * 8}x", f"waits: {'needs 8 GPUs on one host ' * 6}end", 7200)]
     found = lines(status(hosts={"ready": 1}, attention=things), width=80)
     assert all(len(line) <= 80 for line in found)
-    assert "… " in found[-1] and "waits: needs 8 GPUs" in found[-1]
+    first, *more = found[found.index("Needs attention") + 1 :]
+    assert "… " in first and "waits: needs 8 GPUs" in first
+    assert len(more) == 2 and more[-1].endswith(" …") and more[0].startswith(" " * 30)
     whole = lines(status(hosts={"ready": 1}, attention=things), width=None)
-    assert things[0].message in whole[-1] and "…" not in whole[-1]
+    assert whole[-1].endswith(f"  {things[0].message}") and "…" not in whole[-1]
 
 
 def test_words_of_others_cannot_drive_the_terminal() -> None:

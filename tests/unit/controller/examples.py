@@ -120,6 +120,9 @@ PEOPLE_EVENTS: list[ev.PeopleEvent] = [
     ev.TokenMade(0.96, "d1", Kind.HOST, "", 1800.96, "ann"),
     ev.TokenUsed(0.97, "d1", Kind.HOST, "h4", "k1"),
     ev.TokenMade(0.98, "d2", Kind.USER, "bob", 1800.98, "ann"),
+    ev.SecretSet(0.985, "user/bob", "wandb", "bob"),
+    ev.SecretSet(0.986, "project/vision", "wandb", "ann"),
+    ev.SecretRemoved(0.987, "user/bob", "wandb", "bob"),
     ev.UserRemoved(0.99, "bob", "ann"),
 ]
 CLUSTER_EVENT = ev.CommonCauseNoticed(30.0, "2 hosts wait for storage at /data", ("a", "b"), "/data", ("h1", "h2"))

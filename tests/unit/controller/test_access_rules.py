@@ -45,6 +45,31 @@ def test_only_what_was_issued_until_the_removal_is_void() -> None:
     assert refusal(removed, "holdfast.v1.AgentService/Session", caller(kind=Kind.HOST), JOB) is None
 
 
+@pytest.mark.parametrize(
+    ("target", "allowed"),
+    [
+        (Target(), {"user in vision", "admin in vision", "admin everywhere"}),
+        (Target(owner="ann"), {"user in vision", "admin in vision", "admin everywhere"}),
+        (Target(project="vision"), {"admin in vision", "admin everywhere"}),
+        (Target(project="speech"), {"admin everywhere"}),
+        (Target(owner="bob"), {"admin everywhere"}),
+        (Target(owner="*"), {"admin everywhere"}),
+        (Target(project="vision", owner="bob"), set()),
+    ],
+)
+def test_secrets_are_for_their_holders_and_for_admins(target: Target, allowed: set[str]) -> None:
+    roles = {
+        "viewer in vision": {"vision": Role.VIEWER},
+        "user in vision": {"vision": Role.USER},
+        "admin in vision": {"vision": Role.ADMIN},
+        "admin everywhere": {"*": Role.ADMIN},
+    }
+    for method in ("SetSecret", "ListSecrets", "RemoveSecret"):
+        call = f"holdfast.v1.SecretService/{method}"
+        let = {who for who, role in roles.items() if refusal(registry(role), call, caller(), target) is None}
+        assert let == allowed
+
+
 def test_the_higher_of_two_roles_counts() -> None:
     both = registry({"*": Role.VIEWER, "vision": Role.ADMIN})
     assert refusal(both, CANCEL, caller(), JOB) is None

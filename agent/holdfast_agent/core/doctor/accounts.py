@@ -50,8 +50,8 @@ def _user(facts: AccountFacts) -> Finding:
     if facts.allows_root:
         why = "A job can do to this host whatever it likes (allow_root_workers is set)."
         return warning("accounts.worker", "workers run as root", why, *_NAME_ONE)
-    why = "Every worker is refused: jobs don't run as root unless you say so."
-    return error("accounts.worker", "workers would run as root", why, *_NAME_ONE)
+    why = "They are refused: only jobs that name an account run here."
+    return warning("accounts.worker", "workers of jobs without an account would run as root", why, *_NAME_ONE)
 
 
 _NAME_ONE = ("useradd --system --create-home trainer", 'agent.toml: worker_user = "trainer"')
@@ -64,12 +64,13 @@ def _ipc(facts: AccountFacts) -> Finding:
         return ok("accounts.ipc", "logind leaves users' shared memory alone")
     if facts.private_shm and facts.agent_is_root:
         return ok("accounts.ipc", "logind removes users' shared memory; workers have one of their own")
-    if facts.uid is None or facts.uid < ORDINARY_UID:
+    # A root agent also starts workers of jobs that name an account.
+    if not facts.agent_is_root and (facts.uid is None or facts.uid < ORDINARY_UID):
         return ok("accounts.ipc", "logind removes users' shared memory, though not that of system users")
     why = "When the user's last login ends, shared memory of running workers goes: NCCL and loaders fail."
     path = "/etc/systemd/logind.conf.d/holdfast.conf"
     fix = (f"printf '[Login]\\nRemoveIPC=no\\n' > {path}", "systemctl restart systemd-logind")
-    return warning("accounts.ipc", f"logind removes shared memory of {facts.worker_user} at logout", why, *fix)
+    return warning("accounts.ipc", "logind removes users' shared memory at logout", why, *fix)
 
 
 def last_setting(texts: Iterable[str], key: str, default: str) -> str:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from holdfast.doctor.findings import Finding, needs_root, ok, warning
 
 MEMORY, PIDS, CPU = "memory", "pids", "cpu"
-_BOOT = 'GRUB_CMDLINE_LINUX: add "systemd.unified_cgroup_hierarchy=1", update-grub, and reboot'
+_BOOT = (
+    "/etc/default/grub: add systemd.unified_cgroup_hierarchy=1 to GRUB_CMDLINE_LINUX",
+    "update-grub && reboot",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ def check(facts: CgroupFacts) -> Iterator[Finding]:
         return
     if not facts.mount:
         why = "Memory isn't bounded, running out of it isn't told, and strays are found by a mark alone."
-        yield warning("cgroups.tree", "cgroup v2 is not mounted", why, _BOOT)
+        yield warning("cgroups.tree", "cgroup v2 is not mounted", why, *_BOOT)
         return
     yield _tree(facts)
     yield _controllers(facts)
@@ -66,4 +69,4 @@ def _controllers(facts: CgroupFacts) -> Finding:
     why = "memoryMb isn't enforced and running out of memory can't be told from other kills."
     if missing == [PIDS]:
         why = "A fork bomb takes the host along."
-    return warning("cgroups.controllers", saw, why, _BOOT if held else "Boot a kernel that has them.")
+    return warning("cgroups.controllers", saw, why, *(_BOOT if held else ("Boot a kernel that has them.",)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.doctor.findings import Finding, ok, unknown, warning
+from holdfast.doctor.findings import Finding, ok, warning
 
 _HEED_THE_LIMIT = ("systemd-coredump", "apport", "abrt-hook-ccpp")
 """Receivers of core dumps that read nothing of a process whose core limit is 0, as ranks' is."""
@@ -44,8 +44,6 @@ def _stacks(facts: DebuggingFacts) -> Finding:
         mend = "Start the agent with CAP_SYS_PTRACE (container: --cap-add SYS_PTRACE)."
         return warning("debugging.stacks", "this root has no CAP_SYS_PTRACE", why, mend)
     if not facts.capable and facts.ptrace_scope >= 1:
-        if facts.agent_is_root:
-            return unknown("debugging.stacks", "the agent's rights are not known")
         saw = f"the agent is not root and kernel.yama.ptrace_scope is {facts.ptrace_scope}"
         return warning("debugging.stacks", saw, why, "sysctl -w kernel.yama.ptrace_scope=0")
     return ok("debugging.stacks", f"ranks' stacks can be read (ptrace_scope {facts.ptrace_scope})")

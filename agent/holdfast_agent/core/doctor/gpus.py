@@ -103,7 +103,7 @@ def _persistence(driver: DriverFacts) -> Finding:
 
 def _rights(facts: GpuFacts) -> Finding:
     closed = [device.path for device in facts.devices if not _may_open(device, facts)]
-    if facts.reading and not facts.devices:
+    if not facts.devices:
         why = "CUDA opens them; without udev's rule they are made by the first root process that uses a GPU."
         return error("gpus.rights", "there is no /dev/nvidia*", why, "nvidia-modprobe -c 0 -u")
     if closed:

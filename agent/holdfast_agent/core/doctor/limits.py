@@ -42,10 +42,10 @@ def check(facts: LimitFacts) -> Iterator[Finding]:
 
 
 def _raise(name: str, value: str) -> tuple[str, ...]:
-    folder = "/etc/systemd/system/holdfast-agent.service.d"
     return (
-        f"mkdir -p {folder}; printf '[Service]\\n{name}={value}\\n' > {folder}/{name}.conf",
-        "systemctl daemon-reload; systemctl restart holdfast-agent    # workers run on; new ones get it",
+        "mkdir -p /etc/systemd/system/holdfast-agent.service.d && cd $_",
+        f"printf '[Service]\\n{name}={value}\\n' > {name}.conf",
+        "systemctl daemon-reload; systemctl restart holdfast-agent    # workers run on",
     )
 
 
