@@ -23,7 +23,7 @@ from holdfast_agent.core.environment import DEFAULT_PATH, HostFacts
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.core.scopes import SLICE
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
-from holdfast_agent.shell import cgroups, config, containers, inventory, log, scopes, shutdown
+from holdfast_agent.shell import cgroups, config, containers, inventory, log, own_folders, scopes, shutdown
 from holdfast_agent.shell.archive import Archive
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver, Parts
@@ -71,6 +71,9 @@ def run(settings: Config) -> int:
             directory.mkdir(mode=mode, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"Cannot create {directory}: {error.strerror}.") from error
+    if os.geteuid() == 0 and not settings.allow_root_workers:
+        for name, folder in (("state_dir", settings.state_dir), ("log_dir", settings.log_dir)):
+            own_folders.check(name, folder)
     TlsFiles(settings.ca, settings.cert, settings.key).read()
     failures: list[BaseException] = []
     options = {"use_uvloop": _has_uvloop()}
@@ -228,6 +231,8 @@ def _code(settings: Config, facts: HostFacts, tls: TlsFiles, jobs: list[str]) ->
     wanted = settings.packages
     directory = wanted.cache_dir or settings.state_dir / "packages"
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if os.geteuid() == 0 and not settings.allow_root_workers:
+        own_folders.check("[packages] cache_dir", directory)
     bundles = BundleCache(
         settings.controller, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout
     )

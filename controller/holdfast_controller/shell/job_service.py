@@ -60,7 +60,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         owner = authorise(context, Kind.USER, self._name).name
         job_file = spec.job_from_proto(request.job)
         self._channels.check(job_file.job_spec)
-        await check_code(job_file.job_spec, self._bundles)
+        await check_code(job_file.job_spec, self._bundles, owner)
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project)
         message = without_secrets(spec.to_proto(job_file.job_spec, request.job.job_spec))
         spec_json = json_format.MessageToJson(message, indent=None)
