@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
+import click
 import pytest
+
+from holdfast.cli.app import root
+from holdfast.settings import ClientSettings
+from holdfast_agent.shell.config import Config
+from holdfast_controller.shell.config import ControllerConfig
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("client", "controller", "agent", "deploy", "build_hooks", "examples")
@@ -162,3 +169,18 @@ def test_no_decision_on_access_is_an_assertion(name: str) -> None:
     """Python leaves those out when it is told to optimise. ``raise AssertionError`` stays."""
     tree = ast.parse((ROOT / "controller/holdfast_controller" / name).read_text())
     assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)] == []
+
+
+def test_no_setting_and_no_option_turns_tls_or_rights_off() -> None:
+    keys = [field.name for cls in (ControllerConfig, Config, ClientSettings) for field in fields(cls)]
+    options = [word for command in commands(root) for param in command.params for word in param.opts]
+    assert {"listen", "worker_user", "enrolment"} <= set(keys) and "--token" in options
+    words = ("insecure", "plaintext", "plain_text", "no_tls", "no-tls", "skip", "unsafe", "no_auth", "no-auth")
+    assert [name for name in (*keys, *options) if any(word in name for word in words)] == []
+
+
+def commands(command: click.Command) -> Iterator[click.Command]:
+    """A command and all below it."""
+    yield command
+    for below in getattr(command, "commands", {}).values():
+        yield from commands(below)

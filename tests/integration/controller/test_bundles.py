@@ -137,6 +137,18 @@ async def test_a_job_whose_bundle_is_not_there_is_refused(controller: Controller
     assert "packageUris[0]: hosts can't fetch gs: URIs" in str(error)
 
 
+async def test_the_hash_of_somebody_elses_bundle_is_not_enough_to_run_it(
+    controller: Controller, bundle: Bundle
+) -> None:
+    await bundle_calls.upload(stub(controller, "user/bob"), bundle, "")
+    assert await standing(controller, bundle.digest) == (False, 0)
+    _, error = await refusal(create(controller, with_bundle(bundle.digest)))
+    assert isinstance(error, InvalidSpec)
+    assert f"the bundle {bundle.digest[:12]}… is not here" in str(error)
+    await bundle_calls.upload(stub(controller), bundle, "")
+    assert (await create(controller, with_bundle(bundle.digest))).id
+
+
 async def test_a_host_with_work_of_a_bundle_fetches_it_from_any_offset(
     controller: Controller, bundle: Bundle
 ) -> None:
