@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_agent.shell import beneath
+from holdfast_agent.core.environment import WorkerUser
+from holdfast_agent.shell import beneath, results
 from holdfast_agent.shell.scratch import remove_scratch
 
 NOBODY = 65534
@@ -128,6 +129,32 @@ def test_a_directory_that_is_swapped_for_a_link_is_never_read_through(tmp_path: 
             except OSError:
                 continue
     assert found <= {b"own"}
+
+
+@pytest.mark.require("root")
+def test_results_go_where_the_worker_may_go_itself_and_nowhere_else(tmp_path: Path) -> None:
+    """A container's engine is root: it would mount a folder that lies in somebody's closed home."""
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.name.startswith(("pytest-", "popen-")) or parent == tmp_path:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    nobody = WorkerUser("nobody", "/", "/bin/sh", NOBODY, NOBODY, ())
+    closed, open_ = tmp_path / "home", tmp_path / "open"
+    (closed / "data").mkdir(parents=True)
+    closed.chmod(0o700)
+    (closed / "data").chmod(0o755)
+    open_.mkdir(mode=0o777)
+    open_.chmod(0o777)
+    (open_ / "link").symlink_to(closed / "data")
+    for path in (closed / "data", open_ / "link", closed / "data/new"):
+        with pytest.raises(results.Unreachable, match="can't be used as nobody"):
+            results.entered_by(nobody, str(path))
+    found = results.entered_by(nobody, str(open_ / "new/results"))
+    assert results.is_mounted(os.getpid(), str(open_ / "new/results"), found)
+    assert (open_ / "new").stat().st_uid == NOBODY
+    (open_ / "new").rename(open_ / "old")
+    (open_ / "new").mkdir()
+    (open_ / "new/results").symlink_to(closed / "data")
+    assert not results.is_mounted(os.getpid(), str(open_ / "new/results"), found), "what was swapped is found out"
 
 
 def fill(job: Path, canary: Path) -> None:

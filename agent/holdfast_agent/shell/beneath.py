@@ -26,7 +26,7 @@ BATCH = 1024
 TRIES = 100
 """Times that a directory is emptied again because somebody goes on filling it."""
 _OPENAT2 = 437  # the same on every architecture that we run on
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH, _IN_ROOT = 0x02, 0x04, 0x08, 0x10
 _UNAVAILABLE = (errno.ENOSYS, errno.EPERM)
 """What a kernel before 5.6 answers, and a sandbox that does not know the call."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,13 +44,23 @@ def open_beneath(directory: int, path: str, flags: int) -> int:
     Never waits for the other end of a pipe. ``path`` may be that of a directory, with ``O_DIRECTORY``.
     """
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    found = _openat2(directory, path, flags)
+    found = _openat2(directory, path, flags, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
     return _walk_to(directory, path, flags) if found is None else found
 
 
-def _openat2(directory: int, path: str, flags: int) -> int | None:
+def open_in_root(root: int, path: str) -> int:
+    """A descriptor of the directory that is at the absolute ``path`` for whoever has ``root`` as his.
+
+    Links lead to where they lead for him; without the kernel's help there may be none. Raises ``OSError``.
+    """
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    found = _openat2(root, path, flags, _IN_ROOT | _NO_MAGICLINKS)
+    return _walk_to(root, os.path.normpath(path).strip("/"), flags) if found is None else found
+
+
+def _openat2(directory: int, path: str, flags: int, resolve: int) -> int | None:
     """None where there is no such call."""
-    how = _How(flags, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    how = _How(flags, 0, resolve)
     name, size = os.fsencode(path), ctypes.sizeof(how)
     while True:
         found = int(_libc.syscall(_OPENAT2, directory, name, ctypes.byref(how), ctypes.c_size_t(size)))
