@@ -27,7 +27,7 @@ from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
 from holdfast_agent.shell import cgroups, config, containers, inventory, log, own_folders, scopes, shutdown
 from holdfast_agent.shell.archive import Archive
 from holdfast_agent.shell.config import Config
-from holdfast_agent.shell.driver import Driver, Parts
+from holdfast_agent.shell.driver import Driver
 from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.fitness import Fitness
 from holdfast_agent.shell.gpu_freeing import GpuFreeing
@@ -41,6 +41,7 @@ from holdfast_agent.shell.packages.code import Code
 from holdfast_agent.shell.packages.environments import Environments
 from holdfast_agent.shell.packages.installer import Installer
 from holdfast_agent.shell.peers import Peers
+from holdfast_agent.shell.performing import Parts
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
 from holdfast_agent.shell.ports import Ports
 from holdfast_agent.shell.preparation import Preparation
@@ -200,7 +201,7 @@ def _assemble(
     freeing = GpuFreeing(source, files, settings.state_dir / "gpu_unused.json")
     fitness = Fitness(settings.checks, gpus, freeing, driver.unused, fresh_shm=not shared)
     ports = Ports(settings.ports, settings.name)
-    driver.parts = Parts(
+    parts = Parts(
         files=files,
         epoch=epoch,
         gpus=gpus,
@@ -225,6 +226,7 @@ def _assemble(
         sampling=HangSampler(facts, source, driver.watched, on_sample),
         hangs=hangs,
     )
+    driver.equip(parts)
     return driver
 
 
