@@ -60,23 +60,25 @@ def test_a_misspelt_key_is_named_with_what_was_meant(
 
 @pytest.mark.require("root")
 @pytest.mark.parametrize(
-    ("part", "uid", "mode", "words"),
+    ("part", "uid", "gid", "mode", "words"),
     [
-        ("state", NOBODY, 0o755, "belongs to nobody"),
-        ("", NOBODY, 0o755, "belongs to nobody"),
-        ("", 0, 0o777, "may be written to by others"),
-        ("state", 0, 0o1777, "may be written to by others"),
+        ("state", NOBODY, 0, 0o755, "belongs to nobody"),
+        ("", NOBODY, 0, 0o755, "belongs to nobody"),
+        ("", 0, 0, 0o777, "may be written to by others"),
+        ("", 0, 1000, 0o775, "may be written to by others"),
+        ("state", 0, 0, 0o1777, "may be written to by others"),
+        ("state", 0, 4, 0o775, "may be written to by others"),
     ],
 )
 def test_a_folder_that_others_could_swap_is_refused(
-    tmp_path: Path, part: str, uid: int, mode: int, words: str
+    tmp_path: Path, part: str, uid: int, gid: int, mode: int, words: str
 ) -> None:
     folder = tmp_path / "site/state"
     folder.mkdir(parents=True)
     own_folders.check("state_dir", folder)
     changed = folder.parent / part
     changed.chmod(mode)
-    os.chown(changed, uid, 0)
+    os.chown(changed, uid, gid)
     link = tmp_path / "link"
     link.symlink_to(folder)
     for named in (folder, link):
@@ -84,6 +86,17 @@ def test_a_folder_that_others_could_swap_is_refused(
             own_folders.check("state_dir", named)
         assert f"state_dir is {named}, and {changed.resolve()} {words}" in str(caught.value)
         assert f"chown root {changed.resolve()}; chmod go-w" in str(caught.value)
+
+
+@pytest.mark.require("root")
+@pytest.mark.parametrize(("gid", "mode"), [(0, 0o775), (4, 0o775), (1000, 0o1777)])
+def test_a_folder_below_one_of_the_systems_own_groups_is_taken(tmp_path: Path, gid: int, mode: int) -> None:
+    """As /var/log is on some distributions, and /tmp everywhere."""
+    folder = tmp_path / "log/holdfast"
+    folder.mkdir(parents=True)
+    os.chown(folder.parent, 0, gid)
+    folder.parent.chmod(mode)
+    own_folders.check("log_dir", folder)
 
 
 @pytest.fixture

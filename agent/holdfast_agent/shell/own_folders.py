@@ -9,6 +9,9 @@ from pathlib import Path
 
 from holdfast.errors import ConfigError
 
+FIRST_OF_PEOPLE = 1000
+"""Lower numbers of groups are the system's (login.defs: GID_MIN)."""
+
 
 def check(key: str, folder: Path) -> None:
     """Return if only root can change ``folder``, or any folder on the way to it. Raises ``ConfigError``.
@@ -20,7 +23,7 @@ def check(key: str, folder: Path) -> None:
         status = os.stat(part)
         if status.st_uid != 0:
             problem = f"{part} belongs to {_name(status.st_uid)}"
-        elif _others_write(status) and (part == way or not status.st_mode & stat.S_ISVTX):
+        elif _others_write(status) if part == way else _others_rename(status):
             problem = f"{part} may be written to by others"
         else:
             continue
@@ -32,9 +35,15 @@ def check(key: str, folder: Path) -> None:
 
 
 def _others_write(status: os.stat_result) -> bool:
-    """Root's own group is no other."""
+    """Into the folder itself. Root's own group is no other."""
     group = stat.S_IWGRP if status.st_gid != 0 else 0
     return bool(status.st_mode & (stat.S_IWOTH | group))
+
+
+def _others_rename(status: os.stat_result) -> bool:
+    """What lies in a folder above it. Groups of the system's own are trusted: /var/log may be some syslog's."""
+    group = stat.S_IWGRP if status.st_gid >= FIRST_OF_PEOPLE else 0
+    return bool(status.st_mode & (stat.S_IWOTH | group)) and not status.st_mode & stat.S_ISVTX
 
 
 def _name(uid: int) -> str:
