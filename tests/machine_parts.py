@@ -132,6 +132,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "netns": _netns,
     "pids": _pids,
     "podman": has_podman,
+    "promtool": lambda: _works("promtool", "--version"),
     "ptrace": _ptrace,
     "root": lambda: os.geteuid() == 0,
     "systemd": _systemd,

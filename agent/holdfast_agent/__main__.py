@@ -19,7 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="holdfast-agent",
         description="Launches, watches and stops the workers of one host.",
-        epilog="To make this machine a host of a cluster: holdfast-agent join --help",
+        epilog="In place of options: join makes this machine a host of a cluster, doctor says what is wrong "
+        "with it, status where its agent stands; upgrade waits, and compares, around a restart. Each has --help.",
     )
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)"
@@ -29,6 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["join"]:
         # In place of this process: an agent doesn't import what makes keys.
         os.execv(sys.executable, [sys.executable, "-m", "holdfast.enrolment", *words])
+    if words[:1] and words[0] in ("doctor", "status", "upgrade"):
+        from holdfast_agent.shell import host_commands
+
+        return host_commands.main(words)
     options = parser.parse_args(words)
     # With it gRPC stops and starts its threads around each fork of ours, and aborts where no thread can be started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

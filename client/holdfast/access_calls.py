@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
@@ -29,11 +29,19 @@ class AccessCalls:
         )
         return found
 
-    async def add_user(self, name: str, role: Role.ValueType, project: str = "*") -> User:
-        """Give a user a role in a project ("*" is all), in place of the one there."""
+    async def add_user(
+        self, name: str, role: Role.ValueType, project: str = "*", accounts: Sequence[str] = ()
+    ) -> User:
+        """Give a user a role in a project ("*" is all), in place of the one there; ``accounts`` as ``map_user``."""
         grant = access_pb2.Grant(project=project, role=role)
-        request = access_pb2.AddUserRequest(name=name, grant=grant)
+        request = access_pb2.AddUserRequest(name=name, grant=grant, accounts=accounts)
         user: User = (await self._unary(self._stub.AddUser(request, timeout=CALL_S))).user
+        return user
+
+    async def map_user(self, name: str, accounts: Sequence[str]) -> User:
+        """Say as which accounts of the hosts a user's next jobs may run, the first unless a job names another."""
+        call = self._stub.MapUser(access_pb2.MapUserRequest(name=name, accounts=accounts), timeout=CALL_S)
+        user: User = (await self._unary(call)).user
         return user
 
     async def list_users(self) -> list[User]:

@@ -49,8 +49,27 @@ def read(path: Path) -> Certificate:
         raise ConfigError(f"{path} is no certificate of a cluster: {error}") from error
 
 
+def ends_at(path: Path) -> float:
+    """When the first certificate in a PEM file ends; a CA's will do, which names nobody. Raises ``ConfigError``."""
+    try:
+        return validity(path.read_text())[1]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"Cannot read {path}: {error}.") from error
+
+
 def parse(pem: str) -> Certificate:
     """The first certificate of a PEM text. Raises ``ValueError``, and ``Unauthenticated`` where it names nobody."""
+    body = _body(pem)
+    begins_at, ends_at = _validity(body)
+    return Certificate(_identity(body), begins_at + BACKDATED_S, ends_at)
+
+
+def validity(pem: str) -> tuple[float, float]:
+    """(begin, end) of the first certificate of a PEM text, whoever it names. Raises ``ValueError``."""
+    return _validity(_body(pem))
+
+
+def _body(pem: str) -> bytes:
     start = pem.find("-----BEGIN CERTIFICATE-----")
     end = pem.find("-----END CERTIFICATE-----", start)
     if start < 0 or end < 0:
@@ -58,17 +77,20 @@ def parse(pem: str) -> Certificate:
     der = ssl.PEM_cert_to_DER_cert(pem[start : end + len("-----END CERTIFICATE-----")])
     _, certificate, _ = _element(der)
     _, body, _ = _element(certificate)
+    return body
+
+
+def _validity(body: bytes) -> tuple[float, float]:
     tag, _, after = _element(body)
     rest = after if tag == _VERSION else body
     for _ in ("serial number", "signature", "issuer"):
         _, _, rest = _element(rest)
-    tag, validity, _ = _element(rest)
+    tag, found, _ = _element(rest)
     if tag != _SEQUENCE:
         raise ValueError("its validity is missing.")
-    begin_tag, begin, after = _element(validity)
+    begin_tag, begin, after = _element(found)
     end_tag, until, _ = _element(after)
-    issued_at = _time(begin_tag, begin) + BACKDATED_S
-    return Certificate(_identity(body), issued_at, _time(end_tag, until))
+    return _time(begin_tag, begin), _time(end_tag, until)
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:

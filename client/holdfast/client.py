@@ -28,7 +28,15 @@ from holdfast.host_calls import HostCalls
 from holdfast.link import LinkCallback, Outage
 from holdfast.log_position import LogPosition
 from holdfast.settings import ClientSettings
-from holdfast.v1 import bundle_pb2_grpc, hang_pb2_grpc, host_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import (
+    bundle_pb2_grpc,
+    cluster_pb2,
+    cluster_pb2_grpc,
+    hang_pb2_grpc,
+    host_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -66,6 +74,9 @@ class Client(HostCalls, HangCalls):
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))
         self.access = AccessCalls(self._channel, self._unary)
         self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))
+        self._cluster = cast(
+            "cluster_pb2_grpc.ClusterServiceAsyncStub", cluster_pb2_grpc.ClusterServiceStub(self._channel)
+        )
         self._bundles = cast(
             "bundle_pb2_grpc.BundleServiceAsyncStub", bundle_pb2_grpc.BundleServiceStub(self._channel)
         )
@@ -76,6 +87,15 @@ class Client(HostCalls, HangCalls):
     ) -> None:
         with anyio.CancelScope(shield=True):
             await self._channel.close(grace=None)
+
+    async def status(self) -> cluster_pb2.GetStatusResponse:
+        """How the cluster stands, and what needs attention; of jobs, those that the caller may see."""
+        return await self._unary(self._cluster.GetStatus(cluster_pb2.GetStatusRequest(), timeout=CALL_TIMEOUT_S))
+
+    async def metrics(self, accept: str = "") -> cluster_pb2.GetMetricsResponse:
+        """What the controller tells Prometheus, in the form that an HTTP Accept header asks for."""
+        request = cluster_pb2.GetMetricsRequest(accept=accept)
+        return await self._unary(self._cluster.GetMetrics(request, timeout=CALL_TIMEOUT_S))
 
     # Jobs
 

@@ -64,6 +64,12 @@ class NeverFits(InvalidInput):
     reason = "NEVER_FITS"
 
 
+class AccountDenied(InvalidInput):
+    """The job asks to run as an account that its submitter was not mapped to."""
+
+    reason = "ACCOUNT_DENIED"
+
+
 class NotFound(HoldfastError):
     """No such job or host, or none that the caller may see."""
 
@@ -148,6 +154,7 @@ ERRORS_BY_REASON: dict[str, type[HoldfastError]] = {
         InvalidInput,
         InvalidSpec,
         NeverFits,
+        AccountDenied,
         NotFound,
         WrongState,
         WrongVersion,

@@ -1,4 +1,4 @@
-"""The daemons' logs: one JSON object a line on stderr, with a constant event name and fields.
+"""The daemons' logs: one JSON object a line on stderr or in a file, with a constant event name and fields.
 
 The standard library's logging, so that the agent stays small. A call reads
 ``log.info("session_opened", extra={"fields": {"host": host}})``.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import sys
 from datetime import UTC, datetime
+from pathlib import Path
+
+from holdfast import log_file
 
 
 class JsonFormatter(logging.Formatter):
@@ -38,9 +40,12 @@ def _second(since_epoch: int) -> str:
     return datetime.fromtimestamp(since_epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def configure(level: str) -> None:
-    """Send every logger's records of ``level`` (debug, info, warning, error) and above to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+def configure(level: str, file: Path | None = None, file_mb: int = 64) -> None:
+    """Send every logger's records of ``level`` (debug, info, warning, error) and above to a file, or to stderr.
+
+    Raises ``ConfigError`` for a file that can't be written.
+    """
+    handler = log_file.handler(file, file_mb)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # No line names its place in the code, thread or process, and finding them out was a fifth of its cost.

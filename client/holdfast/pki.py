@@ -1,6 +1,7 @@
 """Makes a cluster's certificates: one CA, and a leaf for each controller, host and user.
 
-An identity is the URI in the leaf (``holdfast.identity``). Only a controller's leaf may serve; all may call.
+An identity is the URI in the leaf (``holdfast.identity``). All may call; a controller's leaf may serve as the
+controller, and a host's under the one name ``holdfast-host``, which nobody expects of a controller.
 Uses ``cryptography``, so an agent never imports this.
 """
 
@@ -22,7 +23,7 @@ from holdfast import certificate
 from holdfast.certificate import BACKDATED_S
 from holdfast.errors import ConfigError
 from holdfast.identity import Identity, Kind
-from holdfast.tls import SERVER_NAME, TlsFiles
+from holdfast.tls import HOST_NAME, SERVER_NAME, TlsFiles
 
 CLOCK_SKEW = datetime.timedelta(seconds=BACKDATED_S)
 """Certificates start this long ago, for parties whose clocks are behind."""
@@ -60,7 +61,7 @@ def issue(
 ) -> TlsFiles:
     """Write ``NAME.pem`` and ``NAME.key`` (mode 0600), each atomically, into ``directory``, which must exist.
 
-    ``server`` lets the holder serve as ``holdfast-controller``, ``localhost`` and 127.0.0.1 and is for
+    ``server`` lets the holder serve everything as ``holdfast-controller``, ``localhost`` and 127.0.0.1 and is for
     controllers only (``ValueError`` otherwise). The certificate never outlives its CA. Raises ``ConfigError``
     when the CA's files are missing or unreadable.
     """
@@ -107,6 +108,9 @@ def _leaf(
     if server:
         names += [x509.DNSName(SERVER_NAME), x509.DNSName("localhost")]
         names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+    if identity.kind is Kind.HOST:
+        names.append(x509.DNSName(HOST_NAME))
+    if server or identity.kind is Kind.HOST:
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
     authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
         ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value

@@ -22,6 +22,7 @@ CODES: dict[type[HoldfastError], int] = {
     errors.InvalidInput: code_pb2.INVALID_ARGUMENT,
     errors.InvalidSpec: code_pb2.INVALID_ARGUMENT,
     errors.NeverFits: code_pb2.FAILED_PRECONDITION,
+    errors.AccountDenied: code_pb2.PERMISSION_DENIED,
     errors.NotFound: code_pb2.NOT_FOUND,
     errors.WrongState: code_pb2.FAILED_PRECONDITION,
     errors.WrongVersion: code_pb2.FAILED_PRECONDITION,

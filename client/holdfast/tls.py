@@ -16,6 +16,9 @@ from holdfast.identity import Identity
 SERVER_NAME = "holdfast-controller"
 """DNS name in every controller's certificate, so that a controller may move to another address."""
 
+HOST_NAME = "holdfast-host"
+"""DNS name in every host's certificate: under it agents serve their metrics, and nothing else is asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 
-from holdfast.v1 import host_pb2, job_pb2, spec_pb2
+from holdfast.v1 import cluster_pb2, host_pb2, job_pb2, spec_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
@@ -37,6 +37,7 @@ def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
         "annotations": dict(sorted(message.annotations.items())),
         "project": message.project or "default",
         "owner": message.owner,
+        "account": message.account,
         "state": job_pb2.JobState.Name(message.state),
         "createTime": _time(message, "create_time"),
         "startTime": _time(message, "start_time"),
@@ -184,6 +185,8 @@ def host(message: host_pb2.Host) -> Json:
         "workers": message.workers,
         "maxWorkers": inventory.max_workers,
         "gpuProblem": inventory.gpu_problem,
+        "accounts": inventory.accounts,
+        "accountsProblem": inventory.accounts_problem,
         "containers": inventory.containers,
         "containersProblem": inventory.containers_problem,
         "gpus": [
@@ -198,6 +201,30 @@ def host(message: host_pb2.Host) -> Json:
             for gpu in inventory.gpus
         ],
         "jobIds": list(message.job_ids),
+    }
+
+
+def status(message: cluster_pb2.GetStatusResponse) -> Json:
+    """The cluster as a whole."""
+    return {
+        "cluster": message.cluster,
+        "version": message.version,
+        "started": _time(message, "started"),
+        "epoch": message.epoch,
+        "hosts": dict(sorted(message.hosts.items())),
+        "gpus": dict(sorted(message.gpus.items())),
+        "jobs": dict(sorted(message.jobs.items())),
+        "agents": dict(sorted(message.agents.items())),
+        "attention": [
+            {
+                "kind": cluster_pb2.AttentionKind.Name(each.kind).removeprefix("ATTENTION_KIND_"),
+                "subject": each.subject,
+                "message": each.message,
+                "since": _time(each, "since"),
+            }
+            for each in message.attention
+        ],
+        "attentionMore": message.attention_more,
     }
 
 

@@ -37,7 +37,7 @@ def main() -> int:
     status = 0
     try:
         settings = config.load(ControllerConfig, options.config)
-        logs.configure(settings.log_level)
+        logs.configure(settings.log_level, settings.log_file, settings.log_file_mb)
         with (
             only_one(settings.state_dir, "controller"),
             asyncio.Runner(loop_factory=_loop_factory()) as runner,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
+import tomllib
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +101,42 @@ def test_an_unfit_host_is_cordoned_with_the_reason_and_the_job_goes_elsewhere(cl
     cluster.kill_agent("host-0")
     cluster.restart()
     cluster.holdfast("host", "uncordon", "host-0")
+
+
+def pages(cluster: DevCluster) -> dict[str, bytes]:
+    """What Prometheus would get of each daemon, by its settings' folder."""
+    found = {}
+    for path in (cluster.dir / "controller.toml", *cluster.dir.glob("hosts/*/agent.toml")):
+        address = tomllib.loads(path.read_text())["metrics_listen"]
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+            found[path.parent.name] = answer.read()
+    return found
+
+
+def test_every_daemon_tells_its_metrics_and_the_status_names_what_needs_attention(cluster: DevCluster) -> None:
+    job = cluster.detach("--gpus", "1", "--on-host", "host-2", *SLEEP)
+    assert hosts_of(cluster, job) == {"host-2"}
+    cluster.holdfast("host", "cordon", "host-1", "--reason", "a fan is loud")
+    told = pages(cluster)
+    assert len(told) == 4
+    whole, used = told.pop(cluster.dir.name), told["host-2"]
+    assert b'holdfast_jobs{state="RUNNING"} 1.0\n' in whole and b'holdfast_hosts{state="cordoned"} 1.0\n' in whole
+    assert b'holdfast_gpus{state="used"} 1.0\n' in whole and b'holdfast_gpus{state="unavailable"} 1.0\n' in whole
+    assert all(b"holdfast_agent_connected 1.0\n" in page for page in told.values())
+    assert b'holdfast_agent_workers{state="RUNNING"} 1.0\n' in used
+    assert b"holdfast_agent_launch_seconds_count 0.0\n" not in used
+    assert "host host-1    cordoned: a fan is loud" in cluster.holdfast("status").stdout
+    status = json.loads(cluster.holdfast("status", "-o", "json").stdout)
+    assert (status["hosts"]["cordoned"], status["gpus"]["used"], status["jobs"]["RUNNING"]) == (1, 1, 1)
+    cluster.holdfast("host", "uncordon", "host-1")
+    cluster.end(job)
+
+
+@pytest.mark.require("promtool")
+def test_promtool_takes_what_every_daemon_tells(cluster: DevCluster) -> None:
+    for name, page in pages(cluster).items():
+        done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b""), name
 
 
 def test_a_drained_hosts_work_saves_at_the_warning_and_goes_on_elsewhere(

@@ -291,3 +291,24 @@ def test_rendezvous_secret_is_in_no_output(cluster: DevCluster) -> None:
     for command in ("watch", "show", "events"):
         assert secret not in cluster.holdfast("job", command, job_id, "-o", "json").stdout
     assert secret not in (cluster.dir / "controller.log").read_text()
+
+
+@pytest.mark.require("root")
+def test_a_job_runs_as_the_account_that_its_user_is_mapped_to(cluster: DevCluster) -> None:
+    """Root's own, as nobody else may enter a dev cluster's folder."""
+    refused = cluster.holdfast("run", "--run-as", "root", "--", "id", check=False)
+    assert refused.returncode == 2
+    assert "jobSpec.runAs: admin is mapped to no account" in refused.stderr
+    cluster.holdfast("user", "set", "admin", "--run-as", "games", "--run-as", "root")
+    try:
+        assert "games, root" in cluster.holdfast("user", "list").stdout
+        ran = cluster.holdfast("run", "--run-as", "root", "--", "sh", "-c", "id -u; echo $USER")
+        assert ran.stdout.splitlines() == ["0", "root"]
+        [job_id] = re.findall(r"job (\S+):", ran.stderr)
+        assert "admin, runs as root" in cluster.holdfast("job", "show", job_id).stdout
+        assert cluster.job(job_id)["account"] == "root"
+        failed = cluster.holdfast("run", "--", "id", check=False)
+        assert failed.returncode == 125
+        assert "games has uid" in failed.stderr and "those below 1000 are the system's" in failed.stderr
+    finally:
+        cluster.holdfast("user", "set", "admin", "--no-run-as")

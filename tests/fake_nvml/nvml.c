@@ -13,6 +13,7 @@
  *                                               energy and field may go on with RATE SINCE: it grows by so much a second
  *                                               since that time of the monotonic clock
  *   gpm DEVICE METRIC VALUE                     one metric between two samples; having any makes the chip support GPM
+ *   driver VERSION | awake DEVICE 0|1           the driver's version; persistence mode of a device
  *   xid DEVICE NUMBER                           the Nth such line is reported once, by the Nth event
  * A figure without its statement is NOT_SUPPORTED.
  */
@@ -43,6 +44,7 @@ static __thread int figure_count;
 static __thread Device devices[MOST];
 static __thread Client clients[MOST];
 static __thread int device_count, client_count;
+static __thread char driver_version[80];
 
 /* Reads the script; the scripted result of FUNCTION for DEVICE. */
 static int play(const char *function, int device) {
@@ -51,6 +53,7 @@ static int play(const char *function, int device) {
     FILE *file = fopen(getenv("FAKE_NVML_SCRIPT") ? getenv("FAKE_NVML_SCRIPT") : "", "r");
     device_count = client_count = figure_count = 0;
     if (!file) return 999;
+    driver_version[0] = 0;
     while (fgets(line, sizeof line, file)) {
         Device *d = &devices[device_count];
         Client *c = &clients[client_count];
@@ -62,8 +65,9 @@ static int play(const char *function, int device) {
             device_count++;
         else if (sscanf(line, "pid %d %u", &c->device, &c->pid) == 2) c->mps = 0, client_count++;
         else if (sscanf(line, "mps %d %u", &c->device, &c->pid) == 2) c->mps = 1, client_count++;
-        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid", f->what))
+        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid awake", f->what))
             figure_count++;
+        else if (sscanf(line, "driver %79s", driver_version) == 1) continue;
         else if (sscanf(line, "print %95s %255[^\n]", name, text) == 2 && !strcmp(name, function)) puts(text), fflush(stdout);
         else if (sscanf(line, "fail %95s %d %d", name, &about, &code) == 3) {
             if (!strcmp(name, function) && (about == device || about < 0)) result = code;
@@ -253,6 +257,19 @@ int nvmlGpmMetricsGet(Metrics *asked) {
         asked->metrics[i].value = found ? found->b : 0;
     }
     return OK;
+}
+
+int nvmlDeviceGetPersistenceMode(void *handle, unsigned *mode) {
+    PLAY(number(handle))
+    Figure *found = figure("awake", number(handle), -1, 0);
+    if (!found) return NOT_SUPPORTED;
+    *mode = (unsigned)found->a;
+    return OK;
+}
+int nvmlSystemGetDriverVersion(char *version, unsigned size) {
+    PLAY(-2)
+    snprintf(version, size, "%s", driver_version);
+    return driver_version[0] ? OK : NOT_SUPPORTED;
 }
 
 static int told;

@@ -176,8 +176,15 @@ def test_leaf_may_only_do_what_its_holder_needs(ca: Path) -> None:
     def usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
         return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
 
-    host = load(pki.issue(ca, HOST, ca, "host"))
-    assert usages(host) == {ExtendedKeyUsageOID.CLIENT_AUTH}
+    def names(certificate: x509.Certificate) -> list[str]:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return found.get_values_for_type(x509.DNSName)
+
+    host, user = load(pki.issue(ca, HOST, ca, "host")), load(pki.issue(ca, USER, ca, "user"))
+    assert (usages(user), names(user)) == ({ExtendedKeyUsageOID.CLIENT_AUTH}, [])
+    assert usages(host) == {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH}
+    # Whoever looks for a controller, and knows its name, finds none in a host.
+    assert names(host) == ["holdfast-host"]
     assert usages(load(controller(ca))) == {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH}
     root = x509.load_pem_x509_certificate((ca / "ca.pem").read_bytes())
     assert root.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -118,9 +120,25 @@ def test_the_life_of_a_machine(machine: Machine, lower: Path, tmp_path: Path) ->
     machine.run("systemctl", "restart", "holdfast-agent")
     machine.until("1 worker, connected", "systemctl", "status", "holdfast-agent", "--no-pager")
     assert rank(machine) == first
-    machine.run("sh", "-c", "dpkg -i /root/holdfast-agent_*.deb")
+    upgraded = machine.run("sh", "-c", "dpkg -i /root/holdfast-agent_*.deb")
+    assert re.search(r"shim +(\d+) +\1 +unchanged", upgraded), upgraded
+    assert re.search(rf"rank 0 +{first} +{first} +unchanged", upgraded), upgraded
     machine.until("1 worker, connected", "systemctl", "status", "holdfast-agent", "--no-pager")
     assert rank(machine) == first
+
+    # A packaged host has no more to mend than a machine without a network has.
+    examined = machine.run("sh", "-c", "holdfast doctor -o json || true")
+    saw = {each["check"]: each for each in json.loads(examined)["findings"]}
+    assert saw["service.unit"]["saw"] == "enabled, active"
+    well = (
+        "service.agent",
+        "certificates.chain",
+        "controller.call",
+        "limits.nofile",
+        "limits.memlock",
+        "cgroups.tree",
+    )
+    assert [saw[check]["status"] for check in well] == ["ok"] * len(well), examined
 
     refused = machine.run("dpkg", "-r", "holdfast-agent", fails=True)
     assert "workers run on this host. Drain it first" in refused

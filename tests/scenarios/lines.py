@@ -27,7 +27,14 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.HostShutdownBegan()
         ):
             return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
-        case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():
+        case (
+            ev.RoleGranted()
+            | ev.RoleTaken()
+            | ev.AccountsMapped()
+            | ev.UserRemoved()
+            | ev.TokenMade()
+            | ev.TokenUsed()
+        ):
             return narrate_people(event)
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"

@@ -51,6 +51,8 @@ CALLS = {
 }
 METHODS = {"extractall": "whatever an archive names", "add_insecure_port": "no TLS"}
 ATTRIBUTES = {"CERT_NONE": "no check of certificates", "CERT_OPTIONAL": "no check of certificates"}
+LOOKS_ONLY = "client/holdfast/doctor/looks.py"
+"""Reads the dates of whatever certificate is shown, and sends nothing."""
 BY_PATH = {"os.chown", "os.lchown", "shutil.rmtree", "shutil.chown"}
 """Where the agent is root these go by descriptors: ``shell/beneath.py``."""
 IN_OUR_OWN_FOLDERS = {
@@ -91,7 +93,7 @@ def _found(tree: ast.Module, file: str) -> Iterator[tuple[ast.AST, str]]:
                 for name in named:
                     if name.split(".")[0] in IMPORTS and (file, name) != READS_ARCHIVES:
                         yield node, f"imports {name}"
-            case ast.Attribute(attr=attr) if attr in ATTRIBUTES:
+            case ast.Attribute(attr=attr) if attr in ATTRIBUTES and file != LOOKS_ONLY:
                 yield node, f"{attr}: {ATTRIBUTES[attr]}"
             case ast.Call():
                 yield from ((node, found) for found in _of_call(node, file))

@@ -88,6 +88,48 @@ def test_the_controllers_state_is_for_its_own_user() -> None:
     assert "d /var/lib/holdfast/controller 0700 holdfast holdfast" in text
 
 
+STUB = """#!/bin/sh
+echo "$(basename "$0") $*" >> "$CALLS"
+case "$(basename "$0") $*" in
+    "timeout "*) shift; exec "$@" ;;
+    "holdfast-agent "*) exit "$FINDS" ;;
+    *is-active*) exit "$INACTIVE" ;;
+esac
+"""
+
+
+def installed(tmp_path: Path, part: str, *, inactive: int = 0, finds: int = 0) -> list[str]:
+    """What the script calls after an upgrade of a part, on a machine with systemd."""
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    for name in ("systemctl", "timeout", "holdfast-agent"):
+        (tmp_path / name).write_text(STUB)
+        (tmp_path / name).chmod(0o755)
+    text = build.script("postinst.sh", part, PARTS[part]).replace("/run/systemd", str(tmp_path / "run/systemd"))
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(tmp_path / "calls")}
+    env |= {"INACTIVE": str(inactive), "FINDS": str(finds)}
+    subprocess.run(["sh", "-c", text, "postinst", "configure", "0.2.0"], env=env, check=True, timeout=60)
+    called = (tmp_path / "calls").read_text().splitlines()
+    return [line for line in called if not line.startswith("timeout") and "daemon-reload" not in line]
+
+
+@pytest.mark.parametrize("finds", [0, 1], ids=["all is well", "something is wrong"])
+def test_an_upgrade_of_the_agent_waits_and_compares_whatever_comes_of_it(tmp_path: Path, finds: int) -> None:
+    assert installed(tmp_path, "agent", finds=finds) == [
+        "systemctl is-active --quiet holdfast-agent.service",
+        "holdfast-agent upgrade before --max-wait 2m",
+        "systemctl try-restart holdfast-agent.service",
+        "holdfast-agent upgrade after --max-wait 1m",
+    ]
+
+
+def test_an_agent_that_does_not_run_is_not_waited_for(tmp_path: Path) -> None:
+    assert not any("upgrade" in call for call in installed(tmp_path, "agent", inactive=1))
+
+
+def test_the_controller_is_restarted_at_once(tmp_path: Path) -> None:
+    assert installed(tmp_path, "controller") == ["systemctl try-restart holdfast-controller.service"]
+
+
 @every_part
 @pytest.mark.parametrize("name", sorted(build.SCRIPTS.values()))
 def test_scripts_are_scripts_and_start_nothing(part: str, name: str, tmp_path: Path) -> None:

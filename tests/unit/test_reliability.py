@@ -21,6 +21,8 @@ database locked | database damaged | database of an older version | database of 
 database failed over | old leader wakes | call repeated or reordered | agent, controller or shim of another version
 flood of output, a line of a gigabyte | output that is no text | arguments, environment, messages beyond bounds
 stranger, wrong certificate, another's name | hostile environment of a worker | workers as root
+a job that asks to be somebody else | a worker that reaches for another user's work, or for root
+`LD_PRELOAD`, `BASH_ENV`, `PYTHONPATH` of a user
 """
 
 

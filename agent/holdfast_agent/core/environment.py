@@ -11,7 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.expand import expand_args, expand_env
 from holdfast.launcher import is_launcher
@@ -65,6 +65,10 @@ class HostFacts:
     site_env: Mapping[str, str] = field(default_factory=dict)
     has_epilog: bool = False
     """The admin wants a command run after each generation."""
+
+    def running_as(self, user: WorkerUser | None) -> HostFacts:
+        """The same for a worker that runs as somebody else than ``user`` says by itself; None changes nothing."""
+        return self if user is None else replace(self, user=user)
 
 
 def log_paths(facts: HostFacts, key: PlaceKey, generation: int, rank: int) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast_agent.core.environment import WorkerUser
 from holdfast_agent.core.gpus import Blind, GpuUsage
 from holdfast_agent.core.model import (
     Assignment,
@@ -109,6 +110,8 @@ class PlacePrepared:
     shim_pid: int
     container: Container | None = None
     code: PreparedCode | None = None
+    user: WorkerUser | None = None
+    """The account that the job names, as this host knows it; None where it names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,6 +428,8 @@ class LaunchRanks:
     """Since boot; counts where ``fence_s`` does."""
     container: Container | None = None
     """In which the ranks run; None on the bare host."""
+    user: WorkerUser | None = None
+    """As whom, if not as this host's workers do by default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,8 @@ class Launch:
     memory_mb: int = 0
     image: str = ""
     """The container image in which the process runs; empty on the bare host."""
+    run_as: str = ""
+    """Account of this host that its ranks run as, by name; empty: the host's own choice."""
     process_starts: int = 0
     """Launches since the placement, this one included; 0 when the controller doesn't say."""
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from holdfast_agent.core.environment import WorkerUser
 from holdfast_agent.core.events import (
     AbandonPreparation,
     Action,
@@ -288,6 +289,8 @@ class Place:
     """As the last preparation found or made it; None where work runs on the bare host."""
     code: PreparedCode | None = None
     """Of the generation that was prepared last."""
+    user: WorkerUser | None = None
+    """As whom that runs; None: as this host's workers do by default."""
     doing: str = ""
     """What takes long in its preparation; empty where nothing does."""
     heard_s: float = 0.0
@@ -467,6 +470,7 @@ def launch_of(place: Place, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
         fence_s,
         place.heard_s + fence_s if fence_s else 0.0,
         place.container,
+        place.user,
     )
 
 

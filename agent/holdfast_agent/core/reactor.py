@@ -255,6 +255,7 @@ class Reactor:
         place.shim_pid = event.shim_pid
         place.container = event.container
         place.code = event.code
+        place.user = event.user
         place.move(Prepared(event.generation, event.port, event.master_port))
         if place.wish and place.wish.generation == event.generation:
             place.checked = place.wish.launch or place.checked
@@ -437,7 +438,7 @@ class Reactor:
 
     def _plan(self, wish: Assignment) -> tuple[RankLaunch, ...]:
         place = self.places[wish.key]
-        return plan_ranks(wish, self.facts, place.container, place.code)
+        return plan_ranks(wish, self.facts.running_as(place.user), place.container, place.code)
 
     def _advance(self, place: Place, now: float, *, always: bool = False) -> list[Action]:
         """Steps towards the wish, then a report where the standing has changed (or ``always``)."""

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-from holdfast_agent.gpu import nvml, signals
+from holdfast_agent.gpu import driver, nvml, signals
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_OPS: dict[str, Callable[[], Any]] = {"inventory": nvml.inventory, "usage": nvml.usage, "signals": signals.read}
+_OPS: dict[str, Callable[[], Any]] = {
+    "inventory": nvml.inventory,
+    "usage": nvml.usage,
+    "signals": signals.read,
+    "driver": driver.read,
+}
 
 
 def answer(line: bytes) -> dict[str, Any]:

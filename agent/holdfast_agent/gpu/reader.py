@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 
+from holdfast_agent.core.doctor.gpus import DriverFacts
 from holdfast_agent.core.gpu_signals import GpuSignals, Signals, Xid
 from holdfast_agent.core.gpus import SIMULATED, Blind, Gpu, GpuUsage, Reading, Unidentified
 from holdfast_agent.gpu.child import Child, ChildError, HelperProcess
@@ -92,6 +93,10 @@ class NvmlSource:
 
     async def signals(self) -> Signals | Blind:
         return await self._ask("signals", _signals)
+
+    async def driver(self) -> DriverFacts | Blind:
+        """What the driver says of itself; for a doctor."""
+        return await self._ask("driver", _driver)
 
     async def aclose(self) -> None:
         self._drop_child()
@@ -225,6 +230,10 @@ def _usages(reply: list[dict[str, Any]]) -> tuple[GpuUsage, ...]:
 def _usage(item: dict[str, Any]) -> GpuUsage:
     pids = item["pids"]
     return GpuUsage(item["uuid"], item["used_bytes"], None if pids is None else tuple(pids), item["problem"])
+
+
+def _driver(reply: dict[str, Any]) -> DriverFacts:
+    return DriverFacts(str(reply["version"]), tuple((str(uuid), bool(on)) for uuid, on in reply["persistence"]))
 
 
 def _signals(reply: dict[str, Any]) -> Signals:

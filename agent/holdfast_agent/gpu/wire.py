@@ -57,6 +57,13 @@ class WireSignal(TypedDict):
     problem: str
 
 
+class WireDriver(TypedDict):
+    """See ``core.doctor.gpus.DriverFacts``."""
+
+    version: str
+    persistence: list[tuple[str, bool]]
+
+
 class WireXid(TypedDict):
     """See ``core.gpu_signals.Xid``."""
 

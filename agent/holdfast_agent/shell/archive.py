@@ -23,6 +23,7 @@ from holdfast_agent.core.archiving import GIVE_UP_AFTER_S, in_words, is_due, pau
 from holdfast_agent.core.environment import HostFacts, WorkerUser, output_directory
 from holdfast_agent.core.model import Launch, PlaceKey
 from holdfast_agent.shell import log
+from holdfast_agent.shell.accounts import Accounts, NoAccount
 
 AT_ONCE = 2
 COPY_S = 1800.0
@@ -45,6 +46,8 @@ class Order:
     told: str = ""
     """As the controller has heard it."""
     copied: bool = False
+    run_as: str = ""
+    """The account that the job names."""
 
     @property
     def key(self) -> PlaceKey:
@@ -58,6 +61,7 @@ class Archive:
 
     directory: Path
     facts: HostFacts
+    accounts: Accounts
     tell: Callable[[PlaceKey, str], bool]
     _wake: anyio.Event = field(default_factory=anyio.Event)
     _limit: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(AT_ONCE))
@@ -66,7 +70,7 @@ class Archive:
     def keep(self, key: PlaceKey, launch: Launch) -> None:
         """The worker's output is wanted later, if its job names a directory that is one. Raises ``OSError``."""
         base = output_directory(launch.job_spec_json)
-        order = Order(key.job, key.worker, base)
+        order = Order(key.job, key.worker, base, run_as=launch.run_as)
         if os.path.isabs(base) and self._read(self._path(key)) != order:
             self._write(order)
 
@@ -102,8 +106,7 @@ class Archive:
         order = begun
         if not order.copied:
             async with self._limit:
-                logs = f"{self.facts.log_dir}/{order.job}"
-                problem = await anyio.to_thread.run_sync(copy, logs, order, self.facts.user, abandon_on_cancel=True)
+                problem = await anyio.to_thread.run_sync(self._copy, order, abandon_on_cancel=True)
             if problem:
                 log.warning("output.not_archived", place=str(order.key), problem=problem)
                 problem = in_words(problem, time.time() - order.due_since)
@@ -114,6 +117,13 @@ class Archive:
             await anyio.sleep(pause_s(1))
         self._busy.discard(order.key)
         self._wake.set()
+
+    def _copy(self, order: Order) -> str:
+        try:
+            user = self.accounts.look_up(order.run_as)
+        except NoAccount as problem:
+            return str(problem)
+        return copy(f"{self.facts.log_dir}/{order.job}", order, user)
 
     def _settle(self, begun: Order, order: Order) -> bool:
         """What is left to do of it, on disk; False where the disk doesn't take it."""
@@ -168,6 +178,7 @@ def copy(logs: str, order: Order, user: WorkerUser) -> str:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             cwd="/",
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
             timeout=COPY_S,
         )
     except subprocess.TimeoutExpired:
@@ -189,4 +200,4 @@ def become(user: WorkerUser) -> list[str]:
     if user.uid is None:
         return []
     groups = f"--groups={','.join(map(str, user.groups))}" if user.groups else "--clear-groups"
-    return ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", groups, "--"]
+    return ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", groups, "--no-new-privs", "--"]

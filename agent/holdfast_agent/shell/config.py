@@ -9,10 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast import certificate, config
+from holdfast.accounts import NAME_RULE, is_account
 from holdfast.errors import ConfigError
 from holdfast.identity import Kind
+from holdfast.metrics import listener
+from holdfast_agent.core.accounts import AccountRules
 from holdfast_agent.core.environment import WorkerUser
 from holdfast_agent.core.fitness import Minimums
+from holdfast_agent.shell.accounts import Accounts, user_of
 from holdfast_agent.shell.containers import ContainerSettings
 from holdfast_agent.shell.hooks import Hooks
 from holdfast_agent.shell.mounts import site_mount
@@ -56,7 +60,13 @@ class Config:
     file that HOLDFAST_SIMULATED_SIGNALS names, or they do nothing that could be told."""
     allow_root_workers: bool = False
     worker_user: str = ""
-    """Whom workers run as; the agent's own user when empty."""
+    """Whom workers run as whose job names no account; the agent's own user when empty."""
+    lowest_uid: int = 1000
+    """Accounts below it are the system's, and jobs don't run as those."""
+    allowed_accounts: tuple[str, ...] = ()
+    """Accounts below ``lowest_uid`` that jobs may run as all the same."""
+    umask: str = "022"
+    """Of the ranks, in octal."""
     private_shm: bool = True
     """Give each generation of a job a /dev/shm and IPC of its own on this host, where the agent is root and may."""
     cgroups: bool = True
@@ -73,6 +83,14 @@ class Config:
     log_limit_mb: int = 256
     """MiB kept of each stream; older bytes are cut."""
     log_level: str = "info"
+    metrics_listen: str = ""
+    """HOST:PORT where /metrics is served: to all of this machine on a loopback address, else over mutual TLS."""
+    metrics_readers: tuple[str, ...] = ("prometheus",)
+    """Users who may read it over TLS."""
+    log_file: Path | None = None
+    """Where the agent's own log goes, and all else that it says; None: to stderr."""
+    log_file_mb: int = 64
+    """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
     checks: Minimums = field(default_factory=Minimums)
     hooks: Hooks = field(default_factory=Hooks)
     containers: ContainerSettings = field(default_factory=ContainerSettings)
@@ -99,6 +117,9 @@ def load(path: Path) -> Config:
         raise ConfigError(f"{path}: port_range {loaded.port_range} holds no usable ports.")
     if loaded.log_limit_mb < 1 or loaded.max_workers < 1 or loaded.simulated_gpus < 0:
         raise ConfigError(f"{path}: log_limit_mb and max_workers must be at least 1, simulated_gpus at least 0.")
+    if loaded.metrics_listen:
+        listener.parse(loaded.metrics_listen, f"{path}: metrics_listen")
+    _check_accounts(loaded, path)
     _check_tables(loaded, path)
     named = os.environ.get("HOLDFAST_SIMULATED_SIGNALS")
     if named and loaded.simulated_signals is None:
@@ -116,6 +137,16 @@ def check_certificate(settings: Config) -> certificate.Certificate:
         )
         raise ConfigError(problem, fix="Correct name in agent.toml, or join again: holdfast-agent join")
     return found
+
+
+def _check_accounts(loaded: Config, path: Path) -> None:
+    if not re.fullmatch(r"0?[0-7]{3}", loaded.umask):
+        fix = 'For example "022", or "027" to keep others out.'
+        raise ConfigError(f"{path}: umask {loaded.umask!r} is no mask of three octal digits.", fix=fix)
+    if loaded.lowest_uid < 1:
+        raise ConfigError(f"{path}: lowest_uid must be at least 1.", fix="allow_root_workers is about root.")
+    if wrong := [name for name in loaded.allowed_accounts if not is_account(name)]:
+        raise ConfigError(f"{path}: allowed_accounts: {wrong[0]!r} is no account's name.", fix=f"{NAME_RULE}.")
 
 
 def _check_tables(loaded: Config, path: Path) -> None:
@@ -149,13 +180,21 @@ def worker_user(settings: Config) -> WorkerUser:
         if settings.worker_user:
             raise ConfigError(f"worker_user: there is no user {settings.worker_user!r} on this host.") from error
         return WorkerUser(str(own), "/", "/bin/sh")
-    known = WorkerUser(entry.pw_name, entry.pw_dir or "/", entry.pw_shell or "/bin/sh")
-    if entry.pw_uid == own:
-        return known
-    if own != 0:
+    if own not in (0, entry.pw_uid):
         raise ConfigError(f"worker_user: only a root agent can start workers as {settings.worker_user}.")
-    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
-    return WorkerUser(known.name, known.home, known.shell, entry.pw_uid, entry.pw_gid, groups)
+    return user_of(entry)
+
+
+def accounts(settings: Config, default: WorkerUser) -> Accounts:
+    """As whom jobs may run here that name an account."""
+    rules = AccountRules(
+        agent_uid=os.geteuid(),
+        worker_user=settings.worker_user,
+        lowest_uid=settings.lowest_uid,
+        allowed=frozenset(settings.allowed_accounts),
+        root_allowed=settings.allow_root_workers,
+    )
+    return Accounts(default, rules)
 
 
 def read_env_file(path: Path | None) -> dict[str, str]:

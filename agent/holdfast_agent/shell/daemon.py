@@ -35,11 +35,12 @@ from holdfast_agent.shell.gpu_watch import GpuWatch
 from holdfast_agent.shell.hang_reports import HangReports
 from holdfast_agent.shell.launching import Means, why_shm_is_shared
 from holdfast_agent.shell.link import Link
+from holdfast_agent.shell.local_status import LocalStatus
 from holdfast_agent.shell.logs import Sampler
+from holdfast_agent.shell.metrics import Metrics
 from holdfast_agent.shell.packages.bundles import BundleCache
+from holdfast_agent.shell.packages.by_user import EnvironmentsByUser
 from holdfast_agent.shell.packages.code import Code
-from holdfast_agent.shell.packages.environments import Environments
-from holdfast_agent.shell.packages.installer import Installer
 from holdfast_agent.shell.peers import Peers
 from holdfast_agent.shell.performing import Parts
 from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
@@ -63,7 +64,7 @@ def run(settings: Config) -> int:
     ``StoreError`` when what has to be durable can't be made so.
     """
     try:
-        log.start(settings.log_level)
+        log.start(settings.log_level, settings.log_file, settings.log_file_mb)
     except ValueError as error:
         raise ConfigError(f"log_level: {settings.log_level!r} is unknown.") from error
     # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.
@@ -139,6 +140,9 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
             await tasks.start(_end_on_signal, tasks.cancel_scope, driver, supervisor)
             renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
             await _live(driver, spawner, renewal, tasks)
+            metrics = Metrics(settings, driver.meter, driver.gauges, driver.parts.shims.__len__)
+            tasks.start_soon(metrics.run)
+            tasks.start_soon(LocalStatus(settings.state_dir, settings.controller, driver).run)
             supervisor.tell(READY=1)
             tasks.start_soon(supervisor.keep_telling, driver.status)
     finally:
@@ -171,7 +175,13 @@ def _assemble(
     log.info("cgroups.mode", root=found.root, why=found.why)
     scoped = scopes.find(settings, cgroups.top(), supervised=supervised, pids=cgroups.most_pids())
     log.info("scopes.mode", slice=SLICE if scoped.tree else "", why=scoped.why)
-    driver = Driver(facts, epoch.read(), address, tasks, Means(not shared, found, settings.labels, scoped))
+    driver = Driver(
+        facts,
+        epoch.read(),
+        address,
+        tasks,
+        Means(not shared, found, settings.labels, scoped, int(settings.umask, 8)),
+    )
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
     boxes = containers.find(settings.containers, settings.name, settings.state_dir)
     log.info("containers.mode", problem=boxes.problem)
@@ -179,6 +189,8 @@ def _assemble(
         cpu_count=facts.cpu_count,
         memory_bytes=inventory.memory_bytes(),
         max_workers=settings.max_workers,
+        accounts=os.geteuid() == 0,
+        accounts_problem="" if os.geteuid() == 0 else "its agent is not root",
         containers=not boxes.problem,
         containers_problem=boxes.problem,
     )
@@ -196,7 +208,8 @@ def _assemble(
         hangs.on_sample(sample)
         listeners.on_sample(sample)
 
-    archive = Archive(settings.state_dir / "archive", facts, functools.partial(_tell_of_archive, link))
+    accounts = config.accounts(settings, facts.user)
+    archive = Archive(settings.state_dir / "archive", facts, accounts, functools.partial(_tell_of_archive, link))
     gpus = GpuWatch(source, host, driver.on_gpus)
     freeing = GpuFreeing(source, files, settings.state_dir / "gpu_unused.json")
     fitness = Fitness(settings.checks, gpus, freeing, driver.unused, fresh_shm=not shared)
@@ -210,6 +223,7 @@ def _assemble(
         preparation=Preparation(
             shims,
             ports,
+            accounts,
             settings.allow_root_workers,
             fitness,
             settings.hooks,
@@ -243,10 +257,8 @@ def _code(settings: Config, facts: HostFacts, tls: TlsFiles, jobs: list[str]) ->
         settings.controller, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout
     )
     search_path = facts.site_env.get("PATH", DEFAULT_PATH)
-    installer = Installer(facts.user, facts.site_env)
-    code = Code(
-        settings.state_dir / "unpacking", wanted, bundles, Environments(directory, wanted, installer, search_path)
-    )
+    environments = EnvironmentsByUser(directory, wanted, facts.site_env, search_path)
+    code = Code(settings.state_dir / "unpacking", wanted, bundles, environments)
     code.clean(jobs)
     return code
 

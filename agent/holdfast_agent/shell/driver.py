@@ -17,10 +17,12 @@ import anyio.abc
 import anyio.to_thread
 
 from holdfast import __version__, protocol
+from holdfast.metrics.series import Series
 from holdfast.protocol import Speaker
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core import events as ev
 from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.metering import Meter, gauges
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.core.place import Launching, Place, Prepared, Preparing, Running
 from holdfast_agent.core.reactor import Reactor
@@ -45,6 +47,7 @@ class Driver:
         self.means = means
         self._performer: Performer
         self._reactor = Reactor(facts, epoch)
+        self.meter = Meter()
         self._address = address
         self._tasks = tasks
         self._events: deque[ev.Event] = deque()
@@ -55,6 +58,7 @@ class Driver:
         """Take the parts, most of which are made with callbacks of this driver."""
         self.parts = parts
         self._performer = Performer(self._reactor, parts, self.means, self._address, self._tasks, self.feed)
+        parts.sampling.sampled = lambda took_s, late: self.meter.sampled(took_s, late=late)
 
     @property
     def facts(self) -> HostFacts:
@@ -128,6 +132,21 @@ class Driver:
                 paused=self.parts.hangs.stopping(place.key),
             )
 
+    def gauges(self, now: float) -> Series:
+        """How the host stands, for Prometheus; ``now`` is monotonic."""
+        gpus = self.parts.gpus
+        return gauges(self._reactor, gpus.known, gpus.problem, self.parts.sampling.gpus.host, now)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a controller has welcomed us and is not gone since."""
+        return self._reactor.connected
+
+    @property
+    def unacknowledged(self) -> int:
+        """Ends of ranks that the controller may not have."""
+        return len(self._reactor.outbox)
+
     def status(self) -> str:
         """One line for whoever looks at the service."""
         workers = sum(isinstance(place.standing, Running) for place in self._reactor.places.values())
@@ -165,7 +184,10 @@ class Driver:
         self._stepping = True
         try:
             while self._events:
-                for action in self._reactor.step(self._events.popleft(), time.monotonic()):
+                event, now = self._events.popleft(), time.monotonic()
+                actions = self._reactor.step(event, now)
+                self.meter.take(event, actions, now)
+                for action in actions:
                     self._performer.perform(action)
         finally:
             self._stepping = False

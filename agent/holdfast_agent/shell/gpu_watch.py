@@ -33,6 +33,16 @@ class GpuWatch:
         self._problem = ""
         self._unsent = False
 
+    @property
+    def known(self) -> tuple[Gpu, ...]:
+        """The host's GPUs, as of the last reading."""
+        return self._gpus
+
+    @property
+    def problem(self) -> str:
+        """Why they can't be read at present; empty when they can."""
+        return self._problem
+
     def inventory(self) -> host_pb2.Inventory:
         """What the host has, as of the last reading."""
         self._unsent = False

@@ -62,6 +62,10 @@ class HangReports:
         """Ranks that we stop ourselves for moments now, to read their C frames: that is no tracer of the user's."""
         return self._stopping.get(key, frozenset())
 
+    def examining(self, key: PlaceKey) -> bool:
+        """Whether evidence of it is being taken."""
+        return key in self._stopping
+
     def forget(self, key: PlaceKey) -> None:
         """The place is gone."""
         self._watches.pop(key, None)

@@ -15,8 +15,6 @@ from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.scopes import Scopes
 from holdfast_agent.shim_parts.room import SHM
 
-UMASK = 0o022
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Means:
@@ -26,6 +24,7 @@ class Means:
     cgroups: Cgroups = dataclasses.field(default_factory=lambda: Cgroups(""))
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
     scopes: Scopes = dataclasses.field(default_factory=Scopes)
+    umask: int = 0o022
 
     def place(self, key: PlaceKey, shim_pid: int) -> str:
         """The cgroup of a place: in its scope where it has one. Empty without cgroups."""
@@ -46,7 +45,7 @@ def launch_order(action: LaunchRanks, user: WorkerUser, means: Means, shim_pid: 
         "uid": user.uid,
         "gid": user.gid,
         "groups": user.groups,
-        "umask": UMASK,
+        "umask": means.umask,
         "core_bytes": 0,
         "gpus": action.gpus,
         "cgroup": means.place(action.key, shim_pid),

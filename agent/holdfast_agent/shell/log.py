@@ -1,12 +1,14 @@
-"""The agent's own log: JSON lines on stderr, a constant event name and fields."""
+"""The agent's own log: JSON lines on stderr or in a file, a constant event name and fields."""
 
 from __future__ import annotations
 
 import json
 import logging
-import sys
 import time
+from pathlib import Path
 from typing import Any
+
+from holdfast import log_file
 
 _LOGGER = logging.getLogger("holdfast.agent")
 
@@ -21,9 +23,12 @@ class _JsonLines(logging.Formatter):
         return json.dumps(fields, default=str)
 
 
-def start(level: str) -> None:
-    """Send everything to stderr from now on. Raises ``ValueError`` for an unknown level."""
-    handler = logging.StreamHandler(sys.stderr)
+def start(level: str, file: Path | None = None, file_mb: int = 64) -> None:
+    """Send everything to the file, or to stderr, from now on.
+
+    Raises ``ValueError`` for an unknown level, ``ConfigError`` for a file that can't be written.
+    """
+    handler = log_file.handler(file, file_mb)
     handler.setFormatter(_JsonLines())
     _LOGGER.handlers[:] = [handler]
     _LOGGER.setLevel(level.upper())

@@ -146,7 +146,7 @@ class Sampler:
 def note(path: str, size: int) -> None:
     """Add to the stream's time index: so much was written by now. Raises ``OSError``."""
     entry = _ENTRY.pack(time.time_ns() // 1_000_000, size)
-    handle = os.open(f"{path}.idx", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+    handle = os.open(f"{path}.idx", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if os.fstat(handle).st_size >= INDEX_MAX_BYTES:
             entries = list(_ENTRY.iter_unpack(os.pread(handle, INDEX_MAX_BYTES, 0)))

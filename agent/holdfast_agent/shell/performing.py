@@ -215,7 +215,9 @@ class Performer:
         except OSError as error:
             self._feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
             return
-        order = launch_order(action, self._reactor.facts.user, self._means, parts.shims.pid(action.key))
+        order = launch_order(
+            action, action.user or self._reactor.facts.user, self._means, parts.shims.pid(action.key)
+        )
         hit("agent.launch.before")
         if not parts.shims.send(action.key, order):
             problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"

@@ -14,10 +14,11 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from holdfast_agent.core.environment import HostFacts, scratch_directory
+from holdfast_agent.core.environment import HostFacts, WorkerUser, scratch_directory
 from holdfast_agent.core.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
 from holdfast_agent.core.model import Assignment, Container, Launch, PlaceKey, PreparedCode
 from holdfast_agent.shell import checks, hooks, log, strays
+from holdfast_agent.shell.accounts import Accounts, NoAccount
 from holdfast_agent.shell.archive import Archive
 from holdfast_agent.shell.containers import CannotHave, Containers
 from holdfast_agent.shell.fitness import Fitness
@@ -47,6 +48,7 @@ class Preparation:
 
     shims: Shims
     ports: Ports
+    accounts: Accounts
     root_allowed: bool
     fitness: Fitness
     hooks: Hooks
@@ -77,12 +79,21 @@ class Preparation:
         container = self.containers.at_hand(action.assignment)
         if launch.image and container is None:
             return None
+        user = self.accounts.at_hand(launch.run_as)
+        if user is None:
+            return None
+        facts = facts.running_as(user)
         # Its GPUs were proven free of everybody just now, when the generation before left them.
         problem = self.fitness.at_once(launch, facts)
         return _unfit(action, problem) if problem else self._finish(action, facts, container)
 
     async def run(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed:
         """With all checks, which may block on file servers and so run in a thread."""
+        if action.assignment.launch is not None and action.assignment.launch.run_as:
+            user = await self._user(action, facts)
+            if isinstance(user, PreparationFailed):
+                return user
+            facts = facts.running_as(user)
         code = None
         if action.assignment.launch is not None and action.assignment.launch.process.code is not None:
             got = await self._bring_code(action, facts)
@@ -106,6 +117,17 @@ class Preparation:
             found = f"{facts.name}: {error}."
             return _unfit(action, found) if error.host_fault else _failed(action, found)
         return self._finish(action, facts, container)
+
+    async def _user(self, action: Prepare, facts: HostFacts) -> WorkerUser | PreparationFailed:
+        """The account that the job names. That there is none is no fault of the host's; that nobody answers is."""
+        launch = action.assignment.launch
+        assert launch is not None, "the reactor prepares only what has a launch"
+        with anyio.move_on_after(BOUND_S):
+            try:
+                return await anyio.to_thread.run_sync(self.accounts.look_up, launch.run_as, abandon_on_cancel=True)
+            except NoAccount as problem:
+                return _failed(action, f"{facts.name}: {problem}.")
+        return _unfit(action, f"{facts.name}: the account {launch.run_as} was not found out within {BOUND_S:g} s.")
 
     def abandon(self, key: PlaceKey) -> None:
         """What is fetched, installed or made for a place is no longer wanted there."""
@@ -235,7 +257,9 @@ class Preparation:
         except NoPortFree as error:
             return _failed(action, f"{facts.name}: {error}.")
         code = self._prepared.get(wish.key) if launch.process.code is not None else None
-        return PlacePrepared(wish.key, wish.generation, own, master, self.shims.pid(wish.key), container, code)
+        user = facts.user if launch.run_as else None
+        shim_pid = self.shims.pid(wish.key)
+        return PlacePrepared(wish.key, wish.generation, own, master, shim_pid, container, code, user)
 
     def _bind(self, action: Prepare, launch: Launch) -> tuple[int, int]:
         """(this worker's port, MASTER_PORT or 0)."""

@@ -60,6 +60,9 @@ class Shims:
         self._held: dict[PlaceKey, Held] = {}
         self._loop = asyncio.get_running_loop()
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def pid(self, key: PlaceKey) -> int:
         """Of the place's shim; 0 without one."""
         held = self._held.get(key)

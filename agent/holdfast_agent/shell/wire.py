@@ -97,6 +97,7 @@ def _launch(message: agent_pb2.Launch) -> Launch:
         step_pattern=message.step_pattern,
         memory_mb=message.memory_mb,
         image=message.image_uri,
+        run_as=message.run_as,
     )
 
 

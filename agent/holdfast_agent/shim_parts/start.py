@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 
-from holdfast_agent.shim_parts import build_locks
+from holdfast_agent.shim_parts import build_locks, capabilities
 from holdfast_agent.shim_parts.processes import printable, read_small
 
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
@@ -44,7 +44,7 @@ class Plan:
         # O_NONBLOCK until it is open: a FIFO that was put there must not hold us up.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         for path in (self.stdout, self.stderr):
-            fd = os.open(path, flags, 0o640)
+            fd = os.open(path, flags, 0o600)
             self.files.append(fd)
             os.set_blocking(fd, True)
             if uid is not None and gid is not None:
@@ -78,7 +78,11 @@ class Identity:
             raise ValueError("a uid needs a gid")
 
     def prepare(self) -> None:
-        """Sets our own core limit for ranks to inherit, or the highest possible below it. Raises OSError."""
+        """Sets what ranks inherit of us: no capability to regain where they are not root, and their core limit, or
+        the highest possible below it. Raises OSError.
+        """
+        if self.uid:
+            capabilities.leave_none_to_gain()
         self.oom_adjusted = read_small(OOM_SCORE_ADJ) != b"0\n"
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         wanted = self.core_bytes if self.core_bytes >= 0 else resource.RLIM_INFINITY
@@ -96,9 +100,9 @@ class Identity:
         if self.groups is not None or self.uid is not None:
             os.setgroups(self.groups or [])
         if self.gid is not None:
-            os.setgid(self.gid)
+            os.setresgid(self.gid, self.gid, self.gid)
         if self.uid is not None:
-            os.setuid(self.uid)
+            os.setresuid(self.uid, self.uid, self.uid)  # the last: with it goes the right to any of this
 
 
 def spawn(plan: Plan, identity: Identity, generation: Generation, null: int, failures: int) -> int:

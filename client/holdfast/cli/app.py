@@ -14,6 +14,7 @@ from holdfast.cli.commands import Commands
 from holdfast.cli.completion import completion
 from holdfast.cli.console import Console
 from holdfast.cli.dev import dev
+from holdfast.cli.doctor import doctor
 from holdfast.cli.hang import hang
 from holdfast.cli.host_admission import remove, token
 from holdfast.cli.hosts import host
@@ -21,6 +22,7 @@ from holdfast.cli.jobs import cancel, job, ps
 from holdfast.cli.logs import logs
 from holdfast.cli.people import audit, login, user, whoami
 from holdfast.cli.run import run
+from holdfast.cli.status import status
 from holdfast.cli.submit import submit
 from holdfast.errors import HoldfastError, InvalidInput
 from holdfast.version import __version__
@@ -60,7 +62,24 @@ def root() -> None:
 
 host.add_command(token)
 host.add_command(remove)
-for _command in (run, submit, ps, logs, cancel, job, host, hang, user, login, whoami, audit, dev, completion):
+for _command in (
+    run,
+    submit,
+    ps,
+    logs,
+    cancel,
+    status,
+    job,
+    host,
+    hang,
+    user,
+    login,
+    whoami,
+    audit,
+    doctor,
+    dev,
+    completion,
+):
     root.add_command(_command)
 
 

@@ -32,11 +32,14 @@ class JobOptions:
     on_hosts: tuple[str, ...] = ()
     avoid_hosts: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
+    run_as: str | None = None
 
     def apply(self, job: job_pb2.CustomJob) -> None:
         """Writes the options into the job, over what it says itself."""
         if self.project is not None:
             job.project = self.project
+        if self.run_as is not None:
+            job.job_spec.run_as = self.run_as
         scheduling = job.job_spec.scheduling
         if self.priority is not None:
             scheduling.priority = self.priority
@@ -93,6 +96,11 @@ _OPTIONS = (
         type=key_value,
         metavar="KEY=VALUE",
         help="Use only hosts with this label.",
+    ),
+    click.option(
+        "--run-as",
+        metavar="ACCOUNT",
+        help="Account of the hosts, one that you are mapped to.  [default: the first of those]",
     ),
 )
 _NAMES = tuple(JobOptions.__dataclass_fields__)

@@ -60,7 +60,7 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     if job.wait_reason:
         yield "waits", printable(job.wait_reason)
     if job.owner:
-        yield "owner", job.owner
+        yield "owner", job.owner + (f", runs as {job.account}" if job.account else "")
     if project_of(job) != "default":
         yield "project", printable(job.project)
     yield from _scheduling(job.job_spec.scheduling)

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 ROLES = ("viewer", "user", "admin")
 ttl_option = click.option("--ttl", type=duration, help="How long it may be used, at most 30m.  [default: 30m]")
 
+run_as_option = click.option(
+    "--run-as",
+    metavar="ACCOUNT",
+    multiple=True,
+    help="Account of the hosts that their jobs run as. With several, jobs may name one; the first is the default.",
+)
+
 
 @click.group(cls=Commands)
 def user() -> None:
@@ -32,7 +39,8 @@ def user() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(ROLES), default="user", show_default=True, help="What they may do.")
 @click.option("--project", default="*", help="Only in this project.  [default: in all]")
-def add(name: str, role: str, project: str) -> None:
+@run_as_option
+def add(name: str, role: str, project: str, run_as: tuple[str, ...]) -> None:
     """Give somebody a role: everywhere, or in one project.
 
     A viewer looks at jobs and reads their output; a user submits jobs too and acts on their own; an admin acts on
@@ -42,10 +50,30 @@ def add(name: str, role: str, project: str) -> None:
     async def work(client: Client) -> access_pb2.User:
         from holdfast.v1 import access_pb2
 
-        return await client.access.add_user(name, access_pb2.Role.Value(f"ROLE_{role.upper()}"), project)
+        return await client.access.add_user(name, access_pb2.Role.Value(f"ROLE_{role.upper()}"), project, run_as)
 
     added = with_client(work)
-    Console().note(f"{name} is {roles_in_words(added)}")
+    accounts = f"; {accounts_in_words(added)}" if added.accounts else ""
+    Console().note(f"{name} is {roles_in_words(added)}{accounts}")
+
+
+@user.command("set")
+@click.argument("name")
+@run_as_option
+@click.option("--no-run-as", is_flag=True, help="None of their own any more.")
+def set_(name: str, run_as: tuple[str, ...], no_run_as: bool) -> None:
+    """Say as which accounts of the hosts somebody's jobs run.
+
+    It counts for jobs that are submitted from now on; those that are there stay what they are. Jobs of somebody who
+    has no account run as run_as in controller.toml has it.
+    """
+    if bool(run_as) == no_run_as:
+        raise click.UsageError("Write --run-as ACCOUNT, once for each account, or --no-run-as.")
+
+    async def work(client: Client) -> access_pb2.User:
+        return await client.access.map_user(name, run_as)
+
+    Console().note(f"{name}: {accounts_in_words(with_client(work))}")
 
 
 @user.command("list")
@@ -173,3 +201,11 @@ def roles_in_words(found: Any) -> str:
     from holdfast.cli.people_tables import roles_of
 
     return ", ".join(roles_of(found)) or "known, and has no role"
+
+
+def accounts_in_words(found: Any) -> str:
+    """Such as ``jobs run as ann, or as vision if they say so``."""
+    first, *others = found.accounts or ("",)
+    if not first:
+        return "jobs have no account of their own"
+    return f"jobs run as {first}" + (f", or as {' or '.join(others)} if they say so" if others else "")

@@ -26,13 +26,23 @@ def roles_of(user: access_pb2.User) -> list[str]:
 
 def write_users(users: Sequence[access_pb2.User]) -> None:
     """The table of users."""
-    write([Column("USER"), Column("ROLES", give=True)], [[user.name, ", ".join(roles_of(user))] for user in users])
+    columns = [Column("USER"), Column("ROLES", give=True)]
+    rows: list[list[Cell | str]] = [[user.name, ", ".join(roles_of(user))] for user in users]
+    if any(user.accounts for user in users):
+        columns.append(Column("RUNS AS"))
+        rows = [[*row, ", ".join(user.accounts) or "-"] for row, user in zip(rows, users, strict=True)]
+    write(columns, rows)
 
 
 def view_user(user: access_pb2.User) -> dict[str, Any]:
     """A user as plain data."""
     roles = {grant.project: _role(grant.role) for grant in user.grants}
-    return {"name": user.name, "roles": roles, "configuredAdmin": user.configured_admin}
+    return {
+        "name": user.name,
+        "roles": roles,
+        "configuredAdmin": user.configured_admin,
+        "accounts": list(user.accounts),
+    }
 
 
 def write_caller(caller: access_pb2.GetCallerResponse, now: float) -> None:
@@ -41,6 +51,8 @@ def write_caller(caller: access_pb2.GetCallerResponse, now: float) -> None:
     left = f"{left_h / 24:.0f} days" if left_h >= 48 else f"{max(left_h, 0):.1f} h"
     click.echo(f"{caller.user.name} of the cluster {caller.cluster}")
     click.echo(f"  roles        {', '.join(roles_of(caller.user)) or 'none'}")
+    if caller.user.accounts:
+        click.echo(f"  runs as      {', '.join(caller.user.accounts)}")
     click.echo(f"  certificate  until {_local(caller.certificate_end)} ({left} left)")
 
 

@@ -69,6 +69,8 @@ def log_tail(path: Path, offset: int) -> str:
     if not path.exists():
         return ""
     with path.open("rb") as file:
-        file.seek(max(offset, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        end = file.seek(0, os.SEEK_END)
+        # Shorter than it was: the daemon has begun a new one since.
+        file.seek(max(offset if offset <= end else 0, end - _TAIL_BYTES))
         lines = file.read().decode(errors="replace").splitlines()
     return "".join(f"\n    {line}" for line in lines[-_TAIL_LINES:])

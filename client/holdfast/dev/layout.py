@@ -39,6 +39,7 @@ class _Record:
     port_ranges: tuple[str, ...]
     gpus: tuple[int, ...]
     http_port: int = 0
+    metrics_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def load(layout: Layout) -> Cluster | None:
         if not (first.isdecimal() and last.isdecimal()):
             raise ConfigError(f'{layout.record}: port_ranges[{i}] must be "FIRST-LAST", not {ports!r}.')
         hosts.append(Host(f"host-{i}", range(int(first), int(last) + 1), gpus))
-    return Cluster(record.port, tuple(hosts), record.http_port)
+    return Cluster(record.port, tuple(hosts), record.http_port, record.metrics_port)
 
 
 def save(layout: Layout, cluster: Cluster) -> None:
@@ -121,6 +122,7 @@ def save(layout: Layout, cluster: Cluster) -> None:
         "port_ranges": [_ports(host) for host in cluster.hosts],
         "gpus": [host.gpus for host in cluster.hosts],
         "http_port": cluster.http_port,
+        "metrics_port": cluster.metrics_port,
     }
     temporary = layout.record.with_suffix(".new")
     temporary.write_text(_toml("What this dev cluster consists of; kept by `holdfast dev start`.", values))
@@ -155,6 +157,9 @@ def complete(layout: Layout, cluster: Cluster, *, as_root: bool, labels: Mapping
     serving: dict[str, object] = {"listen": endpoint, "state_dir": "controller", "cluster": CLUSTER_NAME}
     if cluster.http_port:
         serving["http_port"] = cluster.http_port
+    if cluster.metrics_port:
+        serving["metrics_listen"] = f"127.0.0.1:{cluster.metrics_port}"
+    serving["log_file"] = layout.log(CONTROLLER).name
     people = {"admins": [ADMIN], "ca_directory": "pki", "enrolment_listen": "127.0.0.1:0"}
     _settle(layout.config(CONTROLLER), serving | people | own)
     user = trust | {"cert": "pki/user.pem", "key": "pki/user.key"}
@@ -169,7 +174,7 @@ def _complete_host(layout: Layout, host: Host, endpoint: str, as_root: bool, lab
     for folder in (home, home / "state", home / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
     _certify(layout, Kind.HOST, host.name, home, "agent")
-    values = {
+    values: dict[str, object] = {
         "controller": endpoint,
         "name": host.name,
         "state_dir": "state",
@@ -179,9 +184,11 @@ def _complete_host(layout: Layout, host: Host, endpoint: str, as_root: bool, lab
         "key": "agent.key",
         "address": "127.0.0.1",
         "data_interface": "lo",
-        "port_range": _ports(host),
+        "port_range": f"{host.worker_ports[0]}-{host.worker_ports[-1]}",
+        "metrics_listen": f"127.0.0.1:{host.metrics_port}",
         "simulated_gpus": host.gpus,
         "allow_root_workers": as_root,
+        "log_file": layout.log(host.name).name,
         **{f"labels.{json.dumps(key)}": value for key, value in labels.items()},
     }
     _settle(layout.config(host.name), values)

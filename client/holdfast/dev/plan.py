@@ -28,6 +28,16 @@ class Host:
     ports: range
     gpus: int
 
+    @property
+    def worker_ports(self) -> range:
+        """All but the last one."""
+        return self.ports[:-1]
+
+    @property
+    def metrics_port(self) -> int:
+        """Where the agent tells this machine its metrics."""
+        return self.ports[-1]
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -37,6 +47,8 @@ class Cluster:
     hosts: tuple[Host, ...]
     http_port: int = 0
     """Where the controller serves JSON over HTTP; 0 in a cluster that is older than that."""
+    metrics_port: int = 0
+    """Where the controller tells this machine its metrics; 0 in a cluster that is older than that."""
 
     @property
     def daemons(self) -> tuple[str, ...]:
@@ -62,7 +74,8 @@ def grow(
     _check(hosts, gpus, port)
     if known is None:
         first = port if port is not None else _next(free_ports)
-        known = Cluster(first, (), _next(free for free in free_ports if free != first))
+        others = (free for free in free_ports if free != first)
+        known = Cluster(first, (), _next(others), _next(others))
         hosts = hosts or 1
     elif port not in (None, known.port):
         raise ConfigError(

@@ -163,6 +163,9 @@ def _summary(run: _Run, took_s: float) -> str:
         lines.append("You are root, so workers may run as root in this cluster (allow_root_workers).")
     if run.cluster.http_port:
         lines.append(f"JSON over HTTP: https://localhost:{run.cluster.http_port}/v1/jobs (with the files in pki/)")
+    if run.cluster.metrics_port:
+        where = f"http://127.0.0.1:{run.cluster.metrics_port}/metrics"
+        lines.append(f"Metrics: {where} (an agent's: see metrics_listen in its agent.toml)")
     lines += ["", f"  export HOLDFAST_CONFIG={run.layout.client_config}", "  holdfast host list", ""]
     return "\n".join(lines)
 

@@ -58,7 +58,7 @@ class DiskSpec(Model):
 
 
 _OF_JOB = {
-    "service_account": ("a bare host has no service accounts", "ranks run as the host's worker_user"),
+    "service_account": ("a bare host has no service accounts", "name an account of the hosts under runAs"),
     "network": ("ranks use their host's network", "an admin chooses the interface with the agent's data_interface"),
     "reserved_ip_ranges": ("ranks use their host's addresses", "remove it"),
     "persistent_resource_id": (

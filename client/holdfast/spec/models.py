@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from holdfast.accounts import NAME_PATTERN, NAME_RULE
 from holdfast.expand import MAX_BYTES
 from holdfast.spec import rules
 from holdfast.spec.base import Model
@@ -36,6 +37,7 @@ VariableName = Annotated[
 DisplayName = Annotated[str, Text(max_chars=128, empty=False)]
 AnnotationKey = Annotated[str, Text(max_chars=320, empty=False)]
 Annotation = Annotated[str, Text(max_bytes=65_536, control=True)]
+Account = Annotated[str, Text(max_chars=64, pattern=NAME_PATTERN, must=f"be an account's name: {NAME_RULE}")]
 Annotations = Annotated[dict[AnnotationKey, Annotation], Many(0, 64)]
 
 IMAGE = "registry.example/train:1"
@@ -191,6 +193,8 @@ class JobSpec(Model):
     """Kept; there is no model registry."""
     notifications: Notifications = ()
     """Who is told of what happens to the job, beside those whom the cluster tells of every job."""
+    run_as: Account = ""
+    """Account of the hosts that ranks run as: one that an admin has mapped you to; the first of them when empty."""
 
     @model_validator(mode="after")
     def _keeps_the_rules(self) -> JobSpec:
@@ -204,7 +208,7 @@ class JobFile(Model):
 
     OUTPUT_ONLY: ClassVar[frozenset[str]] = frozenset(
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
-        | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris"}
+        | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris", "account"}
         | {"hangs", "held_until", "health", "warnings", "archive_problems"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""

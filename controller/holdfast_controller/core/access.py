@@ -81,6 +81,9 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.HostService/Uncordon": _ADMIN,
     "holdfast.v1.HostService/Drain": _ADMIN,
     "holdfast.v1.HostService/FenceHost": _ADMIN,
+    "holdfast.v1.ClusterService/GetStatus": _LOOK_AROUND,
+    # It counts over all projects.
+    "holdfast.v1.ClusterService/GetMetrics": _user(Role.VIEWER, Where.CLUSTER),
     "holdfast.v1.BundleService/GetBundle": _user(Role.USER, Where.SOME_PROJECT),
     "holdfast.v1.BundleService/UploadBundle": _user(Role.USER, Where.SOME_PROJECT, changes=True),
     "holdfast.v1.BundleService/FetchBundle": _HOST,
@@ -88,6 +91,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.AgentService/Transfer": _HOST,
     "holdfast.v1.AccessService/GetCaller": _user(None, Where.CLUSTER),
     "holdfast.v1.AccessService/AddUser": _ADMIN,
+    "holdfast.v1.AccessService/MapUser": _ADMIN,
     "holdfast.v1.AccessService/ListUsers": _user(Role.ADMIN, Where.CLUSTER),
     "holdfast.v1.AccessService/RemoveUser": _ADMIN,
     "holdfast.v1.AccessService/CreateToken": _ADMIN,

@@ -34,6 +34,7 @@ from holdfast_controller.core.host_events import HostShutdownBegan as HostShutdo
 from holdfast_controller.core.host_events import HostUncordoned as HostUncordoned
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.people_events import AccountsMapped as AccountsMapped
 from holdfast_controller.core.people_events import PeopleEvent as PeopleEvent
 from holdfast_controller.core.people_events import RoleGranted as RoleGranted
 from holdfast_controller.core.people_events import RoleTaken as RoleTaken

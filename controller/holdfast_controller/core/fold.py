@@ -45,7 +45,14 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.HostShutdownBegan()
         ):
             fold_host(cluster, event)
-        case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():
+        case (
+            ev.RoleGranted()
+            | ev.RoleTaken()
+            | ev.AccountsMapped()
+            | ev.UserRemoved()
+            | ev.TokenMade()
+            | ev.TokenUsed()
+        ):
             fold_people(cluster.people, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)

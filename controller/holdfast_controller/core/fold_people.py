@@ -20,8 +20,13 @@ def fold_people(people: People, event: ev.PeopleEvent) -> None:
             people.roles.setdefault(event.user, {})[event.project] = event.role
         case ev.RoleTaken():
             people.roles[event.user].pop(event.project, None)
+        case ev.AccountsMapped():
+            people.accounts[event.user] = event.accounts
+            if not event.accounts:
+                del people.accounts[event.user]
         case ev.UserRemoved():
             people.roles.pop(event.user, None)
+            people.accounts.pop(event.user, None)
             make_void(people, Kind.USER, event.user, event.at)
         case ev.TokenMade():
             kept = {d: t for d, t in people.tokens.items() if t.expires_at + TOKEN_KEPT_S > event.at}

@@ -7,7 +7,7 @@ is the first process of the primary.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from holdfast.hang.tuning import HangSettings
@@ -109,6 +109,8 @@ class Task:
     image: str = ""
     """Of the container in which it runs; the image may have a command of its own. Empty on the bare host."""
     code: Code | None = None
+    account: str = ""
+    """Of the hosts, by name, as which it runs; the same for all pools. Empty: each host's own choice."""
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,21 @@ class Gang:
     @cached_property
     def shape(self) -> tuple[object, ...]:
         """Equal for jobs that ask the same of the same hosts: where one has no room, the other has none."""
-        pools = tuple((p.replicas, p.cpus, p.memory_mb, p.gpus, p.gpu_type, bool(p.task.image)) for p in self.pools)
+        pools = tuple(
+            (p.replicas, p.cpus, p.memory_mb, p.gpus, p.gpu_type, bool(p.task.image), bool(p.task.account))
+            for p in self.pools
+        )
         return pools if self.selector == HostSelector() else (*pools, self.selector)
+
+    @property
+    def account(self) -> str:
+        """Of the hosts, as which its ranks run; empty: each host's own choice."""
+        return self.pools[0].task.account
+
+    def running_as(self, account: str) -> Gang:
+        """The same gang, as that account."""
+        pools = (replace(pool, task=replace(pool.task, account=account)) for pool in self.pools)
+        return replace(self, pools=tuple(pools))
 
     @property
     def world_size(self) -> int:

@@ -22,7 +22,8 @@ class Gpu:
 class Inventory:
     """What a host has. ``gpu_problem`` says why the GPUs can't be read, if they can't.
 
-    ``no_containers`` says why no work runs in containers there; it does where that is empty.
+    ``no_containers`` says why no work runs in containers there; it does where that is empty. ``no_accounts`` says
+    so of work that has an account of its own.
     """
 
     cpus: int
@@ -31,12 +32,18 @@ class Inventory:
     max_workers: int = 64
     gpu_problem: str = ""
     no_containers: str = "its agent knows of none"
+    no_accounts: str = "its agent knows of none"
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
         """Equal for hosts that hold the same when they are empty."""
         models = tuple(gpu.model for gpu in self.gpus)
-        return self.cpus, self.memory_bytes, self.max_workers, models, not self.no_containers
+        return self.cpus, self.memory_bytes, self.max_workers, models, not self.no_containers, not self.no_accounts
+
+    @cached_property
+    def faulty(self) -> frozenset[str]:
+        """UUIDs of the GPUs that are not well, or not known to be."""
+        return frozenset(gpu.uuid for gpu in self.gpus if gpu.problem or self.gpu_problem)
 
 
 @dataclass(frozen=True)

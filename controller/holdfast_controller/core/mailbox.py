@@ -54,6 +54,11 @@ class Mailboxes:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def failing(self) -> int:
+        """Receivers with letters, the last delivery to whom has failed."""
+        return sum(box.failures > 0 for box in self._boxes.values())
+
     def put(self, letter: Letter, now: float) -> bool:
         """Queue a letter; False when there is no room for it."""
         box = self._boxes.setdefault(letter.sink, _Box())

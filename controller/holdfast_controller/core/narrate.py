@@ -41,7 +41,14 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             return f"{event.host} is back"
         case ev.HostRemoved():
             return f"{event.host} removed by {event.by}; its certificates are void"
-        case ev.RoleGranted() | ev.RoleTaken() | ev.UserRemoved() | ev.TokenMade() | ev.TokenUsed():
+        case (
+            ev.RoleGranted()
+            | ev.RoleTaken()
+            | ev.AccountsMapped()
+            | ev.UserRemoved()
+            | ev.TokenMade()
+            | ev.TokenUsed()
+        ):
             return narrate_people(event)
         case ev.HostShutdownBegan():
             return f"{event.host} shuts down; its work moves elsewhere"

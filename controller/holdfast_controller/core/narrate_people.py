@@ -15,6 +15,10 @@ def narrate_people(event: ev.PeopleEvent) -> str:
             return f"{event.user} is {event.role.name.lower()} {_where(event.project)} by {event.by}"
         case ev.RoleTaken():
             return f"{event.user} has no role {_where(event.project)} any more, by {event.by}"
+        case ev.AccountsMapped() if event.accounts:
+            return f"jobs of {event.user} may run as {', '.join(event.accounts)}, by {event.by}"
+        case ev.AccountsMapped():
+            return f"jobs of {event.user} have no account of their own any more, by {event.by}"
         case ev.UserRemoved():
             return f"user {event.user} removed by {event.by}; its certificates are void"
         case ev.TokenMade():

@@ -7,6 +7,7 @@ import re
 from holdfast.errors import Denied, HoldfastError, InvalidInput, NotFound, Violation, WrongState
 from holdfast.identity import NAME_RULE, Kind, is_name
 from holdfast_controller.core import people_events as ev
+from holdfast_controller.core.accounts import bad_accounts, map_user
 from holdfast_controller.core.actions import AccessChanged, Refuse, Reply
 from holdfast_controller.core.people_model import EVERY_PROJECT, Token
 from holdfast_controller.core.people_stimuli import (
@@ -29,12 +30,15 @@ def on_role(step: Step, asked: RoleAsked) -> None:
     people = step.cluster.people
     if problem is None and asked.user not in people.roles and len(people.roles) >= MAX_USERS:
         problem = InvalidInput([Violation("name", f"there are {MAX_USERS} users already", "remove some")])
+    problem = problem or bad_accounts(asked.accounts)
     if problem is not None:
         step.do(Refuse(asked.token, problem))
         return
     if people.roles.get(asked.user, {}).get(asked.project) is not asked.role:
         step.emit(ev.RoleGranted(step.now.wall, asked.user, asked.project, asked.role, asked.by))
         step.do(AccessChanged(f"user/{asked.user}"))
+    if asked.accounts:
+        map_user(step, asked.user, asked.accounts, asked.by)
     step.do(Reply(asked.token, asked.user))
 
 

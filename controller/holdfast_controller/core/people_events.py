@@ -30,6 +30,16 @@ class RoleTaken:
 
 
 @dataclass(frozen=True)
+class AccountsMapped:
+    """As which accounts of the hosts a user's jobs may run from now on; none: as the cluster has it for all."""
+
+    at: float
+    user: str
+    accounts: tuple[str, ...]
+    by: str
+
+
+@dataclass(frozen=True)
 class UserRemoved:
     """A user has no rights any more, and its certificates are void."""
 
@@ -61,4 +71,4 @@ class TokenUsed:
     key: str
 
 
-PeopleEvent = RoleGranted | RoleTaken | UserRemoved | TokenMade | TokenUsed
+PeopleEvent = RoleGranted | RoleTaken | AccountsMapped | UserRemoved | TokenMade | TokenUsed

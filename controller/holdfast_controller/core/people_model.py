@@ -29,6 +29,15 @@ class Role(enum.Enum):
         return self.value >= needed.value
 
 
+class RunAs(enum.Enum):
+    """What jobs run as whose owner is mapped to no account."""
+
+    SERVICE = "service"
+    """Each host's ``worker_user``."""
+    SAME_NAME = "same-name"
+    """The account that has the owner's name."""
+
+
 @dataclass(frozen=True)
 class Token:
     """Leave to get one certificate. ``name`` is empty for any host that is not known yet; wall-clock seconds."""
@@ -44,10 +53,12 @@ class Token:
 
 @dataclass
 class People:
-    """Users and their roles, names whose certificates are void, hosts that joined, and tokens."""
+    """Users, their roles and accounts, names whose certificates are void, hosts that joined, and tokens."""
 
     roles: dict[str, dict[str, Role]] = field(default_factory=dict)
     """By user and project."""
+    accounts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By user: accounts of the hosts that their jobs may run as, the first unless a job names another."""
     void_until: dict[str, float] = field(default_factory=dict)
     """By ``user/NAME`` or ``host/NAME``: certificates issued until then (wall clock) are void."""
     joined: set[str] = field(default_factory=set)

@@ -17,6 +17,18 @@ class RoleAsked:
     user: str
     project: str
     role: Role
+    accounts: tuple[str, ...] = ()
+    """As in ``AccountsAsked``; none leaves them as they are."""
+
+
+@dataclass(frozen=True)
+class AccountsAsked:
+    """An admin says as which accounts of the hosts a user's jobs may run, in place of what was said before."""
+
+    token: int
+    by: str
+    user: str
+    accounts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,4 +74,4 @@ class HostRemovalAsked:
     force: bool = False
 
 
-PeopleStimulus = RoleAsked | UserRemovalAsked | TokenAsked | EnrolAsked | HostRemovalAsked
+PeopleStimulus = RoleAsked | AccountsAsked | UserRemovalAsked | TokenAsked | EnrolAsked | HostRemovalAsked

@@ -53,11 +53,14 @@ class Room:
     """(uuid, model), in index order."""
     no_containers: str = ""
     """Why no work runs in containers here."""
+    no_accounts: str = ""
+    """Why no work runs here as an account of its own."""
 
     def fits(self, pool: Pool) -> bool:
         """Whether one worker of ``pool`` has room here."""
         return (
             not (pool.task.image and self.no_containers)
+            and not (pool.task.account and self.no_accounts)
             and self.slots >= 1
             and self.cpus >= pool.cpus
             and self.memory_mb >= pool.memory_mb
@@ -109,6 +112,7 @@ def room(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = Fal
         slots=inventory.max_workers - len(held),
         gpus=[(g.uuid, g.model) for g in gpus],
         no_containers=inventory.no_containers,
+        no_accounts=inventory.no_accounts,
     )
 
 
@@ -205,7 +209,11 @@ def _lack(pool: Pool, rooms: list[Room], placed: int, total: int) -> str:
     without = [r for r in rooms if r.no_containers] if pool.task.image else []
     if without and len(without) == len(rooms):
         return f"needs a host that runs containers ({without[0].host}: {without[0].no_containers})"
-    rooms = [r for r in rooms if r not in without]
+    strangers = [r for r in rooms if r.no_accounts] if pool.task.account else []
+    if strangers and len(strangers) == len(rooms):
+        why = f"{strangers[0].host}: {strangers[0].no_accounts}"
+        return f"needs a host that starts workers as {pool.task.account} ({why})"
+    rooms = [r for r in rooms if r not in without and r not in strangers] or rooms
     wants = []
     if pool.gpus:
         best = max(r.matching(pool) for r in rooms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core import archives, attempts, drain, hangs, hosts, people, stimuli, warn
+from holdfast_controller.core import accounts, archives, attempts, drain, hangs, hosts, people, stimuli, warn
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import Assign, Note, Reply
 from holdfast_controller.core.assignments import holds, released
@@ -139,6 +139,8 @@ class Reactor:
                 on_host_removal(step, stimulus)
             case stimuli.RoleAsked():
                 people.on_role(step, stimulus)
+            case stimuli.AccountsAsked():
+                accounts.on_accounts(step, stimulus)
             case stimuli.UserRemovalAsked():
                 people.on_user_removal(step, stimulus)
             case stimuli.TokenAsked():

@@ -14,6 +14,7 @@ from holdfast_controller.core.job import JobState
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.model import Cluster, Job, Now
 from holdfast_controller.core.narrate import narrate
+from holdfast_controller.core.people_model import RunAs
 from holdfast_controller.core.quotas import Quotas
 
 STATE_NAMES = {state: state.name for state in JobState}
@@ -35,6 +36,7 @@ class Policies:
     """By project; a project without one may hold all there is."""
     admins: frozenset[str] = frozenset()
     """Users who are admins by configuration."""
+    run_as: RunAs = RunAs.SERVICE
 
 
 @dataclass

@@ -13,6 +13,7 @@ from holdfast.hang.features import WorkerFeatures
 from holdfast_controller.core.ends import Exit
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.host_model import Inventory
+from holdfast_controller.core.people_stimuli import AccountsAsked as AccountsAsked
 from holdfast_controller.core.people_stimuli import EnrolAsked as EnrolAsked
 from holdfast_controller.core.people_stimuli import HostRemovalAsked as HostRemovalAsked
 from holdfast_controller.core.people_stimuli import PeopleStimulus as PeopleStimulus

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.errors import InvalidInput, NeverFits, Violation
+from dataclasses import replace
+
+from holdfast.errors import AccountDenied, InvalidInput, NeverFits, Violation
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.accounts import account_for
 from holdfast_controller.core.actions import Refuse, Reply
 from holdfast_controller.core.attempts import await_hosts
 from holdfast_controller.core.explain import Standing, wait_reason
@@ -27,6 +30,13 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     if known is not None:
         step.do(Reply(asked.token, known))
         return
+    try:
+        account = account_for(asked.owner, asked.gang.account, cluster.people, step.policies)
+    except AccountDenied as denied:
+        step.do(Refuse(asked.token, denied))
+        return
+    if account != asked.gang.account:
+        asked = replace(asked, gang=asked.gang.running_as(account))
     refusal = _refusal(cluster, asked, step.policies)
     if refusal is not None:
         step.do(Refuse(asked.token, refusal))

@@ -9,7 +9,13 @@ from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.identity import Kind
 from holdfast.v1 import access_pb2, access_pb2_grpc
 from holdfast_controller.core.people_model import EVERY_PROJECT, Role
-from holdfast_controller.core.stimuli import HostRemovalAsked, RoleAsked, TokenAsked, UserRemovalAsked
+from holdfast_controller.core.stimuli import (
+    AccountsAsked,
+    HostRemovalAsked,
+    RoleAsked,
+    TokenAsked,
+    UserRemovalAsked,
+)
 from holdfast_controller.shell.audit import Audit
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.guard import Guard, caller_of
@@ -49,9 +55,16 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def AddUser(self, request: access_pb2.AddUserRequest, context: Context) -> access_pb2.AddUserResponse:
         by = authorise(context, Kind.USER, self._name).name
         project = request.grant.project or EVERY_PROJECT
-        role = _role(request.grant.role)
-        name = await self._driver.ask(lambda token: RoleAsked(token, by, request.name, project, role))
+        role, accounts = _role(request.grant.role), tuple(request.accounts)
+        name = await self._driver.ask(lambda token: RoleAsked(token, by, request.name, project, role, accounts))
         return access_pb2.AddUserResponse(user=self._user(name))
+
+    @unary
+    async def MapUser(self, request: access_pb2.MapUserRequest, context: Context) -> access_pb2.MapUserResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        accounts = tuple(request.accounts)
+        name = await self._driver.ask(lambda token: AccountsAsked(token, by, request.name, accounts))
+        return access_pb2.MapUserResponse(user=self._user(name))
 
     @unary
     async def ListUsers(
@@ -132,7 +145,12 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
             access_pb2.Grant(project=project, role=access_pb2.Role.Value(f"ROLE_{role.name}"))
             for project, role in sorted(registry.people.roles.get(name, {}).items())
         ]
-        return access_pb2.User(name=name, grants=grants, configured_admin=name in registry.admins)
+        return access_pb2.User(
+            name=name,
+            grants=grants,
+            configured_admin=name in registry.admins,
+            accounts=registry.people.accounts.get(name, ()),
+        )
 
 
 def _role(role: access_pb2.Role.ValueType) -> Role:

@@ -52,6 +52,10 @@ class Audit:
         self._torn = True
         """The last line of the file may lack its end: a power cut."""
         self._unwritten = 0
+        self.refusals = 0
+        """Since the start, written or not."""
+        self.only_counted = 0
+        """Entries since the start that were not written."""
         self._wake = asyncio.Event()
         self._by_party = Buckets(burst=20, per_s=0.2)
         self._by_all = Buckets(burst=500, per_s=5)
@@ -60,7 +64,7 @@ class Audit:
     def write(self, entry: Entry) -> None:
         """Keep an entry."""
         if len(self._pending) >= MAX_PENDING:
-            self._unwritten += 1
+            self._leave_out()
             return
         if self._unwritten and entry.outcome != "OK":
             entry, self._unwritten = replace(entry, unwritten=self._unwritten), 0
@@ -69,11 +73,16 @@ class Audit:
 
     def refused(self, entry: Entry, now_mono: float) -> None:
         """Keep the entry of a refusal; only count it where its caller, or all together, were refused too often."""
+        self.refusals += 1
         party = entry.who or entry.peer
         if self._by_party.spend(party, now_mono) and self._by_all.spend("", now_mono):
             self.write(entry)
         else:
-            self._unwritten += 1
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        self._unwritten += 1
+        self.only_counted += 1
 
     async def run(self) -> None:
         """Bring entries to disk until cancelled. Raises ``StoreError`` where that can't be done."""
@@ -97,13 +106,17 @@ class Audit:
 
     def _append(self, batch: list[Entry]) -> None:
         try:
-            if self.path.exists() and self.path.stat().st_size >= FILE_BYTES:
+            begun = not self.path.exists()
+            if not begun and self.path.stat().st_size >= FILE_BYTES:
                 self._rotate()
+                begun = True
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "ab") as file:
                 file.write(b"\n" * (self._torn and file.tell() > 0) + b"".join(map(_line, batch)))
                 file.flush()
                 os.fsync(file.fileno())
+            if begun:
+                _sync_names(self.path.parent)
             self._torn = False
         except OSError as error:
             fix = "Check the disk of the state directory, then start the controller again."
@@ -131,6 +144,15 @@ class Audit:
             ]
             found = matching[-(limit - len(found)) :] + found
         return found
+
+
+def _sync_names(directory: Path) -> None:
+    """A power cut must not take a new file's name, and with it all that is in the file."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _line(entry: Entry) -> bytes:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from holdfast.errors import ConfigError
 from holdfast.identity import NAME_RULE, is_name
+from holdfast.metrics import listener
 from holdfast.tls import TlsFiles
+from holdfast_controller.core.people_model import RunAs
 from holdfast_controller.core.quotas import Quota
 from holdfast_controller.shell.bundle_store import BundleConfig
 
@@ -77,6 +79,8 @@ class ControllerConfig:
     """A table for each project; the one named "*" is for projects that have none."""
     admins: tuple[str, ...] = ()
     """Users who may do everything, whatever roles they were given."""
+    run_as: str = "service"
+    """For owners who are mapped to no account. "service": each host's worker_user; "same-name": as the owner."""
     ca_directory: Path | None = None
     """Folder of ca.pem and ca.key. Without it no certificate is issued here."""
     enrolment_listen: str = ""
@@ -88,8 +92,14 @@ class ControllerConfig:
     """How much packaged code is kept."""
     log_level: str = "info"
     """``debug`` tells of every event of every job, too."""
+    log_file: Path | None = None
+    """Where the log goes, and all else that the controller says; None: to stderr."""
+    log_file_mb: int = 64
+    """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
+    metrics_listen: str = ""
+    """HOST:PORT of a loopback address, where this machine may read /metrics; others do over ``http_port``."""
     notifications: tuple[ChannelConfig, ...] = ()
     """The channels, each a table ``[[notifications]]``."""
     notification_hosts: tuple[str, ...] = ()
@@ -104,6 +114,11 @@ class ControllerConfig:
             raise ConfigError(f"{names} must be above 0, each longer than the one before.")
         if self.http_port is not None and not 0 <= self.http_port < 65536:
             raise ConfigError(f"http_port is {self.http_port}; ports go from 1 to 65535.")
+        if self.metrics_listen:
+            host, _ = listener.parse(self.metrics_listen, "metrics_listen")
+            if not listener.is_loopback(host):
+                problem = f"metrics_listen is {self.metrics_listen}, which others than this machine can reach."
+                raise ConfigError(problem, fix="Use 127.0.0.1, or scrape /metrics on http_port, over mutual TLS.")
         longest = self.lost_after / LOST_TO_LEASE
         if not 0 < self.lease <= longest:
             problem = f"lease is {self.lease:g} s; with lost_after at {self.lost_after:g} s"
@@ -114,6 +129,9 @@ class ControllerConfig:
         if self.enrolment_listen and self.ca_directory is None:
             fix = "Name the folder of ca.pem and ca.key."
             raise ConfigError("enrolment_listen is set, and ca_directory is not.", fix=fix)
+        if self.run_as not in {choice.value for choice in RunAs}:
+            fix = 'Write "service" (each host\'s worker_user), or "same-name" (the account of the user\'s name).'
+            raise ConfigError(f"run_as is {self.run_as!r}.", fix=fix)
         for name in self.admins:
             if not is_name(name):
                 raise ConfigError(f"admins: {name!r} is no name.", fix=f"Names: {NAME_RULE}.")

@@ -12,7 +12,7 @@ import itertools
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.errors import Unavailable
 from holdfast.failpoints import hit
@@ -46,6 +46,8 @@ class Driver:
         """Set by whoever can reach the hosts."""
         self.published: Callable[[list[Record]], None] = lambda _: None
         """Set by whoever tells the world; called with what has just become durable."""
+        self.committed: Callable[[Sequence[Decision], float], None] = lambda *_: None
+        """Set by whoever counts; called with what has just become durable, and the seconds that took."""
         self.access_changed: Callable[[str], None] = lambda _: None
         """Set by whoever guards the calls; gets the party, such as ``user/ann``."""
         self._pending: list[Decision] = []
@@ -105,6 +107,11 @@ class Driver:
         finally:
             self._callers.pop(token, None)
 
+    @property
+    def pending(self) -> int:
+        """Decisions that wait for the disk."""
+        return len(self._pending)
+
     async def settled(self) -> None:
         """Wait until all that the state shows now is durable. Look first, then wait, then tell: so no reader is
         told what may yet be lost, and none waits for more than one or two commits.
@@ -159,7 +166,9 @@ class Driver:
             snapshot = self._due_snapshot()
             kept = [a for decision in batch for a in decision.actions if isinstance(a, act.Kept)]
             if records or kept:
+                began = time.perf_counter()
                 await asyncio.wrap_future(self.store.call(self.store.commit, records, kept))
+                self.committed(batch, time.perf_counter() - began)
             self._publish(records)
             for decision in batch:
                 for action in decision.actions:

@@ -13,7 +13,7 @@ import functools
 import inspect
 import logging
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
@@ -73,6 +73,10 @@ class Guard(grpc.aio.ServerInterceptor):
         self._driver = driver
         self._cluster = cluster
         self._audit = audit
+        self.ended: Callable[[str, str], None] = lambda *_: None
+        """Set by whoever counts; gets the method of each call that has ended, and the name of its status."""
+        self.answered: Callable[[str, float], None] = lambda *_: None
+        """Set by whoever counts; gets the method of each unary call that got past, and the seconds that it took."""
         self._streams: defaultdict[str, set[_Stream]] = defaultdict(set)
         self._cuts: set[asyncio.Task[None]] = set()
         self.lanes = Lanes()
@@ -99,6 +103,7 @@ class Guard(grpc.aio.ServerInterceptor):
             code = rpc_status.code_name(problem)
             entry = Entry(time.time(), who, peer, call, about, code, problem.message)
             self._audit.refused(entry, time.monotonic())
+            self.ended(method, code)
             raise problem
 
     def note(
@@ -117,6 +122,7 @@ class Guard(grpc.aio.ServerInterceptor):
         ``outcome`` is OK or the name of a gRPC status, ``message`` its sentence, ``made`` what came of it, such as
         ``job/ID``.
         """
+        self.ended(method, outcome)
         rule = RULES.get(method)
         if rule is not None and rule.changes:
             who = caller.party if caller is not None else ""
@@ -133,6 +139,10 @@ class Guard(grpc.aio.ServerInterceptor):
                 cut = asyncio.get_running_loop().create_task(_cut(stream, problem))
                 self._cuts.add(cut)
                 cut.add_done_callback(self._cuts.discard)
+
+    def open_streams(self) -> Counter[str]:
+        """How many are open now, by method."""
+        return Counter(stream.method for streams in self._streams.values() for stream in streams)
 
     async def intercept_service(
         self,
@@ -165,12 +175,16 @@ class Guard(grpc.aio.ServerInterceptor):
         async def guarded(request: Any, context: Context) -> Any:
             caller, peer = await self._admit(method, request, context)
             opened = self.open(method, caller, request, context) if streams else contextlib.nullcontext()
+            began = time.perf_counter()
             try:
                 with await self._placed(caller, request, context, streams=streams), opened:
                     answer = await serve(request, context)
             except BaseException:
                 self._note_end(method, caller, request, context, peer)
                 raise
+            finally:
+                if not streams:
+                    self.answered(method, time.perf_counter() - began)
             self.note(method, caller, request, "OK", made=made(answer), peer=peer)
             return answer
 

@@ -51,7 +51,19 @@ class Postman:
         """The same, as it is kept."""
         self._seen = 0
         """Newest event that was published."""
+        self.delivered = 0
+        """Since the start."""
         driver.published = self._on_published
+
+    @property
+    def waiting(self) -> int:
+        """Notifications that are not delivered yet."""
+        return len(self._boxes)
+
+    @property
+    def failing(self) -> int:
+        """Receivers whose last delivery failed."""
+        return self._boxes.failing
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -134,6 +146,7 @@ class Postman:
             await self._give_up(given_up, str(error))
         else:
             self._boxes.delivered(letter)
+            self.delivered += 1
             await self._call(self._letters.drop, [letter])
         self._bell.set()
 

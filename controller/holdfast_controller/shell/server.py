@@ -23,6 +23,8 @@ from holdfast.v1 import (
     agent_pb2_grpc,
     bundle_pb2,
     bundle_pb2_grpc,
+    cluster_pb2,
+    cluster_pb2_grpc,
     hang_pb2,
     hang_pb2_grpc,
     host_pb2,
@@ -32,6 +34,7 @@ from holdfast.v1 import (
 )
 from holdfast_controller.core.leases import LeasePolicy
 from holdfast_controller.core.model import Cluster
+from holdfast_controller.core.people_model import RunAs
 from holdfast_controller.core.steps import Policies
 from holdfast_controller.shell.access_service import AccessService
 from holdfast_controller.shell.agent_service import AgentService
@@ -39,14 +42,17 @@ from holdfast_controller.shell.audit import Audit
 from holdfast_controller.shell.bundle_service import BundleService
 from holdfast_controller.shell.bundle_store import BundleStore
 from holdfast_controller.shell.channels import Channels
+from holdfast_controller.shell.cluster_service import ClusterService
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.enrolling import Enrolling
 from holdfast_controller.shell.examiner import Examiner
 from holdfast_controller.shell.guard import Guard
 from holdfast_controller.shell.hang_service import HangService
+from holdfast_controller.shell.health import Health
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
+from holdfast_controller.shell.metrics import Metrics
 from holdfast_controller.shell.postman import Postman
 from holdfast_controller.shell.store import Store
 from holdfast_controller.shell.transfers import Transfers
@@ -66,6 +72,7 @@ SERVICES = (
     agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name,
     access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name,
     bundle_pb2.DESCRIPTOR.services_by_name["BundleService"].full_name,
+    cluster_pb2.DESCRIPTOR.services_by_name["ClusterService"].full_name,
 )
 MAX_STREAMS = 1_024
 """Calls in progress on one connection; a client library lets further ones wait."""
@@ -103,6 +110,7 @@ async def serve(
             cluster_name=config.cluster,
             quotas=config.limits,
             admins=frozenset(config.admins),
+            run_as=RunAs(config.run_as),
         )
         driver = Driver(store, cluster, policies)
         channels = Channels.of(config)
@@ -111,7 +119,11 @@ async def serve(
         guard = Guard(driver, config.cluster, audit)
         driver.access_changed = guard.access_changed
         enrolling = Enrolling(config, driver, guard, audit)
-        server, health_servicer, services = _server(config, driver, channels, guard, audit, enrolling.service)
+        metrics = Metrics(config, driver, guard, audit, postman)
+        whole = ClusterService(driver, metrics, postman, config.cluster)
+        server, health_servicer, services = _server(
+            config, driver, channels, guard, audit, enrolling.service, whole
+        )
         port = _listen(server, config)
         enrolling.listen(port)
         driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
@@ -122,12 +134,14 @@ async def serve(
         web = await _listen_http(config, services, guard)
         if web is not None and on_http is not None:
             on_http(web.port)
+        metrics_port = await metrics.listen()
         log.info(
             "controller_ready",
             extra={
                 "fields": {
                     "port": port,
                     "http_port": web and web.port,
+                    "metrics_port": metrics_port,
                     "epoch": cluster.epoch,
                     "jobs": len(cluster.jobs),
                 }
@@ -138,7 +152,7 @@ async def serve(
         if on_ready is not None:
             on_ready(port)
         supervisor.tell(READY=1)
-        await _run_until_told(driver, server, web, postman, audit, enrolling, supervisor)
+        await _run_until_told(driver, server, web, postman, audit, enrolling, metrics, supervisor)
     finally:
         await asyncio.to_thread(store.close)
 
@@ -150,6 +164,7 @@ async def _run_until_told(
     postman: Postman,
     audit: Audit,
     enrolling: Enrolling,
+    metrics: Metrics,
     supervisor: Supervisor,
 ) -> None:
     stop = asyncio.Event()
@@ -159,11 +174,12 @@ async def _run_until_told(
     try:
         async with asyncio.TaskGroup() as tasks:
             alive = supervisor.keep_telling(lambda: _status(driver.cluster))
-            works = (driver.run(), postman.run(), audit.run(), enrolling.run(), alive)
+            works = (driver.run(), postman.run(), audit.run(), enrolling.run(), metrics.run(), alive)
             running = [tasks.create_task(work) for work in works]
             await stop.wait()
             log.info("controller_stopping")
             supervisor.tell(STOPPING=1)
+            metrics.close()
             if web is not None:
                 await web.close(STOP_GRACE_S)
             await enrolling.stop()
@@ -174,6 +190,7 @@ async def _run_until_told(
                 task.cancel()
     finally:
         # Also when a commit has failed: nobody is served from a state that the disk doesn't hold.
+        metrics.close()
         if web is not None:
             await web.close(0.0)
         await enrolling.stop()
@@ -192,6 +209,7 @@ def _server(
     guard: Guard,
     audit: Audit,
     enrolment: Enrolment | None,
+    whole: ClusterService,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     transfers = Transfers()
@@ -203,14 +221,16 @@ def _server(
     bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(driver, bundles, config.cluster), server)
     hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
     host_pb2_grpc.add_HostServiceServicer_to_server(hosts, server)
+    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(whole, server)
     agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(driver, transfers, config.cluster), server)
     access_pb2_grpc.add_AccessServiceServicer_to_server(
         AccessService(driver, guard, audit, enrolment, config.cluster), server
     )
-    health_servicer = health.aio.HealthServicer()
+    health_servicer = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    return server, health_servicer, {"holdfast.v1.JobService": jobs, "holdfast.v1.HostService": hosts}
+    over_http = {"JobService": jobs, "HostService": hosts, "ClusterService": whole}
+    return server, health_servicer, {f"holdfast.v1.{name}": servicer for name, servicer in over_http.items()}
 
 
 async def _listen_http(config: ControllerConfig, services: dict[str, object], guard: Guard) -> Listener | None:

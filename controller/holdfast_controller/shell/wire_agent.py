@@ -69,6 +69,7 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
     check_inventory(message)
     gpus = tuple(Gpu(g.uuid, g.index, g.model, g.memory_bytes, explained(g.problem)) for g in message.gpus)
     why_none = "" if message.containers else message.containers_problem or "its agent knows of none"
+    no_accounts = "" if message.accounts else message.accounts_problem or "its agent knows of none"
     return Inventory(
         message.cpu_count,
         message.memory_bytes,
@@ -76,6 +77,7 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
         message.max_workers or 64,
         explained(message.gpu_problem),
         explained(why_none),
+        explained(no_accounts),
     )
 
 
@@ -167,6 +169,7 @@ def _launch(order: Assignment) -> agent_pb2.Launch:
         step_pattern=order.gang.hang.step_pattern,
         memory_mb=pool.memory_mb,
         image_uri=task.image,
+        run_as=task.account,
     )
     if order.rendezvous is not None:
         message.rendezvous.CopyFrom(_rendezvous(order.gang, order.rendezvous))

@@ -25,7 +25,7 @@ from holdfast_controller.shell.channels import subscriptions_of
 def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str = "default") -> Gang:
     """What the core needs of a validated spec."""
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
-    return Gang(
+    gang = Gang(
         pools=tuple(
             Pool(
                 replicas=pool.replica_count,
@@ -56,6 +56,7 @@ def gang_of(spec: JobSpec, hang_action: Action = Action.NOTIFY, *, project: str 
         warning=_warning(scheduling.warning_signal),
         subscriptions=subscriptions_of(spec),
     )
+    return gang.running_as(spec.run_as) if spec.run_as else gang
 
 
 def _task(pool: WorkerPoolSpec) -> Task:

@@ -34,6 +34,8 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
             ],
             max_workers=host.inventory.max_workers,
             gpu_problem=host.inventory.gpu_problem,
+            accounts=not host.inventory.no_accounts,
+            accounts_problem=host.inventory.no_accounts,
             containers=not host.inventory.no_containers,
             containers_problem=host.inventory.no_containers,
         ),

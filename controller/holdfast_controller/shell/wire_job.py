@@ -13,6 +13,7 @@ from holdfast_controller.core.explain import Standing, wait_reason
 from holdfast_controller.core.gang import Member
 from holdfast_controller.core.hang_model import Hang
 from holdfast_controller.core.model import Cluster, Job, Recovery, WorkerState
+from holdfast_controller.core.recovery_phases import phases_of
 
 
 def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
@@ -55,6 +56,7 @@ def job_to_proto(
         hangs=[hang_to_proto(hang) for hang in job.hangs],
         health=health_of(cluster, job),
         archive_problems=job.unarchived,
+        account=job.gang.account,
     )
     if job.held_until is not None:
         message.held_until.CopyFrom(timestamp(job.held_until))
@@ -171,19 +173,18 @@ def _recovery(recovery: Recovery) -> job_pb2.Recovery:
         end_related_task=recovery.related,
         end_recover=recovery.recover,
     )
-    failed = min(recovery.failed_at, recovery.started_at)
-    phases = message.phases
-    detect_s = recovery.detect_s if recovery.detect_s is not None else recovery.started_at - failed
-    phases.detect.FromNanoseconds(_ns(detect_s))
-    phases.diagnose.FromNanoseconds(_ns(recovery.diagnose_s))
-    if recovery.stopped_at is not None:
-        phases.stop.FromNanoseconds(_ns(recovery.stopped_at - recovery.started_at))
     if recovery.ended_at is not None:
         message.ended_at.CopyFrom(timestamp(recovery.ended_at))
-        phases.start.FromNanoseconds(_ns(recovery.ended_at - (recovery.stopped_at or recovery.started_at)))
-        message.lost.FromNanoseconds(_ns(recovery.ended_at - failed))
-        if recovery.caught_up_at is not None:
-            phases.catch_up.FromNanoseconds(_ns(recovery.caught_up_at - recovery.ended_at))
+    spent, phases = phases_of(recovery), message.phases
+    phases.detect.FromNanoseconds(_ns(spent.detect_s))
+    phases.diagnose.FromNanoseconds(_ns(spent.diagnose_s))
+    for field, seconds in ((phases.stop, spent.stop_s), (phases.start, spent.start_s)):
+        if seconds is not None:
+            field.FromNanoseconds(_ns(seconds))
+    if spent.catch_up_s is not None:
+        phases.catch_up.FromNanoseconds(_ns(spent.catch_up_s))
+    if spent.lost_s is not None:
+        message.lost.FromNanoseconds(_ns(spent.lost_s))
     return message
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -216,6 +217,8 @@ def assignment(
     gpus: tuple[str, ...] = (),
     fence_s: float = 0.0,
     warn_signal: int = 0,
+    run_as: str = "",
+    output: str = "",
 ) -> agent_pb2.Assignment:
     """What a controller would send."""
     pool, replica = worker.removeprefix("workerpool").split("-")
@@ -241,7 +244,8 @@ def assignment(
     launch.first_rank, launch.processes, launch.world_size = first_rank, processes, processes
     launch.pool, launch.replica, launch.worker_count, launch.worker_index = int(pool), int(replica), 1, 0
     launch.gpus.extend(gpus)
-    launch.job_spec_json = "{}"
+    launch.job_spec_json = json.dumps({"baseOutputDirectory": {"outputUriPrefix": output}} if output else {})
+    launch.run_as = run_as
     if prepared is not None:
         launch.rendezvous.master_address = "127.0.0.1"
         launch.rendezvous.master_port = prepared.master_port

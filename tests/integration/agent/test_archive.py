@@ -15,9 +15,11 @@ import anyio
 import pytest
 
 from holdfast_agent import archive_copy
+from holdfast_agent.core.accounts import AccountRules
 from holdfast_agent.core.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model import Launch, PlaceKey, Process
 from holdfast_agent.shell import archive
+from holdfast_agent.shell.accounts import Accounts
 from holdfast_agent.shell.archive import Archive, Order, copy
 from holdfast_agent.shell.logs import punch
 
@@ -165,10 +167,10 @@ async def test_due_output_is_tried_until_it_is_there_and_told_meanwhile(
             told.append(problem)
         return connected
 
-    first = Archive(tmp_path / "orders", facts, tell)
+    first = Archive(tmp_path / "orders", facts, Accounts(ME, AccountRules(os.geteuid())), tell)
     first.keep(KEY, launch)
     first.keep(PlaceKey("job-2", "workerpool0-0"), replace(launch, job_spec_json="{}"))
-    later = Archive(tmp_path / "orders", facts, tell)
+    later = Archive(tmp_path / "orders", facts, Accounts(ME, AccountRules(os.geteuid())), tell)
     later.recover({KEY})
     assert [order.due_since for order in later._orders()] == [0.0], "the worker is still there"
     later.recover(())

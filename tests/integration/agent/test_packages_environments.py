@@ -16,8 +16,9 @@ import pytest
 from tests import wheels
 
 from holdfast_agent.core.environment import WorkerUser
+from holdfast_agent.shell.packages.by_user import EnvironmentsByUser
 from holdfast_agent.shell.packages.environments import Environments, Wanted
-from holdfast_agent.shell.packages.installer import Installer, tail
+from holdfast_agent.shell.packages.installer import tail
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 
 USER = WorkerUser("root", "/", "/bin/sh")
@@ -39,8 +40,12 @@ def links(tmp_path: Path) -> Path:
 
 
 def environments(tmp_path: Path, user: WorkerUser = USER, **settings: Any) -> Environments:
+    return of_all(tmp_path, **settings).of(user)
+
+
+def of_all(tmp_path: Path, **settings: Any) -> EnvironmentsByUser:
     values = {"python": PYTHON, "find_links": (str(tmp_path / "links"),), "no_index": True, **settings}
-    return Environments(tmp_path / "cache", Packages(**values), Installer(user, {}), "/usr/bin")
+    return EnvironmentsByUser(tmp_path / "cache", Packages(**values), {}, "/usr/bin")
 
 
 def ask(environment: Path, expression: str, *modules: str) -> Any:
@@ -74,8 +79,8 @@ async def test_what_was_built_is_there_the_second_time(tmp_path: Path, links: Pa
     path = await made.get(wanted, "a", lambda: None)
     assert ask(path, "[tiny.VERSION, other.VERSION]", "tiny", "other") == ["1.0", "1.0"]
     assert await made.get(wanted, "b", nothing) == path
+    of_all(tmp_path).clean(["a", "b"])
     again = environments(tmp_path)
-    again.clean(["a", "b"])
     assert await again.get(wanted, "b", nothing) == path
     assert await made.get(Wanted(("tiny==2.0",)), "b", lambda: None) != path
 
@@ -181,30 +186,31 @@ async def test_what_an_agent_that_died_had_begun_is_built_anew(tmp_path: Path, l
     (path / "bin/python").unlink()
     (tmp_path / "cache/work/install-x").mkdir()
     again, (times, on_build) = environments(tmp_path), built()
-    again.clean(["job"])
+    of_all(tmp_path).clean(["job"])
     assert leftovers(tmp_path) == []
     assert ask(await again.get(wanted, "job", on_build), "tiny.VERSION", "tiny") == "1.0"
     assert times == [1]
 
 
 async def test_the_longest_unused_goes_and_what_a_job_uses_stays(tmp_path: Path, links: Path) -> None:
-    made = environments(tmp_path, environments_mb=1)
+    all_of_them = of_all(tmp_path, environments_mb=1)
+    made = all_of_them.of(USER)
     wheels.wheel(links, "big", data=f"X = {'y' * (2 << 20)!r}\n")
     used = await made.get(Wanted(("big",)), "a", lambda: None)
     loose = await made.get(Wanted(("big", "tiny")), "b", lambda: None)
-    made.release("b")
+    all_of_them.release("b")
     assert used.exists() and loose.exists()
     last = await made.get(Wanted(("tiny",)), "c", lambda: None)
     assert used.exists() and last.exists()
     assert not loose.exists()
-    made.release("a")
+    all_of_them.release("a")
     await made.get(Wanted(("other",)), "c", lambda: None)
     assert not used.exists()
 
 
 async def test_jobs_that_are_gone_hold_nothing_after_a_restart(tmp_path: Path, links: Path) -> None:
     path = await environments(tmp_path).get(Wanted(("tiny",)), "gone", lambda: None)
-    environments(tmp_path).clean(["other"])
+    of_all(tmp_path).clean(["other"])
     assert list(path.with_suffix(".jobs").iterdir()) == []
 
 
@@ -231,6 +237,7 @@ async def test_a_build_runs_as_the_workers_user_and_finds_nothing_of_ours(tmp_pa
         del os.environ["SECRET"]
     assert ask(path, "built.BUILT_BY", "built") == 65534
     assert (path / "pyvenv.cfg").stat().st_uid == 65534
+    assert path.stat().st_mode & 0o777 == 0o700, "nobody else looks into it"
     assert path.parent.stat().st_uid == 0
 
 

@@ -48,6 +48,8 @@ HostService/Cordon                      -    -        D       U    D      D     
 HostService/Uncordon                    -    -        D       U    D      D         D     D     D    D      +
 HostService/Drain                       -    -        D       U    D      D         D     D     D    D      +
 HostService/FenceHost                   -    -        D       U    D      D         D     D     D    D      +
+ClusterService/GetStatus                -    -        D       U    +      +         +     +     D    D      +
+ClusterService/GetMetrics               -    -        D       U    D      D         D     D     D    D      +
 BundleService/GetBundle                 -    -        D       U    D      D         +     +     D    D      +
 BundleService/UploadBundle              -    -        D       U    D      D         +     +     D    D      +
 BundleService/FetchBundle               -    -        D       U    D      D         D     D     D    D      D
@@ -55,6 +57,7 @@ AgentService/Session                    -    -        D       U    D      D     
 AgentService/Transfer                   -    -        D       U    D      D         D     D     +    +      D
 AccessService/GetCaller                 -    -        D       U    +      +         +     +     D    D      +
 AccessService/AddUser                   -    -        D       U    D      D         D     D     D    D      +
+AccessService/MapUser                   -    -        D       U    D      D         D     D     D    D      +
 AccessService/ListUsers                 -    -        D       U    D      D         D     D     D    D      +
 AccessService/RemoveUser                -    -        D       U    D      D         D     D     D    D      +
 AccessService/CreateToken               -    -        D       U    D      D         D     D     D    D      +

@@ -79,6 +79,7 @@ class Agent:
             cpu_count=16,
             memory_bytes=64 << 30,
             max_workers=8,
+            accounts=True,
             gpus=[
                 host_pb2.Gpu(uuid=f"{self.host}-{i}", index=i, model="NVIDIA H100 80GB HBM3") for i in range(gpus)
             ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 from holdfast.errors import StoreError
@@ -24,6 +25,10 @@ def entry(number: int, **more: str) -> Entry:
 
 def sizes(directory: Path) -> list[int]:
     return [path.stat().st_size for path in directory.iterdir()]
+
+
+def modes(directory: Path) -> set[int]:
+    return {path.stat().st_mode & 0o777 for path in directory.iterdir()}
 
 
 async def test_what_was_written_is_read_back_newest_last(tmp_path: Path) -> None:
@@ -49,6 +54,38 @@ async def test_it_stays_within_its_bound(tmp_path: Path, monkeypatch: pytest.Mon
     kept = [e.time for e in await log.read(1000)]
     assert kept == [float(number) for number in range(200 - len(kept), 200)]
     assert len(kept) > 20
+
+
+async def test_no_entry_is_lost_while_calls_come_in_and_the_file_is_rotated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "FILE_BYTES", 20_000)
+    monkeypatch.setattr(audit, "DURABLE_S", 0.01)
+    log = Audit(tmp_path)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(log.run)
+        for number in range(1000):
+            log.write(entry(number))
+            if number % 20 == 0:
+                await anyio.sleep(0.001)
+        await log.flush()
+        tasks.cancel_scope.cancel()
+    assert len(sizes(tmp_path)) > 2
+    assert [e.time for e in await log.read(1000)] == [float(number) for number in range(1000)]
+    assert modes(tmp_path) == {0o600}
+
+
+async def test_the_name_of_a_new_file_is_durable_before_its_entries_count_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(audit, "_sync_names", synced.append)
+    monkeypatch.setattr(audit, "FILE_BYTES", 500)
+    log = Audit(tmp_path)
+    for number in range(8):
+        log.write(entry(number))
+        await log.flush()
+    assert len(synced) == len(sizes(tmp_path)) > 1
 
 
 async def test_texts_of_strangers_are_cut(tmp_path: Path) -> None:

@@ -201,3 +201,20 @@ def test_containers_go_where_containers_run() -> None:
     assert why(plan(greedy, [with_podman, without])) == "needs 8 cores on one host (0 free on the best)"
     assert hosts_of(plan(Gang((Pool(1, TASK),)), [without])) == ["b"]
     assert boxed.shape != Gang((Pool(3, TASK),)).shape
+
+
+def test_work_with_an_account_goes_where_the_agent_can_become_somebody() -> None:
+    able, unable = host("a"), host("b")
+    able.inventory = dataclasses.replace(able.inventory, no_accounts="")
+    unable.inventory = dataclasses.replace(unable.inventory, no_accounts="its agent is not root")
+    anns = Gang((Pool(3, TASK),)).running_as("ann")
+    assert hosts_of(plan(anns, [able, unable])) == ["a"] * 3
+    assert why(plan(anns, [unable])) == "needs a host that starts workers as ann (b: its agent is not root)"
+    assert hosts_of(plan(Gang((Pool(1, TASK),)), [unable])) == ["b"]
+    assert anns.shape != Gang((Pool(3, TASK),)).shape
+    able.allocations["j/0"] = Allocation(16, 0, ())
+    greedy = Gang((Pool(1, TASK, cpus=8),)).running_as("ann")
+    assert why(plan(greedy, [able, unable])) == "needs 8 cores on one host (0 free on the best)"
+    boxed = Gang((Pool(1, Task((), image="x")),)).running_as("ann")
+    able.inventory = dataclasses.replace(able.inventory, no_containers="podman is not installed")
+    assert "a host" in why(plan(boxed, [able, unable]))

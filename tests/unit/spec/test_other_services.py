@@ -114,7 +114,7 @@ def test_a_warning_says_why_and_what_to_do_instead() -> None:
     read = spec.parse(job(serviceAccount="a@example.org"))
     assert list(map(str, spec.warnings(read.job_spec))) == [
         "jobSpec.serviceAccount: is kept, but changes nothing: a bare host has no service accounts"
-        " (ranks run as the host's worker_user)"
+        " (name an account of the hosts under runAs)"
     ]
 
 

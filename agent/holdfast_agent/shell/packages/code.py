@@ -23,12 +23,13 @@ import anyio.to_thread
 
 from holdfast.bundles import archive
 from holdfast.errors import BundleRefused
-from holdfast_agent.core.environment import HostFacts
+from holdfast_agent.core.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model import PackagedCode, PreparedCode
 from holdfast_agent.shell import beneath, shim_files
 from holdfast_agent.shell.logs import own_directory
 from holdfast_agent.shell.packages.bundles import BundleCache
-from holdfast_agent.shell.packages.environments import Environments, Wanted
+from holdfast_agent.shell.packages.by_user import EnvironmentsByUser
+from holdfast_agent.shell.packages.environments import Wanted
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 from holdfast_agent.shell.packages.unpack import Owner, unpack
 
@@ -46,7 +47,7 @@ class Code:
     staging: Path
     settings: Packages
     bundles: BundleCache
-    environments: Environments
+    environments: EnvironmentsByUser
 
     def __post_init__(self) -> None:
         self._locks: dict[str, anyio.Lock] = collections.defaultdict(anyio.Lock)
@@ -75,7 +76,7 @@ class Code:
                 directory = await self._unpacked(job, code, facts, say) if code.bundle else ""
             environment = ""
             if code.requirements or code.packages:
-                environment = await self._installed(job, code, say)
+                environment = await self._installed(job, code, facts.user, say)
         except OSError as error:
             problem = f"{error.filename or self.staging}: {error.strerror}"
             raise CodeProblem(problem, host_fault=error.errno in _HOST_ERRNOS) from error
@@ -104,7 +105,8 @@ class Code:
         self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
         unpack(bundle, target, self.staging, self.settings.limits, owner)
 
-    async def _installed(self, job: str, code: PackagedCode, say: Callable[[str], None]) -> str:
+    async def _installed(self, job: str, code: PackagedCode, user: WorkerUser, say: Callable[[str], None]) -> str:
+        environments = self.environments.of(user)
         uris = tuple(package for package in code.packages if ":" in package)
         paths = [package for package in code.packages if ":" not in package]
 
@@ -113,7 +115,7 @@ class Code:
 
         if not paths:
             wanted = Wanted(code.requirements, uris)
-            return str(await self.environments.get(wanted, job, on_build))
+            return str(await environments.get(wanted, job, on_build))
         # Not from the job's own copy, which it may change: other jobs will use this environment too.
         bundle = await self.bundles.get(code.bundle, lambda: say("fetching the packaged code"))
         folder = Path(tempfile.mkdtemp(dir=self._made_staging(), prefix="packages-"))
@@ -122,7 +124,7 @@ class Code:
             await self._thread(partial(self._unpack, bundle, tree, None))
             files = await self._thread(partial(_hashed, tree, paths, code.bundle))
             wanted = Wanted(code.requirements, uris, tuple(files))
-            return str(await self.environments.get(wanted, job, on_build))
+            return str(await environments.get(wanted, job, on_build))
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(beneath.try_to_remove, folder)

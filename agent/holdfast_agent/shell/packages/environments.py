@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from holdfast_agent.shell import beneath, log
-from holdfast_agent.shell.packages.installer import Installer, end_left_over, said_in, uv
+from holdfast_agent.shell.packages.installer import Installer, said_in, uv
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 
 BUILDS_AT_ONCE = 2
@@ -47,38 +47,40 @@ class Wanted:
     files: tuple[tuple[Path, str], ...] = ()
 
 
+class Common:
+    """What the environments of all users of a host share: how many are built at once, and the room for them."""
+
+    def __init__(self) -> None:
+        self.builds = anyio.CapacityLimiter(BUILDS_AT_ONCE)
+        self.threads = anyio.CapacityLimiter(BUILDS_AT_ONCE + 8)
+        self.guard = threading.Lock()
+        """Nothing is taken into use while it is looked whether it may go."""
+
+
 class Environments:
     """All environments in ``directory``, for the workers of one user."""
 
-    def __init__(self, directory: Path, settings: Packages, installer: Installer, search_path: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Packages,
+        installer: Installer,
+        search_path: str,
+        common: Common | None = None,
+    ) -> None:
         owner = installer.user.uid if installer.user.uid is not None else os.geteuid()
         self._directory = directory / "environments" / str(owner)
         self._downloads = directory / "downloads" / str(owner)
         self._work = directory / "work"
         self._settings, self._installer, self._search_path = settings, installer, search_path
         self._locks: dict[str, anyio.Lock] = collections.defaultdict(anyio.Lock)
-        self._builds = anyio.CapacityLimiter(BUILDS_AT_ONCE)
-        self._threads = anyio.CapacityLimiter(BUILDS_AT_ONCE + 8)
+        common = common or Common()
+        self._builds, self._threads, self._guard = common.builds, common.threads, common.guard
         self._failures: dict[str, tuple[float, CodeProblem]] = {}
-        self._guard = threading.Lock()
-        """Nothing is taken into use while it is looked whether it may go."""
         self._pythons: dict[tuple[str, int], str] = {}
 
-    def clean(self, jobs: Collection[str]) -> None:
-        """Once, at the agent's start: what an earlier life has left half done, and jobs that are gone."""
-        if left := end_left_over(self._downloads):
-            log.info("installation.ended", processes=left)
-        beneath.try_to_remove(self._work)
-        for entry in self._directory.iterdir() if self._directory.exists() else ():
-            if entry.suffix == ".jobs":
-                for name in entry.iterdir():
-                    if name.name not in jobs:
-                        name.unlink(missing_ok=True)
-            elif not entry.suffix and not entry.with_suffix(".ready").exists():
-                beneath.try_to_remove(entry)
-
     async def get(self, wanted: Wanted, job: str, on_build: Callable[[], None]) -> Path:
-        """The environment's directory, built where it isn't here; kept until ``release(job)``.
+        """The environment's directory, built where it isn't here; kept until the job is released.
 
         Raises ``CodeProblem``, ``OSError``. Cancelling it ends the build, and leaves nothing of it.
         """
@@ -104,11 +106,6 @@ class Environments:
             users.mkdir(mode=0o700, parents=True, exist_ok=True)
             (users / job).touch()
             return path.with_suffix(".ready").exists()
-
-    def release(self, job: str) -> None:
-        """The job has left this host."""
-        for users in self._directory.glob("*.jobs"):
-            (users / job).unlink(missing_ok=True)
 
     def _key(self, wanted: Wanted, about: str) -> str:
         settings = self._settings
@@ -227,24 +224,28 @@ class Environments:
         return None if user.uid is None or user.gid is None else (user.uid, user.gid)
 
     def _own(self, path: Path) -> None:
-        """Make a directory where it isn't there, for the workers' user. Its parent is the agent's alone."""
-        path.mkdir(mode=0o755, exist_ok=True)
+        """Make a directory where it isn't there, for the workers' user alone. Its parent is the agent's."""
+        path.mkdir(mode=0o700, exist_ok=True)
         if self._user is not None:
             os.chown(path, *self._user, follow_symlinks=False)
 
     def _make_room(self, fresh: Path) -> None:
         """The longest unused environments go until there is room; and uv's downloads, where they are too many."""
         beneath.try_to_remove(fresh)
-        found = list(self._directory.glob("*.ready"))
+        found = list(self._directory.parent.glob("*/*.ready"))
         entries = [(r.stat().st_mtime, int(json.loads(r.read_text())["bytes"]), r) for r in found]
         total = sum(size for _, size, _ in entries)
         for _, size, ready in sorted(entries):
             if total <= self._settings.environments_mb << 20:
                 break
             total -= size if self._drop(ready) else 0
-        if beneath.size(self._downloads) > self._settings.downloads_mb << 20:
-            beneath.try_to_remove(self._downloads)
-            self._own(self._downloads)
+        kept = sorted((beneath.size(folder), folder) for folder in self._downloads.parent.iterdir())
+        total = sum(size for size, _ in kept)
+        while kept and total > self._settings.downloads_mb << 20:
+            size, largest = kept.pop()
+            total -= size
+            beneath.try_to_remove(largest)
+        self._own(self._downloads)
 
     def _drop(self, ready: Path) -> bool:
         """Remove an environment unless a job uses it. Whether it has gone."""

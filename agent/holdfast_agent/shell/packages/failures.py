@@ -17,7 +17,7 @@ def write_log(said: bytes, facts: HostFacts, key: PlaceKey, generation: int, ran
         out, err = log_paths(facts, key, generation, rank)
         for path, data in ((out, b""), (err, said)):
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            handle = os.open(path, flags, 0o640)
+            handle = os.open(path, flags, 0o600)
             try:
                 os.write(handle, data)
             finally:

@@ -53,6 +53,8 @@ class Sampler:
         self._readers = Readers()
         self.gpus = GpuSignalWatch(source, lambda: bool(self._places))
         self._late = False
+        self.sampled: Callable[[float, bool], None] = lambda *_: None
+        """Set by whoever counts; gets the seconds that a look at all places took, and whether it came late."""
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -70,7 +72,7 @@ class Sampler:
         wanted = list(self._watched())
         if not wanted and not self._places:
             return
-        left = {one.key for one in wanted}
+        began, left = time.perf_counter(), {one.key for one in wanted}
         for _ in range(_TRIES):
             samples: list[tuple[PlaceKey, WorkerSample]] = []
             job = partial(self._read, wanted, left, samples)
@@ -82,6 +84,7 @@ class Sampler:
                     self._on_sample(sample)
             if done:
                 break
+        self.sampled(time.perf_counter() - began, not done)
         self._tell(late=not done)
 
     def close(self) -> None:

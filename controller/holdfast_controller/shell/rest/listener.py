@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from holdfast.errors import ConfigError
+from holdfast.serving import server_context
 from holdfast.tls import TlsFiles
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Listener:
 
 async def listen(app: ASGIApp, host: str, port: int, files: TlsFiles) -> Listener:
     """Serve ``app`` at ``host``; port 0 takes any free one. Raises ``ConfigError`` when that can't be done."""
-    context = tls_context(files)
+    context = server_context(files)
     config = Config(
         app,
         http=_Protocol,
@@ -78,20 +79,6 @@ async def listen(app: ASGIApp, host: str, port: int, files: TlsFiles) -> Listene
             f"Cannot serve HTTP on {host}:{port}: {error.strerror}.", fix="Choose another http_port."
         ) from error
     return Listener(server, state, server.sockets[0].getsockname()[1])
-
-
-def tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """As for gRPC: nobody gets in without a certificate of the cluster's CA. Raises ``ConfigError``."""
-    files.read()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(files.cert, files.key)
-        context.load_verify_locations(files.ca)
-    except ssl.SSLError as error:
-        raise ConfigError(f"{files.cert}, its key or {files.ca} cannot be used: {error.reason}.") from error
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 def names_of(files: TlsFiles) -> frozenset[str]:

@@ -13,12 +13,13 @@ from starlette.routing import Route
 
 from holdfast import view
 from holdfast.errors import InvalidInput, NotFound, Violation
-from holdfast.v1 import host_pb2, job_pb2
+from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
 from holdfast_controller.shell.rest import reading, streams
 from holdfast_controller.shell.rest.calls import CallContext, Calls
 
 JOBS = "/holdfast.v1.JobService/"
 HOSTS = "/holdfast.v1.HostService/"
+CLUSTER = "/holdfast.v1.ClusterService/"
 ANY = "-"
 """As a project: whatever it is."""
 _CUSTOM_JOBS = "/v1/projects/{project}/locations/{location}/customJobs"
@@ -49,6 +50,8 @@ def routes(calls: Calls) -> list[Route]:
         ]
     return [
         *found,
+        Route("/metrics", _bounded(gate.metrics), methods=["GET"]),
+        Route("/v1/status", _bounded(gate.status), methods=["GET"]),
         Route("/v1/hosts", _bounded(gate.list_hosts), methods=["GET"]),
         Route("/v1/hosts/{name}", _bounded(gate.get_host), methods=["GET"]),
     ]
@@ -143,6 +146,16 @@ class Gate:
         await self._check_project(request)
         form = streams.logs_form(request, message)
         return await streams.response(request, self._calls, f"{JOBS}StreamLogs", message, context_of(request), form)
+
+    async def metrics(self, request: Request) -> Response:
+        message = cluster_pb2.GetMetricsRequest(accept=request.headers.get("accept", ""))
+        found = await self._one(request, f"{CLUSTER}GetMetrics", message)
+        return Response(found.text, headers={"Content-Type": found.content_type, "Cache-Control": "no-store"})
+
+    async def status(self, request: Request) -> Response:
+        reading.parameters(request, ())
+        found = await self._one(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest())
+        return JSONResponse(view.status(found))
 
     async def list_hosts(self, request: Request) -> Response:
         reading.parameters(request, ())

@@ -1,0 +1,27 @@
+"""What the driver says of itself: its version, and which GPUs it keeps awake. In the helper; any call may hang."""
+
+from __future__ import annotations
+
+import pynvml
+
+from holdfast_agent.gpu import nvml
+
+TYPE_CHECKING = False  # as typing's, without loading typing
+if TYPE_CHECKING:
+    from holdfast_agent.gpu.wire import WireDriver
+
+
+def read() -> WireDriver:
+    """Raises ``LibraryFailed``."""
+    if not nvml.open_library():
+        return {"version": "", "persistence": []}
+    persistence = []
+    for device, _ in nvml.devices():
+        mode = device.ask(pynvml.nvmlDeviceGetPersistenceMode)
+        if mode is not None:
+            persistence.append((device.uuid, bool(mode)))
+    try:
+        version = str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        version = ""  # one that can tell its devices is good enough
+    return {"version": version, "persistence": persistence}

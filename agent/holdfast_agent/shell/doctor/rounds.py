@@ -1,0 +1,119 @@
+"""All looks at once, each with a deadline: what hangs is a finding of its own, and holds up no other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.doctor import certificates, looks, reach
+from holdfast.doctor.findings import Finding, error, needs_root, ok
+from holdfast.errors import ConfigError
+from holdfast.tls import TlsFiles
+from holdfast_agent.core.doctor import (
+    accounts,
+    cgroups,
+    clock,
+    containers,
+    debugging,
+    disks,
+    gpus,
+    limits,
+    memory,
+    network,
+    service,
+)
+from holdfast_agent.core.gpus import Reading
+from holdfast_agent.shell import config
+from holdfast_agent.shell.config import Config
+from holdfast_agent.shell.doctor import host, outside
+
+JOIN = "holdfast-agent join …    # with the line that an admin gets from: holdfast host token create NAME"
+STEPS = 4
+"""Times ``patience_s`` that a look may take as a whole: one may consist of several questions."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One area's, which reads and judges."""
+
+    area: str
+    work: Callable[[], Iterable[Finding]]
+
+    def findings(self) -> list[Finding]:
+        try:
+            return list(self.work())
+        except PermissionError as problem:
+            return [needs_root(self.area, str(problem))]
+
+
+def make(path: Path, patience_s: float) -> tuple[str, list[Finding]]:
+    """(host, findings) for the host whose agent has the settings at ``path``."""
+    try:
+        settings = config.load(path)
+    except ConfigError as problem:
+        if isinstance(problem.__cause__, PermissionError):
+            return host.own_name(), [needs_root("settings.file", problem.message)]
+        found = error("settings.file", problem.message, "The agent doesn't start.", problem.fix or f"Edit {path}.")
+        others = [_Look("time.ntp", lambda: clock.check(host.clock()))]
+        return host.own_name(), [found, *_all(others, patience_s)]
+    return settings.name, [ok("settings.file", str(path)), *_all(list(_looks(settings, patience_s)), patience_s)]
+
+
+def _looks(settings: Config, patience_s: float) -> Iterator[_Look]:
+    files = TlsFiles(settings.ca, settings.cert, settings.key)
+
+    def look_at_certificates() -> Iterator[Finding]:
+        renews, wanted = bool(settings.enrolment), f"host/{settings.name}"
+        return certificates.check(looks.certificates(files, renews=renews, wanted=wanted), again=JOIN)
+
+    def look_at_gpus() -> Iterator[Finding]:
+        found = outside.gpus(settings, patience_s)
+        yield from gpus.check(found)
+        known = found.reading.gpus if isinstance(found.reading, Reading) else ()
+        yield from containers.check(host.container_engine(settings, tuple(gpu.uuid for gpu in known)))
+
+    yield _Look("service", lambda: service.check(host.service(settings)))
+    yield _Look("accounts", lambda: accounts.check(host.accounts(settings)))
+    yield _Look("gpus", look_at_gpus)
+    yield _Look("cgroups", lambda: cgroups.check(host.cgroup_tree(settings)))
+    yield _Look("limits", lambda: limits.check(host.limits(settings)))
+    yield _Look("memory", lambda: memory.check(host.memory(settings)))
+    for name, folder, durable, executes in _folders(settings):
+        yield _Look(f"disk.{name}", _disk(settings, name, folder, durable, executes))
+    yield _Look("network", lambda: network.check(outside.network(settings)))
+    yield _Look("certificates", look_at_certificates)
+    yield _Look("controller", lambda: reach.check(looks.reach(settings.controller, files)))
+    yield _Look("time.ntp", lambda: clock.check(host.clock()))
+    yield _Look("debugging", lambda: debugging.check(host.debugging(settings)))
+
+
+def _folders(settings: Config) -> Iterator[tuple[str, Path, bool, bool]]:
+    """(setting, folder, durable, programs start there) of each that the agent writes to."""
+    yield "state_dir", settings.state_dir, True, True
+    yield "log_dir", settings.log_dir, False, False
+    if settings.packages.cache_dir is not None:
+        yield "cache_dir", settings.packages.cache_dir, False, True
+
+
+def _disk(
+    settings: Config, name: str, folder: Path, durable: bool, executes: bool
+) -> Callable[[], Iterable[Finding]]:
+    least_mb = settings.checks.disk_free_mb
+    return lambda: disks.check(outside.disk(name, folder, least_mb=least_mb, durable=durable, executes=executes))
+
+
+def _all(each: list[_Look], patience_s: float) -> Iterator[Finding]:
+    # Never shut down: a thread that hangs in the kernel is left behind, and whoever called us ends the process.
+    threads = ThreadPoolExecutor(len(each))
+    waiting = [(look, threads.submit(look.findings)) for look in each]
+    deadline = time.monotonic() + patience_s * STEPS
+    for look, future in waiting:
+        try:
+            yield from future.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            why = "What was asked hangs: a disk, a file server or a driver that does not answer."
+            name = look.area if "." in look.area else f"{look.area}.look"
+            yield error(name, f"no answer within {patience_s * STEPS:g} s", why, "dmesg | tail -50")

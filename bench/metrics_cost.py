@@ -1,0 +1,78 @@
+"""What a scrape of the controller's metrics costs: CPU in the loop of the reactor, which waits meanwhile.
+
+``python -m bench.metrics_cost [--jobs N] [--hosts N]``: a model of that size, folded from events, and its page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from statistics import median
+
+from holdfast.metrics.exposition import Exposition
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.families import FAMILIES
+from holdfast_controller.core.fold import fold
+from holdfast_controller.core.gang import Gang, Pool, Task
+from holdfast_controller.core.gauges import gauges
+from holdfast_controller.core.host_model import Gpu, Inventory, Liveness
+from holdfast_controller.core.job import JobState
+from holdfast_controller.core.metering import Meter
+from holdfast_controller.core.model import Cluster, Now, Place
+
+GPUS = 8
+GANG = Gang((Pool(1, Task(("python", "train.py"), (), (), "/"), gpus=GPUS),))
+RUNS = 30
+
+
+def model(jobs: int, hosts: int) -> Cluster:
+    """Half of the hosts are taken, a tenth of them is silent; of the other jobs half have ended and half wait."""
+    cluster = Cluster()
+    for number in range(hosts):
+        gpus = tuple(Gpu(f"GPU-{number}-{index}", index, "H100", 80 << 30) for index in range(GPUS))
+        fold(cluster, ev.HostJoined(f"host-{number}", 1.0, "10.0.0.1", "b", "1.0", Inventory(64, 1 << 40, gpus)))
+        presence = cluster.presence_of(f"host-{number}")
+        presence.session, presence.liveness = 1, Liveness.READY if number % 10 else Liveness.SUSPECT
+    for number in range(jobs):
+        job_id = f"job-{number}"
+        fold(cluster, ev.JobSubmitted(job_id, 2.0, "ann", "", "train", {}, GANG, "{}"))
+        if number < hosts // 2:
+            uuids = tuple(f"GPU-{number}-{index}" for index in range(GPUS))
+            fold(cluster, ev.JobPlaced(job_id, 3.0, 1, 1, (Place(f"host-{number}", uuids),)))
+        elif number % 2:
+            fold(cluster, ev.JobEnding(job_id, 3.0, JobState.EXPIRED))
+            fold(cluster, ev.JobEnded(job_id, 3.0, JobState.EXPIRED))
+    return cluster
+
+
+def main() -> None:
+    """Print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--hosts", type=int, default=1_000)
+    options = parser.parse_args()
+    cluster = model(options.jobs, options.hosts)
+    now = Now(1000.0, 1000.0)
+    meter = Meter(cluster)
+    page = Exposition(FAMILIES, lambda: (meter.series, gauges(cluster, now)))
+    read, whole = [], []
+    for _ in range(RUNS):
+        began = time.process_time()
+        gauges(cluster, now)
+        read.append(time.process_time() - began)
+        began = time.process_time()
+        text, _ = page.text()
+        whole.append(time.process_time() - began)
+    event = ev.RankExited("job-0", 4.0, "workerpool0-0", None)  # type: ignore[arg-type]
+    began = time.process_time()
+    for _ in range(100_000):
+        meter._takers.get(type(event))
+    lookup = (time.process_time() - began) / 100_000
+    print(f"{options.jobs:,} jobs, {options.hosts:,} hosts, {options.hosts * GPUS:,} GPUs; CPU, median of {RUNS}")
+    print(f"  reading the model   {median(read) * 1e3:6.1f} ms")
+    print(f"  the whole page      {median(whole) * 1e3:6.1f} ms, {len(text):,} bytes")
+    print(f"  an event not counted  {lookup * 1e9:4.0f} ns")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A finding: what one check saw, why it matters, and what to type. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+class Status(enum.Enum):
+    """How a check went."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    """Could not be looked at; ``saw`` says why."""
+    WARNING = "warning"
+    """Work runs, though worse or less safely than it could."""
+    ERROR = "error"
+    """Work can't run here, or will fail in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check's. ``check`` is its stable name for programs, AREA.NAME; ``fix`` holds lines to type or write."""
+
+    check: str
+    status: Status
+    saw: str
+    why: str = ""
+    fix: tuple[str, ...] = ()
+
+    @property
+    def area(self) -> str:
+        """What it is about, such as ``gpus``."""
+        return self.check.partition(".")[0]
+
+
+def ok(check: str, saw: str) -> Finding:
+    """As it should be."""
+    return Finding(check, Status.OK, saw)
+
+
+def unknown(check: str, why_not: str, *fix: str) -> Finding:
+    """Nobody could look."""
+    return Finding(check, Status.UNKNOWN, f"couldn't look: {why_not}", fix=fix)
+
+
+def needs_root(check: str, what: str) -> Finding:
+    """Somebody else could look."""
+    return unknown(check, what, "Run it as root to look at everything.")
+
+
+def warning(check: str, saw: str, why: str, *fix: str) -> Finding:
+    """Worth mending."""
+    return Finding(check, Status.WARNING, saw, why, fix)
+
+
+def error(check: str, saw: str, why: str, *fix: str) -> Finding:
+    """Has to be mended."""
+    return Finding(check, Status.ERROR, saw, why, fix)
+
+
+def exit_status(findings: Iterable[Finding]) -> int:
+    """0 where nothing has to be mended, else 1."""
+    return int(any(finding.status is Status.ERROR for finding in findings))
+
+
+def counts(findings: Iterable[Finding]) -> dict[Status, int]:
+    """How many of each status."""
+    every = [finding.status for finding in findings]
+    return {status: every.count(status) for status in Status}
+
+
+def view(subject: str, version: str, findings: Iterable[Finding]) -> dict[str, Any]:
+    """For programs. ``subject`` is the host, or the client's settings file."""
+    every = list(findings)
+    return {
+        "subject": subject,
+        "version": version,
+        "summary": {status.value: count for status, count in counts(every).items()},
+        "findings": [
+            {
+                "check": finding.check,
+                "status": finding.status.value,
+                "saw": finding.saw,
+                "why": finding.why,
+                "fix": list(finding.fix),
+            }
+            for finding in every
+        ],
+    }

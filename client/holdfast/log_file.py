@@ -1,0 +1,153 @@
+"""A daemon's log as a file that never grows beyond a bound: ``log_file`` and ``log_file_mb`` of its settings.
+
+The file becomes the daemon's stderr, so that a traceback and what libraries print stand in it, too. When it is
+full it is renamed to ``NAME.1``, those before move on by one, and what would be ``NAME.5`` goes. No line is lost by
+that: whoever still writes to the old file, writes to what is ``NAME.1`` now. A file that somebody else has moved
+away is noticed at the next line, so logrotate needs no signal.
+
+A log is the first to give way on a full disk: the oldest files go, then lines are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import stat
+from pathlib import Path
+
+from holdfast.errors import ConfigError
+
+KEPT = 4
+"""Full files beside the one that is written."""
+_STDERR = 2
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LogFile:
+    """One, open. ``limit_bytes`` is of each file. Not for several threads at once: a logging handler has a lock.
+
+    Raises ``ConfigError`` where it can't be opened.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int, *, stderr: bool = True) -> None:
+        self._path = path
+        self._limit = limit_bytes
+        self._stderr = stderr
+        self._dropped = 0
+        self._torn = False
+        """The last line lacks its end: the disk was full in the middle of it."""
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            fix = "Correct it, or leave it out: then the log goes to stderr."
+            raise ConfigError(f"log_file: cannot open {path}: {error.strerror}.", fix=fix) from error
+        self._become_stderr()
+
+    def write(self, line: str) -> None:
+        """Append a line, given without its end. What the disk has no room for is counted, and told of later."""
+        data = line.encode(errors="backslashreplace") + b"\n"
+        try:
+            self._follow()
+            if os.fstat(self._fd).st_size + len(data) > self._limit:
+                self._rotate()
+        except OSError:
+            pass  # then it goes on in the file that is open
+        while True:
+            before = b"\n" * self._torn + self._confession()
+            try:
+                self._append(before + data)
+            except OSError as error:
+                if error.errno in _NO_ROOM and self._give_way():
+                    continue
+                self._dropped += 1
+            else:
+                self._dropped = 0
+            return
+
+    def close(self) -> None:
+        """No further lines."""
+        os.close(self._fd)
+
+    def _append(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            done = os.write(self._fd, rest)
+            rest = rest[done:]
+            self._torn = bool(rest)
+
+    def _confession(self) -> bytes:
+        if not self._dropped:
+            return b""
+        return json.dumps({"level": "warning", "event": "log.dropped", "lines": self._dropped}).encode() + b"\n"
+
+    def _give_way(self) -> bool:
+        """Remove the oldest full file. False where there is none."""
+        for number in range(KEPT, 0, -1):
+            try:
+                os.unlink(self._numbered(number))
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
+            return True
+        return False
+
+    def _rotate(self) -> None:
+        for number in range(KEPT, 0, -1):
+            older = self._numbered(number - 1)
+            if os.path.exists(older):
+                os.replace(older, self._numbered(number))
+        self._open_anew()
+
+    def _follow(self) -> None:
+        """Somebody may have moved or removed the file."""
+        mine = os.fstat(self._fd)
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            self._open_anew()
+            return
+        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            self._open_anew()
+
+    def _open_anew(self) -> None:
+        """With the mode and the owner of the file before."""
+        old = os.fstat(self._fd)
+        fresh = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        if os.fstat(fresh).st_size == 0:
+            os.fchmod(fresh, stat.S_IMODE(old.st_mode))
+            if os.geteuid() == 0:
+                os.fchown(fresh, old.st_uid, old.st_gid)
+        os.dup2(fresh, self._fd, inheritable=False)
+        os.close(fresh)
+        self._become_stderr()
+
+    def _become_stderr(self) -> None:
+        if self._stderr:
+            os.dup2(self._fd, _STDERR)
+
+    def _numbered(self, number: int) -> str:
+        return f"{self._path}.{number}" if number else str(self._path)
+
+
+class LogFileHandler(logging.Handler):
+    """Writes records there, each as one line."""
+
+    def __init__(self, file: LogFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Never raises for what a disk does."""
+        self._file.write(self.format(record))
+
+
+def handler(path: Path | None, limit_mb: int) -> logging.Handler:
+    """To the file, or to stderr where none is named. Raises ``ConfigError``."""
+    if path is None:
+        return logging.StreamHandler()
+    if limit_mb < 1:
+        raise ConfigError(f"log_file_mb is {limit_mb}.", fix="Write 1 or more.")
+    return LogFileHandler(LogFile(path, limit_mb << 20))

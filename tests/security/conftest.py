@@ -1,0 +1,7 @@
+"""A real agent before a controller of the tests, as in ``tests.integration.agent``."""
+
+from __future__ import annotations
+
+from tests.integration.agent.conftest import agent, anyio_backend, controller, settings
+
+__all__ = ["agent", "anyio_backend", "controller", "settings"]

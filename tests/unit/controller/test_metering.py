@@ -1,0 +1,148 @@
+"""What the controller counts of a job's life, and what it does not count twice."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.controller.examples import EXIT, GANG, INVENTORY, JOB_EVENTS
+
+from holdfast.metrics.series import Family, Histogram
+from holdfast_controller.core import events as ev
+from holdfast_controller.core import families as fam
+from holdfast_controller.core.ends import ExitReason
+from holdfast_controller.core.fold import fold
+from holdfast_controller.core.job import JobState
+from holdfast_controller.core.metering import Meter
+from holdfast_controller.core.model import Cluster, Leaving, Place, Rendezvous, Started
+
+PLACES = (Place("h1"), Place("h1"), Place("h2"))
+MEETING = Rendezvous("10.0.0.1", 20001, "s", ("10.0.0.1",) * 3, (1, 2, 3))
+STARTED = {0: Started(7, (8, 9)), 1: Started(10, (11,)), 2: Started(12, (13,))}
+
+
+class Story:
+    """A cluster of two hosts, and its meter."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.meter = Meter(self.cluster)
+        for name in ("h1", "h2"):
+            self.tell(ev.HostJoined(name, 0.5, "10.0.0.1", "b", "1.0", INVENTORY))
+
+    def tell(self, *events: ev.Event) -> None:
+        """All at once, as a commit holds several: the state is ahead of what is counted."""
+        for event in events:
+            fold(self.cluster, event)
+        for event in events:
+            self.meter.take(event)
+
+    def count(self, family: Family, *labels: str) -> float:
+        found = self.meter.series.of(family)[labels]
+        assert not isinstance(found, Histogram)
+        return found
+
+    def observed(self, family: Family, *labels: str) -> tuple[int, float]:
+        """(how many, their sum)."""
+        found = self.meter.series.of(family).get(labels)
+        if found is None:
+            return 0, 0.0
+        assert isinstance(found, Histogram)
+        return sum(found.counts), round(found.sum, 6)
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def submitted(at: float = 10.0) -> ev.JobSubmitted:
+    return ev.JobSubmitted("a", at, "ann", "", "train", {}, GANG, "{}")
+
+
+def running(story: Story) -> None:
+    story.tell(submitted(), ev.JobPlaced("a", 40.0, 1, 1, PLACES))
+    story.tell(ev.GangLaunched("a", 41.0, 1, MEETING), ev.GangStarted("a", 42.5, 1, STARTED))
+
+
+def test_wait_counts_to_the_first_placement_and_start_from_there(story: Story) -> None:
+    running(story)
+    assert story.count(fam.JOBS_SUBMITTED) == 1
+    assert story.observed(fam.JOB_WAIT) == (1, 30.0)
+    assert story.observed(fam.JOB_START) == (1, 2.5)
+    assert story.observed(fam.RECOVERY_LOST) == (0, 0.0)
+
+
+def restart(generation: int, at: float, *, worker: int | None = None) -> ev.RestartDecided:
+    return ev.RestartDecided("a", at, generation, "SIGNALED", "x", ExitReason.STOPPED, at - 2.0, 0, worker=worker)
+
+
+def test_restart_in_place_is_told_by_reason_and_phase_and_is_no_start(story: Story) -> None:
+    running(story)
+    story.tell(ev.RankExited("a", 98.0, "workerpool0-0", EXIT), restart(2, 100.0))
+    story.tell(ev.GangLaunched("a", 103.0, 2, MEETING), ev.GangStarted("a", 107.0, 2, STARTED))
+    story.tell(ev.CaughtUp("a", 127.0, 2, 700.0))
+    assert story.count(fam.JOB_RESTARTS, "SIGNALED", "in_place") == 1
+    assert story.count(fam.RANK_EXITS, "SIGNALED") == 1
+    spent = {phase: story.observed(fam.RECOVERY, phase)[1] for phase in ("detect", "stop", "start", "catch_up")}
+    assert spent == {"detect": 2.0, "stop": 3.0, "start": 4.0, "catch_up": 20.0}
+    assert story.observed(fam.RECOVERY_LOST) == (1, 9.0)
+    assert story.observed(fam.JOB_START) == (1, 2.5)
+
+
+def test_launch_that_never_ran_counts_as_a_restart_and_not_as_a_recovery(story: Story) -> None:
+    running(story)
+    story.tell(restart(2, 100.0))
+    story.tell(restart(3, 105.0), ev.GangLaunched("a", 106.0, 3, MEETING), ev.GangStarted("a", 107.0, 3, STARTED))
+    assert story.count(fam.JOB_RESTARTS, "SIGNALED", "in_place") == 2
+    assert story.observed(fam.RECOVERY_LOST) == (1, 4.0)
+
+
+def test_worker_alone_and_a_move_to_other_hosts_are_told_apart(story: Story) -> None:
+    running(story)
+    story.tell(restart(2, 100.0, worker=1), ev.WorkerStarted("a", 101.0, "workerpool1-0", 2, Started(1, (2,))))
+    story.tell(ev.AttemptEnded("a", 200.0, Leaving.RETRY, "HOST_LOST", failed_at=190.0, recover="JOB_RESCHEDULE"))
+    assert story.count(fam.JOB_RESTARTS, "SIGNALED", "worker") == 1
+    assert story.count(fam.JOB_RESTARTS, "HOST_LOST", "reschedule") == 1
+    assert story.observed(fam.RECOVERY_LOST) == (1, 3.0)
+
+
+def test_pause_is_no_restart(story: Story) -> None:
+    running(story)
+    story.tell(ev.AttemptEnded("a", 200.0, Leaving.PAUSE, "PAUSED"))
+    assert fam.JOB_RESTARTS not in list(story.meter.series)
+
+
+def test_second_placement_is_a_start_and_no_wait(story: Story) -> None:
+    running(story)
+    story.tell(ev.AttemptEnded("a", 200.0, Leaving.RETRY, "HOST_LOST", failed_at=190.0, recover="JOB_RESCHEDULE"))
+    for worker in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
+        story.tell(ev.WorkerEmptied("a", 201.0, worker))
+    story.tell(ev.JobPlaced("a", 210.0, 2, 2, PLACES), ev.GangLaunched("a", 211.0, 2, MEETING))
+    story.tell(ev.GangStarted("a", 213.0, 2, STARTED))
+    assert story.observed(fam.JOB_WAIT) == (1, 30.0)
+    assert story.observed(fam.JOB_START) == (2, 5.5)
+
+
+def test_hangs_are_told_by_rule_and_by_what_came_of_them(story: Story) -> None:
+    running(story)
+    story.tell(ev.HangNoticed("a", 50.0, 1, 45.0, "R3", "still", (), ()), ev.HangJudged("a", 51.0, "WITHHELD"))
+    story.tell(ev.HangOver("a", 60.0, "it moves"), ev.CommonCauseNoticed(61.0, "both wait", ("a", "b")))
+    assert story.count(fam.HANG_NOTICES, "R3") == 1
+    assert story.count(fam.HANG_VERDICTS, "NOTIFY", "WITHHELD") == 1
+    assert story.count(fam.HANG_VERDICTS, "NOTIFY", "OVER") == 1
+    assert story.count(fam.HANG_COMMON_CAUSES) == 1
+
+
+def test_a_controller_that_starts_in_the_middle_counts_what_it_sees(story: Story) -> None:
+    story.tell(submitted(), ev.JobPlaced("a", 40.0, 1, 1, PLACES))
+    story.meter = Meter(story.cluster)
+    story.tell(ev.GangLaunched("a", 41.0, 1, MEETING), ev.GangStarted("a", 42.5, 1, STARTED))
+    story.tell(ev.JobEnding("a", 50.0, JobState.SUCCEEDED), ev.JobEnded("a", 51.0, JobState.SUCCEEDED))
+    assert story.count(fam.JOBS_SUBMITTED) == 0
+    assert story.observed(fam.JOB_START) == (0, 0.0)
+    assert story.count(fam.JOBS_ENDED, "SUCCEEDED") == 1
+
+
+def test_every_event_of_a_job_can_be_taken(story: Story) -> None:
+    for event in JOB_EVENTS:
+        story.tell(event)
+    assert story.count(fam.JOBS_SUBMITTED) == 1

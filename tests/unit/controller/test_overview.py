@@ -1,0 +1,180 @@
+"""How the cluster stands: each host and GPU in one state, and what needs attention in words."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.controller.examples import GANG
+
+from holdfast_controller.core import events as ev
+from holdfast_controller.core import families as fam
+from holdfast_controller.core.attention import MOST_OF_A_KIND, Attention, Beside, Kind, attention
+from holdfast_controller.core.fold import fold
+from holdfast_controller.core.gauges import gauges
+from holdfast_controller.core.host_model import Gpu, Inventory, Liveness
+from holdfast_controller.core.model import Cluster, Now, Place
+from holdfast_controller.core.overview import GpuStanding, HostStanding, overview, standing_of
+
+NOW = Now(1000.0, 50_000.0)
+VERSION = "1.2.0"
+DAY_S = 86_400.0
+
+
+def gpu(host: str, index: int, problem: str = "") -> Gpu:
+    return Gpu(f"{host}-{index}", index, "H100", 80 << 30, problem)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """h1 to h3, connected and well, with four GPUs each."""
+    made = Cluster()
+    for name in ("h1", "h2", "h3"):
+        gpus = tuple(gpu(name, index) for index in range(4))
+        fold(made, ev.HostJoined(name, 1.0, "10.0.0.1", "b", VERSION, Inventory(64, 1 << 40, gpus)))
+        presence = made.presence_of(name)
+        presence.session, presence.liveness, presence.last_seen = 1, Liveness.READY, 990.0
+    return made
+
+
+def submit(cluster: Cluster, job_id: str = "a", at: float = 49_990.0) -> None:
+    fold(cluster, ev.JobSubmitted(job_id, at, "ann", "", "train", {}, GANG, "{}"))
+
+
+def place(cluster: Cluster, job_id: str = "a") -> None:
+    """Two GPUs of h1, and a worker without any on each of the others."""
+    submit(cluster, job_id)
+    places = (Place("h1", ("h1-0", "h1-1")), Place("h2"), Place("h3"))
+    fold(cluster, ev.JobPlaced(job_id, 49_991.0, 1, 1, places))
+
+
+def told(cluster: Cluster, sees: bool = True, **beside: object) -> list[Attention]:
+    facts = Beside(VERSION, **({"certificate_ends": {}} | beside))  # type: ignore[arg-type]
+    return attention(cluster, overview(cluster, NOW), lambda _: sees, {}, facts, NOW)[0]
+
+
+def test_empty_cluster_has_all_states_at_nothing() -> None:
+    found = overview(Cluster(), NOW)
+    assert set(found.hosts) == set(HostStanding) and not sum(found.hosts.values())
+    assert set(found.gpus) == set(GpuStanding) and not sum(found.gpus.values())
+    assert found.jobs["RUNNING"] == 0
+    assert told(Cluster()) == []
+
+
+def test_each_gpu_counts_once(cluster: Cluster) -> None:
+    place(cluster)
+    fold(cluster, ev.HostCordoned("h2", 2.0, "fan", "ann"))
+    fold(
+        cluster,
+        ev.HostJoined("h3", 3.0, "x", "b", VERSION, Inventory(64, 1 << 40, (gpu("h3", 0, "ECC"), gpu("h3", 1)))),
+    )
+    found = overview(cluster, NOW)
+    assert found.gpus == {"used": 2, "free": 3, "unavailable": 4, "unhealthy": 1, "withheld": 0}
+    assert found.hosts[HostStanding.CORDONED] == 1 and found.hosts[HostStanding.READY] == 2
+
+
+def test_gpus_that_nobody_can_read_are_unhealthy_unless_they_are_held(cluster: Cluster) -> None:
+    place(cluster)
+    blind = Inventory(64, 1 << 40, tuple(gpu("h1", i) for i in range(4)), gpu_problem="the driver hangs")
+    fold(cluster, ev.HostJoined("h1", 3.0, "x", "b", VERSION, blind))
+    found = overview(cluster, NOW)
+    assert (found.gpus[GpuStanding.USED], found.gpus[GpuStanding.UNHEALTHY]) == (2, 2)
+    assert [(each.kind, each.message) for each in told(cluster)] == [(Kind.GPU_FAULT, "the driver hangs")]
+
+
+def test_share_of_a_fenced_worker_is_withheld_until_its_host_frees_it(cluster: Cluster) -> None:
+    place(cluster)
+    fold(cluster, ev.WorkerFenced("a", 5.0, "workerpool0-0"))
+    found = overview(cluster, NOW)
+    assert (found.gpus[GpuStanding.WITHHELD], found.withheld) == (2, {"h1": 1})
+    assert [each.kind for each in told(cluster)] == [Kind.WITHHELD]
+    fold(cluster, ev.HostPlaceFreed("h1", 6.0, "a/0"))
+    assert overview(cluster, NOW).withheld == {}
+
+
+def test_the_first_trouble_of_a_host_names_it(cluster: Cluster) -> None:
+    fold(cluster, ev.HostDraining("h1", 2.0, "kernel", "ann"))
+    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.DRAINING
+    fold(cluster, ev.HostDrained("h1", 3.0))
+    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.DRAINED
+    fold(cluster, ev.HostShutdownBegan("h1", 4.0))
+    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.GOING_DOWN
+    cluster.presence_of("h1").liveness = Liveness.SUSPECT
+    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.SILENT
+    fold(cluster, ev.HostLost("h1", 5.0, 80.0))
+    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.LOST
+    fold(cluster, ev.HostRefused("h1", 6.0, "9.0", "too new"))
+    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.REFUSED
+
+
+def test_silent_host_is_told_first_with_the_time_since_when(cluster: Cluster) -> None:
+    fold(cluster, ev.HostCordoned("h1", 2.0, "fan", "ann"))
+    presence = cluster.presence_of("h2")
+    presence.liveness, presence.last_seen = Liveness.SUSPECT, 955.0
+    first, second = told(cluster)
+    assert (first.kind, first.subject, first.since) == (Kind.HOST_SILENT, "host/h2", 50_000.0 - 45.0)
+    assert (second.kind, second.message) == (Kind.HOST_CORDONED, "cordoned: fan")
+
+
+def test_jobs_are_told_only_to_those_who_may_see_them(cluster: Cluster) -> None:
+    submit(cluster, at=50_000.0 - 3600.0)
+    waits = told(cluster)
+    assert [(each.kind, each.subject) for each in waits] == [(Kind.JOB_WAITS, "job/a")]
+    assert waits[0].since == 50_000.0 - 3600.0
+    assert told(cluster, sees=False) == []
+
+
+def test_job_that_waits_for_a_minute_is_no_matter(cluster: Cluster) -> None:
+    submit(cluster, at=50_000.0 - 60.0)
+    assert told(cluster) == []
+    found = overview(cluster, NOW)
+    assert (found.waiting, found.oldest_since, found.smallest_gpus) == (1, 50_000.0 - 60.0, GANG.gpus)
+
+
+def test_hang_that_goes_on_is_told_and_one_that_is_over_is_not(cluster: Cluster) -> None:
+    place(cluster)
+    fold(cluster, ev.HangNoticed("a", 49_999.0, 1, 49_950.0, "R3", "no rank has moved for 49 s", (), ()))
+    assert [each.message for each in told(cluster)] == ["hangs: no rank has moved for 49 s"]
+    fold(cluster, ev.HangOver("a", 49_999.5, "it moves"))
+    assert told(cluster) == []
+
+
+def test_certificates_letters_and_versions_have_a_line_each(cluster: Cluster) -> None:
+    fold(cluster, ev.HostJoined("h1", 3.0, "x", "b", "1.1.0", Inventory(64, 1 << 40)))
+    ends = {"own": NOW.wall + 2 * DAY_S, "ca": NOW.wall - 1.0}
+    found = told(cluster, certificate_ends=ends, letters_waiting=7, receivers_failing=1)
+    assert [(each.kind.name, each.message) for each in found] == [
+        ("CERTIFICATE", "the own certificate ends in 48 h"),
+        ("CERTIFICATE", "the ca certificate has ended"),
+        ("NOTIFICATIONS", "1 receiver can't be reached; 7 notifications wait"),
+        ("VERSIONS", "agents of another version than the controller's 1.2.0: 1 of 1.1.0"),
+    ]
+
+
+def test_of_each_kind_no_more_is_told_than_people_read() -> None:
+    cluster = Cluster()
+    for number in range(30):
+        fold(cluster, ev.HostJoined(f"h{number:02}", 1.0, "x", "b", VERSION, Inventory(1, 1)))
+        fold(cluster, ev.HostLost(f"h{number:02}", 2.0, 80.0))
+    facts = Beside(VERSION, {})
+    found, more = attention(cluster, overview(cluster, NOW), lambda _: True, {}, facts, NOW)
+    assert (len(found), more) == (MOST_OF_A_KIND, 30 - MOST_OF_A_KIND)
+
+
+def test_gauges_name_hosts_only_where_something_is_wrong(cluster: Cluster) -> None:
+    place(cluster)
+    submit(cluster, "b", at=49_000.0)
+    fold(cluster, ev.WorkerFenced("a", 5.0, "workerpool0-0"))
+    presence = cluster.presence_of("h3")
+    presence.liveness, presence.session, presence.last_seen = Liveness.SUSPECT, None, 900.0
+    series = gauges(cluster, NOW)
+    assert series.of(fam.HOST_SILENT) == {("h3",): 100.0}
+    assert series.of(fam.HOST_WITHHELD) == {("h1",): 1.0}
+    assert series.of(fam.SESSIONS) == {(): 2.0}
+    assert series.of(fam.QUEUE_OLDEST) == {(): 1000.0}
+    assert series.of(fam.QUEUE_SMALLEST) == {(): float(GANG.gpus)}
+    assert series.of(fam.LOG_EVENTS) == {(): float(cluster.sequence)}
+    assert series.of(fam.AGENTS) == {(VERSION,): 3.0}
+
+
+def test_nothing_waits_so_no_smallest_job_is_told(cluster: Cluster) -> None:
+    series = gauges(cluster, NOW)
+    assert series.of(fam.QUEUE_SMALLEST) == {} and series.of(fam.QUEUE_OLDEST) == {(): 0.0}

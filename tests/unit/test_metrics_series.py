@@ -1,0 +1,67 @@
+"""Families are declared by the rules of names, and series keep what is counted of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.metrics.series import Family, Histogram, Kind, Series, counter, gauge, histogram
+
+JOBS = gauge("holdfast_jobs", "Jobs.", "state")
+CALLS = counter("holdfast_calls_total", "Calls.", "method", "code")
+TOOK = histogram("holdfast_took_seconds", "Time.", "phase", bounds=(0.1, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "help", "bounds"),
+    [
+        ("jobs", Kind.GAUGE, "No prefix.", ()),
+        ("holdfast_jobs", Kind.GAUGE, "no sentence", ()),
+        ("holdfast_calls", Kind.COUNTER, "No total.", ()),
+        ("holdfast_jobs_total", Kind.GAUGE, "No counter.", ()),
+        ("holdfast_took_seconds", Kind.HISTOGRAM, "No bounds.", ()),
+        ("holdfast_took_seconds", Kind.HISTOGRAM, "Bounds that don't rise.", (1.0, 1.0)),
+        ("holdfast_jobs", Kind.GAUGE, "Bounds of a gauge.", (1.0,)),
+    ],
+)
+def test_declaration_that_breaks_a_rule_is_refused(
+    name: str, kind: Kind, help: str, bounds: tuple[float, ...]
+) -> None:
+    with pytest.raises(ValueError, match=name):
+        Family(name, kind, help, (), bounds)
+
+
+def test_counters_add_up_and_gauges_stand_where_they_were_set() -> None:
+    series = Series()
+    series.add(CALLS, "GetJob", "OK")
+    series.add(CALLS, "GetJob", "OK", by=2)
+    series.add(CALLS, "GetJob", "NOT_FOUND")
+    series.set(JOBS, 3, "RUNNING")
+    series.set(JOBS, 1, "RUNNING")
+    assert series.of(CALLS) == {("GetJob", "OK"): 3.0, ("GetJob", "NOT_FOUND"): 1.0}
+    assert series.of(JOBS) == {("RUNNING",): 1.0}
+    assert list(series) == [CALLS, JOBS]
+
+
+def test_value_falls_into_the_bucket_whose_bound_it_does_not_exceed() -> None:
+    series = Series()
+    for value in (0.05, 0.1, 0.5, 7.0, -1.0):
+        series.observe(TOOK, value, "stop")
+    found = series.of(TOOK)[("stop",)]
+    assert isinstance(found, Histogram)
+    assert found.cumulative() == [("0.1", 3.0), ("1.0", 4.0), ("+Inf", 5.0)]
+    assert found.sum == pytest.approx(7.65)
+
+
+def test_what_is_declared_begins_at_nothing_and_loses_nothing_when_declared_again() -> None:
+    series = Series()
+    series.declare(CALLS, "GetJob", "OK")
+    series.declare(TOOK, "stop")
+    assert series.of(CALLS) == {("GetJob", "OK"): 0.0}
+    series.add(CALLS, "GetJob", "OK")
+    series.declare(CALLS, "GetJob", "OK")
+    assert series.of(CALLS) == {("GetJob", "OK"): 1.0}
+
+
+def test_labels_have_to_be_those_of_the_family() -> None:
+    with pytest.raises(ValueError, match="holdfast_calls_total"):
+        Series().add(CALLS, "GetJob")
