@@ -52,7 +52,7 @@ CALLS = {
 METHODS = {"extractall": "whatever an archive names", "add_insecure_port": "no TLS"}
 ATTRIBUTES = {"CERT_NONE": "no check of certificates", "CERT_OPTIONAL": "no check of certificates"}
 LOOKS_ONLY = "client/holdfast/doctor/looks.py"
-"""Reads the dates of whatever certificate is shown, and sends nothing."""
+"""Its client is one end of a handshake in memory, with itself: the server end is the one that judges."""
 BY_PATH = {"os.chown", "os.lchown", "shutil.rmtree", "shutil.chown"}
 """Where the agent is root these go by descriptors: ``shell/beneath.py``."""
 IN_OUR_OWN_FOLDERS = {
