@@ -44,6 +44,11 @@ TAIL = """
 What has no rule is refused to everybody. The enrolment calls are served on a port of their own, where nothing else
 is; see [joining](joining.md).
 
+## Bounds
+One user may have 128 calls in progress and 512 streams open, a host 32 of each; what comes then is refused with
+RESOURCE_EXHAUSTED until some have ended. A message has 4 MB at most. What else is kept from whom:
+[security](security.md).
+
 ## The audit log
 `holdfast audit` shows the calls that change something (● in the table), who made each and how it ended, and all
 refusals. It is `audit.jsonl` in the controller's state directory: JSON lines, on disk half a second after the call

@@ -41,7 +41,7 @@ from holdfast_agent.shim_parts.begin import begin
 from holdfast_agent.shim_parts.failpoints import hit
 from holdfast_agent.shim_parts.fence import LOOK_EVERY_S
 from holdfast_agent.shim_parts.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
-from holdfast_agent.shim_parts.link import Link
+from holdfast_agent.shim_parts.link import Link, may_order
 from holdfast_agent.shim_parts.processes import Process, boot_id, now_s, printable
 from holdfast_agent.shim_parts.settle import settle
 from holdfast_agent.shim_parts.start import Identity, Plan, encode, spawn
@@ -105,6 +105,9 @@ class Shim:
             fd, _ = listener._accept()  # type: ignore[attr-defined]
         except OSError:
             self.drop()  # it has gone again, or the old connection's descriptor is needed for it
+            return
+        if not may_order(fd):
+            os.close(fd)
             return
         self.connect(fd)
         self.greet()

@@ -11,6 +11,7 @@ import re
 import tomllib
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,8 +51,7 @@ def from_table(cls: type[T], table: dict[str, Any], path: Path, within: str = ""
     """As ``load``, from a table that was read already; ``within`` is its name and a dot, if it has one."""
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(set(table) - set(fields)):
-        known = ", ".join(sorted(fields))
-        raise ConfigError(f"{path}: unknown key {within + unknown[0]!r}.", fix=f"Known keys: {known}.")
+        raise ConfigError(f"{path}: unknown key {within + unknown[0]!r}.", fix=_meant(unknown[0], fields))
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     for name, field in fields.items():
@@ -60,6 +60,13 @@ def from_table(cls: type[T], table: dict[str, Any], path: Path, within: str = ""
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ConfigError(f"{path}: the key {within + name!r} is missing.")
     return cls(**values)
+
+
+def _meant(unknown: str, known: Iterable[str]) -> str:
+    import difflib  # only for a mistake: a daemon that has made none need not hold it
+
+    near = difflib.get_close_matches(unknown, known, 1)
+    return f"{f'Did you mean {near[0]}? ' if near else ''}Known keys: {', '.join(sorted(known))}."
 
 
 def _convert(value: Any, hint: Any, where: str, path: Path) -> Any:

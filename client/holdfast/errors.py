@@ -130,6 +130,12 @@ class StorageFull(HoldfastError):
     reason = "STORAGE_FULL"
 
 
+class TooMany(HoldfastError):
+    """The caller has too much in progress at once. Says how much is allowed."""
+
+    reason = "TOO_MANY"
+
+
 class ConfigError(HoldfastError):
     """A configuration file, flag or variable is wrong. Names the file and the key."""
 
@@ -159,5 +165,6 @@ ERRORS_BY_REASON: dict[str, type[HoldfastError]] = {
         DeadlineExceeded,
         BundleRefused,
         StorageFull,
+        TooMany,
     )
 }

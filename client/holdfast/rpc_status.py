@@ -33,6 +33,7 @@ CODES: dict[type[HoldfastError], int] = {
     errors.DeadlineExceeded: code_pb2.DEADLINE_EXCEEDED,
     errors.BundleRefused: code_pb2.INVALID_ARGUMENT,
     errors.StorageFull: code_pb2.RESOURCE_EXHAUSTED,
+    errors.TooMany: code_pb2.RESOURCE_EXHAUSTED,
 }
 
 

@@ -20,7 +20,7 @@ from holdfast import errors, pki, settings, tls
 from holdfast.client import Client
 from holdfast.identity import Identity, Kind
 from holdfast.tls import TlsFiles
-from holdfast.v1 import agent_pb2, host_pb2, job_pb2, job_pb2_grpc
+from holdfast.v1 import access_pb2, agent_pb2, host_pb2, job_pb2, job_pb2_grpc
 
 pytestmark = pytest.mark.usefixtures("alive", "serving")
 
@@ -166,6 +166,34 @@ def test_without_a_certificate_nobody_gets_in(cluster: DevCluster) -> None:
             jobs = job_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
             found = refusal(lambda jobs=jobs: jobs.ListJobs(job_pb2.ListJobsRequest(), timeout=10))  # type: ignore[misc]
             assert found[0] is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_dev_cluster_differs_only_in_who_made_its_ca(cluster: DevCluster, tmp_path: Path) -> None:
+    """Roles, owners and the audit log hold there as anywhere."""
+    cluster.ask(lambda client: client.access.add_user("vera", access_pb2.ROLE_VIEWER))
+    people = {name: tmp_path / name for name in ("vera", "ulf")}
+    for name, folder in people.items():
+        folder.mkdir()
+        made(cluster, folder, Identity("dev", Kind.USER, name))
+    vera, ulf = (
+        TlsFiles(files(cluster).ca, folder / "made.pem", folder / "made.key") for folder in people.values()
+    )
+    with stubs(cluster) as (jobs, _, _):
+        job_id = jobs.CreateJob(job_pb2.CreateJobRequest(job=job_of())).job.id
+    with stubs(cluster, vera) as (jobs, hosts, _):
+        assert jobs.GetJob(job_pb2.GetJobRequest(id=job_id)).job.id == job_id
+        code, _, sentence, _ = refusal(lambda: jobs.CancelJob(job_pb2.CancelJobRequest(id=job_id)))
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert sentence == f"The job {job_id} is admin's; only its owner and admins may do that."
+        code, _, _, _ = refusal(lambda: hosts.Drain(host_pb2.DrainRequest(name="host-0")))
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+    with stubs(cluster, ulf) as (jobs, _, _):
+        _, _, sentence, _ = refusal(lambda: jobs.ListJobs(job_pb2.ListJobsRequest()))
+        assert sentence.startswith("There is no user ulf in this cluster")
+    kept = cluster.ask(lambda client: client.access.audit(refused=True))
+    assert {("user/vera", "JobService/CancelJob"), ("user/ulf", "JobService/ListJobs")} <= {
+        (entry.who, entry.call) for entry in kept
+    }
 
 
 def test_noise_on_the_port_hurts_nobody(cluster: DevCluster) -> None:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-import subprocess
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -24,13 +22,12 @@ from holdfast_agent.core.environment import HostFacts, output_directory
 from holdfast_agent.core.gpus import SIMULATED
 from holdfast_agent.core.model import Assignment, Container, Launch, PlaceKey
 from holdfast_agent.shell import log, mounts
-from holdfast_agent.shell.archive import become
 from holdfast_agent.shell.podman import EngineFailed, Held, Image, Podman
+from holdfast_agent.shell.results import Unreachable, entered_by, is_mounted
 from holdfast_agent.shim_parts.processes import Process
 
 AGENT, JOB, WORKER, ATTEMPT, IMAGE = (f"holdfast.{name}" for name in ("agent", "job", "worker", "attempt", "image"))
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
-MKDIR_S = 20.0
 _ENVIRON_MAX_BYTES = 1 << 20
 
 
@@ -84,8 +81,7 @@ class Containers:
         assert launch is not None, "only a launch names an image"
         if self.engine is None:
             raise CannotHave(self.problem, host_fault=True)
-        if problem := await anyio.to_thread.run_sync(partial(_directory_problem, launch, facts)):
-            raise CannotHave(problem)
+        results = await anyio.to_thread.run_sync(_results, launch, facts)
         if problem := cdi_problem(launch.gpus):
             raise CannotHave(problem)  # of the host's making, but it is good for all other work
         try:
@@ -93,7 +89,7 @@ class Containers:
         except EngineFailed as error:
             raise CannotHave(f"the image {launch.image}: {error}", host_fault=error.no_room) from error
         try:
-            held = await self._held(self.engine, wish, launch, facts)
+            held = await self._held(self.engine, wish, launch, facts, results)
             container = _entered(held, image)
         except (EngineFailed, OSError) as error:
             raise CannotHave(f"no container can be made: {error}", host_fault=True) from error
@@ -133,7 +129,9 @@ class Containers:
             raise EngineFailed("it was pulled and is not there")
         return found
 
-    async def _held(self, engine: Podman, wish: Assignment, launch: Launch, facts: HostFacts) -> Held:
+    async def _held(
+        self, engine: Podman, wish: Assignment, launch: Launch, facts: HostFacts, results: tuple[str, str] | None
+    ) -> Held:
         name = container_name(wish.key, self.state)
         labels = {
             AGENT: f"{self.state:08x}",
@@ -151,13 +149,15 @@ class Containers:
         seen = [*mounts.for_worker(facts, wish.key, launch), *map(mounts.site_mount, self.settings.mounts)]
         try:
             await engine.hold(name, launch.image, labels, seen, launch.gpus)
+            held = await engine.find(name)
+            if held is None or not held.pid:
+                raise EngineFailed("it ended at once")
+            if results and not await anyio.to_thread.run_sync(is_mounted, held.pid, *results):
+                raise CannotHave(f"the base output directory {results[0]} was replaced meanwhile")
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await _try_to_remove(engine, name)
             raise
-        held = await engine.find(name)
-        if held is None or not held.pid:
-            raise EngineFailed("it ended at once")
         return held
 
 
@@ -207,23 +207,15 @@ async def _try_to_remove(engine: Podman, name: str) -> None:
         log.warning("container.not_removed", name=name, problem=str(error))
 
 
-def _directory_problem(launch: Launch, facts: HostFacts) -> str:
-    """Has the directory for the job's results on this host, made with the rights of the worker's user."""
+def _results(launch: Launch, facts: HostFacts) -> tuple[str, str] | None:
+    """(path, what tells it apart) of the directory for the job's results on this host. Raises ``CannotHave``."""
     path = output_directory(launch.job_spec_json)
-    if not os.path.isabs(path) or os.path.isdir(path):
-        return ""
+    if not os.path.isabs(path):
+        return None
     try:
-        made = subprocess.run(
-            [*become(facts.user), "mkdir", "-p", "--", path],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=MKDIR_S,
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"the base output directory {path} can't be made: {error}"
-    said = made.stderr.decode("utf-8", "replace").strip().removeprefix("mkdir: ")
-    return f"the base output directory can't be made: {said}" if made.returncode else ""
+        return path, entered_by(facts.user, path)
+    except Unreachable as problem:
+        raise CannotHave(str(problem)) from problem
 
 
 def _is_open(container: Container) -> bool:

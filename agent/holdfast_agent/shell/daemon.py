@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,7 +24,7 @@ from holdfast_agent.core.environment import DEFAULT_PATH, HostFacts
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.core.scopes import SLICE
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
-from holdfast_agent.shell import cgroups, config, containers, inventory, log, scopes, shutdown
+from holdfast_agent.shell import cgroups, config, containers, inventory, log, own_folders, scopes, shutdown
 from holdfast_agent.shell.archive import Archive
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.driver import Driver
@@ -67,12 +68,17 @@ def run(settings: Config) -> int:
     except ValueError as error:
         raise ConfigError(f"log_level: {settings.log_level!r} is unknown.") from error
     # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.
+    cache_dir = _cache_dir(settings)
     modes = {settings.state_dir: 0o711, settings.state_dir / "workers": 0o700, settings.log_dir: 0o755}
-    for directory, mode in modes.items():
+    for directory, mode in {**modes, cache_dir: 0o711}.items():
         try:
             directory.mkdir(mode=mode, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"Cannot create {directory}: {error.strerror}.") from error
+    if os.geteuid() == 0 and not settings.allow_root_workers:
+        named = {"state_dir": settings.state_dir, "log_dir": settings.log_dir, "[packages] cache_dir": cache_dir}
+        for name, folder in named.items():
+            own_folders.check(name, folder)
     TlsFiles(settings.ca, settings.cert, settings.key).read()
     failures: list[BaseException] = []
     options = {"use_uvloop": _has_uvloop()}
@@ -84,6 +90,10 @@ def run(settings: Config) -> int:
     if failures:
         raise failures[0]
     return 0
+
+
+def _cache_dir(settings: Config) -> Path:
+    return settings.packages.cache_dir or settings.state_dir / "packages"
 
 
 def _first(error: BaseException) -> BaseException:
@@ -243,8 +253,7 @@ def _tell_of_archive(link: Link, key: PlaceKey, problem: str) -> bool:
 def _code(settings: Config, facts: HostFacts, tls: TlsFiles, jobs: list[str]) -> Code:
     """Packaged code, once what an earlier life has left half done is gone."""
     wanted = settings.packages
-    directory = wanted.cache_dir or settings.state_dir / "packages"
-    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    directory = _cache_dir(settings)
     bundles = BundleCache(
         settings.controller, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout
     )
@@ -260,7 +269,11 @@ async def _live(driver: Driver, spawner: Spawner, renewal: Renewal, tasks: anyio
     with anyio.move_on_after(FIRST_GPU_READING_S):
         await parts.gpus.read()
     await driver.adopt()
-    spawner.warm()
+    try:
+        spawner.warm()
+    except OSError as error:
+        # A full disk, or no process to be had: what runs here needs its agent all the same.
+        log.warning("shims.none_spare", problem=str(error))
     tasks.start_soon(driver.remove_stray_containers)
     parts.preparation.archive.recover(driver.known())
     tasks.start_soon(parts.preparation.archive.run)

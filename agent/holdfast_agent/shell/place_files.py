@@ -13,7 +13,6 @@ import errno
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from holdfast.failpoints import hit
 from holdfast_agent.core.environment import HostFacts, error_dir, log_paths
 from holdfast_agent.core.events import Journal
 from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
-from holdfast_agent.shell import log, shim_files
+from holdfast_agent.shell import beneath, log, shim_files
 from holdfast_agent.shim_parts import room
 from holdfast_agent.shim_parts.journal import RESERVE
 
@@ -202,21 +201,14 @@ class PlaceFiles:
 
     def _python_error(self, key: PlaceKey, generation: int, rank: int) -> str:
         """The exception in torch's error file, which the worker's user may have filled with anything."""
-        path = f"{error_dir(self.facts, key, generation)}/r{rank}.json"
+        top = self.facts.log_dir
+        path = os.path.relpath(f"{error_dir(self.facts, key, generation)}/r{rank}.json", top)
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
+            message = json.loads(beneath.read_file(top, path, _ERROR_MAX_BYTES))["message"]
+            text = str(message.get("message", "") if isinstance(message, dict) else message)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return ""
-        try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return ""
-            message = json.loads(os.read(handle, _ERROR_MAX_BYTES))["message"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
-        finally:
-            os.close(handle)
-        text = message.get("message", "") if isinstance(message, dict) else message
-        lines = str(text).strip().splitlines()
+        lines = text.strip().splitlines()
         return "".join(c for c in lines[-1] if c.isprintable())[:_ERROR_LINE_MAX] if lines else ""
 
 

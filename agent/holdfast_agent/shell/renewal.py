@@ -2,6 +2,9 @@
 
 In a process of its own, because what makes keys and requests would stay in the daemon's memory for ever. The open
 session goes on as it is; each new connection reads the files anew.
+
+A certificate says when it was issued, by the controller's clock. From then on that clock counts, carried on by the
+time since boot: a wall clock that is a day off makes the first renewal early or late, and no other.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from subprocess import DEVNULL, PIPE
 
 import anyio
@@ -28,12 +33,27 @@ LOOK_AGAIN_S = 3600.0
 """The longest sleep: clocks are set now and then, and files replaced by hand."""
 
 
+APART_S = 240.0
+"""Past this a clock is said to be off."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Where the time comes from: seconds since the epoch, and since the boot."""
+
+    wall: Callable[[], float] = time.time
+    boot: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Renewal:
     """Renews ``tls.cert`` from the enrolment service at ``address``; does nothing where that is empty."""
 
-    def __init__(self, address: str, tls: TlsFiles) -> None:
+    def __init__(self, address: str, tls: TlsFiles, clocks: Clocks | None = None) -> None:
         self._address = address
         self._tls = tls
+        self._clocks = clocks or Clocks()
+        self._began: float | None = None
+        """The controller's time at boot, once it is known."""
 
     async def run(self) -> None:
         """Renew whenever it is time, until cancelled. A failure is noted and tried again."""
@@ -44,10 +64,25 @@ class Renewal:
                 log.warning("certificate.unreadable", problem=str(error))
                 await anyio.sleep(RETRY_MOST_S)
                 continue
-            now = time.time()
+            now = self._now()
             if now >= present.renew_at and await self._renew():
+                self._learn()
                 continue
             await anyio.sleep(pause_s(present.renew_at - now, present.ends_at - now))
+
+    def _now(self) -> float:
+        return self._clocks.wall() if self._began is None else self._began + self._clocks.boot()
+
+    def _learn(self) -> None:
+        """The controller's time, from the certificate that it has just issued. A clock that is off is told of."""
+        with contextlib.suppress(ConfigError):
+            issued_at = certificate.read(self._tls.cert).issued_at
+            self._began = issued_at - self._clocks.boot()
+            apart_s = self._clocks.wall() - issued_at
+            if abs(apart_s) > APART_S:
+                side = "ahead of" if apart_s > 0 else "behind"
+                problem = f"the clock of this host is {abs(apart_s):.0f} s {side} the controller's"
+                log.warning("clock.off", problem=problem, fix="timedatectl set-ntp true")
 
     async def _renew(self) -> bool:
         files = {"--ca": self._tls.ca, "--cert": self._tls.cert, "--key": self._tls.key}

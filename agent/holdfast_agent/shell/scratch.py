@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+
+from holdfast_agent.shell import beneath
 
 
 def remove_scratch(parent: Path, job: str) -> None:
-    """Remove a job's scratch directory, if there is one. Follows no links. Raises ``OSError``."""
-    directory = parent / job
-    if directory.is_dir() and not directory.is_symlink():
-        # Resistant to links that a worker plants meanwhile: shutil works on directory descriptors here.
-        shutil.rmtree(directory)
+    """Remove a job's scratch directory, if there is one, whatever its user has put there. Raises ``OSError``."""
+    beneath.remove_tree(parent, job)

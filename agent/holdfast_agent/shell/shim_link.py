@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,12 +120,17 @@ class ShimLink:
 
 
 def connect(directory: Path) -> socket.socket:
-    """Connect to the ``sock`` in a worker's directory, whatever the length of its path. Raises ``OSError``."""
+    """Connect to the ``sock`` in a worker's directory, whatever the length of its path.
+
+    Raises ``OSError``, also where neither root nor the directory's owner listens there.
+    """
     holder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         sock.setblocking(False)
         sock.connect(f"/proc/self/fd/{holder}/sock")
+        if peer(sock)[1] not in (0, os.fstat(holder).st_uid):
+            raise PermissionError(errno.EPERM, "a stranger listens there", str(directory / "sock"))
     except BaseException:
         with contextlib.suppress(OSError):
             sock.close()
@@ -131,3 +138,9 @@ def connect(directory: Path) -> socket.socket:
     finally:
         os.close(holder)
     return sock
+
+
+def peer(sock: socket.socket) -> tuple[int, int]:
+    """(pid, uid) of the process at the other end, by the kernel's word. Raises ``OSError``."""
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return pid, uid

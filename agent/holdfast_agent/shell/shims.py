@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,7 @@ from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shell import log
 from holdfast_agent.shell.place_files import PlaceFiles
 from holdfast_agent.shell.shim_files import start_ticks
-from holdfast_agent.shell.shim_link import ShimLink, connect
+from holdfast_agent.shell.shim_link import ShimLink, connect, peer
 from holdfast_agent.shell.spawner import Spawner, watch_exit
 
 RECONNECT_S = 0.5
@@ -110,9 +109,8 @@ class Shims:
             sock = connect(self._files.directory(key))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        pid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
         try:
-            held = self._hold(key, pid)
+            held = self._hold(key, peer(sock)[0])
         except OSError:
             sock.close()
             raise

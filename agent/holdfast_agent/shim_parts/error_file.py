@@ -23,8 +23,9 @@ def said(path: bytes) -> str:
     except (OSError, ValueError):
         return ""
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return ""
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            return ""  # a second name may have been given to a file that its giver may not read
         record = json.loads(os.read(fd, MOST_BYTES))
         message = record["message"]
         text = message["message"] if isinstance(message, dict) else message

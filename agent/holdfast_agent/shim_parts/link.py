@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from _socket import SO_PEERCRED, SOL_SOCKET
+from _socket import socket as Socket
 
 LINE_LIMIT_BYTES = 8 << 20  # one message from the agent: environments and 100,000 arguments
 OUT_LIMIT_BYTES = 1 << 20  # what an agent may leave unread beyond the replay
@@ -56,3 +59,13 @@ class Link:
     def close(self) -> None:
         """Drops what was not sent."""
         os.close(self.fd)
+
+
+def may_order(fd: int) -> bool:
+    """Whether a process of root's, or of our own user's, has connected: by the kernel's word. Raises OSError."""
+    connection = Socket(fileno=fd)
+    try:
+        credentials = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)  # pid, uid, gid
+    finally:
+        connection.detach()
+    return int.from_bytes(credentials[4:8], sys.byteorder) in (0, os.geteuid())

@@ -7,6 +7,7 @@ matters, the token first of all, is sent only then, over a link that trusts that
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import re
@@ -64,6 +65,12 @@ def fetch_authority(address: str, ca_hash: str, now: float) -> bytes:
             fix="Check the address; somebody may stand between.",
         ) from error
     return ca.public_bytes(serialization.Encoding.PEM)
+
+
+def check_clock(address: str, now: float) -> None:
+    """Say so where a link to ``address`` fails for our clock. Raises ``ConfigError``; nobody there is no reason."""
+    with contextlib.suppress(Unavailable):
+        _check_clock(_certificate_of(address), address, now)
 
 
 def channel(address: str, root: bytes) -> grpc.Channel:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import grpc
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -32,6 +34,8 @@ def renew(address: str, own: TlsFiles) -> Certificate:
         with pinning.channel(address, ca) as link:
             answer = enrolment_pb2_grpc.EnrolmentServiceStub(link).Renew(asked, timeout=pinning.CALL_S)
     except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            pinning.check_clock(address, time.time())
         raise from_rpc_error(error, endpoint=address) from error
     fresh = certificate.parse(answer.certificate.decode())
     files.write(own.cert, answer.certificate, 0o644)

@@ -196,42 +196,44 @@ def _user_refusal(registry: Registry, rule: Rule, user: str, target: Target) -> 
     grants = registry.grants(user)
     if not grants:
         return Denied(f"There is no user {user} in this cluster.", fix=f"Ask an admin: holdfast user add {user}")
-    if rule.role is None:
+    needed = rule.role
+    if needed is None:
         return None
     match rule.where:
         case Where.CLUSTER:
-            if _covers(grants.get(EVERY_PROJECT), rule.role):
+            if _covers(grants.get(EVERY_PROJECT), needed):
                 return None
-            return Denied(f"This takes the role of {_word(rule.role)} over all projects.", fix=_has(user, grants))
+            return Denied(f"This takes the role of {_word(needed)} over all projects.", fix=_has(user, grants))
         case Where.SOME_PROJECT:
-            return None if any(role.covers(rule.role) for role in grants.values()) else _lacks(user, grants, rule)
+            return None if any(role.covers(needed) for role in grants.values()) else _lacks(user, grants, needed)
         case Where.NEW_JOB:
-            if _covers(role_in(grants, target.project), rule.role):
+            if _covers(role_in(grants, target.project), needed):
                 return None
             return Denied(f"{user} may not submit jobs to project {target.project}.", fix=_has(user, grants))
         case Where.JOB | Where.OWN_JOB:
-            return _job_refusal(grants, rule, user, target)
+            return _job_refusal(grants, needed, rule.where, user, target)
         case Where.SECRET:
-            return _secret_refusal(grants, rule, user, target)
+            return _secret_refusal(grants, needed, user, target)
 
 
-def _job_refusal(grants: Mapping[str, Role], rule: Rule, user: str, target: Target) -> HoldfastError | None:
+def _job_refusal(
+    grants: Mapping[str, Role], needed: Role, where: Where, user: str, target: Target
+) -> HoldfastError | None:
     role = role_in(grants, target.project) if target.owner is not None else None
     if role is None:
         return unknown_job(target.job_id)
-    if rule.where is Where.OWN_JOB and target.owner != user:
+    if where is Where.OWN_JOB and target.owner != user:
         if role is Role.ADMIN:
             return None
         problem = f"The job {target.job_id} is {target.owner}'s; only its owner and admins may do that."
         return Denied(problem, fix=_has(user, grants))
-    assert rule.role is not None
-    if role.covers(rule.role):
+    if role.covers(needed):
         return None
-    problem = f"This takes the role of {_word(rule.role)} in project {target.project}."
+    problem = f"This takes the role of {_word(needed)} in project {target.project}."
     return Denied(problem, fix=_has(user, grants))
 
 
-def _secret_refusal(grants: Mapping[str, Role], rule: Rule, user: str, target: Target) -> HoldfastError | None:
+def _secret_refusal(grants: Mapping[str, Role], needed: Role, user: str, target: Target) -> HoldfastError | None:
     if target.project and target.owner:
         return InvalidInput([Violation("user", "goes without project", "leave one of them out")])
     if target.project:
@@ -243,13 +245,11 @@ def _secret_refusal(grants: Mapping[str, Role], rule: Rule, user: str, target: T
         if _covers(grants.get(EVERY_PROJECT), Role.ADMIN):
             return None
         return Denied("Other users' secrets are for admins of all projects.", fix=_has(user, grants))
-    assert rule.role is not None
-    return None if any(role.covers(rule.role) for role in grants.values()) else _lacks(user, grants, rule)
+    return None if any(role.covers(needed) for role in grants.values()) else _lacks(user, grants, needed)
 
 
-def _lacks(user: str, grants: Mapping[str, Role], rule: Rule) -> Denied:
-    assert rule.role is not None
-    return Denied(f"This takes the role of {_word(rule.role)} in some project.", fix=_has(user, grants))
+def _lacks(user: str, grants: Mapping[str, Role], needed: Role) -> Denied:
+    return Denied(f"This takes the role of {_word(needed)} in some project.", fix=_has(user, grants))
 
 
 def _covers(role: Role | None, needed: Role) -> bool:

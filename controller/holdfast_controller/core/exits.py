@@ -23,6 +23,9 @@ from holdfast_controller.core.stop import end
 from holdfast_controller.core.tally import all_well
 from holdfast_controller.core.warn import leaves_by_itself
 
+LATE_MOST = 8
+"""Further accounts of one end that are kept."""
+
 
 def on_exit(step: Step, reported: ExitReported) -> None:
     """Record an exit, whichever generation it is of, and acknowledge it once it is durable.
@@ -64,7 +67,7 @@ def record_exits(
         if known is None:
             step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))
             fresh.append(exit_)
-        elif _differs(known, exit_) and exit_ not in job.late_exits:
+        elif _differs(known, exit_) and exit_ not in job.late_exits and _is_heard(job, exit_):
             step.emit(ev.LateExitFound(job.id, step.now.wall, member.name, exit_))
     generation = job.generation_of(member.index)
     older = any(exit_.generation < generation for exit_ in fresh)
@@ -103,6 +106,12 @@ def _check_left(step: Step, job: Job, host: str) -> None:
 
 def _differs(known: Exit, late: Exit) -> bool:
     return (known.exit_code, known.signal, known.reason) != (late.exit_code, late.signal, late.reason)
+
+
+def _is_heard(job: Job, late: Exit) -> bool:
+    """Not from a host that tells the same end in ever new ways."""
+    told = [exit_ for exit_ in job.late_exits if (exit_.generation, exit_.rank) == (late.generation, late.rank)]
+    return len(told) < LATE_MOST
 
 
 def _check_done(step: Step, job: Job) -> None:

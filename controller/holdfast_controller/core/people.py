@@ -92,28 +92,23 @@ def on_enrol(step: Step, asked: EnrolAsked) -> None:
     The same key may ask again until the token ends: the answer may have been lost on its way.
     """
     token = step.cluster.people.tokens.get(asked.digest)
-    name = (token.name if token is not None else "") or asked.name
-    problem = _bad_token(step, token, asked) if token is None or token.key != asked.key else None
-    problem = problem or _bad_enrolment(step, token, name, asked)
+    if token is None:
+        fix = _ANOTHER
+        step.do(Refuse(asked.token, Denied("The controller knows no such token, or has withdrawn it.", fix=fix)))
+        return
+    name = token.name or asked.name
+    problem = _bad_enrolment(step, token, name, asked)
+    if token.used_by and token.key != asked.key:
+        problem = Denied(f"The token was used already, by {token.kind.value} {token.used_by}.", fix=_ANOTHER)
     if problem is not None:
         step.do(Refuse(asked.token, problem))
         return
-    assert token is not None
     if not token.used_by:
         step.emit(ev.TokenUsed(step.now.wall, asked.digest, token.kind, name, asked.key))
     step.do(Reply(asked.token, f"{token.kind.value}/{name}"))
 
 
-def _bad_token(step: Step, token: Token | None, asked: EnrolAsked) -> HoldfastError | None:
-    if token is None:
-        return Denied("The controller knows no such token, or has withdrawn it.", fix=_ANOTHER)
-    if token.used_by:
-        return Denied(f"The token was used already, by {token.kind.value} {token.used_by}.", fix=_ANOTHER)
-    return None
-
-
-def _bad_enrolment(step: Step, token: Token | None, name: str, asked: EnrolAsked) -> HoldfastError | None:
-    assert token is not None
+def _bad_enrolment(step: Step, token: Token, name: str, asked: EnrolAsked) -> HoldfastError | None:
     if step.now.wall >= token.expires_at:
         ago = step.now.wall - token.expires_at
         return Denied(f"The token has ended {ago:.0f} s ago.", fix=_ANOTHER)

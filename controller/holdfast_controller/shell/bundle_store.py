@@ -4,6 +4,9 @@ A bundle is complete and right from the moment that it has its name; before that
 one for each user, which may be gone on with after whatever interrupted it. What no job needs any more goes when it
 was not asked for during ``keep``, or earlier where room is needed, the longest unused first. The time of the last
 use is the file's own. All methods block, and may be called from several threads.
+
+Whose a bundle is stands under ``owners``: everybody who has sent all its bytes. To know its hash, as whoever may
+look at a job of somebody else's does, is not enough to have its code run.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class BundleStore:
     """All bundles in ``directory``. ``clock`` gives wall-clock seconds."""
 
     def __init__(self, directory: Path, config: BundleConfig, clock: Callable[[], float] = time.time) -> None:
-        self._directory, self._incoming = directory, directory / "incoming"
+        self._directory, self._incoming, self._owners = directory, directory / "incoming", directory / "owners"
         self._config, self._clock = config, clock
         self._lock = threading.Lock()
         self._turns: dict[Path, Upload] = {}
@@ -52,18 +55,21 @@ class BundleStore:
     def path(self, digest: str) -> Path:
         """A complete bundle's file. Raises ``NotFound``."""
         if not is_digest(digest) or not (found := self._directory / digest).is_file():
-            raise NotFound(f"There is no bundle {digest[:64]!r}.", fix="Submit the job from its folder again.")
+            raise _unknown(digest)
         return found
 
-    def use(self, digest: str) -> None:
-        """Note that a bundle is asked for now. Raises ``NotFound``."""
-        os.utime(self.path(digest), (self._clock(), self._clock()))
+    def use(self, digest: str, owner: str) -> None:
+        """Note that a bundle is asked for now. Raises ``NotFound``, also where ``owner`` has not sent it."""
+        found = self.path(digest)
+        if not self._mark(digest, owner).exists():
+            raise _unknown(digest)
+        os.utime(found, (self._clock(), self._clock()))
 
     def standing(self, digest: str, owner: str) -> tuple[bool, int]:
-        """(whether it is complete, bytes that this owner has uploaded so far). Raises ``InvalidInput``."""
+        """(whether this owner has sent all of it, bytes that it has so far). Raises ``InvalidInput``."""
         _check(digest)
         with contextlib.suppress(NotFound):
-            self.use(digest)
+            self.use(digest, owner)
             return True, 0
         with contextlib.suppress(FileNotFoundError):
             return False, self._part(digest, owner).stat().st_size
@@ -89,7 +95,9 @@ class BundleStore:
                 problem = f"{offset} is not where the upload stands"
                 raise InvalidInput([Violation("offset", problem, f"go on from {there}")])
             self._make_room(size, part, in_use)
-            upload = self._turns[part] = Upload(self, part, self._directory / digest, digest, size, offset)
+            upload = self._turns[part] = Upload(
+                self, part, self._directory / digest, self._mark(digest, owner), size, offset
+            )
         return upload
 
     def collect(self, in_use: Collection[str]) -> None:
@@ -107,7 +115,7 @@ class BundleStore:
             if total <= self._config.store_mb * MIB and count <= self._config.store_count:
                 return
             if path.name not in in_use and last_use < self._clock() - UNUSED_GRACE_S:
-                path.unlink(missing_ok=True)
+                self._remove(path)
                 total, count = total - held, count - 1
         if total > self._config.store_mb * MIB or count > self._config.store_count:
             held_mib = sum(held for _, _, held in stored) / MIB
@@ -122,7 +130,7 @@ class BundleStore:
         old = self._clock() - max(self._config.keep, UNUSED_GRACE_S)
         for path, last_use, _ in list(self._stored()):
             if path.name not in in_use and last_use < old:
-                path.unlink(missing_ok=True)
+                self._remove(path)
         for part in self._incoming.iterdir() if self._incoming.exists() else ():
             if part not in self._turns and part.stat().st_mtime < old:
                 part.unlink(missing_ok=True)
@@ -136,15 +144,23 @@ class BundleStore:
 
     def _part(self, digest: str, owner: str) -> Path:
         # One user's broken part must not stand in the way of another's upload.
-        return self._incoming / f"{digest}.{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
+        return self._incoming / _of(digest, owner)
+
+    def _mark(self, digest: str, owner: str) -> Path:
+        return self._owners / _of(digest, owner)
+
+    def _remove(self, bundle: Path) -> None:
+        bundle.unlink(missing_ok=True)
+        for mark in self._owners.glob(f"{bundle.name}.*"):
+            mark.unlink(missing_ok=True)
 
 
 class Upload:
     """One stream of chunks into one part. Made by ``BundleStore.begin``; ``end`` it in every case."""
 
-    def __init__(self, store: BundleStore, part: Path, final: Path, digest: str, size: int, offset: int) -> None:
-        self._store, self._part, self._final = store, part, final
-        self.digest, self.size, self._at = digest, size, offset
+    def __init__(self, store: BundleStore, part: Path, final: Path, mark: Path, size: int, offset: int) -> None:
+        self._store, self._part, self._final, self._mark = store, part, final, mark
+        self.size, self._at = size, offset
         self._busy = threading.Lock()
         """Held while the file is used, so that nothing closes it meanwhile."""
         self._handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -178,7 +194,7 @@ class Upload:
         while data := os.pread(self._handle, _READ_BYTES, at):
             hashed.update(data)
             at += len(data)
-        if hashed.hexdigest() != self.digest:
+        if hashed.hexdigest() != self._final.name:
             self._part.unlink(missing_ok=True)
             raise BundleRefused(
                 "The bytes that came are not those of the bundle.", fix="Send it again from the start."
@@ -187,12 +203,11 @@ class Upload:
             if self._store._turns.get(self._part) is not self:
                 raise Unavailable("Another upload of the same bundle has taken over from this one.")
             os.fsync(self._handle)
+            self._mark.parent.mkdir(mode=0o700, exist_ok=True)
+            self._mark.touch(mode=0o600)
             os.replace(self._part, self._final)
-            directory = os.open(self._final.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            for directory in (self._mark.parent, self._final.parent):
+                _sync(directory)
 
     def end(self) -> None:
         """Whatever became of it: the next upload may have its turn."""
@@ -200,6 +215,22 @@ class Upload:
             if self._store._turns.get(self._part) is self:
                 del self._store._turns[self._part]
             os.close(self._handle)
+
+
+def _of(digest: str, owner: str) -> str:
+    return f"{digest}.{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
+
+
+def _unknown(digest: str) -> NotFound:
+    return NotFound(f"There is no bundle {digest[:64]!r}.", fix="Submit the job from its folder again.")
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _check(digest: str) -> None:

@@ -16,17 +16,18 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from urllib.parse import unquote
 
 import grpc
 
 from holdfast import certificate, rpc_status, tls
-from holdfast.errors import HoldfastError, Unauthenticated, Unavailable
+from holdfast.errors import HoldfastError, TooMany, Unauthenticated, Unavailable
 from holdfast_controller.core.access import RULES, Caller, Registry, Target, Where, refusal
 from holdfast_controller.core.secret_keeping import is_name
 from holdfast_controller.shell.audit import Audit, Entry
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.lanes import Lanes
 from holdfast_controller.shell.rpc import Context
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class Guard(grpc.aio.ServerInterceptor):
         """Set by whoever counts; gets the method of each unary call that got past, and the seconds that it took."""
         self._streams: defaultdict[str, set[_Stream]] = defaultdict(set)
         self._cuts: set[asyncio.Task[None]] = set()
+        self.lanes = Lanes()
         self._handlers: dict[str, tuple[Any, Any]] = {}
         """By method: a handler, and the same behind the guard."""
 
@@ -186,7 +188,7 @@ class Guard(grpc.aio.ServerInterceptor):
             opened = self.open(method, caller, request, context) if streams else contextlib.nullcontext()
             began = time.perf_counter()
             try:
-                with opened:
+                with await self._placed(caller, request, context, streams=streams), opened:
                     answer = await serve(request, context)
             except BaseException:
                 self._note_end(method, caller, request, context, peer)
@@ -203,7 +205,8 @@ class Guard(grpc.aio.ServerInterceptor):
         async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
             caller, peer = await self._admit(method, request, context)
             try:
-                with self.open(method, caller, request, context):
+                placed = await self._placed(caller, request, context, streams=True)
+                with placed, self.open(method, caller, request, context):
                     async with contextlib.aclosing(serve(request, context)) as answers:
                         async for answer in answers:
                             yield answer
@@ -229,11 +232,19 @@ class Guard(grpc.aio.ServerInterceptor):
             caller = caller_of(context)
             self.authorise(method, caller, message, peer)
         except HoldfastError as error:
-            if message is None:
-                await _read_out(request)
-            await context.abort_with_status(rpc_status.to_status(error))
-            raise AssertionError("abort raises") from error
+            await _turn_away(error, request, context)
         return caller, peer
+
+    async def _placed(
+        self, caller: Caller | None, request: Any, context: Context, *, streams: bool
+    ) -> contextlib.ExitStack:
+        """The call's place among those of its caller, to be left; where there is none the call ends here."""
+        held = contextlib.ExitStack()
+        try:
+            held.enter_context(self.lanes.place(caller, streams=streams))
+        except TooMany as error:
+            await _turn_away(error, request, context)
+        return held
 
     @contextlib.contextmanager
     def open(
@@ -303,6 +314,13 @@ async def _cut(stream: _Stream, problem: HoldfastError) -> None:
             await stream.context.abort_with_status(rpc_status.to_status(problem))
     finally:
         stream.task.cancel()
+
+
+async def _turn_away(error: HoldfastError, request: Any, context: Context) -> NoReturn:
+    if hasattr(request, "__aiter__"):
+        await _read_out(request)
+    await context.abort_with_status(rpc_status.to_status(error))
+    raise AssertionError("abort raises") from error
 
 
 async def _read_out(messages: AsyncIterator[Any]) -> None:

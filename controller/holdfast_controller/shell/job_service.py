@@ -61,7 +61,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         owner = authorise(context, Kind.USER, self._name).name
         job_file = spec.job_from_proto(request.job)
         self._channels.check(job_file.job_spec)
-        await check_code(job_file.job_spec, self._bundles)
+        await check_code(job_file.job_spec, self._bundles, owner)
         holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project, holders=holders)
         message = without_secrets(spec.to_proto(job_file.job_spec, request.job.job_spec))

@@ -79,8 +79,14 @@ SERVICES = (
     secret_pb2.DESCRIPTOR.services_by_name["SecretService"].full_name,
     cluster_pb2.DESCRIPTOR.services_by_name["ClusterService"].full_name,
 )
+MAX_STREAMS = 1_024
+"""Calls in progress on one connection; a client library lets further ones wait."""
+HANDSHAKE_MS = 30_000
+"""A connection whose handshake takes longer is closed: it may be held open to take a descriptor from others."""
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", MAX_STREAMS),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),

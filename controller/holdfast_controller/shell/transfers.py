@@ -44,6 +44,8 @@ class Reading:
     id: int
     host: str
     items: asyncio.Queue[agent_pb2.TransferChunk | End] = field(default_factory=asyncio.Queue)
+    credit: int = WINDOW_BYTES
+    """Bytes that the host may still send. Its last chunk may go beyond them."""
 
 
 @dataclass
@@ -99,6 +101,7 @@ class Transfers:
         """The follower has taken ``count`` bytes; as many more may come."""
         line = self._lines.get(reading.host)
         if line is not None and reading.id in line.readings and count:
+            reading.credit += count
             credit = agent_pb2.Credit(id=reading.id, bytes=count)
             line.orders.put_nowait(agent_pb2.TransferResponse(credit=credit))
 
@@ -146,9 +149,7 @@ class Transfers:
             async for message in messages:
                 match message.WhichOneof("message"):
                     case "chunk":
-                        reading = line.readings.get(message.chunk.id)
-                        if reading is not None:
-                            reading.items.put_nowait(message.chunk)
+                        _take(line, message.chunk)
                     case "end":
                         reading = line.readings.pop(message.end.id, None)
                         if reading is not None:
@@ -167,6 +168,21 @@ class Transfers:
         for number in list(line.examinations):
             _settle(line, number, agent_pb2.EvidenceReport(problem="the host went away"))
         line.orders.put_nowait(None)
+
+
+def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> None:
+    """Hand a chunk to its reading. A host that sends what it has no credit for is not listened to any more."""
+    reading = line.readings.get(chunk.id)
+    if reading is None:
+        return
+    if reading.credit > 0 and chunk.data:
+        reading.credit -= len(chunk.data)
+        reading.items.put_nowait(chunk)
+        return
+    log.warning("transfer_beyond_credit", extra={"fields": {"host": reading.host}})
+    del line.readings[chunk.id]
+    reading.items.put_nowait(End(f"{reading.host} sends more than it was asked for"))
+    line.orders.put_nowait(agent_pb2.TransferResponse(close=agent_pb2.CloseLog(id=chunk.id)))
 
 
 def _settle(line: _Line, number: int, report: agent_pb2.EvidenceReport) -> None:

@@ -18,6 +18,7 @@ from holdfast_controller.core.gang import Gang, Task
 from holdfast_controller.core.host_model import Gpu, Inventory
 from holdfast_controller.core.model import Rendezvous
 from holdfast_controller.core.stimuli import PlaceReport, PlaceState
+from holdfast_controller.shell.host_claims import check_hello, check_inventory, check_report, explained, last_lines
 
 KNOWN_GENERATIONS = 64
 E = TypeVar("E", bound=enum.Enum)
@@ -49,7 +50,8 @@ _PHASE_NUMBERS: dict[Phase, Any] = {
 
 
 def hello(host: str, session: int, message: agent_pb2.Hello) -> stimuli.HostConnected:
-    """What an agent introduces itself with."""
+    """What an agent introduces itself with. Raises ``InvalidInput`` for what is beyond all bounds."""
+    check_hello(message)
     return stimuli.HostConnected(
         host=host,
         session=session,
@@ -63,8 +65,9 @@ def hello(host: str, session: int, message: agent_pb2.Hello) -> stimuli.HostConn
 
 
 def inventory(message: host_pb2.Inventory) -> Inventory:
-    """What a host has."""
-    gpus = tuple(Gpu(g.uuid, g.index, g.model, g.memory_bytes, g.problem) for g in message.gpus)
+    """What a host has. Raises ``InvalidInput`` as ``hello`` does."""
+    check_inventory(message)
+    gpus = tuple(Gpu(g.uuid, g.index, g.model, g.memory_bytes, explained(g.problem)) for g in message.gpus)
     why_none = "" if message.containers else message.containers_problem or "its agent knows of none"
     no_accounts = "" if message.accounts else message.accounts_problem or "its agent knows of none"
     return Inventory(
@@ -72,15 +75,16 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
         message.memory_bytes,
         gpus,
         message.max_workers or 64,
-        message.gpu_problem,
-        why_none,
-        no_accounts,
+        explained(message.gpu_problem),
+        explained(why_none),
+        explained(no_accounts),
         message.gives_secrets,
     )
 
 
 def report(message: agent_pb2.WorkerReport) -> PlaceReport:
-    """State of one place."""
+    """State of one place. Raises ``InvalidInput``."""
+    check_report(message)
     ranks = sorted(message.ranks, key=lambda rank: rank.rank)
     return PlaceReport(
         job_id=message.job_id,
@@ -92,7 +96,7 @@ def report(message: agent_pb2.WorkerReport) -> PlaceReport:
         master_port=message.master_port,
         shim_pid=message.shim_pid,
         pids=tuple(rank.pid for rank in ranks),
-        message=message.message,
+        message=explained(message.message),
         host_fault=message.host_fault,
     )
 
@@ -105,7 +109,7 @@ def exit_reported(host: str, session: int, message: agent_pb2.ExitReport) -> sti
         sequence=message.sequence,
         job_id=message.job_id,
         worker=message.worker,
-        exit=_exit(message.exit, tuple(message.stderr_tail)),
+        exit=_exit(message.exit, last_lines(message.stderr_tail)),
         port_taken=message.port_taken,
     )
 
@@ -119,7 +123,7 @@ def _exit(message: job_pb2.Exit, stderr_tail: tuple[str, ...]) -> Exit:
         exit_code=message.exit_code if message.HasField("exit_code") else None,
         signal=message.signal if message.HasField("signal") else None,
         core_dumped=message.core_dumped,
-        message=message.message,
+        message=explained(message.message),
         end_time=min(max(message.end_time.seconds + message.end_time.nanos / 1e9, 0.0), _LATEST),
         stderr_tail=stderr_tail,
     )

@@ -61,10 +61,14 @@ async def create(controller: Controller, submitted: job_pb2.CustomJob) -> job_pb
     return (await jobs.CreateJob(job_pb2.CreateJobRequest(job=submitted))).job
 
 
-async def test_a_bundle_is_sent_once(controller: Controller, config: ControllerConfig, bundle: Bundle) -> None:
+async def test_a_bundle_is_sent_once_by_each_who_uses_it(
+    controller: Controller, config: ControllerConfig, bundle: Bundle
+) -> None:
     told: list[tuple[int, int]] = []
     assert await bundle_calls.upload(stub(controller), bundle, "", lambda *news: told.append(news))
     assert told[-1] == (bundle.size, bundle.size)
+    assert not await bundle_calls.upload(stub(controller), bundle, "")
+    assert await bundle_calls.upload(stub(controller, "user/bob"), bundle, "")
     assert not await bundle_calls.upload(stub(controller, "user/bob"), bundle, "")
     kept = config.state_dir / "bundles" / bundle.digest
     assert kept.read_bytes() == bundle.file.read_bytes()
@@ -133,6 +137,18 @@ async def test_a_job_whose_bundle_is_not_there_is_refused(controller: Controller
     assert "packageUris[0]: hosts can't fetch gs: URIs" in str(error)
 
 
+async def test_the_hash_of_somebody_elses_bundle_is_not_enough_to_run_it(
+    controller: Controller, bundle: Bundle
+) -> None:
+    await bundle_calls.upload(stub(controller, "user/bob"), bundle, "")
+    assert await standing(controller, bundle.digest) == (False, 0)
+    _, error = await refusal(create(controller, with_bundle(bundle.digest)))
+    assert isinstance(error, InvalidSpec)
+    assert f"the bundle {bundle.digest[:12]}… is not here" in str(error)
+    await bundle_calls.upload(stub(controller), bundle, "")
+    assert (await create(controller, with_bundle(bundle.digest))).id
+
+
 async def test_a_host_with_work_of_a_bundle_fetches_it_from_any_offset(
     controller: Controller, bundle: Bundle
 ) -> None:
@@ -199,7 +215,7 @@ def put(store: BundleStore, data: bytes, in_use: set[str] | None = None, owner: 
         upload.finish()
     finally:
         upload.end()
-    store.use(digest)
+    store.use(digest, owner)
     return digest
 
 
@@ -215,7 +231,7 @@ def test_room_is_made_of_what_no_job_needs_longest_unused_first(tmp_path: Path) 
     store = BundleStore(tmp_path / "b", BundleConfig(limit_mb=2, store_mb=3), clock)
     first, second, third = (put_later(store, clock, bytes([i]) * MIB) for i in range(3))
     clock.now += 1000
-    store.use(first)
+    store.use(first, "ann")
     clock.now += 1000
     fourth = put(store, b"4" * MIB, {third})
     assert [there(store, d) for d in (first, second, third, fourth)] == [True, False, True, True]

@@ -38,7 +38,10 @@ def test_each_project_has_its_table_and_the_others_one_for_all(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[quotas.vision]\ngpuz = 8\n", "unknown key 'quotas.vision.gpuz'. Known keys: gpus, running_jobs."),
+        (
+            "[quotas.vision]\ngpuz = 8\n",
+            "unknown key 'quotas.vision.gpuz'. Did you mean gpus? Known keys: gpus, running_jobs.",
+        ),
         ('[quotas.vision]\ngpus = "8"\n', "quotas.vision.gpus must be a whole number, not '8'."),
         ("[quotas]\nvision = 8\n", "quotas.vision must be a table."),
         ("quotas = 8\n", "quotas must be a table."),

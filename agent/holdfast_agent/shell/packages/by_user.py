@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from holdfast_agent.core.environment import WorkerUser
-from holdfast_agent.shell import log
+from holdfast_agent.shell import beneath, log
 from holdfast_agent.shell.packages.environments import Common, Environments
 from holdfast_agent.shell.packages.installer import Installer, end_left_over
 from holdfast_agent.shell.packages.settings import Packages
@@ -36,14 +35,14 @@ class EnvironmentsByUser:
         left = sum(end_left_over(cache) for cache in self._directory.glob("downloads/*"))
         if left:
             log.info("installation.ended", processes=left)
-        shutil.rmtree(self._directory / "work", ignore_errors=True)
+        beneath.try_to_remove(self._directory / "work")
         for entry in self._directory.glob("environments/*/*"):
             if entry.suffix == ".jobs":
                 for name in entry.iterdir():
                     if name.name not in jobs:
                         name.unlink(missing_ok=True)
             elif not entry.suffix and not entry.with_suffix(".ready").exists():
-                shutil.rmtree(entry, ignore_errors=True)
+                beneath.try_to_remove(entry)
 
     def release(self, job: str) -> None:
         """The job has left this host."""

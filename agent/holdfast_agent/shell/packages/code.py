@@ -11,7 +11,6 @@ import collections
 import errno
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from holdfast.bundles import archive
 from holdfast.errors import BundleRefused
 from holdfast_agent.core.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model import PackagedCode, PreparedCode
-from holdfast_agent.shell import shim_files
+from holdfast_agent.shell import beneath, shim_files
 from holdfast_agent.shell.logs import own_directory
 from holdfast_agent.shell.packages.bundles import BundleCache
 from holdfast_agent.shell.packages.by_user import EnvironmentsByUser
@@ -56,7 +55,7 @@ class Code:
 
     def clean(self, jobs: Collection[str]) -> None:
         """Once, at the agent's start. ``jobs`` are those that have a place here."""
-        shutil.rmtree(self.staging, ignore_errors=True)
+        beneath.try_to_remove(self.staging)
         self.environments.clean(jobs)
 
     def known(self, code: PackagedCode, before: PreparedCode) -> bool:
@@ -128,7 +127,7 @@ class Code:
             return str(await environments.get(wanted, job, on_build))
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
+                await anyio.to_thread.run_sync(beneath.try_to_remove, folder)
 
     def _made_staging(self) -> Path:
         self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -141,7 +140,7 @@ class Code:
 def _remove_of_other_boots(scratch: Path, boot: str) -> None:
     for other in scratch.glob("package-*"):
         if not other.name.endswith(boot):
-            shutil.rmtree(other, ignore_errors=True)
+            beneath.try_to_remove(other)
 
 
 def _hashed(tree: Path, paths: list[str], bundle: str) -> list[tuple[Path, str]]:

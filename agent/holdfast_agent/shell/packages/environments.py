@@ -28,7 +28,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from holdfast_agent.shell import log
+from holdfast_agent.shell import beneath, log
 from holdfast_agent.shell.packages.installer import Installer, said_in, uv
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 
@@ -170,25 +170,26 @@ class Environments:
         self._make_room(path)
         work = Path(tempfile.mkdtemp(dir=self._work, prefix="install-"))
         try:
-            self._own(work)
-            self._own(path)
             install = self._install(wanted, path, work)
+            if self._user is not None:
+                beneath.give(work, *self._user)  # only now: nobody has been in it while it was filled
+            self._own(path)
             with tempfile.TemporaryFile() as said:
                 for command in (self._venv(python, path), install):
                     left_s = max(deadline - time.monotonic(), 1.0)
                     self._installer.run(command, work, self._downloads, said, left_s, stop)
-            size = _size(path)
+            size = beneath.size(path)
             _flush(path)
             fresh = path.with_suffix(".new")
             fresh.write_text(json.dumps({"bytes": size}))
             fresh.rename(path.with_suffix(".ready"))
         except (CodeProblem, OSError) as error:
-            shutil.rmtree(path, ignore_errors=True)
+            beneath.try_to_remove(path)
             if isinstance(error, CodeProblem):
                 return error
             return CodeProblem(f"{error.filename or self._directory}: {error.strerror}", host_fault=True)
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            beneath.try_to_remove(work)
         return None
 
     def _venv(self, python: str, path: Path) -> list[str]:
@@ -206,7 +207,6 @@ class Environments:
             copy = work / str(index) / source.name
             copy.parent.mkdir()
             _copy(source, copy)
-            self._own(copy.parent, everything=True)
             command.append(str(copy))
         command += wanted.uris
         if settings.no_index:
@@ -217,18 +217,21 @@ class Environments:
         command += [word for place in settings.find_links for word in ("--find-links", place)]
         return [*command, "--offline"] if settings.offline else command
 
-    def _own(self, path: Path, *, everything: bool = False) -> None:
-        """Make it where it isn't there, and give it to the user alone."""
-        path.mkdir(mode=0o700, exist_ok=True)
+    @property
+    def _user(self) -> tuple[int, int] | None:
+        """(uid, gid) of the user that workers run as; None where that is the agent's own."""
         user = self._installer.user
-        if user.uid is None or user.gid is None:
-            return
-        for found in [path, *(path.rglob("*") if everything else ())]:
-            os.chown(found, user.uid, user.gid, follow_symlinks=False)
+        return None if user.uid is None or user.gid is None else (user.uid, user.gid)
+
+    def _own(self, path: Path) -> None:
+        """Make a directory where it isn't there, for the workers' user alone. Its parent is the agent's."""
+        path.mkdir(mode=0o700, exist_ok=True)
+        if self._user is not None:
+            os.chown(path, *self._user, follow_symlinks=False)
 
     def _make_room(self, fresh: Path) -> None:
         """The longest unused environments go until there is room; and uv's downloads, where they are too many."""
-        shutil.rmtree(fresh, ignore_errors=True)
+        beneath.try_to_remove(fresh)
         found = list(self._directory.parent.glob("*/*.ready"))
         entries = [(r.stat().st_mtime, int(json.loads(r.read_text())["bytes"]), r) for r in found]
         total = sum(size for _, size, _ in entries)
@@ -236,12 +239,12 @@ class Environments:
             if total <= self._settings.environments_mb << 20:
                 break
             total -= size if self._drop(ready) else 0
-        kept = sorted((_size(folder), folder) for folder in self._downloads.parent.iterdir())
+        kept = sorted((beneath.size(folder), folder) for folder in self._downloads.parent.iterdir())
         total = sum(size for size, _ in kept)
         while kept and total > self._settings.downloads_mb << 20:
             size, largest = kept.pop()
             total -= size
-            shutil.rmtree(largest, ignore_errors=True)
+            beneath.try_to_remove(largest)
         self._own(self._downloads)
 
     def _drop(self, ready: Path) -> bool:
@@ -253,8 +256,8 @@ class Environments:
                 return False
             ready.unlink(missing_ok=True)
             path.rename(gone)
-            shutil.rmtree(users, ignore_errors=True)
-        shutil.rmtree(gone, ignore_errors=True)
+            beneath.try_to_remove(users)
+        beneath.try_to_remove(gone)
         log.info("environment.dropped", path=str(path))
         return True
 
@@ -283,18 +286,6 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copytree(source, target, symlinks=True)
     else:
         shutil.copyfile(source, target)
-
-
-def _size(path: Path) -> int:
-    """Bytes of a tree on disk; what goes away meanwhile counts nothing."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-            except FileNotFoundError:
-                continue
-    return total
 
 
 def _flush(path: Path) -> None:

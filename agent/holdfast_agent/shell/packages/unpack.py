@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import zstandard
 
 from holdfast.bundles.archive import WINDOW_MAX_BYTES, Entry, Kind, Limits, Reader
 from holdfast.errors import BundleRefused
+from holdfast_agent.shell import beneath
 
 Owner = tuple[int, int]
 
@@ -41,12 +41,13 @@ def unpack(bundle: Path, target: Path, staging: Path, limits: Limits, owner: Own
                         tree.add(entry, reader)
             except zstandard.ZstdError as error:
                 raise BundleRefused(f"The bundle is damaged: {error}.") from error
+        # By path, but within the staging directory, which nobody else can enter.
         fresh.chmod(0o755)
         if owner is not None:
             os.chown(fresh, *owner)
         fresh.rename(target)
     except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
+        beneath.try_to_remove(fresh)
         raise
 
 

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import Message
 
+from holdfast.errors import TooMany
+from holdfast.rpc_status import code_name
 from holdfast_controller.core.access import Caller
 from holdfast_controller.shell.guard import Guard, caller_of, made
 
@@ -71,7 +73,11 @@ class Calls:
         """The answer of a unary method. Raises ``Aborted`` or ``HoldfastError``."""
         caller = self._admit(method, request, context)
         try:
-            answer = await self._handler(method)(request, context)
+            with self._guard.lanes.place(caller, streams=False):
+                answer = await self._handler(method)(request, context)
+        except TooMany as error:
+            self._note(method, caller, request, context, code_name(error), error.message)
+            raise
         except Aborted as aborted:
             self._note(method, caller, request, context, aborted.status.code.name, aborted.status.details or "")
             raise
@@ -85,7 +91,10 @@ class Calls:
         """The answers of a streaming method, which raise as ``one`` does. Close it after use."""
         caller = self._admit(method, request, context)
         cut = _Cut(context.abort)
-        with self._guard.open(method.lstrip("/"), caller, request, cut, cut):
+        with (
+            self._guard.lanes.place(caller, streams=True),
+            self._guard.open(method.lstrip("/"), caller, request, cut, cut),
+        ):
             async with contextlib.aclosing(self._handler(method)(request, context)) as answers:
                 async for answer in answers:
                     yield answer

@@ -1,0 +1,188 @@
+"""A host that was taken over, and a user who asks for everything: neither harms the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
+from tests.integration.controller.conftest import certificates, config, controller
+from tests.integration.controller.test_log_streams import OUT, Files, jobs, read, running, transferring
+
+from holdfast.errors import InvalidInput, TooMany
+from holdfast.identity import Identity, Kind
+from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, job_pb2, job_pb2_grpc
+from holdfast_controller.core.access import Caller
+from holdfast_controller.shell import host_claims, lanes, server, transfers
+from holdfast_controller.shell.lanes import Lanes
+
+__all__ = ["certificates", "config", "controller", "jobs"]
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+# A user
+
+
+async def test_a_user_whose_streams_are_all_taken_stops_at_the_bound_and_nobody_else_notices(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lanes.STREAMS_MOST, Kind.USER, 3)
+    ann, bob = (job_pb2_grpc.JobServiceStub(controller.channel(f"user/{who}")) for who in ("ann", "bob"))
+    async with controller.agent() as agent:
+        name = (await ann.CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)).job.id
+        watching = [ann.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=60) for _ in range(3)]
+        for stream in watching:
+            await stream.read()
+        code, error = await refusal(ann.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=WITHIN_S).read())
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert isinstance(error, TooMany)
+        assert str(error) == "ann has 3 streams open, which is the most for one user. Close some first."
+        # Her own calls, other users and the hosts go on.
+        await ann.CancelJob(job_pb2.CancelJobRequest(id=name), timeout=WITHIN_S)
+        assert await bob.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=WITHIN_S).read() is not grpc.aio.EOF
+        await agent.call.write(agent_pb2.SessionRequest(heartbeat=agent_pb2.Heartbeat()))
+        await agent.until(lambda a: any(m.WhichOneof("message") == "heartbeat_ack" for m in a.said))
+        watching[0].cancel()
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    await ann.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=WITHIN_S).read()
+                    break
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_each_kind_of_caller_has_a_bound_of_its_own_for_calls_and_for_streams(streams: bool) -> None:
+    held, most = Lanes(), lanes.STREAMS_MOST if streams else lanes.CALLS_MOST
+    with contextlib.ExitStack() as places:
+        for kind in Kind:
+            caller = Caller(Identity("test", kind, "x"), 0.0, 0.0)
+            for _ in range(most[kind]):
+                places.enter_context(held.place(caller, streams=streams))
+            with pytest.raises(TooMany, match=f"x has {most[kind]} "), held.place(caller, streams=streams):
+                pass
+            with held.place(caller, streams=not streams):
+                pass
+    with held.place(caller, streams=streams):
+        pass
+    assert not held._calls and not held._streams
+
+
+async def test_a_connection_carries_so_many_calls_and_a_message_so_many_bytes() -> None:
+    options = dict(server.OPTIONS)
+    assert options["grpc.max_receive_message_length"] == 4 << 20
+    assert options["grpc.max_concurrent_streams"] == server.MAX_STREAMS
+    assert options["grpc.server_handshake_timeout_ms"] <= 30_000
+
+
+# A host
+
+
+def huge() -> list[dict[str, Any]]:
+    gpus = [host_pb2.Gpu(uuid=f"g{number}") for number in range(host_claims.GPUS_MOST + 1)]
+    return [
+        {"labels": {f"k{number}": "v" for number in range(host_claims.LABELS_MOST + 1)}},
+        {"labels": {"k" * 64: "v"}},
+        {"labels": {"k": "v" * 64}},
+        {"boot_id": "b" * 256},
+        {"address": "a" * 256},
+        {"inventory": host_pb2.Inventory(gpus=gpus)},
+        {"inventory": host_pb2.Inventory(gpus=[host_pb2.Gpu(uuid="u" * 256)])},
+    ]
+
+
+async def test_a_host_that_says_too_much_of_itself_is_not_taken_in(controller: Controller) -> None:
+    stub = agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-0"))
+    for said in huge():
+        hello = agent_pb2.Hello(**{"agent_version": "1", "boot_id": "b"} | said)
+        code, error = await refusal(
+            stub.Session(iter([agent_pb2.SessionRequest(hello=hello)]), timeout=WITHIN_S).read()
+        )
+        assert code is grpc.StatusCode.INVALID_ARGUMENT, said
+        assert isinstance(error, InvalidInput) and "What the host says of itself has 1 problem" in str(error)
+    hosts = host_pb2_grpc_stub(controller)
+    assert list((await hosts.ListHosts(host_pb2.ListHostsRequest(), timeout=WITHIN_S)).hosts) == []
+
+
+def host_pb2_grpc_stub(controller: Controller) -> Any:
+    from holdfast.v1 import host_pb2_grpc
+
+    return host_pb2_grpc.HostServiceStub(controller.channel("user/ann"))
+
+
+async def test_what_a_host_tells_of_a_job_is_cut_and_told_so_often(controller: Controller, jobs: Any) -> None:
+    async with running(controller, jobs) as (name, agent):
+        for code in range(1, 13):
+            await agent.exit(name, code, message="x" * 50_000)
+        await agent.until(lambda a: len(a.acks()) == a.sequence)
+        shown = (await jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=WITHIN_S)).job
+    exits = [ended for worker in shown.workers for ended in worker.exits]
+    assert max(len(ended.message) for ended in exits) <= 2 * host_claims.TEXT_MOST
+    assert shown.ByteSize() < 200_000
+
+
+async def test_a_host_reads_no_other_hosts_order_and_answers_none(controller: Controller, jobs: Any) -> None:
+    """Readings are numbered from 1, so a stranger can guess theirs."""
+    async with running(controller, jobs) as (name, _):
+        mine = Files(
+            agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-0")).Transfer(), {(0, OUT): b"own"}
+        )
+        other = agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-1")).Transfer()
+        await other.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
+        serving = asyncio.get_running_loop().create_task(mine.serve())
+        await transferring(jobs, name)
+        for number in range(1, 60):
+            forged = agent_pb2.TransferChunk(id=number, data=b"forged")
+            await other.write(agent_pb2.TransferRequest(chunk=forged))
+            await other.write(agent_pb2.TransferRequest(end=agent_pb2.TransferEnd(id=number)))
+        chunks = await read(jobs, name)
+        serving.cancel()
+        other.cancel()
+        assert b"".join(chunk.data for chunk in chunks if chunk.stream == OUT) == b"own"
+
+
+async def test_a_host_that_sends_more_than_it_was_asked_for_is_not_listened_to() -> None:
+    line, reading = transfers._Line(), transfers.Reading(1, "host-0")
+    line.readings[1] = reading
+    for size in (transfers.WINDOW_BYTES - 1, transfers.WINDOW_BYTES, 1, 1):
+        transfers._take(line, agent_pb2.TransferChunk(id=1, data=b"x" * size))
+    kept = [reading.items.get_nowait() for _ in range(reading.items.qsize())]
+    assert [len(chunk.data) for chunk in kept[:-1]] == [transfers.WINDOW_BYTES - 1, transfers.WINDOW_BYTES]
+    assert kept[-1] == transfers.End("host-0 sends more than it was asked for")
+    assert line.readings == {}
+    told = line.orders.get_nowait()
+    assert told is not None and told.close.id == 1
+
+
+async def test_a_host_that_sends_what_is_nothing_is_told_to_stop(controller: Controller, jobs: Any) -> None:
+    async with running(controller, jobs) as (name, _):
+        call = agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-0")).Transfer()
+        await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
+
+        async def waste() -> None:
+            """Answers the first order by a chunk without bytes, which costs no credit."""
+            order = await call.read()
+            await call.write(agent_pb2.TransferRequest(chunk=agent_pb2.TransferChunk(id=order.open.id)))
+            while order.WhichOneof("message") != "close":
+                order = await call.read()
+
+        wasting = asyncio.get_running_loop().create_task(waste())
+        following = jobs.StreamLogs(job_pb2.StreamLogsRequest(id=name, follow=True), timeout=60)
+        problem = ""
+        async for chunk in following:
+            problem = problem or chunk.problem
+            if problem:
+                break
+        following.cancel()
+        assert problem == "host-0 sends more than it was asked for"
+        async with asyncio.timeout(WITHIN_S):
+            await wasting
+        call.cancel()
