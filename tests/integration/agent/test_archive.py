@@ -187,6 +187,22 @@ async def test_due_output_is_tried_until_it_is_there_and_told_meanwhile(
     assert archived(base) == EXPECTED
 
 
+async def test_output_of_an_account_that_has_gone_is_told_of_and_kept(tmp_path: Path) -> None:
+    spec = f'{{"baseOutputDirectory":{{"outputUriPrefix":"{tmp_path / "out"}"}}}}'
+    launch = Launch(Process(("x",)), 0, 1, 1, job_spec_json=spec, run_as="no-such-account")
+    facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), ME, 1)
+    told: list[str] = []
+    accounts = Accounts(ME, AccountRules(os.geteuid()))
+    archive = Archive(tmp_path / "orders", facts, accounts, lambda _, problem: bool(told.append(problem)) or True)
+    archive.keep(KEY, launch)
+    archive.release(KEY)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(archive.run)
+        await _until(lambda: bool(told))
+        tasks.cancel_scope.cancel()
+    assert told == ["there is no account no-such-account on this host; tried again"]
+
+
 async def _until(holds: Callable[[], bool]) -> None:
     with anyio.fail_after(60):
         while not holds():  # noqa: ASYNC110

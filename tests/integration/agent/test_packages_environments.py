@@ -208,6 +208,19 @@ async def test_the_longest_unused_goes_and_what_a_job_uses_stays(tmp_path: Path,
     assert not used.exists()
 
 
+async def test_the_bound_is_that_of_all_users_together(tmp_path: Path, links: Path) -> None:
+    others = tmp_path / "cache/environments/4242"
+    (others / "big").mkdir(parents=True)
+    (others / "big.ready").write_text(json.dumps({"bytes": 5 << 20}))
+    downloads = tmp_path / "cache/downloads/4242"
+    downloads.mkdir(parents=True)
+    (downloads / "wheel").write_bytes(b"x" * (5 << 20))
+    path = await environments(tmp_path, environments_mb=1, downloads_mb=1).get(Wanted(("tiny",)), "a", lambda: None)
+    assert path.parent.name != "4242"
+    assert list(others.iterdir()) == [], "the longest unused is another user's, and goes"
+    assert not downloads.exists()
+
+
 async def test_jobs_that_are_gone_hold_nothing_after_a_restart(tmp_path: Path, links: Path) -> None:
     path = await environments(tmp_path).get(Wanted(("tiny",)), "gone", lambda: None)
     of_all(tmp_path).clean(["other"])

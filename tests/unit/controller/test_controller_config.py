@@ -1,4 +1,4 @@
-"""Times of the lease that could make work run twice are refused."""
+"""Times of the lease that could make work run twice are refused, and words that mean nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from holdfast.errors import ConfigError
 from holdfast_controller.shell.config import ControllerConfig
 
 
-def made(**times: float) -> ControllerConfig:
+def made(**changes: Any) -> ControllerConfig:
     values: dict[str, Any] = {"listen": ":1", "cluster": "c"}
     values |= dict.fromkeys(("state_dir", "ca", "cert", "key"), Path("x"))
-    return ControllerConfig(**values, **times)
+    return ControllerConfig(**values, **changes)
 
 
 def test_defaults_are_good() -> None:
@@ -35,3 +35,9 @@ def test_defaults_are_good() -> None:
 def test_times_that_do_not_fit_are_refused(times: dict[str, float], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         made(**times)
+
+
+def test_run_as_is_one_of_two_words() -> None:
+    assert (made().run_as, made(run_as="same-name").run_as) == ("service", "same-name")
+    with pytest.raises(ConfigError, match=r"run_as is 'root'. Write \"service\" .*, or \"same-name\""):
+        made(run_as="root")
