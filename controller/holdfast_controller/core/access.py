@@ -81,6 +81,8 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.HostService/Uncordon": _ADMIN,
     "holdfast.v1.HostService/Drain": _ADMIN,
     "holdfast.v1.HostService/FenceHost": _ADMIN,
+    "holdfast.v1.HostService/DismissWork": _ADMIN,
+    "holdfast.v1.HostService/CancelMaintenance": _ADMIN,
     "holdfast.v1.BundleService/GetBundle": _user(Role.USER, Where.SOME_PROJECT),
     "holdfast.v1.BundleService/UploadBundle": _user(Role.USER, Where.SOME_PROJECT, changes=True),
     "holdfast.v1.BundleService/FetchBundle": _HOST,
