@@ -62,7 +62,10 @@ class Driver:
         return self._reactor.facts
 
     async def adopt(self) -> None:
-        """Take up every place of an earlier life; returns once living shims have said where they stand."""
+        """Take up every place of an earlier life; returns once living shims have said where they stand.
+
+        Raises ``StoreError`` where it can't be told whether a shim lives.
+        """
         files, shims = self.parts.files, self.parts.shims
         self._reactor.unused.update(self.parts.freeing.known())
         living = []
@@ -75,7 +78,7 @@ class Driver:
                 # Left alone rather than guessed at: an admin must look.
                 log.warning("place.unreadable", place=str(key), problem=str(error))
                 continue
-            if shims.adopt(key):
+            if await shims.found(key):
                 living.append(key)
                 found = dataclasses.replace(found, shim_pid=shims.pid(key))
             log.info("place.found", place=str(key), generations=len(journals), shim_pid=found.shim_pid)

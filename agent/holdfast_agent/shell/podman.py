@@ -148,12 +148,14 @@ class Podman:
             except OSError as error:
                 raise EngineFailed(f"{self.program} could not be started: {error.strerror}") from error
             ended = anyio.Event()
-            watch_exit(process.pid, ended.set)
             try:
+                watch_exit(process.pid, ended.set)
                 with anyio.fail_after(timeout_s):
                     await ended.wait()
             except TimeoutError:
                 raise EngineFailed(f"podman {args[0]} did not end within {timeout_s:g} s") from None
+            except OSError as error:
+                raise EngineFailed(f"podman can't be watched: {error.strerror}") from error
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
+
+from holdfast.errors import StoreError
 from holdfast.failpoints import hit
 from holdfast.protocol import agree
 from holdfast_agent import shim
@@ -23,6 +26,8 @@ from holdfast_agent.shell.spawner import Spawner, watch_exit
 
 RECONNECT_S = 0.5
 """A living shim that dropped us is asked again after this time."""
+TELLING_S, TELLING_EVERY_S = 10.0, 0.1
+"""How long an agent that starts tries to learn whether a shim lives, before it ends rather than guess."""
 QUIT_S = 5.0
 """A shim with nothing to do that has not ended by then is killed."""
 
@@ -81,7 +86,11 @@ class Shims:
         directory = self._files.directory(key)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._spawner.take()
-        held = self._hold(key, fresh.pid)
+        try:
+            held = self._hold(key, fresh.pid)
+        except OSError:
+            fresh.sock.close()  # which ends it
+            raise
         held.link = self._link(key, held, fresh.sock)
         hit("agent.assign.before")
         held.link.send({"op": "assign", "dir": str(directory)})
@@ -90,16 +99,38 @@ class Shims:
     def adopt(self, key: PlaceKey) -> bool:
         """Reconnect to the shim that listens in the place's directory. False where none does.
 
-        Who listens is taken from the kernel, so a file that names another process can't mislead.
+        Who listens is taken from the kernel, so a file that names another process can't mislead. Raises ``OSError``
+        where that can't be told at present (no descriptors left, a shim that is stopped): what is taken for dead
+        is cleared away.
         """
         try:
             sock = connect(self._files.directory(key))
-        except OSError:
+        except (ConnectionRefusedError, FileNotFoundError):
             return False
         pid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
-        held = self._hold(key, pid)
+        try:
+            held = self._hold(key, pid)
+        except OSError:
+            sock.close()
+            raise
         held.link = self._link(key, held, sock)
         return True
+
+    async def found(self, key: PlaceKey) -> bool:
+        """As ``adopt``, and patient: raises ``StoreError`` once it could not be told for ``TELLING_S``."""
+        problem = ""
+        for _ in range(int(TELLING_S / TELLING_EVERY_S)):
+            try:
+                return self.adopt(key)
+            except OSError as error:
+                if not problem:
+                    log.warning("shim.unreachable", place=str(key), problem=str(error))
+                problem = error.strerror or str(error)
+            await anyio.sleep(TELLING_EVERY_S)
+        raise StoreError(
+            f"Whether the shim of {key} lives can't be told: {problem}. Its work runs on; start the agent again "
+            "once the host has descriptors and memory to spare."
+        )
 
     def send(self, key: PlaceKey, message: dict[str, Any]) -> bool:
         """Tell the place's shim. Lost while it can't be reached: what counts is said again when it greets.
@@ -133,8 +164,10 @@ class Shims:
         self._held.clear()
 
     def _hold(self, key: PlaceKey, pid: int) -> Held:
-        held = self._held[key] = Held(pid, start_ticks(pid))
-        if not watch_exit(pid, lambda: self._gone(key, held)):
+        held = Held(pid, start_ticks(pid))
+        lives = watch_exit(pid, lambda: self._gone(key, held))
+        self._held[key] = held
+        if not lives:
             self._loop.call_soon(self._gone, key, held)
         return held
 

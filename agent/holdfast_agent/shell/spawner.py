@@ -156,10 +156,13 @@ def _is_open(sock: socket.socket) -> bool:
 
 
 def watch_exit(pid: int, on_exit: Callable[[], None]) -> bool:
-    """Call ``on_exit`` once when the process is gone. False where there is no such process."""
+    """Call ``on_exit`` once when the process is gone. False where there is no such process.
+
+    Raises ``OSError`` where that can't be told: no descriptors left.
+    """
     try:
         pidfd = os.pidfd_open(pid)
-    except OSError:
+    except ProcessLookupError:
         return False
     loop = asyncio.get_running_loop()
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from holdfast_agent.core.model import PlaceKey
 from holdfast_agent.shim_parts.cgroup import remove
-from holdfast_agent.shim_parts.processes import Process
+from holdfast_agent.shim_parts.processes import NO_ROOM, Process
 
 ROUNDS = 50
 ROUND_S = 0.2
@@ -48,16 +48,13 @@ class Mark:
         )
 
     def fits(self, process: Process) -> bool:
-        """Whether a process is the place's."""
+        """Whether a process is the place's. Raises ``OSError`` where it can't be looked at."""
         if process.pid == os.getpid():
             return False
         if self._in_session(process):
             return True
-        try:
-            with open(f"/proc/{process.pid}/environ", "rb") as file:
-                environ = file.read()
-        except OSError:
-            return False
+        with open(f"/proc/{process.pid}/environ", "rb") as file:
+            environ = file.read()
         variables = set(environ.split(b"\0"))
         if not self._variables <= variables:
             return False
@@ -75,7 +72,9 @@ class Mark:
         # that all members had gone and the number is somebody else's now.
         try:
             return Process(self.shim_pid).start_ticks == self.shim_start_ticks
-        except OSError:
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise
             return True
 
 
@@ -92,10 +91,18 @@ def clear(mark: Mark) -> tuple[int, str]:
     killed: set[tuple[int, int]] = set()
     clean = 0
     left: list[Process] = []
+    unseen = ""
     for _ in range(ROUNDS):
-        left = _find(mark)
+        try:
+            left, unseen = _find(mark), ""
+        except OSError as error:
+            left, unseen = [], f"can't look for what is left: {error.strerror}"
         if mark.cgroup:
             _kill_cgroup(mark.cgroup)
+        if unseen:
+            clean = 0
+            time.sleep(ROUND_S)
+            continue
         if not left:
             clean += 1
             if clean == 2:
@@ -107,19 +114,23 @@ def clear(mark: Mark) -> tuple[int, str]:
             killed.add((process.pid, process.start_ticks))
         time.sleep(0.002 if len(killed) <= len(left) else ROUND_S)
     names = ", ".join(f"{process.pid} ({process.state})" for process in left)
-    return len(killed), f"outlive KILL: {names}"
+    return len(killed), unseen or f"outlive KILL: {names}"
 
 
 def _find(mark: Mark) -> list[Process]:
+    """The place's processes. Raises ``OSError`` rather than miss one for want of descriptors or memory."""
     found = []
     members = _members(mark.cgroup) if mark.cgroup else frozenset()
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
-        with contextlib.suppress(OSError):
+        try:
             process = Process(int(name))
             if process.state not in "ZX" and (process.pid in members or mark.fits(process)):
                 found.append(process)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise  # else it has ended, or it is of a user whom we may not look at and could not have started
     return found
 
 
@@ -127,8 +138,12 @@ def _members(cgroup: str) -> frozenset[int]:
     """Pids in a cgroup and those below it."""
     pids: set[int] = set()
     for directory, _, _ in os.walk(cgroup):
-        with contextlib.suppress(OSError), open(f"{directory}/cgroup.procs", "rb") as file:
-            pids.update(map(int, file.read().split()))
+        try:
+            with open(f"{directory}/cgroup.procs", "rb") as file:
+                pids.update(map(int, file.read().split()))
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise
     return frozenset(pids)
 
 

@@ -11,6 +11,9 @@ import os
 import signal
 import time
 
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that say nothing of the process that was looked at."""
+
 
 def now_s() -> float:
     """Seconds since boot, suspended time included."""
@@ -89,7 +92,7 @@ def table() -> list[Process]:
             try:
                 found.append(Process(int(name)))
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                if error.errno in NO_ROOM:
                     raise
     return found
 

@@ -183,6 +183,14 @@ class Agent:
             await asyncio.sleep(0.05)
         raise AssertionError(f"{name} never had {text!r}")
 
+    async def logged(self, event: str) -> None:
+        """Wait until the agent has logged ``event``."""
+        for _ in range(400):
+            if event in (self.root / "agent.log").read_text():
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"the agent never logged {event}")
+
     def open_to_others(self) -> None:
         """Let other users pass through pytest's private directories to this agent's."""
         for parent in (self.root, *self.root.parents):

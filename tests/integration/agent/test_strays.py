@@ -54,6 +54,30 @@ def test_marked_processes_are_killed_wherever_they_hide(start: Start) -> None:
     assert clear(MARK) == (0, "")
 
 
+def test_nothing_is_proven_empty_while_no_process_can_be_looked_at(start: Start) -> None:
+    stray = start(ENV)
+    code = (
+        "import os, resource, sys\n"
+        "from holdfast_agent.core.model import PlaceKey\n"
+        "from holdfast_agent.shell import strays\n"
+        "strays.ROUNDS, strays.ROUND_S = 3, 0.01\n"
+        "mark = strays.Mark(PlaceKey(sys.argv[1], 'workerpool0-0'), 'host-0', 3)\n"
+        "listed, held = os.listdir, []\n"
+        "def listdir(path):\n"
+        "    held.clear()\n"
+        "    names = listed(path)\n"
+        "    held.append(open('/dev/null'))\n"  # somebody else takes the last descriptor
+        "    return names\n"
+        "os.listdir = listdir\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))\n"
+        "print(strays.clear(mark))"
+    )
+    command = [sys.executable, "-c", code, KEY.job]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == '(0, "can\'t look for what is left: Too many open files")\n'
+    assert stray.poll() is None
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 
+import pytest
+
 from holdfast.v1 import agent_pb2, job_pb2
+from holdfast_agent.shell.shim_link import connect
 
 from .conftest import Agent
 from .controller import Controller, assignment
@@ -58,6 +62,29 @@ async def test_running_worker_is_adopted_and_its_exit_told(agent: Agent, control
     await launch(controller, SLEEP, processes=2, generation=2)
     after = await controller.state("RUNNING", generation=2)
     assert after.shim_pid == before.shim_pid
+
+
+async def test_shim_that_cannot_be_reached_at_once_is_not_taken_for_dead(
+    agent: Agent, controller: Controller
+) -> None:
+    await controller.connected()
+    await launch(controller, SLEEP, processes=2)
+    before = await controller.state("RUNNING")
+    agent.kill()
+    os.kill(before.shim_pid, signal.SIGSTOP)
+    (sock,) = agent.workers.glob("*/*/sock")
+    waiting: list[socket.socket] = []
+    try:
+        with pytest.raises(BlockingIOError):
+            waiting.extend(connect(sock.parent) for _ in range(100))
+        agent.start()
+        await agent.logged("shim.unreachable")
+    finally:
+        for each in waiting:
+            each.close()
+        os.kill(before.shim_pid, signal.SIGCONT)
+    hello = await controller.connected(times=2)
+    assert [(w.state, list(w.ranks)) for w in hello.workers] == [(state("RUNNING"), list(before.ranks))]
 
 
 async def test_sigterm_leaves_workers_alone(agent: Agent, controller: Controller) -> None:
