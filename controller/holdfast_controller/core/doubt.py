@@ -38,6 +38,10 @@ from holdfast_controller.core.records import LOST, close_records, unknown_ends
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import DismissAsked, HostConnected, PlaceReport, PlaceState
 
+EVENTS_LEFT_OUT = 1_000_000_000
+"""More than any controller writes between two backups: nobody's cursor names another event than it did."""
+EPOCHS_LEFT_OUT = 1_000_000
+"""More than any controller begins: hosts that have seen a later one than the backup obey all the same."""
 GENERATIONS_LEFT_OUT = 1000
 """More restarts of one job than any backup is behind."""
 

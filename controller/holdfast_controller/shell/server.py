@@ -47,6 +47,7 @@ from holdfast_controller.shell.guard import Guard
 from holdfast_controller.shell.hang_service import HangService
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
+from holdfast_controller.shell.keeping.local_calls import LocalCalls
 from holdfast_controller.shell.postman import Postman
 from holdfast_controller.shell.store import Store
 from holdfast_controller.shell.transfers import Transfers
@@ -109,6 +110,8 @@ async def serve(
         port = _listen(server, config)
         enrolling.listen(port)
         driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
+        local = LocalCalls(store, config.state_dir)
+        await local.start()
         await server.start()
         await enrolling.start()
         for name in ("", *SERVICES):
@@ -132,7 +135,10 @@ async def serve(
         if on_ready is not None:
             on_ready(port)
         supervisor.tell(READY=1)
-        await _run_until_told(driver, server, web, postman, audit, enrolling, supervisor)
+        try:
+            await _run_until_told(driver, server, web, postman, audit, enrolling, supervisor)
+        finally:
+            await local.stop()
     finally:
         await asyncio.to_thread(store.close)
 
