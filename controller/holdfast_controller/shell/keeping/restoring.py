@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import datetime
 import getpass
+import gzip
 import hashlib
 import json
 import os
@@ -36,6 +37,7 @@ from holdfast_controller.shell.keeping.targets import Targets, settings_for, tar
 from holdfast_controller.shell.store import Store
 
 _PIECE = 1 << 20
+_DAMAGE = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 _LOCK = "controller.lock"
 
 
@@ -76,7 +78,7 @@ def restore(
     file: Path, to: Path | None = None, passphrase_file: Path | None = None, ca_key: Path | None = None
 ) -> tuple[mf.Manifest, Cluster, Targets]:
     """See the module. Returns what was restored, as it stands now, and where. Raises ``HoldfastError``."""
-    with _opened(file, passphrase_file) as tar:
+    with _opened(file, passphrase_file) as (tar, packed):
         try:
             first = tar.next()
             content = tar.extractfile(first) if first is not None and first.name == mf.NAME else None
@@ -90,14 +92,15 @@ def restore(
                 try:
                     staging.mkdir(mode=0o700)
                     _unpack(tar, done, staging)
+                    while packed.read(_PIECE):
+                        pass
                     _certify(done, staging, ca_key)
                     cluster = _begin_anew(staging / mf.STORE, done)
                     _move(done, staging, targets)
                 finally:
                     shutil.rmtree(staging, ignore_errors=True)
-        except (tarfile.TarError, EOFError, zlib.error) as error:
-            fix = "Take another copy of it, or an earlier one."
-            raise StoreError(f"{file} is damaged, or cut short: {error}.", fix=fix) from error
+        except gzip.BadGzipFile:
+            raise
         except OSError as error:
             where = f" {error.filename}" if error.filename else ""
             raise StoreError(f"Cannot restore{where}: {error.strerror}.") from error
@@ -105,7 +108,8 @@ def restore(
 
 
 @contextlib.contextmanager
-def _opened(file: Path, passphrase_file: Path | None) -> Iterator[tarfile.TarFile]:
+def _opened(file: Path, passphrase_file: Path | None) -> Iterator[tuple[tarfile.TarFile, gzip.GzipFile]]:
+    """The members, and what they are read from: only at its end is it known that no byte was changed."""
     try:
         raw = file.open("rb")
     except OSError as error:
@@ -120,12 +124,13 @@ def _opened(file: Path, passphrase_file: Path | None) -> Iterator[tarfile.TarFil
         inner: IO[bytes] = raw
         if salt:
             inner = cast("IO[bytes]", Opener(raw, _passphrase(passphrase_file), salt))
-        with contextlib.ExitStack() as stack:
+        with gzip.GzipFile(fileobj=inner) as packed:
             try:
-                tar = stack.enter_context(tarfile.open(mode="r|gz", fileobj=inner))
-            except tarfile.TarError as error:
-                raise StoreError(f"{file} is damaged, or cut short: {error}.") from error
-            yield tar
+                tar = tarfile.open(mode="r|", fileobj=packed)  # noqa: SIM115 (it holds nothing of its own)
+                yield tar, packed
+            except _DAMAGE as error:
+                fix = "Take another copy of it, or an earlier one."
+                raise StoreError(f"{file} is damaged, or cut short: {error}.", fix=fix) from error
 
 
 def _passphrase(file: Path | None) -> str:
