@@ -48,6 +48,7 @@ def rank(job: dict[str, object]) -> int:
     return workers[0]["ranks"][0]["pid"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(420)
 def test_a_controller_whose_disk_is_lost_goes_on_from_a_backup(tmp_path: Path) -> None:
     with made(tmp_path) as site:

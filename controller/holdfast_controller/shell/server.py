@@ -110,7 +110,7 @@ async def serve(
         port = _listen(server, config)
         enrolling.listen(port)
         driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
-        local = LocalCalls(store, config.state_dir)
+        local = LocalCalls(store, config.state_dir, enrolling.rotation)
         await local.start()
         await server.start()
         await enrolling.start()

@@ -126,7 +126,7 @@ CLUSTER_EVENT = ev.CommonCauseNoticed(30.0, "2 hosts wait for storage at /data",
 RESTORED: list[ev.Event] = [
     ev.JobSubmitted("r", 40.0, "ann", "", "r", {}, Gang((Pool(1, Task(("train",))),)), "{}"),
     ev.JobSubmitted("s", 40.0, "ann", "", "s", {}, Gang((Pool(1, Task(("train",))),)), "{}"),
-    ev.ClusterRestored(41.0, 1_000_000, 30.0),
+    ev.ClusterRestored(41.0, len(HOST_EVENTS) + len(PEOPLE_EVENTS) + len(JOB_EVENTS) + 4, 30.0),
     ev.JobFound("r", 42.0, 1, (2,), (Place("h1"),), (Started(900, (1001,)),)),
     ev.JobUnsure("s", 43.0, 1000, "no host knows of it"),
     ev.StrangerFound("h1", 43.0, "u", "workerpool0-0", 1, ("u0",)),

@@ -23,6 +23,7 @@ from holdfast import config
 from holdfast.bundles import is_digest
 from holdfast.errors import ConfigError, HoldfastError, StoreError, WrongState
 from holdfast.instance_lock import only_one
+from holdfast.pki import NEXT_KEY
 from holdfast.version import __version__
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.keeping import manifest as mf
@@ -153,7 +154,7 @@ def _sources(
     yield _source(mf.SETTINGS, settings_file)
     if settings.ca_directory is not None:
         for path in sorted(settings.ca_directory.iterdir()):
-            if path.suffix == ".pem" or (keys and path.suffix == ".key"):
+            if path.name == "ca.pem" or (keys and path.name in ("ca.key", NEXT_KEY)):
                 yield _source(f"{mf.CA}{path.name}", path)
     else:
         yield _source(f"{mf.OWN}ca.pem", settings.ca)
