@@ -46,12 +46,13 @@ class HostCalls(Calling):
             except HoldfastError as error:
                 await self._wait(outage, error)
 
-    async def cordon(self, name: str, reason: str = "") -> host_pb2.Host:
-        """The host takes no new work; what runs there goes on."""
-        call = self._hosts.Cordon(
-            host_pb2.CordonRequest(name=name, reason=reason, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
-        )
-        return (await self._unary(call)).host
+    async def cordon(
+        self, name: str, reason: str = "", *, start: float | None = None, end: float | None = None
+    ) -> host_pb2.Host:
+        """The host takes no new work; what runs there goes on. From ``start`` to ``end``, if set: epoch seconds."""
+        request = host_pb2.CordonRequest(name=name, reason=reason, request_id=fresh_id())
+        _set_window(request, start, end)
+        return (await self._unary(self._hosts.Cordon(request, timeout=CALL_TIMEOUT_S))).host
 
     async def uncordon(self, name: str) -> host_pb2.Host:
         """The host takes work again."""
@@ -61,11 +62,19 @@ class HostCalls(Calling):
         return (await self._unary(call)).host
 
     async def drain(
-        self, name: str, reason: str = "", *, deadline_s: float | None = None, at_checkpoint: bool = False
+        self,
+        name: str,
+        reason: str = "",
+        *,
+        deadline_s: float | None = None,
+        at_checkpoint: bool = False,
+        start: float | None = None,
+        end: float | None = None,
     ) -> host_pb2.Host:
         """The host takes no new work, and what still runs there ``deadline_s`` from now is moved off.
 
         Without a deadline that is at once. With ``at_checkpoint`` a job is moved as soon as it has saved one.
+        With ``start`` it begins then, with ``end`` the host takes work again then; both in epoch seconds.
         ``uncordon`` ends it.
         """
         request = host_pb2.DrainRequest(
@@ -73,6 +82,7 @@ class HostCalls(Calling):
         )
         if deadline_s is not None:
             request.deadline.FromNanoseconds(round(deadline_s * 1e9))
+        _set_window(request, start, end)
         return (await self._unary(self._hosts.Drain(request, timeout=CALL_TIMEOUT_S))).host
 
     async def fence_host(self, name: str, reason: str = "") -> host_pb2.Host:
@@ -84,3 +94,22 @@ class HostCalls(Calling):
             host_pb2.FenceHostRequest(name=name, reason=reason, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
         )
         return (await self._unary(call)).host
+
+    async def cancel_maintenance(self, name: str) -> host_pb2.Host:
+        """The host's planned maintenance does not take place, or ends now. Raises ``WrongState`` without any."""
+        request = host_pb2.CancelMaintenanceRequest(name=name, request_id=fresh_id())
+        return (await self._unary(self._hosts.CancelMaintenance(request, timeout=CALL_TIMEOUT_S))).host
+
+    async def dismiss_work(self, name: str, job_id: str) -> host_pb2.Host:
+        """Have work of a job stopped that the controller doesn't know, since it was restored from a backup."""
+        request = host_pb2.DismissWorkRequest(name=name, job_id=job_id, request_id=fresh_id())
+        return (await self._unary(self._hosts.DismissWork(request, timeout=CALL_TIMEOUT_S))).host
+
+
+def _set_window(
+    request: host_pb2.CordonRequest | host_pb2.DrainRequest, start: float | None, end: float | None
+) -> None:
+    if start is not None:
+        request.start.FromNanoseconds(round(start * 1e9))
+    if end is not None:
+        request.end.FromNanoseconds(round(end * 1e9))

@@ -128,6 +128,64 @@ def _leaf(
     )
 
 
+# --- The change of a CA: ``ca.pem`` holds all that are trusted, the issuer first; ``ca.key`` is the issuer's ------
+
+NEXT_KEY = "ca-next.key"
+
+
+def trusted_cas(directory: Path) -> list[bytes]:
+    """Every CA in ``ca.pem``, each in PEM, the issuer first. Raises ``ConfigError``."""
+    return [each.public_bytes(serialization.Encoding.PEM) for each in _read_trusted(directory)]
+
+
+def add_next_ca(directory: Path, cluster: str) -> None:
+    """Make another CA, whose key is kept as ``ca-next.key``, and trust it after the one that issues."""
+    issuer = _read_trusted(directory)[0]
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".next.") as made:
+        create_ca(cluster, Path(made))
+        fresh = _read_certificate(Path(made) / "ca.pem")
+        write(directory / NEXT_KEY, (Path(made) / "ca.key").read_bytes(), 0o600)
+    _write_trusted(directory, [issuer, fresh])
+
+
+def let_next_issue(directory: Path) -> None:
+    """The next CA issues from now on; the one so far is still trusted, and its key is gone."""
+    issuer, fresh = _read_trusted(directory)
+    write(directory / "ca.key", (directory / NEXT_KEY).read_bytes(), 0o600)
+    _write_trusted(directory, [fresh, issuer])
+    (directory / NEXT_KEY).unlink()
+
+
+def drop_old_cas(directory: Path) -> None:
+    """Trust only the CA that issues."""
+    _write_trusted(directory, _read_trusted(directory)[:1])
+
+
+def mend_change(directory: Path) -> None:
+    """Go on with a change that was cut off between its files: whose key is there issues. Raises ``ConfigError``."""
+    trusted = _read_trusted(directory)
+    key = _read_key(directory / "ca.key").public_key()
+    issuers = [each for each in trusted if each.public_key() == key]
+    if issuers and issuers[0] != trusted[0]:
+        _write_trusted(directory, [issuers[0], *(each for each in trusted if each != issuers[0])])
+        (directory / NEXT_KEY).unlink(missing_ok=True)
+
+
+def _read_trusted(directory: Path) -> list[x509.Certificate]:
+    path = directory / "ca.pem"
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no certificate in PEM form.") from error
+
+
+def _write_trusted(directory: Path, trusted: list[x509.Certificate]) -> None:
+    pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in trusted)
+    write(directory / "ca.pem", pem, 0o644)
+
+
 def check_ca(directory: Path) -> None:
     """Raises ``ConfigError`` unless ``ca.pem`` and ``ca.key`` can be read and belong together."""
     ca, key = _read_ca(directory)

@@ -168,6 +168,20 @@ def host(message: host_pb2.Host) -> Json:
         "state": state_name(host_pb2.HostState.Name(message.state)),
         "cordoned": message.cordoned,
         "cordonReason": message.cordon_reason,
+        "cordonedBy": message.cordoned_by,
+        "cordonedSince": _time(message, "cordoned_since"),
+        "maintenance": _maintenance(message.maintenance) if message.HasField("maintenance") else None,
+        "strangeWork": [
+            {
+                "jobId": work.job_id,
+                "worker": work.worker,
+                "generation": work.generation,
+                "gpus": list(work.gpus),
+                "since": _time(work, "since"),
+            }
+            for work in message.strange_work
+        ],
+        "inDoubt": message.in_doubt,
         "draining": message.draining,
         "drained": message.drained,
         "goingDown": message.going_down,
@@ -225,6 +239,19 @@ def status(message: cluster_pb2.GetStatusResponse) -> Json:
             for each in message.attention
         ],
         "attentionMore": message.attention_more,
+    }
+
+
+def _maintenance(message: host_pb2.Maintenance) -> Json:
+    return {
+        "start": _time(message, "start"),
+        "end": _time(message, "end"),
+        "reason": message.reason,
+        "by": message.by,
+        "drain": message.drain,
+        "deadlineSeconds": message.deadline.seconds if message.HasField("deadline") else None,
+        "atCheckpoint": message.at_checkpoint,
+        "begun": message.begun,
     }
 
 

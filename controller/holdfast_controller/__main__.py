@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import importlib
 import sys
 from pathlib import Path
 
@@ -19,25 +20,29 @@ GC_THRESHOLDS = (20_000, 20, 20)
 """Python's own (700, 10, 10) took about a tenth of a busy controller's CPU."""
 
 
+COMMANDS = {
+    "init": "holdfast_controller.shell.init",
+    "backup": "holdfast_controller.shell.keeping.backing_up",
+    "restore": "holdfast_controller.shell.keeping.restoring",
+    "ca": "holdfast_controller.shell.keeping.rotating",
+    "rotate-secrets-key": "holdfast_controller.shell.secret_keys",
+}
+"""Modules with a ``main`` of their own; the daemon needs none of them."""
+
+
 def main() -> int:
     """Run the controller; 0 after a stop that was asked for, 1 when it can't run."""
     parser = argparse.ArgumentParser(
         prog="holdfast-controller",
         description="Schedules jobs over the hosts.",
-        epilog="To make a cluster: holdfast-controller init --help. "
-        "For a new key of secrets: holdfast-controller rotate-secrets-key --help",
+        epilog="Other commands, each with --help: " + ", ".join(f"holdfast-controller {name}" for name in COMMANDS),
     )
     usual = Path("/etc/holdfast/controller.toml")
     parser.add_argument("--config", type=Path, metavar="FILE", default=usual, help=f"[default: {usual}]")
     parser.add_argument("--version", action="version", version=f"holdfast-controller {__version__}")
-    if sys.argv[1:2] == ["init"]:
-        from holdfast_controller.shell.init import main as init
-
-        return init(sys.argv[2:])
-    if sys.argv[1:2] == ["rotate-secrets-key"]:
-        from holdfast_controller.shell.secret_keys import main as rotate
-
-        return rotate(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
+        command = importlib.import_module(COMMANDS[sys.argv[1]])
+        return int(command.main(sys.argv[2:]))
     options = parser.parse_args()
     status = 0
     try:

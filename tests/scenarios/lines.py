@@ -25,6 +25,9 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.HostFenced()
             | ev.HostRemoved()
             | ev.HostShutdownBegan()
+            | ev.MaintenancePlanned()
+            | ev.MaintenanceBegan()
+            | ev.MaintenanceEnded()
         ):
             return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
         case (
@@ -106,6 +109,21 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} ending {event.outcome.name}"
         case ev.WorkerEmptied():
             return f"{event.job_id} emptied w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
+        case ev.ClusterRestored() | ev.DoubtEnded():
+            return {ev.ClusterRestored: "restored", ev.DoubtEnded: "doubt ended"}[type(event)]
+        case ev.StrangerFound() | ev.StrangerEnded() | ev.StrangerDismissed() | ev.StrangerGone():
+            what = type(event).__name__.removeprefix("Stranger").lower()
+            who = f" {event.worker[-1]}" if isinstance(event, ev.StrangerFound | ev.StrangerGone) else ""
+            return f"{event.host} stranger {event.job}{who} {what}"
+        case ev.MaintenanceAhead():
+            return f"{event.job_id} hears of the maintenance of {event.host}"
+        case ev.JobFound():
+            where = " ".join(place.host for place in event.places)
+            return f"{event.job_id} found g{','.join(map(str, sorted(set(event.generations))))} on {where}"
+        case ev.JobUnsure():
+            return f"{event.job_id} unsure, beyond g{event.generation}"
+        case ev.JobCleared():
+            return f"{event.job_id} cleared"
         case ev.CommonCauseNoticed():
             where = f" at {event.mount}" if event.mount else f" on {' '.join(event.hosts)}" if event.hosts else ""
             return f"common cause of {' '.join(event.jobs)}{where}: {event.sentence}"
@@ -130,6 +148,8 @@ def action_line(action: act.Action) -> str:
             warned = f" warned by {order.warn_signal}" if order.warn_signal else ""
             which = f"{order.job_id} w{order.member.index} g{order.generation}"
             return f"> {action.host} {order.phase.name} {which}{warned}"
+        case act.Dismiss():
+            return f"> {action.host} dismiss {action.job_id} {action.worker} g{action.generation}"
         case act.AckExit():
             return f"> {action.host} ack"
         case act.CloseSession():

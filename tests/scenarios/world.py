@@ -3,6 +3,8 @@
 Each move returns, as short lines, everything that followed: the events in order, then the actions (marked with
 ``>``). Invariants are checked after every step, against what the hosts of this world have said and not against the
 core's own opinion, and the log is folded anew and compared with the living state.
+
+Longer than 400 lines because every story takes its moves from one object.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from holdfast_controller.core.stimuli import PlaceReport, PlaceState
 from holdfast_controller.shell import codec
 
 WALL = 1_000_000.0
+GAP = 1_000_000
+"""Events that a restore leaves out."""
 GIB = 1 << 30
 
 
@@ -69,6 +73,7 @@ class World:
         """(job, worker, generation) that its host has said is prepared."""
         self.kept: dict[str, str] = {}
         """What the store keeps of watches, by job, as it is written."""
+        self.restored = False
         self._session = 0
         self._token = 0
         self._sequence = 0
@@ -137,6 +142,28 @@ class World:
 
     def beat(self, host: str, has: Inventory | None = None) -> list[str]:
         return self.step(st.HostBeat(host, self.sessions[host], has))
+
+    def maintain(
+        self,
+        host: str,
+        start: float | None = None,
+        end: float | None = None,
+        *,
+        drain: bool = True,
+        deadline_s: float | None = 0.0,
+    ) -> list[str]:
+        """``start`` and ``end`` count from now."""
+        self._token += 1
+        times = tuple(None if at is None else self.wall + at for at in (start, end))
+        return self.step(st.MaintenanceAsked(self._token, "ann", host, "disk", *times, drain, deadline_s))
+
+    def call_off(self, host: str) -> list[str]:
+        self._token += 1
+        return self.step(st.MaintenanceCancelled(self._token, "ann", host))
+
+    def dismiss(self, host: str, job: str) -> list[str]:
+        self._token += 1
+        return self.step(st.DismissAsked(self._token, "ann", host, job))
 
     def place(
         self,
@@ -307,14 +334,35 @@ class World:
         self.reactor.resume(Now(self.mono, self.wall), kept)
         self.sessions.clear()
 
+    def back_up(self) -> list[ev.Event]:
+        """The log as it stands."""
+        return list(self.log)
+
+    def restore(self, backup: list[ev.Event], *, down_s: float = 1.0) -> None:
+        """The controller and its disk are lost; a new one goes on from a backup."""
+        self.mono += down_s
+        cluster = Cluster(epoch=self.cluster.epoch + 1000)
+        for event in backup:
+            fold(cluster, event)
+        restored = ev.ClusterRestored(self.wall, cluster.sequence + GAP, self.wall - 600)
+        fold(cluster, restored)
+        self.log = [*backup, restored]
+        self.restored = True
+        self.cluster = cluster
+        self.reactor = Reactor(cluster, self.policies)
+        self.reactor.resume(Now(self.mono, self.wall), {})
+        self.sessions.clear()
+        self.kept.clear()
+
     # --- the step ------------------------------------------------------------------------------------------------
 
     def step(self, stimulus: st.Stimulus) -> list[str]:
         before = {job.id: job.state for job in self.cluster.jobs.values()}
         decision = self.reactor.step(stimulus, Now(self.mono, self.wall))
-        for entry in decision.entries:
+        first = self.cluster.sequence - len(decision.entries) + 1
+        for number, entry in enumerate(decision.entries, first):
             self.log.append(entry.event)
-            assert entry.sequence == len(self.log)
+            assert entry.sequence == number
             assert entry.message
         self._keep([action for action in decision.actions if isinstance(action, act.KeepWatch)])
         actions = tuple(action for action in decision.actions if not isinstance(action, act.KeepWatch))
@@ -337,24 +385,29 @@ class World:
 
     def _check(self, before: dict[str, Any], actions: tuple[act.Action, ...]) -> None:
         for host in self.cluster.hosts.values():
-            granted = [gpu for held in host.allocations.values() for gpu in held.gpus]
+            shares = (*host.allocations.values(), *host.strangers.values())
+            granted = [gpu for held in shares for gpu in held.gpus]
             assert len(granted) == len(set(granted)), f"a GPU of {host.name} is granted twice"
         for job in self.cluster.jobs.values():
             if before.get(job.id) in TERMINAL:
                 assert job.state is before[job.id], "terminal absorbs"
-            _check_history(job, [e for e in self.log if getattr(e, "job_id", "") == job.id], self.ready)
+            history = [e for e in self.log if getattr(e, "job_id", "") == job.id]
+            _check_history(job, history, self.ready, restored=self.restored)
         watched = self.cluster.watches.keys() | self.cluster.suspects.keys() | self.kept.keys()
         assert all(self.cluster.jobs[name].outcome is None for name in watched), "a job that ends is still watched"
         for action in actions:
-            if isinstance(action, act.Assign | act.AckExit | act.Welcome):
+            if isinstance(action, act.Assign | act.AckExit | act.Welcome | act.Dismiss):
                 assert self.sessions.get(action.host) == action.session, "a message to a session that is over"
 
 
-def _check_history(job: Job, history: list[ev.Event], ready: set[tuple[str, str, int]]) -> None:
+def _check_history(
+    job: Job, history: list[ev.Event], ready: set[tuple[str, str, int]], *, restored: bool = False
+) -> None:
     exits = [(e.exit.generation, e.exit.rank) for e in history if isinstance(e, ev.RankExited)]
     assert len(exits) == len(set(exits)), "two terminal records for one rank"
     generations = [e.generation for e in history if isinstance(e, ev.JobPlaced | ev.RestartDecided)]
-    assert generations == list(range(1, len(generations) + 1)), "generations don't increase by one"
+    assert generations == sorted(set(generations)), "a generation twice"
+    assert restored or generations == list(range(1, len(generations) + 1)), "generations don't increase by one"
     launches = [e.generation for e in history if isinstance(e, ev.GangLaunched)]
     assert sorted(set(launches)) == launches, "a generation launched twice"
     for generation in launches:

@@ -20,7 +20,8 @@ hostile job file or bundle | crowd out | fill the controller | web pages | only 
 a signal goes to no stranger
 """
 MISTAKES = """
-mistyped token | a clock | certificate for another host | another's account | as root | started twice | full /var | misspelt
+mistyped token | a clock | certificate for another host | another's account | as root | started twice | full /var
+misspelt
 """
 
 

@@ -68,9 +68,10 @@ class Dialled:
 
 @dataclass(frozen=True, slots=True)
 class Welcomed:
-    """The controller answered the hello."""
+    """The controller answered the hello. ``tell_all``: it may have lost what it has acknowledged."""
 
     epoch: int
+    tell_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +286,8 @@ class Report:
     """(rank, local rank, pid)."""
     message: str = ""
     host_fault: bool = False
+    gpus: tuple[str, ...] = ()
+    """UUIDs that its ranks were given, while any may run."""
 
 
 @dataclass(frozen=True, slots=True)

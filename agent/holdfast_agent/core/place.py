@@ -40,6 +40,7 @@ from holdfast_agent.core.model import (
     Phase,
     PlaceKey,
     PreparedCode,
+    RankEnd,
     RankLaunch,
 )
 
@@ -301,7 +302,8 @@ class Place:
     """Generation and grace of the last stop."""
     unacked: set[tuple[int, int]] = field(default_factory=set)
     """(generation, rank) of ends that the controller has not acknowledged."""
-    ended: set[tuple[int, int]] = field(default_factory=set)
+    ended: dict[tuple[int, int], RankEnd] = field(default_factory=dict)
+    """Ends of the newest generations, acknowledged or not, by generation and rank."""
 
     def move(self, standing: Standing) -> None:
         """The only way from one standing to another. Raises ``IllegalTransition`` for any not in the table."""
@@ -341,6 +343,7 @@ class Place:
             ranks=tuple((rank, rank - first, pid) for rank, pid in sorted(self.pids.items())) if live else (),
             message=self.doing if isinstance(standing, Preparing) else getattr(standing, "message", ""),
             host_fault=getattr(standing, "host_fault", False),
+            gpus=self.gpus if live else (),
         )
 
 
@@ -455,7 +458,7 @@ def _from_prepared(
     place.move(Launching(standing.generation, standing.port, standing.master_port))
     place.pids = {}
     place.codes = {}
-    place.ended = {end for end in place.ended if end[0] >= standing.generation - 1}
+    place.ended = {key: end for key, end in place.ended.items() if key[0] >= standing.generation - 1}
     place.launched = wish.launch
     place.gpus = wish.launch.gpus if wish.launch else ()
     place.launched_at = now

@@ -153,6 +153,8 @@ class Reactor:
         self._connected = True
         if self.going_down:
             actions.append(ev.SendGoingDown())
+        if event.tell_all:
+            self._keep_again()
         for exit_id, unacked in self.outbox.items():
             actions.append(self._send_exit(exit_id, unacked))
         return actions
@@ -223,7 +225,7 @@ class Reactor:
         place.attempts = sorted(event.attempts)
         for journal in event.journals:
             for end in journal.ends:
-                place.ended.add((journal.generation, end.rank))
+                place.ended[journal.generation, end.rank] = end
                 if (journal.generation, end.rank) not in event.acked:
                     self._keep(place, journal.generation, end, port_taken=False)
         if not event.journals:
@@ -291,7 +293,7 @@ class Reactor:
         place = self.places.get(event.key)
         if place is None or (event.generation, event.end.rank) in place.ended:
             return []
-        place.ended.add((event.generation, event.end.rank))
+        place.ended[event.generation, event.end.rank] = event.end
         if event.generation == place.standing.generation:
             place.codes[event.end.rank] = event.end.shell_code
         taken = port_was_taken(event.end, place.launched_at, now)
@@ -482,6 +484,15 @@ class Reactor:
         unacked = self.outbox[exit_id] = Unacked(place.attempt(generation), end, port_taken)
         place.unacked.add((generation, end.rank))
         return [self._send_exit(exit_id, unacked)] if self._connected else []
+
+    def _keep_again(self) -> None:
+        """What was acknowledged goes into the outbox once more."""
+        for place in self.places.values():
+            for (generation, rank), end in place.ended.items():
+                exit_id = (place.key, generation, rank)
+                if exit_id not in self.outbox:
+                    self.outbox[exit_id] = Unacked(place.attempt(generation), end, port_taken=False)
+                    place.unacked.add((generation, rank))
 
     def _send_exit(self, exit_id: ExitId, unacked: Unacked) -> Action:
         self._sequence += 1

@@ -206,7 +206,7 @@ class Driver:
         if refusal is not None:
             log.warning("session.refused", problem=str(refusal))
             return False
-        self.feed(ev.Welcomed(welcome.epoch))
+        self.feed(ev.Welcomed(welcome.epoch, welcome.tell_all))
         return not self._performer.session_over
 
     def on_message(self, message: agent_pb2.SessionResponse) -> None:

@@ -138,6 +138,7 @@ def worker_report(report: Report) -> agent_pb2.WorkerReport:
         shim_pid=report.shim_pid,
         message=report.message,
         host_fault=report.host_fault,
+        gpus=report.gpus,
     )
     for rank, local_rank, pid in report.ranks:
         message.ranks.add(rank=rank, local_rank=local_rank, pid=pid)

@@ -21,6 +21,7 @@ from holdfast.cli.host_admission import remove, token
 from holdfast.cli.hosts import host
 from holdfast.cli.jobs import cancel, job, ps
 from holdfast.cli.logs import logs
+from holdfast.cli.maintenance import dismiss, maintenance
 from holdfast.cli.people import audit, login, user, whoami
 from holdfast.cli.run import run
 from holdfast.cli.secrets import secret
@@ -64,6 +65,8 @@ def root() -> None:
 
 host.add_command(token)
 host.add_command(remove)
+host.add_command(maintenance)
+host.add_command(dismiss)
 for _command in (
     run,
     submit,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from holdfast.cli.console import OUT, coloured, styled
+from holdfast.cli.maintenance_table import in_words
 from holdfast.cli.spans import age, clock
 from holdfast.cli.table import Cell, Column, Row, render, terminal_width, write
 from holdfast.v1 import host_pb2
@@ -62,7 +63,10 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("workers", f"{host.workers} of at most {inventory.max_workers}"),
         ("jobs", ", ".join(host.job_ids)),
         *([("runs", "processes and containers")] if inventory.containers else []),
+        ("cordon", _cordon(host, now)),
         ("drain", _drain(host, now)),
+        ("planned", in_words(host, now)),
+        ("unknown", _strange(host)),
         ("labels", _labels(host)),
         *([("boot", host.boot_id)] if wide else []),
     ]
@@ -142,7 +146,22 @@ def _gpus(host: host_pb2.Host) -> str:
 
 def _remark(host: host_pb2.Host) -> str:
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
-    return "; ".join(filter(None, (host.refused, host.cordon_reason, host.inventory.gpu_problem, *bad)))
+    doubt = "has yet to say what it runs, after a restore" if host.in_doubt else ""
+    known = (host.refused, doubt, host.cordon_reason, host.inventory.gpu_problem, *bad)
+    return "; ".join(filter(None, (*known, f"runs unknown work: {_strange(host)}" if host.strange_work else "")))
+
+
+def _cordon(host: host_pb2.Host, now: float) -> str:
+    """By whom, and since when."""
+    if not host.cordoned or not host.cordoned_by:
+        return ""
+    return f"by {host.cordoned_by} since {clock(host.cordoned_since.seconds, now)}"
+
+
+def _strange(host: host_pb2.Host) -> str:
+    """Jobs that run there and that the controller doesn't know, and how to be rid of them."""
+    names = list(dict.fromkeys(work.job_id for work in host.strange_work))
+    return f"{', '.join(names)} (stop it with: holdfast host dismiss {host.name} {names[0]})" if names else ""
 
 
 def _drain(host: host_pb2.Host, now: float) -> str:

@@ -13,13 +13,11 @@ from holdfast.cli import exit_status
 from holdfast.cli.calls import with_client
 from holdfast.cli.commands import Commands
 from holdfast.cli.console import Console
+from holdfast.cli.maintenance import for_each, window, window_options
 from holdfast.cli.output import json_line, output_option, show_list, show_one
 from holdfast.cli.parameters import duration
-from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from holdfast.client import Client
     from holdfast.v1 import host_pb2
 
@@ -77,23 +75,35 @@ def show(name: str, output: str) -> None:
 @host.command()
 @click.argument("name", nargs=-1, required=True)
 @click.option("--reason", default="", help="Why, for others to read.")
-def cordon(name: tuple[str, ...], reason: str) -> None:
+@window_options
+def cordon(name: tuple[str, ...], reason: str, at: float | None, lasts: float | None, until: float | None) -> None:
     """Let hosts take no new work.
 
-    What runs there goes on.
+    What runs there goes on. Several hosts may be named at once, as in gpu-[01-16].
     """
-    _each(name, "is cordoned", lambda client, each: client.cordon(each, reason))
+    when = window(at, lasts, until)
+
+    async def call(client: Client, each: str) -> str:
+        host = await client.cordon(each, reason, start=when.start, end=when.end)
+        return f"host {each} {planned(host) or 'is cordoned'}"
+
+    for_each(name, call)
 
 
 @host.command()
 @click.argument("name", nargs=-1, required=True)
 def uncordon(name: tuple[str, ...]) -> None:
     """Let hosts take work again."""
-    _each(name, "takes work again", lambda client, each: client.uncordon(each))
+
+    async def call(client: Client, each: str) -> str:
+        await client.uncordon(each)
+        return f"host {each} takes work again"
+
+    for_each(name, call)
 
 
 @host.command()
-@click.argument("name")
+@click.argument("name", nargs=-1, required=True)
 @click.option(
     "--deadline",
     type=duration,
@@ -101,27 +111,57 @@ def uncordon(name: tuple[str, ...]) -> None:
 )
 @click.option("--at-checkpoint", is_flag=True, help="Move each job as soon as it has saved a checkpoint.")
 @click.option("--reason", default="", help="Why, for others to read.")
+@window_options
 @click.option("--wait", is_flag=True, help="Return once nothing runs there any more.")
-def drain(name: str, deadline: float | None, at_checkpoint: bool, reason: str, wait: bool) -> None:
-    """Empty a host of its work, and let it take no new one.
+def drain(
+    name: tuple[str, ...],
+    deadline: float | None,
+    at_checkpoint: bool,
+    reason: str,
+    at: float | None,
+    lasts: float | None,
+    until: float | None,
+    wait: bool,
+) -> None:
+    """Empty hosts of their work, and let them take no new one.
 
-    Its work is waited for; with a deadline, what is still there then goes on elsewhere. `holdfast host uncordon`
-    lets it take work again, and ends a drain.
+    Their work is waited for; with a deadline, what is still there then goes on elsewhere. `holdfast host uncordon`
+    lets them take work again, and ends a drain. Several hosts may be named at once, as in gpu-[01-16].
     """
     from holdfast.cli.draining import left_in_words, wait_until_empty
 
     if at_checkpoint and deadline is None:
         deadline = _CHECKPOINT_DEADLINE_S
+    when = window(at, lasts, until)
+    if wait and at is not None:
+        raise click.UsageError("--wait goes with a drain that begins now, not with --at.")
+    begun: list[host_pb2.Host] = []
 
-    async def work(client: Client) -> bool:
-        console = Console()
-        host = await client.drain(name, reason, deadline_s=deadline, at_checkpoint=at_checkpoint)
+    async def call(client: Client, each: str) -> str:
+        host = await client.drain(
+            each, reason, deadline_s=deadline, at_checkpoint=at_checkpoint, start=when.start, end=when.end
+        )
+        if not host.draining:
+            return f"host {each} {planned(host)}"
+        begun.append(host)
         going_on = "being " if host.workers or host.job_ids else ""
-        console.note(f"host {name} is {going_on}drained: {left_in_words(host)}")
-        return await wait_until_empty(client, host, console) if wait and host.workers else True
+        return f"host {each} is {going_on}drained: {left_in_words(host)}"
 
-    if not with_client(work):
+    async def until_empty(client: Client) -> bool:
+        console = Console()
+        return all([not host.workers or await wait_until_empty(client, host, console) for host in begun])
+
+    for_each(name, call)
+    if wait and not with_client(until_empty):
         sys.exit(exit_status.OUR_FAILURE)
+
+
+def planned(host: host_pb2.Host) -> str:
+    """``is to be emptied from 22:00:00 to 23:00:00, by ann``; empty where it has begun without an end."""
+    from holdfast.cli.maintenance_table import in_words
+
+    words = in_words(host, time.time())
+    return f"has maintenance {words}" if words else ""
 
 
 @host.command()
@@ -147,23 +187,6 @@ def fence(name: str, yes_it_is_off: bool, reason: str) -> None:
     from holdfast.cli.draining import left_in_words
 
     Console().note(f"host {name} is fenced: {left_in_words(fenced)}")
-
-
-def _each(names: tuple[str, ...], done: str, call: Callable[[Client, str], Awaitable[host_pb2.Host]]) -> None:
-    async def work(client: Client) -> bool:
-        console, well = Console(), True
-        for each in names:
-            try:
-                await call(client, each)
-            except HoldfastError as error:
-                console.error(error)
-                well = False
-            else:
-                console.note(f"host {each} {done}")
-        return well
-
-    if not with_client(work):
-        sys.exit(exit_status.OUR_FAILURE)
 
 
 @host.command()

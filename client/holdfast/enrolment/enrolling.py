@@ -12,6 +12,7 @@ import grpc
 
 from holdfast import certificate
 from holdfast.enrolment import files, pinning, requests, tokens
+from holdfast.enrolment.renewing import checked_cas
 from holdfast.errors import ConfigError, InvalidInput, Violation
 from holdfast.identity import NAME_RULE, is_name
 from holdfast.rpc_status import from_rpc_error
@@ -95,7 +96,9 @@ def _enrol(line: Line, host: str, clock: Clock) -> tuple[bytes, bytes, enrolment
     tokens.digest(line.token)  # a slip is found before anything is sent
     ca = pinning.fetch_authority(line.address, line.ca_hash, clock())
     key = requests.new_key()
-    asked = enrolment_pb2.EnrolRequest(token=line.token.strip(), request=requests.request(key), host=host)
+    asked = enrolment_pb2.EnrolRequest(
+        token=line.token.strip(), request=requests.request(key), host=host, takes_trusted=True
+    )
     try:
         with pinning.channel(line.address, ca) as link:
             stub = enrolment_pb2_grpc.EnrolmentServiceStub(link)
@@ -103,7 +106,7 @@ def _enrol(line: Line, host: str, clock: Clock) -> tuple[bytes, bytes, enrolment
     except grpc.RpcError as error:
         raise from_rpc_error(error, endpoint=line.address) from error
     _check_clock(answer.time.ToNanoseconds() / 1e9, clock())
-    return requests.key_pem(key), ca, answer
+    return requests.key_pem(key), checked_cas(answer.trusted or ca), answer
 
 
 def _check_clock(theirs: float, ours: float) -> None:

@@ -84,6 +84,8 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.HostService/Uncordon": _ADMIN,
     "holdfast.v1.HostService/Drain": _ADMIN,
     "holdfast.v1.HostService/FenceHost": _ADMIN,
+    "holdfast.v1.HostService/DismissWork": _ADMIN,
+    "holdfast.v1.HostService/CancelMaintenance": _ADMIN,
     "holdfast.v1.ClusterService/GetStatus": _LOOK_AROUND,
     # It counts over all projects.
     "holdfast.v1.ClusterService/GetMetrics": _user(Role.VIEWER, Where.CLUSTER),

@@ -28,11 +28,15 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Welcome:
-    """Answer a hello; ``assignments`` messages follow for what the controller knows there."""
+    """Answer a hello; ``assignments`` messages follow for what the controller knows there.
+
+    ``tell_all``: ends that were acknowledged are to be told again, since those acknowledgements may be lost.
+    """
 
     host: str
     session: int
     assignments: int
+    tell_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,17 @@ class Assign:
     host: str
     session: int
     assignment: Assignment
+
+
+@dataclass(frozen=True)
+class Dismiss:
+    """Have a worker stopped and forgotten that the log doesn't place on its host."""
+
+    host: str
+    session: int
+    job_id: str
+    worker: str
+    generation: int
 
 
 @dataclass(frozen=True)
@@ -130,4 +145,16 @@ class Note:
 
 Kept = KeepEvidence | KeepWatch | KeepAnswer | KeepSecret
 """What is part of the commit itself."""
-Action = Reply | Refuse | Welcome | Assign | AckExit | CloseSession | TakeEvidence | AccessChanged | Kept | Note
+Action = (
+    Reply
+    | Refuse
+    | Welcome
+    | Assign
+    | Dismiss
+    | AckExit
+    | CloseSession
+    | TakeEvidence
+    | AccessChanged
+    | Kept
+    | Note
+)

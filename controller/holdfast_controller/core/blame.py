@@ -12,8 +12,8 @@ import re
 
 from holdfast_controller.core.ends import Exit, ExitReason
 
-OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STARTED})
-"""Ends that we brought about."""
+OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STARTED, ExitReason.LOST_RECORD})
+"""Ends that we brought about, or that tell nothing of themselves."""
 
 
 class Blame(enum.Enum):

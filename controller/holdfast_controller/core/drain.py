@@ -69,7 +69,7 @@ def _saved_since(step: Step, job: Job, since: float) -> bool:
 
 def move_off(step: Step, job: Job, host: str) -> None:
     """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
-    if not job.stopping:
+    if not job.stopping and job.doubt is None:
         story = Story(f"host {host}", step.now.wall)
         retry(step, job, ev.Failure("DRAINED"), "DRAINED", story, away=frozenset({host}), replace=True)
 

@@ -20,6 +20,8 @@ class ExitReason(enum.Enum):
     LOST_REBOOT = "LOST_REBOOT"
     LOST_HOST = "LOST_HOST"
     NOT_STARTED = "NOT_STARTED"
+    LOST_RECORD = "LOST_RECORD"
+    """How it ended was known to a controller whose disk is lost."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast_controller.core.doubt_events import ClusterDoubt as ClusterDoubt
+from holdfast_controller.core.doubt_events import ClusterRestored as ClusterRestored
+from holdfast_controller.core.doubt_events import DoubtEnded as DoubtEnded
+from holdfast_controller.core.doubt_events import JobCleared as JobCleared
+from holdfast_controller.core.doubt_events import JobFound as JobFound
+from holdfast_controller.core.doubt_events import JobUnsure as JobUnsure
+from holdfast_controller.core.doubt_events import StrangerDismissed as StrangerDismissed
+from holdfast_controller.core.doubt_events import StrangerEnded as StrangerEnded
+from holdfast_controller.core.doubt_events import StrangerEvent as StrangerEvent
+from holdfast_controller.core.doubt_events import StrangerFound as StrangerFound
+from holdfast_controller.core.doubt_events import StrangerGone as StrangerGone
 from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang
 from holdfast_controller.core.hang_events import HangDiagnosed as HangDiagnosed
@@ -32,6 +43,9 @@ from holdfast_controller.core.host_events import HostRemoved as HostRemoved
 from holdfast_controller.core.host_events import HostReturned as HostReturned
 from holdfast_controller.core.host_events import HostShutdownBegan as HostShutdownBegan
 from holdfast_controller.core.host_events import HostUncordoned as HostUncordoned
+from holdfast_controller.core.host_events import MaintenanceBegan as MaintenanceBegan
+from holdfast_controller.core.host_events import MaintenanceEnded as MaintenanceEnded
+from holdfast_controller.core.host_events import MaintenancePlanned as MaintenancePlanned
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Leaving, Place, Rendezvous, Started
 from holdfast_controller.core.people_events import AccountsMapped as AccountsMapped
@@ -370,6 +384,17 @@ class JobEnded:
 
 
 @dataclass(frozen=True)
+class MaintenanceAhead:
+    """A host on which the job runs is to be emptied, from ``start`` on (wall clock)."""
+
+    job_id: str
+    at: float
+    host: str
+    start: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class NotificationGivenUp:
     """Somebody who was to be told could not be reached. ``notice`` is what of, ``to`` names the receiver."""
 
@@ -426,7 +451,11 @@ JobEvent = (
     | WorkerEmptied
     | WorkerFenced
     | JobEnded
+    | MaintenanceAhead
     | NotificationGivenUp
+    | JobFound
+    | JobUnsure
+    | JobCleared
 )
-ClusterEvent = CommonCauseNoticed
-Event = JobEvent | HostEvent | PeopleEvent | ClusterEvent
+ClusterEvent = CommonCauseNoticed | ClusterRestored | DoubtEnded
+Event = JobEvent | HostEvent | StrangerEvent | PeopleEvent | ClusterEvent

@@ -15,7 +15,7 @@ from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.gang import Member, Scope, Success
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.launch import check_started
-from holdfast_controller.core.model import Job
+from holdfast_controller.core.model import Doubt, Job
 from holdfast_controller.core.records import close_records, unknown_ends
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import ExitReported
@@ -35,6 +35,14 @@ def on_exit(step: Step, reported: ExitReported) -> None:
     """
     job = step.cluster.jobs.get(reported.job_id)
     index = job.gang.index_by_name.get(reported.worker) if job is not None else None
+    if job is not None and job.doubt is Doubt.OPEN:
+        step.cluster.unjudged.setdefault(job.id, []).append(reported)
+        return
+    if (job is None or index is None) and step.cluster.gaps:
+        what = (reported.job_id, reported.worker, reported.exit)
+        step.emit(ev.StrangerEnded(reported.host, step.now.wall, *what))
+        step.do(AckExit(reported.host, reported.session, reported.sequence))
+        return
     if job is None or index is None or not _is_there(job, index, reported):
         fields = (("host", reported.host), ("job", reported.job_id), ("worker", reported.worker))
         step.do(Note("exit_of_unknown_worker", fields))
@@ -48,6 +56,8 @@ def on_exit(step: Step, reported: ExitReported) -> None:
 
 def _is_there(job: Job, index: int, reported: ExitReported) -> bool:
     generation = reported.exit.generation
+    if job.is_skipped(generation):
+        return reported.exit.rank in job.gang.members[index].ranks  # launched by a controller whose log is lost
     place = job.place_at(generation, index)
     return (
         place is not None
@@ -303,6 +313,8 @@ def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fa
 def on_place_vanished(step: Step, job: Job, index: int, *, rebooted: bool) -> None:
     """The host knows nothing of a worker that was launched there: its ranks are lost, never launched twice."""
     reason = ExitReason.LOST_REBOOT if rebooted else ExitReason.LOST_SHIM_DIED
+    if step.cluster.hosts[job.places[index].host].in_doubt:
+        reason = ExitReason.LOST_RECORD  # it may have ended, and been forgotten, after the backup
     member = job.gang.members[index]
     message = f"{job.places[index].host} has no record of it"
     record_exits(step, job, member, unknown_ends(job, member, reason, message, step.now.wall))

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from holdfast_controller.core.host_model import Host, Liveness
 from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Cluster, Job, Leaving
+from holdfast_controller.core.model import Cluster, Doubt, Job, Leaving
 from holdfast_controller.core.placement import Wait, may_have, plan_job
 from holdfast_controller.core.quotas import Quotas, lack, quota_of
 
@@ -21,7 +21,10 @@ class Standing:
     def head(self) -> Job | None:
         """The first job that waits for room, and not for its quota, its own workers or its next try."""
         jobs = (self.cluster.jobs[name] for name in self.cluster.queue)
-        return next((job for job in jobs if not (job.awaited or job.lacks or self.quota_lack(job))), None)
+        return next((job for job in jobs if not self._is_held_up(job)), None)
+
+    def _is_held_up(self, job: Job) -> bool:
+        return bool(job.awaited or job.lacks or job.doubt is not None or self.quota_lack(job))
 
     @cached_property
     def head_lacks(self) -> str:
@@ -58,6 +61,8 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standi
     """
     if job.terminal:
         return ""
+    if job.doubt is not None:
+        return _in_doubt(cluster, job)
     if job.state is JobState.PAUSED:
         return f"paused; go on with: holdfast job resume {job.id}"
     if job.leaving is not None and job.awaited:
@@ -80,6 +85,18 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standi
     if not job.started:
         return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
     return _out_of_sight(cluster, job) or _worker_alone(job)
+
+
+def _in_doubt(cluster: Cluster, job: Job) -> str:
+    """What has to be known after a restore before anything happens to the job."""
+    if job.doubt is Doubt.CLEARING:
+        hosts = [h.name for h in cluster.hosts.values() if any(s.job == job.id for s in h.strangers.values())]
+        return f"waits for what it ran before the restore to be gone from {', '.join(sorted(hosts)) or 'its hosts'}"
+    silent = sorted(h.name for h in cluster.hosts.values() if h.in_doubt and h.name not in cluster.told)
+    if not silent:
+        return "restored from a backup; where it stands is being found out"
+    shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
+    return f"restored from a backup; waits for word from {shown}, or for: holdfast host fence {silent[0]}"
 
 
 def _busy(job: Job, busy: dict[int, str]) -> str:

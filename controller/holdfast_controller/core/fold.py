@@ -17,6 +17,7 @@ from holdfast_controller.core.fold_attempt import (
     release,
     release_kept,
 )
+from holdfast_controller.core.fold_doubt import fold_cluster_doubt, fold_job_doubt, fold_stranger
 from holdfast_controller.core.fold_hang import close_hang, fold_hang
 from holdfast_controller.core.fold_host import fold_host
 from holdfast_controller.core.fold_people import fold_people
@@ -43,6 +44,9 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.HostReturned()
             | ev.HostRemoved()
             | ev.HostShutdownBegan()
+            | ev.MaintenancePlanned()
+            | ev.MaintenanceBegan()
+            | ev.MaintenanceEnded()
         ):
             fold_host(cluster, event)
         case (
@@ -60,6 +64,11 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             _submitted(cluster, event)
         case ev.CommonCauseNoticed():
             pass
+        case ev.ClusterRestored() | ev.DoubtEnded():
+            fold_cluster_doubt(cluster, event)
+        case ev.StrangerFound() | ev.StrangerEnded() | ev.StrangerDismissed() | ev.StrangerGone():
+            cluster.altered.add(event.host)
+            fold_stranger(cluster, event)
         case _:
             job = cluster.jobs[event.job_id]
             job.cursor = cluster.sequence
@@ -90,7 +99,13 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
 
 def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
     match event:
-        case ev.JobSubmitted() | ev.JobQueued() | ev.NotificationGivenUp() | ev.PreparationNoted():
+        case (
+            ev.JobSubmitted()
+            | ev.JobQueued()
+            | ev.NotificationGivenUp()
+            | ev.PreparationNoted()
+            | ev.MaintenanceAhead()
+        ):
             pass
         case ev.JobPlaced():
             _placed(cluster, job, event)
@@ -161,6 +176,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.ended_at = event.at
             job.error = event.error or job.error
             cluster.runtime.pop(job.id, None)
+        case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
+            fold_job_doubt(cluster, job, event)
         case _:
             assert_never(event)
 

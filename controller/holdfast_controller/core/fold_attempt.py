@@ -134,7 +134,9 @@ def leave_queue(cluster: Cluster, job: Job) -> None:
 
 def release(cluster: Cluster, job: Job, index: int) -> None:
     """Give back what a worker held on its host."""
-    let_go(cluster, cluster.hosts[job.places[index].host], place_key(job.id, index))
+    host = cluster.hosts.get(job.places[index].host)
+    if host is not None:  # else it was removed while the job was in doubt
+        let_go(cluster, host, place_key(job.id, index))
 
 
 def release_kept(cluster: Cluster, job: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from holdfast.identity import Kind
@@ -38,11 +39,15 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             host = cluster.hosts.setdefault(event.host, Host(event.host, "", "", "", Inventory(0, 0)))
             host.agent_version, host.refused = event.agent_version, event.problem
         case ev.HostCordoned():
-            cluster.hosts[event.host].cordoned = True
-            cluster.hosts[event.host].cordon_reason = event.reason
+            host = cluster.hosts[event.host]
+            host.cordoned, host.cordon_reason = True, event.reason
+            host.cordoned_by, host.cordoned_since = event.by, event.at
         case ev.HostUncordoned():
             host = cluster.hosts[event.host]
             host.cordoned, host.cordon_reason = False, ""
+            host.cordoned_by, host.cordoned_since = "", 0.0
+            if host.maintenance is not None and host.maintenance.begun:
+                host.maintenance = None
             host.draining, host.drain_deadline, host.drain_at_checkpoint = False, None, False
             host.drain_since, host.drained = 0.0, False
             host.going_down = False
@@ -52,11 +57,13 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             host.cordoned, host.cordon_reason, host.draining = True, event.reason, True
             host.drain_deadline, host.drain_at_checkpoint = event.deadline, event.at_checkpoint
             host.drain_since, host.drained = event.at, False
+            host.cordoned_by, host.cordoned_since = event.by, event.at
             cluster.draining.add(event.host)
         case ev.HostDrained():
             cluster.hosts[event.host].drained = True
         case ev.HostFenced():
-            pass  # What follows for the places there are events of their jobs.
+            cluster.hosts[event.host].in_doubt = False
+            # What follows for the places there are events of their jobs.
         case ev.HostPlaceFreed():
             let_go(cluster, cluster.hosts[event.host], event.place)
         case ev.HostLost():
@@ -71,5 +78,13 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             make_void(cluster.people, Kind.HOST, event.host, event.at)
         case ev.HostShutdownBegan():
             cluster.hosts[event.host].going_down = True
+        case ev.MaintenancePlanned():
+            cluster.hosts[event.host].maintenance = event.maintenance
+        case ev.MaintenanceBegan():
+            host = cluster.hosts[event.host]
+            if host.maintenance is not None:
+                host.maintenance = replace(host.maintenance, begun=True, stays_cordoned=host.cordoned)
+        case ev.MaintenanceEnded():
+            cluster.hosts[event.host].maintenance = None
         case _:
             assert_never(event)

@@ -22,7 +22,7 @@ def on_going_down(step: Step, told: ShutdownAnnounced) -> None:
         step.emit(ev.HostShutdownBegan(host.name, step.now.wall))
     jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, host.name)}
     for job in jobs.values():
-        if not job.stopping:
+        if not job.stopping and job.doubt is None:
             story = Story(f"host {host.name}", step.now.wall)
             away = frozenset({host.name})
             retry(step, job, ev.Failure("HOST_SHUTDOWN"), "HOST_SHUTDOWN", story, away=away, replace=True)

@@ -99,7 +99,7 @@ def _is_current(job: Job, index: int, host: str, generation: int) -> bool:
 
 def _is_judged(job: Job) -> bool:
     """A gang whose primary is done may stand still: it ends by itself, or is ended when its grace is over."""
-    runs = job.launched and not job.stopping and job.primary_done_at is None
+    runs = job.launched and not job.stopping and job.primary_done_at is None and job.doubt is None
     return runs and job.gang.hang.action is not Action.OFF
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.host_model import Inventory
+from holdfast_controller.core.host_model import Inventory, Maintenance
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,33 @@ class HostShutdownBegan:
     at: float
 
 
+@dataclass(frozen=True)
+class MaintenancePlanned:
+    """A host is to take no work for a time."""
+
+    host: str
+    at: float
+    maintenance: Maintenance
+
+
+@dataclass(frozen=True)
+class MaintenanceBegan:
+    """Its time has come."""
+
+    host: str
+    at: float
+
+
+@dataclass(frozen=True)
+class MaintenanceEnded:
+    """Its time is over, or somebody has called it off. ``why``, where the host stays cordoned."""
+
+    host: str
+    at: float
+    by: str
+    why: str = ""
+
+
 HostEvent = (
     HostJoined
     | HostRefused
@@ -135,4 +162,7 @@ HostEvent = (
     | HostReturned
     | HostRemoved
     | HostShutdownBegan
+    | MaintenancePlanned
+    | MaintenanceBegan
+    | MaintenanceEnded
 )

@@ -58,6 +58,34 @@ class Allocation:
     gpus: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Maintenance:
+    """A time in which a host takes no work. Wall clock; without ``end`` it lasts until somebody uncordons."""
+
+    start: float
+    end: float | None
+    reason: str
+    by: str
+    drain: bool = False
+    """What runs there is moved off; otherwise it runs on."""
+    deadline_s: float | None = None
+    at_checkpoint: bool = False
+    begun: bool = False
+    stays_cordoned: bool = False
+    """The host was cordoned before, and is so afterwards."""
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A worker that a host runs and the log doesn't place there. ``since`` is wall clock, ``gpus`` are UUIDs."""
+
+    job: str
+    worker: str
+    generation: int
+    gpus: tuple[str, ...]
+    since: float
+
+
 @dataclass
 class Host:
     """A host: the fold of its events and of the places on it."""
@@ -69,6 +97,10 @@ class Host:
     inventory: Inventory
     cordoned: bool = False
     cordon_reason: str = ""
+    cordoned_by: str = ""
+    cordoned_since: float = 0.0
+    """Wall clock."""
+    maintenance: Maintenance | None = None
     lost: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     draining: bool = False
@@ -84,6 +116,12 @@ class Host:
     """It has said so in this boot of its."""
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
+    in_doubt: bool = False
+    """The log was restored from a backup, and not every host has told yet what it holds."""
+    strangers: dict[str, Stranger] = field(default_factory=dict)
+    """By ``JOB/WORKER``: what runs here of which the restored log knows nothing."""
+    dismissed: set[str] = field(default_factory=set)
+    """Jobs of them that an admin wants stopped."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.errors import NotFound, WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import AccessChanged, CloseSession, Refuse, Reply
+from holdfast_controller.core.doubt import end_if_all_told
 from holdfast_controller.core.hosts import give_up_work
 from holdfast_controller.core.people_stimuli import HostRemovalAsked
 from holdfast_controller.core.steps import Step
@@ -36,7 +37,8 @@ def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
         step.do(CloseSession(asked.host, presence.session, "the host was removed"))
     step.emit(ev.HostRemoved(asked.host, step.now.wall, asked.by))
     cluster.unheard.discard(asked.host)
-    for kind in ("host", "drain", "drain_warn"):
+    end_if_all_told(step)
+    for kind in ("host", "drain", "drain_warn", "maintenance"):
         step.timers.clear((kind, asked.host))
     step.capacity_freed = True
     step.do(AccessChanged(f"host/{asked.host}"))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from holdfast.errors import WrongState
+from holdfast_controller.core import doubt, leases
 from holdfast_controller.core import events as ev
-from holdfast_controller.core import leases
 from holdfast_controller.core.actions import CloseSession, Note, Refuse, Reply, Welcome
 from holdfast_controller.core.assignments import on_host, withheld
 from holdfast_controller.core.drain import set_timers
 from holdfast_controller.core.exits import lose_workers, on_place_vanished
 from holdfast_controller.core.host_model import Host, Liveness, Presence
 from holdfast_controller.core.lookup import find_host
-from holdfast_controller.core.model import Job
+from holdfast_controller.core.model import Doubt, Job
 from holdfast_controller.core.steps import Step
 from holdfast_controller.core.stimuli import (
     CordonAsked,
@@ -51,9 +51,12 @@ def on_connected(step: Step, hello: HostConnected) -> None:
             )
         )
     heard(step, hello.host)
+    doubt.on_hello(step, hello)
     reported = {(report.job_id, report.worker) for report in hello.places}
-    placed = on_host(step.cluster, hello.host)
-    step.do(Welcome(hello.host, hello.session, len(placed)))
+    placed = [(job, index) for job, index in on_host(step.cluster, hello.host) if job.doubt is not Doubt.OPEN]
+    uncertain = step.cluster.hosts[hello.host].in_doubt or known is None
+    tell_all = bool(step.cluster.gaps) and uncertain
+    step.do(Welcome(hello.host, hello.session, len(placed), tell_all))
     for job, index in placed:
         step.touch(job, index)
         if (job.id, job.gang.members[index].name) not in reported:
@@ -196,7 +199,7 @@ def _lose(step: Step, name: str, silent_s: float) -> None:
         return
     step.emit(ev.HostLost(name, step.now.wall, silent_s))
     for job in _jobs_on(step, name):
-        if job.gang.replace_when_lost:
+        if job.gang.replace_when_lost and job.doubt is None:
             lose_workers(step, job, name, f"{name} was lost")
         settle(step, job)
 
@@ -217,11 +220,13 @@ def on_fence(step: Step, asked: FenceAsked) -> None:
         return
     step.emit(ev.HostFenced(host.name, step.now.wall, asked.reason, asked.by))
     give_up_work(step, host, f"{host.name} was fenced by {asked.by}")
+    doubt.end_if_all_told(step)
     step.do(Reply(asked.token, host.name))
 
 
 def give_up_work(step: Step, host: Host, why: str) -> None:
     """Take what a host holds as gone and free, as somebody has vouched that nothing runs there any more."""
+    doubt.on_vouched(step, host)
     for job in _jobs_on(step, host.name):
         lose_workers(step, job, host.name, why, vouched=True)
         settle(step, job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, WrongState
 from holdfast_controller.core.actions import Refuse
 from holdfast_controller.core.host_model import Host
 from holdfast_controller.core.model import Job
@@ -10,10 +10,14 @@ from holdfast_controller.core.steps import Step
 
 
 def find_job(step: Step, token: int, job_id: str) -> Job | None:
-    """The job; None if there is none, and the caller is told."""
+    """The job; None if there is none or nobody may act on it now, and the caller is told."""
     job = step.cluster.jobs.get(job_id)
     if job is None:
         step.do(Refuse(token, unknown_job(job_id)))
+    elif job.doubt is not None:
+        problem = f"Where the job {job.id} stands is not known yet, after the restore from a backup."
+        step.do(Refuse(token, WrongState(problem, fix=f"See what it waits for: holdfast job show {job.id}")))
+        return None
     return job
 
 

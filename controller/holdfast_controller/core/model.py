@@ -9,13 +9,13 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from holdfast.hang.features import WorkerFeatures
 from holdfast.hang.watch import JobWatch
 from holdfast_controller.core.answers import Answer
 from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang, Strategy
-from holdfast_controller.core.hang_model import Dump, Hang, KeptWatch, SharedCause, Standstill, Suspect
+from holdfast_controller.core.hang_model import Hang, KeptWatch, SharedCause, Suspect
 from holdfast_controller.core.host_model import Host, Presence
 from holdfast_controller.core.host_model import Place as Place
 from holdfast_controller.core.job import TERMINAL, JobState
@@ -23,6 +23,12 @@ from holdfast_controller.core.openings import Openings
 from holdfast_controller.core.people_model import People
 from holdfast_controller.core.queue import PREEMPTED, Queue, Turn
 from holdfast_controller.core.quotas import Holdings
+from holdfast_controller.core.runtime_model import Prepared as Prepared
+from holdfast_controller.core.runtime_model import Runtime as Runtime
+from holdfast_controller.core.runtime_model import Started as Started
+
+if TYPE_CHECKING:
+    from holdfast_controller.core.stimuli import ExitReported, PlaceReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,13 @@ class Leaving(enum.Enum):
     PAUSE = "PAUSE"
 
 
+class Doubt(enum.Enum):
+    """After a restore: OPEN, its hosts have not told yet where it stands; CLEARING, what is left of it goes."""
+
+    OPEN = "OPEN"
+    CLEARING = "CLEARING"
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One placement of the gang: from which generation on, and where. ``places`` in gang order."""
@@ -68,14 +81,6 @@ class Rendezvous:
     secret: str
     addresses: tuple[str, ...]
     ports: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Started:
-    """A worker whose ranks were started: pids in rank order."""
-
-    shim_pid: int
-    pids: tuple[int, ...]
 
 
 @dataclass
@@ -205,6 +210,11 @@ class Job:
     """Run time of earlier attempts."""
     updated_at: float = 0.0
     ended_at: float | None = None
+    doubt: Doubt | None = None
+    unsure_below: int = 0
+    """Records of generations below this may have been lost with the log."""
+    skipped: list[tuple[int, int]] = field(default_factory=list)
+    """First and last of generations of which the restored log doesn't know whether they were launched."""
 
     @cached_property
     def tallies(self) -> dict[int, object]:
@@ -266,9 +276,13 @@ class Job:
         newest = self.generation if self.launched else self.generation - 1
         if not 1 <= generation <= newest or generation in self.unlaunched:
             return False
-        if self.alone_ever.get(generation, index) != index:
+        if self.alone_ever.get(generation, index) != index or self.is_skipped(generation):
             return False
         return not (index in self.held_back and generation == self.alone.get(index))
+
+    def is_skipped(self, generation: int) -> bool:
+        """Whether a restored log can't say if the generation was launched."""
+        return any(first <= generation <= last for first, last in self.skipped)
 
     def exits_now(self) -> dict[int, Exit]:
         """Exits of every worker's current generation, by rank."""
@@ -283,40 +297,6 @@ class Job:
     def exit_of(self, generation: int, rank: int) -> Exit | None:
         """The terminal record of a rank of a generation."""
         return self.exits.get(generation, {}).get(rank)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A place that is empty of older generations and ready for the current one."""
-
-    port: int
-    master_port: int
-
-
-@dataclass
-class Runtime:
-    """What agents said of a job's current generation; they say it again after a restart of ours."""
-
-    prepared: dict[int, Prepared] = field(default_factory=dict)
-    started: dict[int, Started] = field(default_factory=dict)
-    stuck: dict[int, str] = field(default_factory=dict)
-    preparing: dict[int, str] = field(default_factory=dict)
-    """What a worker's host is doing to make ready, where it takes long."""
-    features: dict[int, WorkerFeatures] = field(default_factory=dict)
-    """Newest vector of each worker, on our monotonic clock."""
-    dump: Dump | None = None
-    dumps: int = 0
-    counts: Standstill | None = None
-    """Collective counts that the last dumps have found differing and frozen."""
-    health: str = ""
-
-    def forget(self, worker: int) -> None:
-        """A worker starts anew: nothing that was said of it counts any more."""
-        self.prepared.pop(worker, None)
-        self.started.pop(worker, None)
-        self.stuck.pop(worker, None)
-        self.preparing.pop(worker, None)
-        self.features.pop(worker, None)
 
 
 @dataclass
@@ -357,6 +337,16 @@ class Cluster:
     suspects: dict[str, Suspect] = field(default_factory=dict)
     shared_causes: list[SharedCause] = field(default_factory=list)
     people: People = field(default_factory=People)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """For each restore from a backup: the last event that is left of what was before, and the first after it."""
+    found: dict[str, dict[int, dict[str, PlaceReport]]] = field(default_factory=dict)
+    """By job in doubt, worker and host: what hosts have said of it since this controller started."""
+    told: set[str] = field(default_factory=set)
+    """Hosts that have said what they hold since this controller started."""
+    in_doubt_until: float = 0.0
+    """Not before that is decided of jobs that nobody has told of; monotonic."""
+    unjudged: dict[str, list[ExitReported]] = field(default_factory=dict)
+    """By job in doubt: ends that were reported meanwhile."""
 
     def runtime_of(self, job_id: str) -> Runtime:
         """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""

@@ -7,6 +7,8 @@ from typing import assert_never
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model import Job, Leaving
+from holdfast_controller.core.narrate_doubt import narrate_cluster_doubt, narrate_job_doubt, narrate_stranger
+from holdfast_controller.core.narrate_maintenance import maintenance_ahead, narrate_maintenance
 from holdfast_controller.core.narrate_people import narrate_people
 from holdfast_controller.core.queue import PLACEMENT_TRIES, PREEMPTED
 
@@ -52,8 +54,14 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             | ev.SecretRemoved()
         ):
             return narrate_people(event)
+        case ev.MaintenancePlanned() | ev.MaintenanceBegan() | ev.MaintenanceEnded():
+            return narrate_maintenance(event)
         case ev.HostShutdownBegan():
             return f"{event.host} shuts down; its work moves elsewhere"
+        case ev.ClusterRestored() | ev.DoubtEnded():
+            return narrate_cluster_doubt(event)
+        case ev.StrangerFound() | ev.StrangerEnded() | ev.StrangerDismissed() | ev.StrangerGone():
+            return narrate_stranger(event)
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
@@ -139,6 +147,10 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"{event.worker} is gone from its host"
         case ev.JobEnded():
             return event.state.name
+        case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
+            return narrate_job_doubt(event)
+        case ev.MaintenanceAhead():
+            return maintenance_ahead(event)
         case ev.NotificationGivenUp():
             return f"{event.to} could not be told of {event.notice}: {event.reason}"
         case _:

@@ -14,6 +14,8 @@ TELLING: tuple[type[ev.JobEvent], ...] = (
     ev.RestartDecided,
     ev.AttemptEnded,
     ev.HangNoticed,
+    ev.MaintenanceAhead,
+    ev.JobUnsure,
     ev.JobEnded,
 )
 """Types of events that may be news."""
@@ -43,6 +45,10 @@ def notice_of(event: ev.Event, job: Job) -> Notice | None:
             return _of_attempt(event)
         case ev.HangNoticed():
             return Notice.HANGED
+        case ev.MaintenanceAhead():
+            return Notice.MAINTENANCE
+        case ev.JobUnsure():
+            return Notice.UNSURE
         case ev.JobEnded():
             return _ENDS.get(event.state)
         case _:

@@ -101,7 +101,9 @@ def room(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = Fal
     """What a host has free; with ``empty``, what it would have with no work on it; or without certain places."""
     inventory = host.inventory
     held = [a for key, a in host.allocations.items() if not (empty or key in without)]
-    taken = {uuid for allocation in held for uuid in allocation.gpus}
+    strangers = [] if empty else list(host.strangers.values())
+    taken = {uuid for share in held for uuid in share.gpus}
+    taken |= {uuid for stranger in strangers for uuid in stranger.gpus}
     gpus = sorted(
         (g for g in inventory.gpus if (empty or not g.problem) and g.uuid not in taken), key=lambda g: g.index
     )
@@ -111,7 +113,7 @@ def room(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = Fal
         host=host.name,
         cpus=inventory.cpus - sum(a.cpus for a in held),
         memory_mb=inventory.memory_bytes // _MIB - sum(a.memory_mb for a in held),
-        slots=inventory.max_workers - len(held),
+        slots=inventory.max_workers - len(held) - len(strangers),
         gpus=[(g.uuid, g.model) for g in gpus],
         no_containers=inventory.no_containers,
         no_accounts=inventory.no_accounts,

@@ -138,7 +138,7 @@ def classify(gang: Gang, exit_: Exit, *, port_taken: bool, unfit: bool = False, 
             return Cause.HOST_LOST
         case ExitReason.STOPPED:
             return Cause.CUT_OFF  # we have not asked for it, or there were no question
-        case ExitReason.LOST_SHIM_DIED | ExitReason.NOT_STARTED:
+        case ExitReason.LOST_SHIM_DIED | ExitReason.NOT_STARTED | ExitReason.LOST_RECORD:
             return Cause.INTERNAL
         case _:
             return _of_program(gang, exit_, gpu_problem)

@@ -13,9 +13,11 @@ from holdfast_controller.core import (
     accounts,
     archives,
     attempts,
+    doubt,
     drain,
     hangs,
     hosts,
+    maintenance,
     people,
     secret_keeping,
     stimuli,
@@ -68,11 +70,20 @@ class Reactor:
         ``kept`` is what an earlier controller has learned of the jobs' rhythms.
         """
         wake(self.cluster, kept or {}, now)
+        if any(host.in_doubt for host in self.cluster.hosts.values()) or any(
+            job.doubt is not None for job in self.cluster.jobs.values()
+        ):
+            # Hosts that joined after the backup are unknown, and may still call.
+            self.cluster.in_doubt_until = now.mono + self.policies.leases.suspect_s
+            self.timers.set(("doubt", ""), self.cluster.in_doubt_until)
         self.cluster.unheard = {name for name, host in self.cluster.hosts.items() if not host.lost}
         for name in self.cluster.hosts:
             presence = self.cluster.presence_of(name)
             presence.last_seen = now.mono
             self.timers.set(("host", name), now.mono + self.policies.leases.suspect_s)
+            if self.cluster.hosts[name].maintenance is not None:
+                # Not at once: whether the host is well isn't known before it has called.
+                self.timers.set(("maintenance", name), now.mono + self.policies.leases.suspect_s)
             deadline = self.cluster.hosts[name].drain_deadline
             if deadline is not None:
                 self.timers.set(("drain", name), now.mono + max(deadline - now.wall, 0.0))
@@ -146,6 +157,12 @@ class Reactor:
                 drain.on_drain(step, stimulus)
             case stimuli.FenceAsked():
                 hosts.on_fence(step, stimulus)
+            case stimuli.MaintenanceAsked():
+                maintenance.on_maintenance(step, stimulus)
+            case stimuli.MaintenanceCancelled():
+                maintenance.on_cancel(step, stimulus)
+            case stimuli.DismissAsked():
+                doubt.on_dismiss(step, stimulus)
             case stimuli.HostRemovalAsked():
                 on_host_removal(step, stimulus)
             case stimuli.RoleAsked():
@@ -236,6 +253,8 @@ class Reactor:
         """Match what a host says of a place with what is wanted there."""
         job = self.cluster.jobs.get(report.job_id)
         index = job.gang.index_by_name.get(report.worker) if job is not None else None
+        if doubt.on_report(step, host, report):
+            return
         if job is None or index is None:
             step.do(Note("unknown_place", (("host", host), ("job", report.job_id), ("worker", report.worker))))
             return
@@ -280,6 +299,7 @@ class Reactor:
             case PlaceState.CANNOT_PREPARE:
                 on_cannot_prepare(step, job, index, report.message, host_fault=report.host_fault)
             case PlaceState.EMPTY:
+                doubt.on_unaccounted(step, job, index)
                 on_empty(step, job, index)
             case PlaceState.PREPARING:
                 on_preparing(step, job, index, report)
@@ -310,6 +330,12 @@ class Reactor:
                 drain.on_deadline(step, self.cluster.hosts[name])
             elif kind == "drain_warn":
                 warn.of_drain(step, self.cluster.hosts[name])
+            elif kind == "maintenance":
+                maintenance.on_time(step, self.cluster.hosts[name])
+            elif kind == "doubt":
+                doubt.end_if_all_told(step)
+            elif kind != "host" and self.cluster.jobs[name].doubt is not None:
+                self.timers.set((kind, name), step.now.mono + self.policies.leases.suspect_s)
             elif kind != "host":
                 self._on_job_timer(step, kind, self.cluster.jobs[name])
 

@@ -6,11 +6,15 @@ and says neither in its hello. So whatever is unaccounted for at that point will
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.gang import Member
 from holdfast_controller.core.model import Job
 from holdfast_controller.core.steps import Step
+
+LOST = "how it ended was lost with the controller's disk"
 
 
 def unaccounted(job: Job, member: Member) -> list[tuple[int, int]]:
@@ -40,4 +44,6 @@ def close_records(step: Step, job: Job, member: Member, reason: ExitReason, mess
     """Write them, where nothing is to be decided from them: of older generations, or of one that is ending."""
     for exit_ in unknown_ends(job, member, reason, message, step.now.wall):
         if exit_.generation < job.generation_of(member.index) or job.stopping:
+            if exit_.generation < job.unsure_below:
+                exit_ = replace(exit_, reason=ExitReason.LOST_RECORD, message=LOST)
             step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))

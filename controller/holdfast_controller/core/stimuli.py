@@ -52,6 +52,8 @@ class PlaceReport:
     message: str = ""
     host_fault: bool = False
     """With CANNOT_PREPARE: the host failed its checks; the program may be all right."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs that its ranks were given, as far as the agent knows."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,40 @@ class FenceAsked:
     by: str
     host: str
     reason: str
+
+
+@dataclass(frozen=True)
+class MaintenanceAsked:
+    """An admin plans a time in which a host takes no work. Wall clock; without ``start`` it begins now."""
+
+    token: int
+    by: str
+    host: str
+    reason: str
+    start: float | None
+    end: float | None
+    drain: bool
+    deadline_s: float | None = None
+    at_checkpoint: bool = False
+
+
+@dataclass(frozen=True)
+class MaintenanceCancelled:
+    """An admin calls a host's maintenance off, or ends it."""
+
+    token: int
+    by: str
+    host: str
+
+
+@dataclass(frozen=True)
+class DismissAsked:
+    """An admin wants work stopped, of a job that the restored log doesn't know."""
+
+    token: int
+    by: str
+    host: str
+    job: str
 
 
 @dataclass(frozen=True)
@@ -265,6 +301,9 @@ Asked = (
     | UncordonAsked
     | DrainAsked
     | FenceAsked
+    | DismissAsked
+    | MaintenanceAsked
+    | MaintenanceCancelled
     | HoldAsked
 )
 """What users ask for."""
@@ -313,6 +352,9 @@ Stimulus = (
     | UncordonAsked
     | DrainAsked
     | FenceAsked
+    | DismissAsked
+    | MaintenanceAsked
+    | MaintenanceCancelled
     | HostConnected
     | HostTurnedAway
     | HostDisconnected

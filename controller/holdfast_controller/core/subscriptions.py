@@ -19,6 +19,8 @@ class Notice(enum.Enum):
     HANGED = "HANGED"
     PREEMPTED = "PREEMPTED"
     DRAINED = "DRAINED"
+    MAINTENANCE = "MAINTENANCE"
+    UNSURE = "UNSURE"
 
 
 @dataclass(frozen=True)

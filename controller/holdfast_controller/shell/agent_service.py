@@ -48,7 +48,7 @@ class AckHeartbeat:
     """Tell the agent that somebody listens. Nothing has to be durable for that, so it is no action of the core."""
 
 
-Outgoing = act.Welcome | act.Assign | act.AckExit | act.CloseSession | AckHeartbeat
+Outgoing = act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession | AckHeartbeat
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
@@ -133,7 +133,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
 
 def to_agent(
-    action: act.Welcome | act.Assign | act.AckExit | act.CloseSession | AckHeartbeat, driver: Driver
+    action: act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession | AckHeartbeat, driver: Driver
 ) -> agent_pb2.SessionResponse:
     """An action of the core, as its host is told it. ``CloseSession`` is told by the end of the stream instead."""
     leases: LeasePolicy = driver.reactor.policies.leases
@@ -141,6 +141,8 @@ def to_agent(
         case act.Assign():
             hit("controller.assignment.before")
             return agent_pb2.SessionResponse(assignment=wire_agent.assignment(action.assignment, leases.lease_s))
+        case act.Dismiss():
+            return agent_pb2.SessionResponse(assignment=wire_agent.dismissal(action, driver.cluster.epoch))
         case act.AckExit():
             hit("controller.exit_ack.before")
             return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))
@@ -156,6 +158,7 @@ def to_agent(
                 acks_heartbeats=True,
                 controller_version=__version__,
                 protocol=protocol.PROTOCOL,
+                tell_all=action.tell_all,
             )
             return agent_pb2.SessionResponse(welcome=welcome)
         case act.CloseSession():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import hashlib
 import logging
@@ -31,22 +32,31 @@ RETRY_S = 30.0
 class Authority:
     """Signs with the CA in a directory. Raises ``ConfigError`` when its files are missing or don't match."""
 
-    def __init__(self, directory: Path, lifetimes: CertificateConfig) -> None:
+    def __init__(self, directory: Path, lifetimes: CertificateConfig, cluster: str = "main") -> None:
         self.directory = directory
         self.lifetimes = lifetimes
+        self.cluster = cluster
         path = directory / "ca.pem"
         try:
-            self.pem = path.read_bytes()
-            self._ca = x509.load_pem_x509_certificate(self.pem)
+            path.read_bytes()
+            pki.mend_change(directory)
         except (OSError, ValueError) as error:
             fix = "Correct ca_directory, or make a cluster: holdfast-controller init"
             raise ConfigError(f"Cannot read the CA's certificate {path}: {error}.", fix=fix) from error
         pki.check_ca(directory)
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the CAs that are trusted anew; the first one issues."""
+        pems = pki.trusted_cas(self.directory)
+        self._cas = [x509.load_pem_x509_certificate(pem) for pem in pems]
+        self.pem = b"".join(pems)
+        self.trusted = tuple(map(ca_hash, pems))
 
     @property
     def ca_hash(self) -> str:
-        """``sha256:`` and the digest of the CA's certificate."""
-        return ca_hash(self.pem)
+        """``sha256:`` and the digest of the certificate of the CA that issues: what a join line has to name."""
+        return self.trusted[0]
 
     def sign(self, identity: Identity, key: ec.EllipticCurvePublicKey, issued_at: float) -> bytes:
         """A certificate in PEM."""
@@ -57,7 +67,7 @@ class Authority:
         """Who holds a certificate of ours, shown by its key. Raises ``Denied`` or ``InvalidInput``."""
         try:
             shown = x509.load_pem_x509_certificate(pem)
-            shown.verify_directly_issued_by(self._ca)
+            self._check_issuer(shown)
             read = certificate.parse(shown.public_bytes(serialization.Encoding.PEM).decode())
         except (ValueError, TypeError, InvalidSignature, Unauthenticated) as error:
             problem = "is none that this cluster's CA has issued"
@@ -68,6 +78,14 @@ class Authority:
             ended = datetime.datetime.fromtimestamp(read.ends_at, datetime.UTC)
             raise Denied(f"The certificate has ended {ended:%Y-%m-%d %H:%M} UTC, too long ago.", fix=_JOIN)
         return Caller(read.identity, read.issued_at, read.ends_at)
+
+    def _check_issuer(self, shown: x509.Certificate) -> None:
+        """Raises ``ValueError`` unless one of the trusted CAs has issued it."""
+        for ca in self._cas:
+            with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+                shown.verify_directly_issued_by(ca)
+                return
+        raise ValueError("no CA of this cluster has issued it")
 
     async def keep_own(self, files: TlsFiles) -> None:
         """Renew the controller's own certificate, for ever; open connections go on."""

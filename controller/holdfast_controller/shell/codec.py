@@ -22,8 +22,10 @@ from holdfast_controller.core.model import Job
 from holdfast_controller.core.people_model import People
 
 EVENT_TYPES: dict[str, type[Any]] = {
-    cls.__name__: cls for union in (ev.JobEvent, ev.HostEvent, ev.PeopleEvent) for cls in get_args(union)
-} | {ev.ClusterEvent.__name__: ev.ClusterEvent}
+    cls.__name__: cls
+    for union in (ev.JobEvent, ev.HostEvent, ev.StrangerEvent, ev.PeopleEvent, ev.ClusterEvent)
+    for cls in get_args(union)
+}
 VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1)
 UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """By (type, old version): the payload of the next version."""

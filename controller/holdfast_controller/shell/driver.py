@@ -32,7 +32,7 @@ MAX_PENDING = 10_000
 SNAPSHOT_EVERY = 5_000
 """Events between two snapshots."""
 
-Outbox = Callable[[act.Welcome | act.Assign | act.AckExit | act.CloseSession], None]
+Outbox = Callable[[act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession], None]
 
 
 class Driver:
@@ -215,7 +215,7 @@ class Driver:
                 self.access_changed(party)
             case act.TakeEvidence():
                 self.take_evidence(action)
-            case act.Welcome() | act.Assign() | act.AckExit() | act.CloseSession():
+            case act.Welcome() | act.Assign() | act.Dismiss() | act.AckExit() | act.CloseSession():
                 outbox = self._outboxes.get((action.host, action.session))
                 if outbox is not None:
                     outbox(action)

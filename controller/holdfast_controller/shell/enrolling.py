@@ -19,6 +19,7 @@ from holdfast_controller.shell.guard import Guard
 if TYPE_CHECKING:
     from holdfast_controller.shell.authority import Authority
     from holdfast_controller.shell.enrolment import Enrolment
+    from holdfast_controller.shell.keeping.rotation import Rotation
 
 _WILDCARDS = ("0.0.0.0", "[::]", "", "*")
 
@@ -31,15 +32,20 @@ class Enrolling:
         self._authority: Authority | None = None
         self._server: grpc.aio.Server | None = None
         self.service: Enrolment | None = None
+        self.rotation: Rotation | None = None
         if config.ca_directory is not None:
             # Only here: a controller without a CA needs no cryptography of its own.
             from holdfast_controller.shell.authority import Authority
 
-            self._authority = Authority(config.ca_directory, config.certificates)
+            self._authority = Authority(config.ca_directory, config.certificates, config.cluster)
         if self._authority is not None and config.enrolment_listen:
             from holdfast_controller.shell import enrolment
+            from holdfast_controller.shell.keeping.issued import IssuedCertificates
+            from holdfast_controller.shell.keeping.rotation import Rotation
 
-            self.service = enrolment.Enrolment(driver, guard, audit, self._authority, config.cluster)
+            issued = IssuedCertificates(driver.store)
+            self.service = enrolment.Enrolment(driver, guard, audit, self._authority, issued, config.cluster)
+            self.rotation = Rotation(self._authority, issued, driver.cluster, config.admins, config.tls)
             self._server = grpc.aio.server(
                 interceptors=(guard,), options=enrolment.OPTIONS, maximum_concurrent_rpcs=enrolment.MAX_CALLS
             )

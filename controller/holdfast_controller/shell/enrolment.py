@@ -12,6 +12,7 @@ from typing import TypeVar
 from holdfast.enrolment import requests, tokens
 from holdfast.errors import Denied, HoldfastError, Unauthenticated, Unavailable
 from holdfast.identity import Identity, Kind
+from holdfast.pki import PublicKey
 from holdfast.rpc_status import code_name
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
 from holdfast_controller.core.access import is_void
@@ -21,6 +22,7 @@ from holdfast_controller.shell.audit import Audit, Entry
 from holdfast_controller.shell.authority import Authority
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.guard import Guard, peer_of
+from holdfast_controller.shell.keeping.issued import IssuedCertificates
 from holdfast_controller.shell.rpc import Context, unary
 from holdfast_controller.shell.wire_job import timestamp
 
@@ -40,7 +42,16 @@ OPTIONS = (
 class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
     """Issues certificates. Addresses are set once the ports are open."""
 
-    def __init__(self, driver: Driver, guard: Guard, audit: Audit, authority: Authority, cluster: str) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        guard: Guard,
+        audit: Audit,
+        authority: Authority,
+        issued: IssuedCertificates,
+        cluster: str,
+    ) -> None:
+        self._issued = issued
         self._driver = driver
         self._guard = guard
         self._audit = audit
@@ -70,7 +81,8 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
             named = await self._driver.ask(lambda token: EnrolAsked(token, digest, kind, request.host, key_digest))
             identity = Identity(self._cluster, kind, named.partition("/")[2])
             return enrolment_pb2.EnrolResponse(
-                certificate=self.authority.sign(identity, key, self._issued_at(identity)),
+                certificate=await self._certify(identity, key, learns=request.takes_trusted),
+                trusted=self.authority.pem,
                 cluster=self._cluster,
                 controller=self.controller,
                 enrolment=self.address,
@@ -91,7 +103,8 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
             if who.kind is Kind.USER and not registry.grants(who.name):
                 raise Denied(f"There is no user {who.name} in this cluster.", fix="Ask an admin.")
             await self._driver.settled()
-            return enrolment_pb2.RenewResponse(certificate=self.authority.sign(who, key, self._issued_at(who)))
+            made = await self._certify(who, key, learns=request.takes_trusted)
+            return enrolment_pb2.RenewResponse(certificate=made, trusted=self.authority.pem)
 
         return await self._limited("Renew", "", context, work)
 
@@ -108,6 +121,13 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
             entry = Entry(time.time(), "", peer, name, who, code_name(error), error.message)
             self._audit.refused(entry, mono)
             raise
+
+    async def _certify(self, who: Identity, key: PublicKey, *, learns: bool) -> bytes:
+        """Its certificate, which is on record by then. ``learns``: it takes the CAs that come with the answer."""
+        at, trusts = self._issued_at(who), self.authority.trusted if learns else ()
+        made = self.authority.sign(who, key, at)
+        await self._issued.note(who, at, self.authority.ca_hash, trusts)
+        return made
 
     def _issued_at(self, identity: Identity) -> float:
         """Now, or just after whatever was issued to that name became void: dates have whole seconds."""

@@ -7,7 +7,15 @@ from collections.abc import AsyncGenerator
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.identity import Kind
 from holdfast.v1 import host_pb2, host_pb2_grpc
-from holdfast_controller.core.stimuli import CordonAsked, DrainAsked, FenceAsked, UncordonAsked
+from holdfast_controller.core.stimuli import (
+    CordonAsked,
+    DismissAsked,
+    DrainAsked,
+    FenceAsked,
+    MaintenanceAsked,
+    MaintenanceCancelled,
+    UncordonAsked,
+)
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.once import once
 from holdfast_controller.shell.rpc import Context, authorise, streaming, unary
@@ -63,9 +71,14 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     @unary
     async def Cordon(self, request: host_pb2.CordonRequest, context: Context) -> host_pb2.CordonResponse:
         by = authorise(context, Kind.USER, self._name).name
-        name = await self._driver.ask(
-            once(by, request, lambda token: CordonAsked(token, by, request.name, request.reason))
-        )
+        start, end = _window(request)
+
+        def wish(token: int) -> CordonAsked | MaintenanceAsked:
+            if start is None and end is None:
+                return CordonAsked(token, by, request.name, request.reason)
+            return MaintenanceAsked(token, by, request.name, request.reason, start, end, drain=False)
+
+        name = await self._driver.ask(once(by, request, wish))
         return host_pb2.CordonResponse(host=await self._host(name))
 
     @unary
@@ -81,8 +94,13 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         if deadline_s is not None and deadline_s < 0:
             raise InvalidInput([Violation("deadline", "is negative", "write how long the work may go on")])
 
-        def wish(token: int) -> DrainAsked:
-            return DrainAsked(token, by, request.name, request.reason, deadline_s, request.at_checkpoint)
+        start, end = _window(request)
+
+        def wish(token: int) -> DrainAsked | MaintenanceAsked:
+            what = (token, by, request.name, request.reason)
+            if start is None and end is None:
+                return DrainAsked(*what, deadline_s, request.at_checkpoint)
+            return MaintenanceAsked(*what, start, end, True, deadline_s, request.at_checkpoint)
 
         name = await self._driver.ask(once(by, request, wish))
         return host_pb2.DrainResponse(host=await self._host(name))
@@ -95,6 +113,26 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         )
         return host_pb2.FenceHostResponse(host=await self._host(name))
 
+    @unary
+    async def DismissWork(
+        self, request: host_pb2.DismissWorkRequest, context: Context
+    ) -> host_pb2.DismissWorkResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        name = await self._driver.ask(
+            once(by, request, lambda token: DismissAsked(token, by, request.name, request.job_id))
+        )
+        return host_pb2.DismissWorkResponse(host=await self._host(name))
+
+    @unary
+    async def CancelMaintenance(
+        self, request: host_pb2.CancelMaintenanceRequest, context: Context
+    ) -> host_pb2.CancelMaintenanceResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        name = await self._driver.ask(
+            once(by, request, lambda token: MaintenanceCancelled(token, by, request.name))
+        )
+        return host_pb2.CancelMaintenanceResponse(host=await self._host(name))
+
     async def _host(self, name: str) -> host_pb2.Host:
         host = self._driver.cluster.hosts.get(name)
         if host is None:
@@ -102,3 +140,10 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         picture = host_to_proto(self._driver.cluster, host)
         await self._driver.settled()
         return picture
+
+
+def _window(request: host_pb2.CordonRequest | host_pb2.DrainRequest) -> tuple[float | None, float | None]:
+    """When it is to begin and to end, epoch seconds."""
+    start = request.start.ToNanoseconds() / 1e9 if request.HasField("start") else None
+    end = request.end.ToNanoseconds() / 1e9 if request.HasField("end") else None
+    return start, end

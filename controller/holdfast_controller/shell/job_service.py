@@ -16,6 +16,7 @@ from holdfast.hang.tuning import Action
 from holdfast.identity import Kind
 from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.access import Registry
+from holdfast_controller.core.model import Job
 from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
 from holdfast_controller.shell.bundle_store import BundleStore
 from holdfast_controller.shell.channels import Channels, without_secrets
@@ -73,7 +74,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 token=token,
                 owner=owner,
                 request_id=request.request_id,
-                job_id=_new_id(job_file.display_name, self._driver.cluster.jobs),
+                job_id=_new_id(job_file.display_name, self._taken()),
                 display_name=job_file.display_name,
                 labels=dict(job_file.labels),
                 gang=gang,
@@ -140,6 +141,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         find_job(self._driver, request.id)
         if request.cursor < 0:
             raise CursorExpired(f"There is no cursor {request.cursor}.", fix="Watch again from 0.")
+        if any(first < request.cursor < last for first, last in self._driver.cluster.gaps):
+            problem = f"The history at cursor {request.cursor} was lost when the controller was restored."
+            raise CursorExpired(problem, fix="Watch again from 0.")
         cursor = request.cursor
         entity = f"job/{request.id}"
         bell = self._driver.watch(entity)
@@ -168,6 +172,14 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         async with contextlib.aclosing(reading.chunks()) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    def _taken(self) -> set[str] | dict[str, Job]:
+        """Ids of jobs, those included that only their hosts know after a restore."""
+        cluster = self._driver.cluster
+        if not cluster.gaps:
+            return cluster.jobs
+        hosts = cluster.hosts.values()
+        return {*cluster.jobs, *(stranger.job for host in hosts for stranger in host.strangers.values())}
 
     def _sees(self, user: str) -> Callable[[str], bool]:
         """Whether the user may look at the jobs of a project."""

@@ -21,6 +21,7 @@ _MOOD = {
     Notice.HANGED: "warning",
     Notice.RESTARTED: "warning",
     Notice.PREEMPTED: "warning",
+    Notice.UNSURE: "warning",
 }
 
 

@@ -88,3 +88,13 @@ letters = Table(
     Column("body", Text, nullable=False),
 )
 """Notifications that wait to be delivered; ``sink`` is a channel or a job's own receiver."""
+
+certificates = Table(
+    "certificates",
+    metadata,
+    Column("party", Text, primary_key=True),
+    Column("issued_at", Float, nullable=False),
+    Column("issuer", Text, nullable=False),
+    Column("trusts", Text, nullable=False),
+)
+"""The newest certificate of each host and user; ``party`` is kind/NAME, the others are hashes of CAs."""

@@ -54,6 +54,7 @@ from holdfast_controller.shell.hang_service import HangService
 from holdfast_controller.shell.health import Health
 from holdfast_controller.shell.host_service import HostService
 from holdfast_controller.shell.job_service import JobService
+from holdfast_controller.shell.keeping.local_calls import LocalCalls
 from holdfast_controller.shell.metrics import Metrics
 from holdfast_controller.shell.postman import Postman
 from holdfast_controller.shell.secret_service import SecretService
@@ -134,6 +135,8 @@ async def serve(
         port = _listen(server, config)
         enrolling.listen(port)
         driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
+        local = LocalCalls(store, config.state_dir, enrolling.rotation)
+        await local.start()
         await server.start()
         await enrolling.start()
         for name in ("", *SERVICES):
@@ -159,7 +162,10 @@ async def serve(
         if on_ready is not None:
             on_ready(port)
         supervisor.tell(READY=1)
-        await _run_until_told(driver, server, web, postman, guard, audit, enrolling, metrics, supervisor)
+        try:
+            await _run_until_told(driver, server, web, postman, guard, audit, enrolling, metrics, supervisor)
+        finally:
+            await local.stop()
     finally:
         await asyncio.to_thread(store.close)
 

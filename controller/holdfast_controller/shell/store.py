@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import secrets
 import sqlite3
 import zlib
@@ -29,10 +30,12 @@ from holdfast.failpoints import hit
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
 from holdfast_controller.core.answers import Answer
+from holdfast_controller.core.doubt import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.fold_shares import recount
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster
+from holdfast_controller.core.narrate import narrate
 from holdfast_controller.core.once import KEPT_ANSWERS
 from holdfast_controller.shell import codec, secret_rows
 from holdfast_controller.shell.migrating import migrate
@@ -104,6 +107,37 @@ class Store:
             cluster = self._load()
             self.sequence = cluster.sequence
             return cluster
+
+    def begin_anew(self, now: float, taken_at: float) -> Cluster:
+        """Go on from a backup that was made at ``taken_at``: beyond whatever came after it (see ``core.doubt``)."""
+        restored = ev.ClusterRestored(now, self.sequence + EVENTS_LEFT_OUT, taken_at)
+        record = Record(
+            restored.sequence,
+            codec.entity_of(restored),
+            type(restored).__name__,
+            codec.VERSIONS[type(restored).__name__],
+            now,
+            "",
+            narrate(restored, None),
+            codec.dump_event(restored),
+        )
+        with self._failing("cannot be written"), self._writing():
+            self._driver.execute(_INSERT, _row(record))
+            self.epoch += EPOCHS_LEFT_OUT
+            self._set_meta("epoch", str(self.epoch))
+        cluster = self._load()
+        self.sequence = cluster.sequence
+        return cluster
+
+    def copy_to(self, path: Path) -> tuple[int, int]:
+        """Copy the store into a new file, for nobody else to read; the epoch, and the number of its last event."""
+        with self._failing("cannot be copied"):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            with contextlib.closing(sqlite3.connect(path)) as target:
+                target.execute("PRAGMA synchronous=OFF")  # whoever asked for it reads it at once
+                self._driver.backup(target)
+            self._db.rollback()
+        return self.epoch, self.sequence
 
     def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Run ``work`` on the store's thread; a ``concurrent.futures.Future``."""
@@ -321,15 +355,27 @@ class Store:
             cluster.answers = self._answers()
             recount(cluster)
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
+            cluster.gaps = self._gaps(cluster.sequence)
             query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
             for row in self._db.execute(query):
                 record = self._record(row)
-                if record.sequence != cluster.sequence + 1:
+                restored = record.type == ev.ClusterRestored.__name__
+                if record.sequence != cluster.sequence + 1 and not restored:
                     raise StoreError(
                         f"The store {self.path} lacks event {cluster.sequence + 1}.", fix="Restore a backup."
                     )
                 fold(cluster, self._event(record))
         return cluster
+
+    def _gaps(self, upto: int) -> list[tuple[int, int]]:
+        """What was left out at restores that the snapshots have in them."""
+        of_cluster = (events.c.entity == "cluster", events.c.type == ev.ClusterRestored.__name__)
+        restored = sa.select(events.c.sequence).where(*of_cluster, events.c.sequence <= upto)
+        found = []
+        for after in list(self._db.execute(restored.order_by(events.c.sequence)).scalars()):
+            before = sa.select(sa.func.max(events.c.sequence)).where(events.c.sequence < after)
+            found.append((self._db.execute(before).scalar() or 0, after))
+        return found
 
     def _entity(self, row: Any) -> tuple[str, Any]:
         if row.checksum != _checksum(row.entity, row.payload):

@@ -12,6 +12,7 @@ from google.protobuf import duration_pb2
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2, spec_pb2
 from holdfast_controller.core import stimuli
+from holdfast_controller.core.actions import Dismiss
 from holdfast_controller.core.assignments import Assignment, Phase
 from holdfast_controller.core.ends import Exit, ExitReason
 from holdfast_controller.core.gang import Gang, Task
@@ -21,6 +22,8 @@ from holdfast_controller.core.stimuli import PlaceReport, PlaceState
 from holdfast_controller.shell.host_claims import check_hello, check_inventory, check_report, explained, last_lines
 
 KNOWN_GENERATIONS = 64
+DISMISSAL_GRACE_S = 30.0
+"""Between TERM and KILL where nobody knows what the job has asked for."""
 E = TypeVar("E", bound=enum.Enum)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 """A host whose clock is further off than any calendar must not make its jobs unprintable."""
@@ -98,6 +101,7 @@ def report(message: agent_pb2.WorkerReport) -> PlaceReport:
         pids=tuple(rank.pid for rank in ranks),
         message=explained(message.message),
         host_fault=message.host_fault,
+        gpus=tuple(message.gpus),
     )
 
 
@@ -147,6 +151,20 @@ def assignment(order: Assignment, lease_s: float) -> agent_pb2.Assignment:
     if order.phase in (Phase.PREPARE, Phase.RUN):
         message.launch.CopyFrom(_launch(order))
     return message
+
+
+def dismissal(order: Dismiss, epoch: int) -> agent_pb2.Assignment:
+    """The order to stop and forget a worker of which nothing but its name is known."""
+    return agent_pb2.Assignment(
+        epoch=epoch,
+        job_id=order.job_id,
+        attempt=1,
+        generation=order.generation,
+        worker=order.worker,
+        phase=agent_pb2.ASSIGNMENT_PHASE_FORGET,
+        grace_period=duration(DISMISSAL_GRACE_S),
+        stop_reason=job_pb2.EXIT_REASON_STOPPED,
+    )
 
 
 def _launch(order: Assignment) -> agent_pb2.Launch:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from holdfast.v1 import host_pb2
-from holdfast_controller.core.host_model import Host
+from holdfast_controller.core.host_model import Host, Maintenance
 from holdfast_controller.core.model import Cluster
+from holdfast_controller.shell.wire_agent import duration
 from holdfast_controller.shell.wire_job import timestamp
 
 
 def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
     """The host with what is reserved on it."""
     presence = cluster.presence_of(host.name)
-    holder = {uuid: key.rpartition("/")[0] for key, a in host.allocations.items() for uuid in a.gpus}
+    holder = {uuid: stranger.job for stranger in host.strangers.values() for uuid in stranger.gpus}
+    holder |= {uuid: key.rpartition("/")[0] for key, a in host.allocations.items() for uuid in a.gpus}
     held = host.allocations.values()
     message = host_pb2.Host(
         name=host.name,
@@ -51,9 +53,41 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         drained=host.drained,
         refused=host.refused,
         going_down=host.going_down,
+        cordoned_by=host.cordoned_by,
+        in_doubt=host.in_doubt and host.name not in cluster.told,
+        strange_work=[
+            host_pb2.StrangeWork(
+                job_id=stranger.job,
+                worker=stranger.worker,
+                generation=stranger.generation,
+                gpus=stranger.gpus,
+                since=timestamp(stranger.since),
+            )
+            for _, stranger in sorted(host.strangers.items())
+        ],
     )
+    if host.cordoned_since:
+        message.cordoned_since.CopyFrom(timestamp(host.cordoned_since))
+    if host.maintenance is not None:
+        message.maintenance.CopyFrom(_maintenance(host.maintenance))
     if host.drain_deadline is not None:
         message.drain_deadline.CopyFrom(timestamp(host.drain_deadline))
     if presence.last_seen_wall:
         message.last_seen.CopyFrom(timestamp(presence.last_seen_wall))
+    return message
+
+
+def _maintenance(plan: Maintenance) -> host_pb2.Maintenance:
+    message = host_pb2.Maintenance(
+        start=timestamp(plan.start),
+        reason=plan.reason,
+        by=plan.by,
+        drain=plan.drain,
+        at_checkpoint=plan.at_checkpoint,
+        begun=plan.begun,
+    )
+    if plan.end is not None:
+        message.end.CopyFrom(timestamp(plan.end))
+    if plan.deadline_s is not None:
+        message.deadline.CopyFrom(duration(plan.deadline_s))
     return message

@@ -48,6 +48,8 @@ HostService/Cordon                      -    -        D       U    D      D     
 HostService/Uncordon                    -    -        D       U    D      D         D     D     D    D      +
 HostService/Drain                       -    -        D       U    D      D         D     D     D    D      +
 HostService/FenceHost                   -    -        D       U    D      D         D     D     D    D      +
+HostService/DismissWork                 -    -        D       U    D      D         D     D     D    D      +
+HostService/CancelMaintenance           -    -        D       U    D      D         D     D     D    D      +
 ClusterService/GetStatus                -    -        D       U    +      +         +     +     D    D      +
 ClusterService/GetMetrics               -    -        D       U    D      D         D     D     D    D      +
 BundleService/GetBundle                 -    -        D       U    D      D         +     +     D    D      +

@@ -6,7 +6,7 @@ from holdfast.identity import Kind
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.ends import Exit, ExitReason, JobError
 from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.host_model import Gpu, Host, Inventory
+from holdfast_controller.core.host_model import Gpu, Host, Inventory, Maintenance
 from holdfast_controller.core.job import JobState
 from holdfast_controller.core.model import Job, Leaving, Place, Rendezvous, Started
 from holdfast_controller.core.people_model import Role
@@ -109,6 +109,9 @@ HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostRefused("h2", 0.95, "0.0", "The agent of h2 is too old. Upgrade it."),
     ev.HostJoined("h3", 0.91, "10.0.0.3", "boot", "0.1", INVENTORY),
     ev.HostRemoved("h3", 0.92, "ann"),
+    ev.MaintenancePlanned("h2", 0.93, Maintenance(60.0, 3660.0, "new disk", "ann", True, 600.0)),
+    ev.MaintenanceBegan("h2", 60.0),
+    ev.MaintenanceEnded("h2", 3660.0, "holdfast", "GPU 3: fell off the bus"),
 ]
 PEOPLE_EVENTS: list[ev.PeopleEvent] = [
     ev.RoleGranted(0.93, "bob", "*", Role.VIEWER, "ann"),
@@ -126,7 +129,21 @@ PEOPLE_EVENTS: list[ev.PeopleEvent] = [
     ev.UserRemoved(0.99, "bob", "ann"),
 ]
 CLUSTER_EVENT = ev.CommonCauseNoticed(30.0, "2 hosts wait for storage at /data", ("a", "b"), "/data", ("h1", "h2"))
-EVENTS: list[ev.Event] = [*HOST_EVENTS, *PEOPLE_EVENTS, *JOB_EVENTS, CLUSTER_EVENT]
+RESTORED: list[ev.Event] = [
+    ev.JobSubmitted("r", 40.0, "ann", "", "r", {}, Gang((Pool(1, Task(("train",))),)), "{}"),
+    ev.JobSubmitted("s", 40.0, "ann", "", "s", {}, Gang((Pool(1, Task(("train",))),)), "{}"),
+    ev.ClusterRestored(41.0, len(HOST_EVENTS) + len(PEOPLE_EVENTS) + len(JOB_EVENTS) + 4, 30.0),
+    ev.JobFound("r", 42.0, 1, (2,), (Place("h1"),), (Started(900, (1001,)),)),
+    ev.JobUnsure("s", 43.0, 1000, "no host knows of it"),
+    ev.StrangerFound("h1", 43.0, "u", "workerpool0-0", 1, ("u0",)),
+    ev.StrangerEnded("h1", 44.0, "u", "workerpool0-0", Exit(1, 1, 0, ExitReason.COMPLETED, 0)),
+    ev.StrangerDismissed("h1", 45.0, "u", "ann"),
+    ev.StrangerGone("h1", 46.0, "u", "workerpool0-0"),
+    ev.JobCleared("s", 47.0, "nothing is left of what it ran before the restore"),
+    ev.MaintenanceAhead("r", 48.0, "h1", 60.0, "new disk"),
+    ev.DoubtEnded(48.0),
+]
+EVENTS: list[ev.Event] = [*HOST_EVENTS, *PEOPLE_EVENTS, *JOB_EVENTS, CLUSTER_EVENT, *RESTORED]
 
 
 def host(

@@ -130,6 +130,8 @@ def test_a_history_is_told_in_the_words_of_the_contract() -> None:
         "RECOVERED",
         "RESTARTED",
         "CANCELLED",
+        "UNSURE",
+        "MAINTENANCE",
     ]
 
 

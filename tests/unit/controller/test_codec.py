@@ -23,9 +23,8 @@ names = [type(event).__name__ for event in EVENTS]
 
 
 def test_the_examples_cover_every_event_type() -> None:
-    types = {cls for union in (ev.JobEvent, ev.HostEvent, ev.PeopleEvent) for cls in get_args(union)} | {
-        ev.ClusterEvent
-    }
+    unions = (ev.JobEvent, ev.HostEvent, ev.StrangerEvent, ev.PeopleEvent, ev.ClusterEvent)
+    types = {cls for union in unions for cls in get_args(union)}
     assert {type(event) for event in EVENTS} == types
     assert set(codec.EVENT_TYPES) == {cls.__name__ for cls in types}
     assert set(codec.VERSIONS) == set(codec.EVENT_TYPES)
@@ -88,6 +87,8 @@ def test_entity_of_an_event() -> None:
         "host/h1",
         "host/h2",
         "host/h3",
+        "job/r",
+        "job/s",
         "people",
         "cluster",
     }
@@ -174,6 +175,9 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h2 turned away: The agent of h2 is too old. Upgrade it.",
         "h3 joined from 10.0.0.3 with 8 cores, 1 GPU",
         "h3 removed by ann; its certificates are void",
+        "h2: maintenance (drain) by ann, in 59 s for 60 min: new disk",
+        "h2: maintenance begins",
+        "h2: maintenance is over; it stays cordoned: GPU 3: fell off the bus",
         "bob is viewer everywhere by ann",
         "bob is admin in project vision by ann",
         "bob has no role in project vision any more, by ann",
@@ -236,6 +240,18 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "CANCELLED",
         "ops could not be told of CANCELLED: it answered with HTTP status 500",
         "common cause of a, b: 2 hosts wait for storage at /data",
+        "submitted by ann: 1 rank on 1 worker",
+        "submitted by ann: 1 rank on 1 worker",
+        "restored from a backup made 11 s before; hosts say what they hold",
+        "found on h1 after the restore, as generation 2; it goes on",
+        "no host knows of it",
+        "h1 runs u workerpool0-0, which the restored log doesn't know there",
+        "h1: u workerpool0-0 rank 0 COMPLETED",
+        "ann has u stopped on h1",
+        "nothing is left of u workerpool0-0 on h1",
+        "nothing is left of what it ran before the restore",
+        "h1 is emptied for maintenance in 12 s (new disk)",
+        "every host has said what it holds; the restore is over",
     ]
 
 

@@ -1,0 +1,161 @@
+"""Backups: what is in them, what is refused, and how far the log goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, WrongState, WrongVersion
+from holdfast.instance_lock import only_one
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.doubt import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
+from holdfast_controller.core.people_model import Role
+from holdfast_controller.shell import codec, init
+from holdfast_controller.shell.keeping import manifest as mf
+from holdfast_controller.shell.keeping import restoring
+from holdfast_controller.shell.keeping.backing_up import back_up
+from holdfast_controller.shell.keeping.sealed import CHUNK_BYTES
+from holdfast_controller.shell.store import Record, Store
+
+SECRET = "a long passphrase"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """A cluster at rest, with some history; its settings are in etc/, its state in state/."""
+    folders = ["--dir", str(tmp_path / "etc"), "--state-dir", str(tmp_path / "state")]
+    assert init.main(["--advertise", "127.0.0.1", "--admin", "ann", *folders]) == 0
+    store = Store(tmp_path / "state/holdfast.db")
+    store.call(store.open).result()
+    told = ev.RoleGranted(5.0, "bob", "*", Role.USER, "ann")
+    record = Record(1, "people", "RoleGranted", 1, 5.0, "", "bob", codec.dump_event(told))
+    store.call(store.commit, [record]).result()
+    store.close()
+    bundles = tmp_path / "state/bundles"
+    bundles.mkdir()
+    (bundles / ("a" * 64)).write_bytes(os.urandom(2 * CHUNK_BYTES + 17))
+    (tmp_path / "state/audit.jsonl").write_text("{}\n")
+    (tmp_path / "pass").write_text(SECRET + "\n")
+    return tmp_path
+
+
+def saved(cluster: Path, passphrase: str | None = SECRET) -> Path:
+    back_up(cluster / "etc/controller.toml", cluster / "backup", passphrase)
+    return cluster / "backup"
+
+
+def restored(cluster: Path, **more: Path) -> mf.Manifest:
+    return restoring.restore(cluster / "backup", cluster / "new", cluster / "pass", **more)[0]
+
+
+def test_a_controller_comes_back_with_all_it_had(cluster: Path) -> None:
+    file = saved(cluster)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert SECRET.encode() not in file.read_bytes() and b"PRIVATE KEY" not in file.read_bytes()
+    restored(cluster)
+    new, old = cluster / "new/state", cluster / "state"
+    for name in ("ca/ca.pem", "ca/ca.key", "audit.jsonl", f"bundles/{'a' * 64}"):
+        assert (new / name).read_bytes() == (old / name).read_bytes(), name
+    assert (new / "controller.key").read_bytes() != (old / "controller.key").read_bytes(), "made anew"
+    assert stat.S_IMODE((new / "ca/ca.key").stat().st_mode) == 0o600
+    assert str(old) not in (cluster / "new/controller.toml").read_text()
+    store = Store(new / "holdfast.db")
+    again = store.call(store.open).result()
+    store.close()
+    assert again.people.roles == {"bob": {"*": Role.USER}}
+    assert again.epoch > EPOCHS_LEFT_OUT and again.sequence == 1 + EVENTS_LEFT_OUT
+    assert again.gaps == [(1, again.sequence)]
+    assert not list(new.glob(".*")) and not list(old.glob(".copy*"))
+
+
+def test_gaps_are_known_though_a_snapshot_was_taken_since(cluster: Path) -> None:
+    saved(cluster)
+    restored(cluster)
+    store = Store(cluster / "new/state/holdfast.db")
+    state = store.call(store.open).result()
+    store.call(store.snapshot, state.sequence, [("people", codec.dump_entity(state.people))]).result()
+    store.close()
+    store = Store(cluster / "new/state/holdfast.db")
+    assert store.call(store.open).result().gaps == state.gaps
+    store.close()
+
+
+def test_a_backup_without_keys_has_none_and_takes_the_key_from_elsewhere(cluster: Path) -> None:
+    file = saved(cluster, None)
+    with file.open("rb") as raw:
+        raw.readline()
+        raw.readline()
+        with tarfile.open(mode="r|gz", fileobj=raw) as tar:
+            names = {member.name for member in tar}
+    assert not [name for name in names if name.endswith(".key")]
+    with pytest.raises(ConfigError, match="--ca-key"):
+        restored(cluster)
+    (cluster / "other.key").write_bytes((cluster / "state/controller.key").read_bytes())
+    with pytest.raises(ConfigError, match="is not the key"):
+        restored(cluster, ca_key=cluster / "other.key")
+    assert not (cluster / "new/controller.toml").exists()
+    restored(cluster, ca_key=cluster / "state/ca/ca.key")
+
+
+@pytest.mark.parametrize("passphrase", [SECRET, None], ids=["sealed", "open"])
+def test_a_file_that_is_damaged_or_cut_short_is_refused_and_leaves_nothing(
+    cluster: Path, passphrase: str | None
+) -> None:
+    file = saved(cluster, passphrase)
+    good = file.read_bytes()
+    spoilt = [good[:left] for left in (3, 40, 300, 2000, 1 << 20, len(good) - 2000)]
+    for at in (0, 10, 30, 60, 90, 300, 2000, len(good) // 2):
+        spoilt.append(good[:at] + bytes([good[at] ^ 0x40]) + good[at + 1 :])
+    for content in spoilt:
+        file.write_bytes(content)
+        with pytest.raises(HoldfastError):
+            restored(cluster, ca_key=cluster / "state/ca/ca.key")
+        assert not (cluster / "new/controller.toml").exists()
+        assert not (cluster / "new/state/holdfast.db").exists()
+    file.write_bytes(good)
+    restored(cluster, ca_key=cluster / "state/ca/ca.key")
+
+
+def test_another_passphrase_is_refused(cluster: Path) -> None:
+    saved(cluster)
+    (cluster / "pass").write_text("another")
+    with pytest.raises(Denied, match="passphrase"):
+        restored(cluster)
+
+
+def test_a_place_that_is_taken_is_refused(cluster: Path) -> None:
+    saved(cluster)
+    with pytest.raises(WrongState, match="not empty"):
+        restoring.restore(cluster / "backup", None, cluster / "pass")
+    with only_one(cluster / "state", "controller"), pytest.raises(WrongState, match="Another controller"):
+        restoring.restore(cluster / "backup", None, cluster / "pass")
+    (cluster / "new").mkdir()
+    (cluster / "new/controller.toml").write_text("")
+    with pytest.raises(WrongState, match=r"controller\.toml already"):
+        restored(cluster)
+
+
+@pytest.mark.parametrize("change", [{"version": "99.0.0"}, {"schema": "9999"}, {"format": 2}])
+def test_a_backup_of_a_newer_version_is_refused(change: dict[str, object]) -> None:
+    layout = {"settings": "", "state_dir": "", "ca": "", "cert": "", "key": ""}
+    known = {"version": "0.0.1", "schema": "0001", "cluster": "c", "taken_at": 1.0, "epoch": 1, "sequence": 1}
+    more = {"keys": True, "bundles": True, "layout": layout, "members": [], "format": 1}
+    assert mf.load(json.dumps(known | more).encode()).cluster == "c"
+    with pytest.raises(WrongVersion, match="newer"):
+        mf.load(json.dumps(known | more | change).encode())
+    with pytest.raises(StoreError):
+        mf.load(b"[]")
+    member = {"name": "../../etc/passwd", "size": 1, "sha256": ""}
+    with pytest.raises(StoreError, match="outside"):
+        mf.load(json.dumps(known | more | {"members": [member]}).encode())
+
+
+def test_a_target_that_cannot_be_written_is_named(cluster: Path) -> None:
+    with pytest.raises(StoreError, match="Cannot write"):
+        back_up(cluster / "etc/controller.toml", cluster / "no/such/folder/backup", None)
+    assert not list((cluster / "state").glob(".copy*"))
