@@ -29,26 +29,18 @@ from holdfast.errors import StoreError
 from holdfast.failpoints import hit
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.actions import KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
-from holdfast_controller.core.answers import Answer
 from holdfast_controller.core.doubt import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.fold import fold
 from holdfast_controller.core.fold_shares import recount
 from holdfast_controller.core.hang_model import KeptWatch
 from holdfast_controller.core.model import Cluster
 from holdfast_controller.core.narrate import narrate
-from holdfast_controller.core.once import KEPT_ANSWERS
-from holdfast_controller.shell import codec, secret_rows
+from holdfast_controller.shell import answer_rows, codec, evidence_rows, secret_rows
 from holdfast_controller.shell.migrating import migrate
-from holdfast_controller.shell.schema import answers, events, evidence, meta, snapshots, watches
+from holdfast_controller.shell.schema import events, meta, snapshots, watches
 from holdfast_controller.shell.sqlite_engine import sqlite_engine
 
 log = logging.getLogger(__name__)
-
-EVIDENCE_HANGS = 20
-"""Of so many of a job's hangs the evidence is kept, the newest ones."""
-EVIDENCE_BYTES = 64 << 20
-"""Of one job's evidence; what is too much goes, that of the oldest hangs first. A rank's takes a few KiB."""
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -170,35 +162,17 @@ class Store:
             for piece in kept:
                 match piece:
                     case KeepEvidence():
-                        self._keep_evidence(piece)
+                        evidence_rows.write(self._db, piece)
                     case KeepWatch():
                         self._keep_watch(piece)
                     case KeepSecret():
                         secret_rows.write(self._db, piece)
             if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
-                self._keep_answers(new)
+                answer_rows.write(self._driver, new)
             hit("controller.commit.written")
         with self._failing("cannot be written"):
             hit("controller.commit.after")
         self.sequence = expected.stop - 1
-
-    def _keep_evidence(self, piece: KeepEvidence) -> None:
-        row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker, "content": piece.content}
-        self._db.execute(sa.insert(evidence).prefix_with("OR REPLACE"), row)
-        self._drop_evidence(piece.job_id)
-
-    def _drop_evidence(self, job: str) -> None:
-        """Keep what there is room for: the newest hang's first, and of one hang what came first."""
-        size = sa.func.length(evidence.c.content).label("size")
-        query = sa.select(evidence.c.hang, evidence.c.worker, size).where(evidence.c.job == job)
-        used, hangs = 0, set()
-        for row in list(self._db.execute(query.order_by(evidence.c.hang.desc(), sa.literal_column("rowid")))):
-            hangs.add(row.hang)
-            used += row.size
-            if len(hangs) > EVIDENCE_HANGS or used > EVIDENCE_BYTES:
-                key = (evidence.c.job == job, evidence.c.hang == row.hang, evidence.c.worker == row.worker)
-                self._db.execute(sa.delete(evidence).where(*key))
-                log.info("evidence_dropped", extra={"fields": {"job": job, "hang": row.hang, "worker": row.worker}})
 
     def _keep_watch(self, piece: KeepWatch) -> None:
         if piece.kept is None:
@@ -207,15 +181,6 @@ class Store:
         payload = codec.dump_watch(piece.kept)
         row = {"job": piece.job_id, "payload": payload, "checksum": _checksum(piece.job_id, payload)}
         self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
-
-    def _keep_answers(self, new: Sequence[KeepAnswer]) -> None:
-        rows = [(piece.by, piece.request_id, piece.answer.digest, piece.answer.subject) for piece in new]
-        self._driver.executemany(_INSERT_ANSWER, rows)
-        self._driver.execute(_DROP_ANSWERS, (KEPT_ANSWERS,))
-
-    def _answers(self) -> dict[tuple[str, str], Answer]:
-        rows = self._db.execute(sa.select(answers).order_by(answers.c.number))
-        return {(row.by, row.request_id): Answer(row.digest, row.subject) for row in rows}
 
     def kept_watches(self) -> dict[str, KeptWatch]:
         """What was learned of the jobs' rhythms, by job. A record that can't be read is left out, and noted."""
@@ -275,13 +240,8 @@ class Store:
 
     def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:
         """(worker, content) of what was kept of a job's hang, by worker."""
-        query = (
-            sa.select(evidence.c.worker, evidence.c.content)
-            .where(evidence.c.job == job_id, evidence.c.hang == hang)
-            .order_by(evidence.c.worker)
-        )
         with self._failing("cannot be read"), self._db.begin():
-            return [(row.worker, row.content) for row in self._db.execute(query)]
+            return evidence_rows.read(self._db, job_id, hang)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -352,7 +312,7 @@ class Store:
             cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
             cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
-            cluster.answers = self._answers()
+            cluster.answers = answer_rows.read(self._db)
             recount(cluster)
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             cluster.gaps = self._gaps(cluster.sequence)
@@ -419,8 +379,6 @@ def _sql(statement: sa.Insert | sa.Select[Any]) -> str:
 
 _INSERT = _sql(sa.insert(events))
 _REPLACE = _sql(sa.insert(snapshots).prefix_with("OR REPLACE"))
-_INSERT_ANSWER = "INSERT INTO answers (by, request_id, digest, subject) VALUES (?, ?, ?, ?)"
-_DROP_ANSWERS = "DELETE FROM answers WHERE number <= (SELECT max(number) FROM answers) - ?"
 _EPOCH = "SELECT value FROM meta WHERE key = 'epoch'"
 _columns = attrgetter(*Record.__slots__)
 

@@ -40,6 +40,7 @@ def cluster(tmp_path: Path) -> Path:
     bundles.mkdir()
     (bundles / ("a" * 64)).write_bytes(os.urandom(2 * CHUNK_BYTES + 17))
     (tmp_path / "state/audit.jsonl").write_text("{}\n")
+    (tmp_path / "state/secrets.key").write_bytes(b"opens the secrets")
     (tmp_path / "pass").write_text(SECRET + "\n")
     return tmp_path
 
@@ -59,7 +60,7 @@ def test_a_controller_comes_back_with_all_it_had(cluster: Path) -> None:
     assert SECRET.encode() not in file.read_bytes() and b"PRIVATE KEY" not in file.read_bytes()
     restored(cluster)
     new, old = cluster / "new/state", cluster / "state"
-    for name in ("ca/ca.pem", "ca/ca.key", "audit.jsonl", f"bundles/{'a' * 64}"):
+    for name in ("ca/ca.pem", "ca/ca.key", "secrets.key", "audit.jsonl", f"bundles/{'a' * 64}"):
         assert (new / name).read_bytes() == (old / name).read_bytes(), name
     assert (new / "controller.key").read_bytes() != (old / "controller.key").read_bytes(), "made anew"
     assert stat.S_IMODE((new / "ca/ca.key").stat().st_mode) == 0o600

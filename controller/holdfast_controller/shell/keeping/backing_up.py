@@ -161,6 +161,8 @@ def _sources(
         if keys:
             yield _source(f"{mf.OWN}cert.pem", settings.cert)
             yield _source(f"{mf.OWN}key.key", settings.key)
+    if keys and settings.secrets_key.exists():
+        yield _source(mf.SECRETS_KEY, settings.secrets_key)
     for path in sorted(settings.state_dir.glob("audit*.jsonl")):
         yield _source(f"{mf.AUDIT}{path.name}", path)
     for path in sorted((settings.state_dir / "bundles").glob("*")) if bundles else ():

@@ -16,6 +16,8 @@ STORE = "store/holdfast.db"
 SETTINGS = "settings/controller.toml"
 CA, OWN, BUNDLES, AUDIT = "ca/", "own/", "bundles/", "audit/"
 """Folders within a backup."""
+SECRETS_KEY = f"{OWN}secrets.key"
+"""What opens the sealed values of the store; without it they have to be set again."""
 
 
 @dataclass(frozen=True)

@@ -222,6 +222,8 @@ def _move(done: mf.Manifest, staging: Path, targets: Targets) -> None:
     for log in (staging / "audit").iterdir():
         log.rename(targets.state_dir / log.name)
     (staging / "bundles").rename(targets.state_dir / "bundles")
+    if (staging / mf.SECRETS_KEY).exists():
+        files.write(targets.state_dir / "secrets.key", (staging / mf.SECRETS_KEY).read_bytes(), 0o600)
     (staging / mf.STORE).rename(targets.state_dir / "holdfast.db")
     handle = os.open(targets.state_dir, os.O_RDONLY)
     os.fsync(handle)
