@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast import __version__, lookup
+from holdfast import __version__, log_file, lookup
 from holdfast.errors import ConfigError, HoldfastError
 
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return daemon.run(config.load(options.config))
     except HoldfastError as error:
-        print(f"holdfast-agent: {error}", file=sys.stderr)  # noqa: T201
+        log_file.complain(f"holdfast-agent: {error}")
         return 2 if isinstance(error, ConfigError) else 1
 
 

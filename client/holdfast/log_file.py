@@ -5,16 +5,21 @@ full it is renamed to ``NAME.1``, those before move on by one, and what would be
 that: whoever still writes to the old file, writes to what is ``NAME.1`` now. A file that somebody else has moved
 away is noticed at the next line, so logrotate needs no signal.
 
+Until the daemon is ready, a sentence that ends it goes to its first stderr as well: whoever starts it by hand must
+not have to look for a file.
+
 A log is the first to give way on a full disk: the oldest files go, then lines are dropped and counted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
 import os
 import stat
+import sys
 from pathlib import Path
 
 from holdfast.errors import ConfigError
@@ -150,4 +155,31 @@ def handler(path: Path | None, limit_mb: int) -> logging.Handler:
         return logging.StreamHandler()
     if limit_mb < 1:
         raise ConfigError(f"log_file_mb is {limit_mb}.", fix="Write 1 or more.")
-    return LogFileHandler(LogFile(path, limit_mb << 20))
+    first = os.dup(_STDERR)
+    try:
+        file = LogFile(path, limit_mb << 20)
+    except ConfigError:
+        os.close(first)
+        raise
+    if os.path.samestat(os.fstat(first), os.fstat(_STDERR)):
+        os.close(first)  # it was the log from the beginning
+    else:
+        _first_stderr.append(first)
+    return LogFileHandler(file)
+
+
+def ready() -> None:
+    """The daemon runs: whoever has started it needs no longer listen."""
+    while _first_stderr:
+        os.close(_first_stderr.pop())
+
+
+def complain(sentence: str) -> None:
+    """Print why the daemon ends: to stderr, which may be the log, and to whoever waits for it to be ready."""
+    print(sentence, file=sys.stderr, flush=True)  # noqa: T201
+    for handle in _first_stderr:
+        with contextlib.suppress(OSError):
+            os.write(handle, sentence.encode(errors="backslashreplace") + b"\n")
+
+
+_first_stderr: list[int] = []

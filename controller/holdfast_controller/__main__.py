@@ -9,7 +9,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from holdfast import config, logs
+from holdfast import config, log_file, logs
 from holdfast.errors import HoldfastError
 from holdfast.instance_lock import only_one
 from holdfast.version import __version__
@@ -54,16 +54,17 @@ def main() -> int:
         ):
             # All that is loaded stays: nothing is gained by looking for cycles in it while it is being loaded.
             gc.disable()
-            runner.run(serve(settings, on_ready=_look_for_cycles))
+            runner.run(serve(settings, on_ready=_on_ready))
     except* HoldfastError as group:
         for error in group.exceptions:
-            print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
+            log_file.complain(f"holdfast-controller: {error}")
         status = 1
     return status
 
 
-def _look_for_cycles(_: int) -> None:
-    """From now on, though seldom: what a call makes dies with its last reference, and what was loaded stays."""
+def _on_ready(_: int) -> None:
+    """Look for cycles from now on, though seldom: what a call makes dies with its last reference."""
+    log_file.ready()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()

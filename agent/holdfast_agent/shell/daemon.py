@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from holdfast import __version__
+from holdfast import __version__, log_file
 from holdfast.errors import ConfigError, StoreError
 from holdfast.hang.recording import WorkerSample
 from holdfast.instance_lock import only_one
@@ -144,6 +144,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
             tasks.start_soon(metrics.run)
             tasks.start_soon(LocalStatus(settings.state_dir, settings.controller, driver).run)
             supervisor.tell(READY=1)
+            log_file.ready()
             tasks.start_soon(supervisor.keep_telling, driver.status)
     finally:
         supervisor.tell(STOPPING=1)
