@@ -26,7 +26,8 @@ PROGRAMS = ("holdfast", "holdfast-agent", "holdfast-controller")
 SECTIONS = """
 Install, join | People and accounts | Watch | Ask the doctor | Upgrade | Maintenance | Back up | Restore
 Move the controller | The controller's disk is lost | The CA's key is lost | Rotate the CA
-Rotate the key of secrets | Replace a host under its name | Read a hang | Withheld shares and fences | A disk is full | Report a fault
+Rotate the key of secrets | Replace a host under its name | Read a hang | Withheld shares and fences
+A disk is full | Report a fault
 """
 
 
