@@ -43,6 +43,8 @@ TAIL = """
   was.
 - A host that is suspect twice in one job (†) is left; one that is at fault (‡) takes no more work until an
   admin lifts that.
+- An end of `LOST_RECORD` was known to a controller whose disk is lost, and to no host any more. No code is made up
+  for it; a job that no host knows is paused, and its owner decides: see [restore](operations.md#restore).
 - A hang that is found while the program lives is restarted in place within the same budget as the library's own
   time-out; see [hang detection](hang-detection.md).
 """

@@ -1,0 +1,130 @@
+"""Whatever the runbook says to type can be typed: commands, options and values are those that the programs take."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import pytest
+
+from holdfast import lookup
+from holdfast.cli.app import root
+from holdfast.cli.host_names import expand
+from holdfast.enrolment import __main__ as enrolment
+from holdfast_agent.__main__ import main as agent
+from holdfast_controller.__main__ import main as controller
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "operations.md").read_text()
+PROGRAMS = ("holdfast", "holdfast-agent", "holdfast-controller")
+SECTIONS = """
+Install, join | People and accounts | Watch | Ask the doctor | Upgrade | Maintenance | Back up | Restore
+Move the controller | The controller's disk is lost | The CA's key is lost | Rotate the CA
+Rotate the key of secrets | Replace a host under its name | Read a hang | Withheld shares and fences
+A disk is full | Report a fault
+"""
+
+
+class Parsed(Exception):
+    """A daemon's words were understood; what it would do is not done."""
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```\n(.*?)^```$", PAGE, re.M | re.S)
+
+
+def lines() -> list[str]:
+    """Of the code blocks, and between backticks in the text."""
+    outside = re.sub(r"^```\n.*?^```$", "", PAGE, flags=re.M | re.S)
+    written = [line for block in blocks() for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", outside)
+    return list(dict.fromkeys(line for line in written if line.split()[1:] and line.split()[0] in PROGRAMS))
+
+
+def understood(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raises what the program would say of a wrong line."""
+    program, *words = shlex.split(line, comments=True)
+    if words == ["--version"]:
+        return
+    if program == "holdfast":
+        _walk(root, words, None)
+        return
+    parse = argparse.ArgumentParser.parse_args
+
+    def parsed(parser: argparse.ArgumentParser, *given: object) -> NoReturn:
+        parse(parser, *given)  # type: ignore[call-overload]
+        raise Parsed
+
+    def execute(_: str, argv: list[str]) -> NoReturn:
+        enrolment.main(argv[argv.index("join") :])
+        raise AssertionError("it has not looked at its words")
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+    monkeypatch.setattr(os, "execv", execute)
+    monkeypatch.setattr(lookup, "as_the_machine_does", lambda: None)
+    monkeypatch.setattr(sys, "argv", [program, *words])
+    with pytest.raises(Parsed):
+        agent(words) if program == "holdfast-agent" else controller()
+
+
+def _walk(command: click.Command, words: list[str], parent: click.Context | None) -> None:
+    """As click does, but nothing is called."""
+    if isinstance(command, click.Group):
+        name, found, rest = command.resolve_command(click.Context(command, parent), words)
+        assert name is not None and found is not None
+        _walk(found, rest, click.Context(command, parent, info_name=name))
+        return
+    context = command.make_context(command.name, list(words), parent)
+    if parent is not None and parent.command.name == "host" and isinstance(context.params.get("name"), tuple):
+        expand(context.params["name"])
+
+
+@pytest.mark.parametrize("line", lines())
+def test_what_the_page_says_to_type_is_understood(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    understood(line, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "holdfast job hang JOB",
+        "holdfast host drain",
+        "holdfast host drain gpu-01 --by 22:00",
+        "holdfast host drain gpu-01 --at noon",
+        "holdfast host drain gpu-[03-01]",
+        "holdfast-controller ca rotate --begin",
+        "holdfast-controller ca turn",
+        "holdfast-controller backup",
+        "holdfast-controller restore FILE --from DIR",
+        "holdfast-agent upgrade during",
+        "holdfast-agent join ctl.lab:7444 --token hft-…",
+    ],
+)
+def test_a_wrong_line_would_be_found(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises((click.ClickException, SystemExit)):
+        understood(line, monkeypatch)
+
+
+def test_the_page_names_commands_of_all_programs() -> None:
+    assert {line.split()[0] for line in lines()} == set(PROGRAMS)
+    assert len(lines()) > 60
+
+
+def test_every_occasion_has_its_section() -> None:
+    found = re.findall(r"^## (.+)$", PAGE, re.M)
+    assert [word.strip() for row in SECTIONS.strip().splitlines() for word in row.split("|")] == found
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)]+)\)", PAGE))))
+def test_links_lead_somewhere(link: str) -> None:
+    name, _, anchor = link.partition("#")
+    target = (DOCS / name).resolve() if name else DOCS / "operations.md"
+    assert target.exists()
+    headings = re.findall(r"^#+ (.+)$", target.read_text(), re.M)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert not anchor or anchor in anchors
