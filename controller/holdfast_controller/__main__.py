@@ -22,6 +22,7 @@ GC_THRESHOLDS = (20_000, 20, 20)
 
 COMMANDS = {
     "init": "holdfast_controller.shell.init",
+    "admin": "holdfast_controller.shell.admin",
     "backup": "holdfast_controller.shell.keeping.backing_up",
     "restore": "holdfast_controller.shell.keeping.restoring",
     "ca": "holdfast_controller.shell.keeping.rotating",

@@ -15,6 +15,7 @@ from holdfast.enrolment import files
 from holdfast.errors import ConfigError, HoldfastError, WrongState
 from holdfast.identity import NAME_RULE, Identity, Kind, is_name
 from holdfast.units import start_line
+from holdfast_controller.shell.admin import write as write_admin
 from holdfast_controller.shell.authority import ca_hash
 from holdfast_controller.shell.config import CertificateConfig
 
@@ -54,26 +55,22 @@ def _make(options: argparse.Namespace) -> None:
     files.folder(state, 0o700)
     files.folder(ca, 0o700)
     admin = directory / "admin"
-    files.folder(admin, 0o700)
     try:
         pki.create_ca(options.cluster, ca)
         serving = Identity(options.cluster, Kind.CONTROLLER, "controller")
-        own = pki.issue(ca, serving, state, "controller", lifetime=_life(lifetimes.controller), server=True)
-        person = Identity(options.cluster, Kind.USER, options.admin)
-        pki.issue(ca, person, admin, "user", lifetime=_life(lifetimes.user))
+        lifetime = datetime.timedelta(seconds=lifetimes.controller)
+        own = pki.issue(ca, serving, state, "controller", lifetime=lifetime, server=True)
     except OSError as error:
         raise ConfigError(f"Cannot write {error.filename}: {error.strerror}.") from error
+    write_admin(
+        ca,
+        Identity(options.cluster, Kind.USER, options.admin),
+        admin,
+        controller=f"{options.advertise}:{options.port}",
+        enrolment=f"{options.advertise}:{options.enrolment_port}",
+        lifetime_s=lifetimes.user,
+    )
     root = (ca / "ca.pem").read_bytes()
-    files.write(admin / "ca.pem", root, 0o644)
-    enrolment = f"{options.advertise}:{options.enrolment_port}"
-    client = {
-        "controller": f"{options.advertise}:{options.port}",
-        "ca": "ca.pem",
-        "cert": "user.pem",
-        "key": "user.key",
-        "enrolment": enrolment,
-    }
-    files.write(admin / "client.toml", files.toml("Made by `holdfast-controller init`.", client), 0o600)
     controller = {
         "listen": f"0.0.0.0:{options.port}",
         "enrolment_listen": f"0.0.0.0:{options.enrolment_port}",
@@ -108,10 +105,6 @@ def _check(options: argparse.Namespace, settings: Path, ca: Path) -> None:
     ports = (options.port, options.enrolment_port)
     if not all(0 < port < 65536 for port in ports) or ports[0] == ports[1]:
         raise ConfigError("--port and --enrolment-port must be two different ports.", fix="1 to 65535.")
-
-
-def _life(seconds: float) -> datetime.timedelta:
-    return datetime.timedelta(seconds=seconds)
 
 
 _NEXT = """The cluster {cluster} is made. Keep {ca}/ca.key secret, and a copy of it safe.

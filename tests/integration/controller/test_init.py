@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import certificate, config, pki
 from holdfast.settings import load
+from holdfast_controller.shell import admin
 from holdfast_controller.shell.authority import ca_hash
 from holdfast_controller.shell.config import ControllerConfig
 from holdfast_controller.shell.init import main
@@ -28,12 +29,29 @@ def test_it_makes_all_that_a_controller_and_its_admin_need(
     assert settings.ca_directory is not None
     pki.check_ca(settings.ca_directory)
     settings.tls.read()
-    admin = load(tmp_path / "etc/admin/client.toml")
-    assert (admin.controller, admin.enrolment) == ("ctl.lab:7443", "ctl.lab:7444")
-    assert certificate.read(admin.cert).identity.name == "ann"
+    made = load(tmp_path / "etc/admin/client.toml")
+    assert (made.controller, made.enrolment) == ("ctl.lab:7443", "ctl.lab:7444")
+    assert certificate.read(made.cert).identity.name == "ann"
     said = capsys.readouterr().out
-    assert ca_hash(admin.ca.read_bytes()) in said
+    assert ca_hash(made.ca.read_bytes()) in said
     assert f"holdfast-controller --config {tmp_path}/etc/controller.toml" in said
+
+
+def test_an_admin_who_has_lost_everything_gets_it_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    init(tmp_path)
+    words = ["--config", str(tmp_path / "etc/controller.toml")]
+    assert admin.main(["ann", *words]) == 0
+    assert f"ann is in {tmp_path}/etc/ann" in capsys.readouterr().out
+    again, first = load(tmp_path / "etc/ann/client.toml"), load(tmp_path / "etc/admin/client.toml")
+    assert (again.controller, again.enrolment) == (first.controller, first.enrolment)
+    assert certificate.read(again.cert).identity == certificate.read(first.cert).identity
+    assert again.key.read_bytes() != first.key.read_bytes()
+    assert stat.S_IMODE(again.key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(again.key.parent.stat().st_mode) == 0o700
+    assert admin.main(["ann", *words]) == 1
+    assert "There is a" in capsys.readouterr().err
+    assert admin.main(["bob", *words]) == 1
+    assert 'Write admins = ["ann", "bob"] there' in capsys.readouterr().err
 
 
 def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
