@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.agent.conftest import Agent
+from tests.integration.agent.conftest import HOST, Agent
 from tests.integration.agent.controller import Controller, assignment
 from tests.integration.agent.test_launch import launch
 
@@ -153,7 +153,7 @@ async def test_a_host_starts_nothing_as_an_account_that_its_admin_forbids(
         worker = f"workerpool0-{number}"
         await controller.assign(assignment("PREPARE", ["/bin/true"], worker=worker, run_as=account))
         refused = await controller.state("CANNOT_PREPARE", worker=worker)
-        assert refused.message.startswith(f"host-0: {words}")
+        assert refused.message.startswith(f"{HOST}: {words}")
         assert not refused.host_fault, "the host is good for all other work"
     await launch(controller, sh(SHOW))
     await controller.exit()

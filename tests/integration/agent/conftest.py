@@ -26,6 +26,9 @@ from holdfast_agent.shell.cgroups import find
 
 from .controller import Controller, assignment
 
+HOST = f"host-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw')}"
+"""Of its own for each process of tests: an agent clears away what carries its host's name, job and worker."""
+
 
 @pytest.fixture
 def anyio_backend() -> str:
@@ -66,7 +69,7 @@ class Agent:
     def start(self) -> None:
         values = {
             "controller": f"127.0.0.1:{self.port}",
-            "name": "host-0",
+            "name": HOST,
             "state_dir": "state",
             "log_dir": "logs",
             "ca": "ca.pem",
@@ -207,7 +210,7 @@ def settings() -> dict[str, Any]:
 @pytest.fixture
 async def controller(tmp_path: Path) -> AsyncIterator[Controller]:
     pki.create_ca("test", tmp_path)
-    pki.issue(tmp_path, Identity("test", Kind.HOST, "host-0"), tmp_path, "host")
+    pki.issue(tmp_path, Identity("test", Kind.HOST, HOST), tmp_path, "host")
     tls = pki.issue(tmp_path, Identity("test", Kind.CONTROLLER, "c"), tmp_path, "controller", server=True)
     served = Controller(tls)
     await served.start()

@@ -14,7 +14,7 @@ from tests.fake_nvml.library import GIB, FakeNvml
 
 from holdfast.v1 import agent_pb2
 
-from .conftest import Agent
+from .conftest import HOST, Agent
 from .controller import Controller, assignment
 from .test_launch import SLEEP, launch
 
@@ -66,11 +66,11 @@ async def test_memory_that_comes_back_late_holds_the_next_generation_back_until_
     await controller.exit()
     driver(fake_nvml, 30 * GIB)
     said = await controller.state("STOPPING")
-    assert said.message.startswith("host-0: GPU 0 (GPU-0) ")
+    assert said.message.startswith(f"{HOST}: GPU 0 (GPU-0) ")
     await controller.assign(assignment("PREPARE", SLEEP, generation=2, gpus=ZERO))
     await controller.heartbeats(2)
     assert state_of(controller) == "STOPPING"
-    assert controller.reports()[-1].message == "host-0: GPU 0 (GPU-0) holds 30200 MiB more than when it was empty"
+    assert controller.reports()[-1].message == f"{HOST}: GPU 0 (GPU-0) holds 30200 MiB more than when it was empty"
     driver(fake_nvml, UNUSED + 60 * MIB)
     await controller.state("PREPARED", generation=2)
     assert (agent.workers / "job-1/workerpool0-0/freed").read_text() == "1\n"
@@ -83,7 +83,7 @@ async def test_memory_that_never_comes_back_is_stuck_and_survives_the_agents_res
     driver(fake_nvml, 2 * GIB)
     await controller.assign(assignment("STOP"))
     stuck = await controller.state("STUCK")
-    assert stuck.message == "host-0: GPU 0 (GPU-0) holds 1528 MiB more than when it was empty"
+    assert stuck.message == f"{HOST}: GPU 0 (GPU-0) holds 1528 MiB more than when it was empty"
     agent.kill()
     controller.heard.clear()
     agent.start()
@@ -107,7 +107,7 @@ async def test_a_compute_process_that_stays_is_named(
         driver(fake_nvml, UNUSED, f"pid 0 {left.pid}")
         await controller.assign(assignment("STOP"))
         said = await controller.until(lambda: [r.message for r in controller.reports() if r.message])
-        assert said[0] == f"host-0: GPU 0 (GPU-0) is used by process {left.pid}"
+        assert said[0] == f"{HOST}: GPU 0 (GPU-0) is used by process {left.pid}"
         driver(fake_nvml, UNUSED)
         await controller.state("EMPTY")
     finally:
@@ -135,7 +135,7 @@ async def test_a_driver_that_hangs_withholds_the_place_until_it_answers(
     await controller.assign(assignment("STOP"))
     stuck = await controller.state("STUCK")
     assert time.monotonic() - began >= 10
-    assert stuck.message.startswith("host-0: the GPU driver doesn't answer, so nothing is proven of its GPUs (")
+    assert stuck.message.startswith(f"{HOST}: the GPU driver doesn't answer, so nothing is proven of its GPUs (")
     driver(fake_nvml, UNUSED)
     await controller.state("EMPTY")
 

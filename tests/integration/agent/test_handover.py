@@ -17,7 +17,7 @@ from holdfast.errors import Unavailable
 from holdfast.v1 import agent_pb2
 from holdfast_agent.shell import asking, host_commands
 
-from .conftest import Agent
+from .conftest import HOST, Agent
 from .controller import Controller, assignment
 from .test_launch import SLEEP, launch
 
@@ -127,7 +127,7 @@ async def test_an_upgrade_waits_for_a_hang_and_a_stop_that_are_being_handled(
     await agent.output("job-1/g1/workerpool0-0.r0.out", "up")
     await host.serving()
     code, said = await host.run("status")
-    assert "host-0: 1 worker, connected" in said
+    assert f"{HOST}: 1 worker, connected" in said
     assert f"job-1/workerpool0-0: running, generation 1, shim {running.shim_pid}, rank 0" in said
     code, said = await host.run("status", "-o", "json")
     assert json.loads(said)["workers"][0]["ranks"] == [{"rank": 0, "pid": running.ranks[0].pid}]

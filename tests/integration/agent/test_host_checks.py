@@ -14,7 +14,7 @@ from tests.fake_nvml.library import GIB, FakeNvml
 
 from holdfast.v1 import agent_pb2
 
-from .conftest import Agent
+from .conftest import HOST, Agent
 from .controller import Controller, assignment
 from .test_gpus_free_again import UNUSED, ZERO, driver
 from .test_launch import SLEEP, launch
@@ -40,7 +40,7 @@ async def refused(controller: Controller, **options: Any) -> agent_pb2.WorkerRep
 async def test_a_full_disk_is_the_hosts_fault(agent: Agent, controller: Controller) -> None:
     report = await refused(controller)
     assert report.host_fault
-    assert report.message.startswith(f"host-0: {agent.logs} has ")
+    assert report.message.startswith(f"{HOST}: {agent.logs} has ")
     assert report.message.endswith(
         " MiB free of the 1099511627776 that it must have (agent.toml: [checks] disk_free_mb)."
     )
@@ -50,7 +50,7 @@ async def test_a_full_disk_is_the_hosts_fault(agent: Agent, controller: Controll
 async def test_a_dev_shm_that_is_too_small_is_the_hosts_fault(agent: Agent, controller: Controller) -> None:
     report = await refused(controller)
     assert report.host_fault
-    assert report.message.startswith("host-0: /dev/shm has ")
+    assert report.message.startswith(f"{HOST}: /dev/shm has ")
 
 
 @pytest.mark.parametrize("settings", [{"checks": {"nofile": 1 << 40}}])
@@ -58,7 +58,7 @@ async def test_a_limit_that_is_too_low_is_the_hosts_fault(agent: Agent, controll
     report = await refused(controller)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert report.host_fault
-    assert report.message.startswith(f"host-0: the limit of nofile is {soft} of the {1 << 40} that it must be")
+    assert report.message.startswith(f"{HOST}: the limit of nofile is {soft} of the {1 << 40} that it must be")
 
 
 async def test_what_the_program_is_to_blame_for_is_its_own_fault(agent: Agent, controller: Controller) -> None:
@@ -110,7 +110,7 @@ class TestGpus:
         report = await refused(controller, gpus=ZERO)
         assert report.host_fault
         assert report.message == (
-            "host-0: GPU 0 (GPU-0) holds 30200 MiB more than when it was empty and is used by process 1,"
+            f"{HOST}: GPU 0 (GPU-0) holds 30200 MiB more than when it was empty and is used by process 1,"
             " though nothing of ours runs there."
         )
         driver(fake_nvml, UNUSED)
@@ -203,7 +203,7 @@ async def test_prolog_and_epilog_surround_each_generation(agent: Agent, controll
     await launch(controller, TRUE, generation=2)
     assert (await controller.exit(generation=2)).exit.exit_code == 0
     await controller.state("EMPTY", generation=2)
-    about = "job-1 workerpool0-0 host-0"
+    about = f"job-1 workerpool0-0 {HOST}"
     assert (agent.root / "told").read_text().splitlines() == [
         f"prolog {about} g1",
         f"epilog {about} g1",
@@ -220,7 +220,7 @@ async def test_a_prolog_that_fails_is_the_hosts_fault_with_its_last_words(
 ) -> None:
     report = await refused(controller)
     assert report.host_fault
-    assert report.message == f"host-0: the prolog {agent.root}/prolog.sh failed with code 3: the fabric is down."
+    assert report.message == f"{HOST}: the prolog {agent.root}/prolog.sh failed with code 3: the fabric is down."
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ async def test_an_epilog_that_fails_is_told_and_keeps_later_generations_away_but
     assert (await controller.exit()).exit.exit_code == 9
     report = await controller.state("EMPTY")
     assert report.host_fault
-    assert report.message == f"host-0: the epilog {agent.root}/epilog.sh failed with code 1: no umount."
+    assert report.message == f"{HOST}: the epilog {agent.root}/epilog.sh failed with code 1: no umount."
     await controller.assign(assignment("PREPARE", TRUE, generation=2))
     report = await controller.state("CANNOT_PREPARE", generation=2)
     assert report.host_fault

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.v1 import agent_pb2, job_pb2
 
-from .conftest import Agent
+from .conftest import HOST, Agent
 from .controller import Controller, assignment
 
 PYTHON = sys.executable
@@ -34,7 +34,7 @@ async def test_exit_code_travels_from_rank_to_controller(agent: Agent, controlle
     assert hello.inventory.cpu_count > 0
     assert len(hello.inventory.gpus) == 4
     assert hello.boot_id
-    assert controller.callers == ["holdfast://test/host/host-0"]
+    assert controller.callers == [f"holdfast://test/host/{HOST}"]
     prepared = await launch(
         controller, [PYTHON, "-c", "import sys; print('bye', file=sys.stderr); sys.exit(7)"], attempt=3
     )
@@ -53,7 +53,7 @@ async def test_exit_code_travels_from_rank_to_controller(agent: Agent, controlle
 async def test_ranks_find_the_contract_in_their_environment(agent: Agent, controller: Controller) -> None:
     await controller.connected()
     command = [PYTHON, "-c", "import os, json; print(json.dumps(dict(os.environ)))"]
-    gpus = ("GPU-sim-host-0-1", "GPU-sim-host-0-2")
+    gpus = (f"GPU-sim-{HOST}-1", f"GPU-sim-{HOST}-2")
     user = {"GREETING": "rank $(RANK)", "RANK": "99"}
     prepared = await launch(controller, command, env=user, processes=2, gpus=gpus)
     for rank in (0, 1):
@@ -168,7 +168,7 @@ async def test_what_can_not_run_here_is_said_with_the_host(
     await controller.connected()
     await controller.assign(assignment("PREPARE", command, cwd=cwd))
     refused = await controller.state("CANNOT_PREPARE")
-    assert refused.message.startswith("host-0: ")
+    assert refused.message.startswith(f"{HOST}: ")
     assert words in refused.message
     await controller.assign(assignment("PREPARE", SLEEP))
     await controller.state("PREPARED")

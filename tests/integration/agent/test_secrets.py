@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.v1 import agent_pb2
 
-from .conftest import Agent
+from .conftest import HOST, Agent
 from .controller import Controller, assignment
 
 CANARY = b"sk-\xff-canary-$(HOME)"
@@ -35,7 +35,7 @@ async def test_ranks_get_values_that_are_in_no_file_and_none_are_started_without
     prepared = await controller.state("PREPARED")
     await controller.assign(order("RUN", file, prepared=prepared))
     refused = await controller.state("CANNOT_PREPARE")
-    assert refused.message == "host-0: the controller has sent no value for KEY"
+    assert refused.message == f"{HOST}: the controller has sent no value for KEY"
 
     await controller.assign(order("PREPARE", file, generation=2))
     prepared = await controller.state("PREPARED", generation=2)
@@ -54,5 +54,5 @@ async def test_a_file_that_cannot_be_read_is_told_before_anything_starts(
     await controller.connected()
     await controller.assign(order("PREPARE", tmp_path / "none"))
     refused = await controller.state("CANNOT_PREPARE")
-    assert refused.message == f"host-0: FROM_FILE: {tmp_path}/none is no file that root can read."
+    assert refused.message == f"{HOST}: FROM_FILE: {tmp_path}/none is no file that root can read."
     assert not refused.host_fault

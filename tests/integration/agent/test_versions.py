@@ -14,7 +14,7 @@ from holdfast.v1 import agent_pb2
 from holdfast_agent import shim
 from holdfast_agent.shell.shim_files import start_ticks
 
-from .conftest import Agent
+from .conftest import HOST, Agent
 from .controller import Controller, assignment
 from .test_launch import SLEEP, launch
 
@@ -102,7 +102,7 @@ async def test_controller_too_new_is_not_obeyed_and_the_workers_run_on(
     await controller.start()
     await agent.until(lambda: len(logged(agent, "session.refused")) >= 2, "two refusals")
     problem = logged(agent, "session.refused")[0]["problem"]
-    assert problem.endswith("Upgrade the agent of host-0; what runs there runs on.")
+    assert problem.endswith(f"Upgrade the agent of {HOST}; what runs there runs on.")
     assert controller.heard == []
     assert None not in born([running.shim_pid, running.ranks[0].pid]).values()
     controller.protocol = protocol.PROTOCOL + 1
