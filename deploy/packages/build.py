@@ -65,9 +65,9 @@ def description(part: str, about: Mapping[str, Any], stage: Path, version: str, 
     for unit in about.get("units", ()):
         contents.append(_file(ROOT / "deploy/systemd" / unit, f"/usr/lib/systemd/system/{unit}"))
     for target, source in about.get("files", {}).items():
-        contents.append(_file(HERE / source, target))
+        contents.append(_file((HERE / source).resolve(), target))  # the packager takes no ".."
     for target, source in about.get("config", {}).items():
-        contents.append({**_file(HERE / source, target), "type": "config|noreplace"})
+        contents.append({**_file((HERE / source).resolve(), target), "type": "config|noreplace"})
     return {
         "name": package,
         "arch": arch,

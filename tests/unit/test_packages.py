@@ -40,6 +40,7 @@ def described(part: str) -> dict[str, Any]:
 def test_each_file_of_a_package_exists(part: str) -> None:
     for entry in described(part)["contents"]:
         assert not entry["src"].startswith(str(ROOT)) or Path(entry["src"]).is_file(), entry
+        assert ".." not in Path(entry["src"]).parts, "which the packager can't open"
 
 
 @every_part
