@@ -103,7 +103,7 @@ def removed(machine: Machine, packages: Sequence[Path]) -> None:
     machine.run("dpkg", "-r", "holdfast-agent", "holdfast-controller", "holdfast-client")
     left = machine.sh("ls /etc/holdfast /var/lib/holdfast")
     assert {"agent.toml", "agent.key", "controller.toml", "worker.env"} <= set(left.split())
-    assert machine.sh("pgrep -fl /opt/holdfast", fails=True) == ""
+    assert machine.run("pgrep", "-fl", "/opt/holdfast", fails=True) == ""
     told = machine.run("dpkg", "-P", "holdfast-agent", "holdfast-controller", "holdfast-client")
     assert "left for you to delete: /var/log/holdfast, the output of jobs" in told
     assert "left for you to delete: /var/lib/holdfast/controller, the cluster's CA" in told
