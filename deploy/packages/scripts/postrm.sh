@@ -3,6 +3,8 @@
 set -e
 [ -d /run/systemd/system ] && systemctl daemon-reload || true
 if [ "$1" = purge ]; then
+    # What `systemctl enable` has made; kept so far, lest an upgrade or a new installation is not started at boot.
+    rm -f /etc/systemd/system/multi-user.target.wants/@package@.service
     case @package@ in
         holdfast-agent)
             rm -f /etc/holdfast/agent.toml /etc/holdfast/agent.pem /etc/holdfast/agent.key
