@@ -3,7 +3,7 @@
 set -e
 [ -d /run/systemd/system ] && systemctl daemon-reload || true
 if [ "$1" = purge ]; then
-    # What `systemctl enable` has made; kept so far, lest an upgrade or a new installation is not started at boot.
+    # The link by which an admin had the unit begin at boot; until now a new installation would have gone on so.
     rm -f /etc/systemd/system/multi-user.target.wants/@package@.service
     case @package@ in
         holdfast-agent)
