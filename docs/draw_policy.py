@@ -1,4 +1,4 @@
-"""Draw ``docs/failures.md`` from the failure policy in the code: ``python docs/draw_policy.py [--check]``."""
+"""Draw ``docs/users/failures.md`` from the failure policy in the code: ``python docs/draw_policy.py [--check]``."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from holdfast_controller.core.policy import (
     Way,
 )
 
-PAGE = Path(__file__).with_name("failures.md")
-HEAD = """# What happens when something fails
-The table is drawn from the code by `python docs/draw_policy.py`; a test keeps this page current.
+PAGE = Path(__file__).with_name("users") / "failures.md"
+HEAD = """# Failures and recovery
+The table is generated from the code by `python docs/draw_policy.py`; a test keeps this page current.
 
-The first failure of a generation is answered, and the others are taken for what follows from it. Which one was
-first is told by what each end says of itself before its time: a rank that speaks of a lost connection is a
-victim where any other rank has something else to say (see [the
-decision](adr/0008-what-an-end-says-goes-before-when-it-was.md)).
+Holdfast answers the first failure of a generation and treats the others as its consequences. To find the first
+one it looks at what each exit reports, and only then at its time: a rank that reports a lost connection is a
+consequence if any other rank reports something else ([ADR 8](../adr/0008-blame-by-report-then-by-time.md)).
 """
 TAIL = """
-- **In place**: the next generation on the same hosts and GPUs, no scheduling; all workers, or with
-  `restartScope: WORKER` the one that failed, under the address that its peers know.
-- **Moved**: the worker goes to another host, the others keep theirs; where no other host is free it goes back
-  to its own.
-- **Retried**: the whole job is placed anew, at the head of the queue, away from the host where it failed if it
-  can be.
-- Budgets are counted in a row. Only progress refills them: a step past the job's highest (told by
-  `holdfast.progress` or found by `stepPattern`), or a new checkpoint where no step is known.
-- The same failure `noProgressLimit` times running (3) without progress is final, in a job whose progress is
+- **In place**: the next generation on the same hosts and GPUs, without scheduling. All workers restart, or with
+  `restartScope: WORKER` only the one that failed, under the address that its peers know.
+- **Moved**: the worker goes to another host, the others keep theirs. If no other host is free, it returns to its
+  own.
+- **Retried**: the whole job is placed again, at the head of the queue, if possible away from the host where it
+  failed.
+- Budgets count failures in a row. Only progress resets them: a step beyond the job's highest (reported through
+  `holdfast.progress` or found by `stepPattern`), or a new checkpoint if no step is known.
+- The same failure `noProgressLimit` times in a row (3) without progress is final, for a job whose progress is
   known.
-- `backoff` delays every launch but the first of a row, and doubles.
-- `disableRetries` makes every failure of the program final; `unconditionalRetry` retries the job whatever it
-  was.
-- A host that is suspect twice in one job (†) is left; one that is at fault (‡) takes no more work until an
-  admin lifts that.
-- An end of `LOST_RECORD` was known to a controller whose disk is lost, and to no host any more. No code is made up
-  for it; a job that no host knows is paused, and its owner decides: see [restore](operations.md#restore).
-- A hang that is found while the program lives is restarted in place within the same budget as the library's own
-  time-out; see [hang detection](hang-detection.md).
+- `backoff` delays every launch of such a row except the first, and doubles each time.
+- `disableRetries` makes every failure of the program final; `unconditionalRetry` retries the job after any
+  failure.
+- A host that is suspected twice in one job (†) is no longer used by it; a host that is at fault (‡) is cordoned
+  until an admin uncordons it.
+- `LOST_RECORD` means that the exit was recorded only by a controller whose disk is lost. No exit code is invented
+  for it. A job that no host knows is paused, and its owner decides: see
+  [restore](../admins/operations.md#restore).
+- A hang that is detected while the program is alive is restarted in place, on the same budget as the library's
+  own timeout; see [hang detection](hang-detection.md).
 """
 WHAT = {
     Cause.USER_ERROR: "any other exit code, or a signal such as SIGFPE",
@@ -54,14 +54,14 @@ WHAT = {
     Cause.TRANSIENT: "SIGABRT (6, 134), SIGSEGV (11, 139), a code in `transientExitCodes`",
     Cause.OUT_OF_MEMORY: "killed for memory, by its cgroup's counter",
     Cause.CANNOT_START: "missing command, bad interpreter, missing directory, no permission",
-    Cause.KILLED: "SIGKILL, SIGTERM, SIGINT or SIGHUP that was not ours",
-    Cause.HANG: "SIGABRT with NCCL's watchdog time-out on stderr",
-    Cause.HOST_LOST: "the host rebooted, was lost or fenced",
-    Cause.CUT_OFF: "its shim stopped it: nothing was heard of the controller for the length of the lease",
-    Cause.HARDWARE_FAULT: "any end beside a GPU that is lost or needs a reset (Xid table)",
+    Cause.KILLED: "SIGKILL, SIGTERM, SIGINT or SIGHUP that Holdfast did not send",
+    Cause.HANG: "SIGABRT with NCCL's watchdog timeout on stderr",
+    Cause.HOST_LOST: "the host rebooted, was lost or was fenced",
+    Cause.CUT_OFF: "its shim stopped it: no contact with the controller for the length of the lease",
+    Cause.HARDWARE_FAULT: "any exit beside a GPU that is lost or needs a reset (Xid table)",
     Cause.HOST_UNFIT: "the host failed the checks before the start",
-    Cause.PORT_TAKEN: "a port was taken in the last moment",
-    Cause.INTERNAL: "a shim died, or a start never came about",
+    Cause.PORT_TAKEN: "a port was taken at the last moment",
+    Cause.INTERNAL: "a shim died, or a start never happened",
 }
 WAYS = {Way.IN_PLACE: "in place", Way.REPLACE: "moved", Way.NOWHERE: "the job fails"}
 LIMITS = {
@@ -88,13 +88,11 @@ def row(cause: Cause, rule: Rule) -> str:
 def page() -> str:
     """The whole page."""
     rows = [row(cause, rule) for cause, rule in TABLE.items()]
-    return "\n".join(
-        [HEAD, "| class | what | goes on | so often | and then |", "|---|---|---|---|---|", *rows, TAIL]
-    )
+    return "\n".join([HEAD, "| class | what | recovery | at most | then |", "|---|---|---|---|---|", *rows, TAIL])
 
 
 if __name__ == "__main__":
     if "--check" in sys.argv and PAGE.read_text() != page():
-        sys.exit("docs/failures.md is out of date: run python docs/draw_policy.py")
+        sys.exit("docs/users/failures.md is out of date: run python docs/draw_policy.py")
     if "--check" not in sys.argv:
         PAGE.write_text(page())

@@ -1,4 +1,4 @@
-"""Draw ``docs/states.md`` from the transition tables in the code: ``python docs/draw_states.py [--check]``."""
+"""Draw ``docs/internals/states.md`` from the transition tables: ``python docs/draw_states.py [--check]``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from holdfast_agent.core import place
 from holdfast_controller.core import job
 
-PAGE = Path(__file__).with_name("states.md")
+PAGE = Path(__file__).with_name("internals") / "states.md"
 HEAD = """# States
-Drawn from the transition tables by `python docs/draw_states.py`; a test keeps this page current. A pair that isn't
-drawn here is an error in the code.
+Generated from the transition tables by `python docs/draw_states.py`; a test keeps this page current. A transition
+that is not shown here is an error in the code.
 """
 
 
@@ -45,6 +45,6 @@ def page() -> str:
 
 if __name__ == "__main__":
     if "--check" in sys.argv and PAGE.read_text() != page():
-        sys.exit("docs/states.md is out of date: run python docs/draw_states.py")
+        sys.exit("docs/internals/states.md is out of date: run python docs/draw_states.py")
     if "--check" not in sys.argv:
         PAGE.write_text(page())

@@ -1,6 +1,6 @@
 """The parent of one worker's ranks and the keeper of their exits: `python -I -S shim.py FD`.
 
-Theory of operation. docs/shim-protocol.md is the contract; this is how it is kept.
+Theory of operation. docs/internals/shim-protocol.md is the contract; this is how it is kept.
 
 - *Nothing forks before the intent is durable*, file and name both, so whoever reads the journal knows whether a
   generation may have run. It is launched at most once: its journal is created with O_EXCL.

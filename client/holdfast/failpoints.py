@@ -3,7 +3,7 @@
 A point is armed by a file of its name in that directory: ``exit@N`` kills the process (SIGKILL) at its N-th pass,
 ``stop@N`` stops it (SIGSTOP), ``error@N`` raises EIO; without ``@N`` it is the first. The process that fires takes
 the file first, by renaming it to ``NAME.fired``, so that a point fires once however many processes pass it, and the
-rest of the test can see that it did. docs/failpoints.md says more.
+rest of the test can see that it did. docs/internals/failpoints.md says more.
 
 Standard library only, and little of it: the shim has this file's twin (a test holds them alike).
 """

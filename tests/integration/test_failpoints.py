@@ -51,7 +51,7 @@ def test_points_that_need_another_first_name_one_that_the_story_reaches() -> Non
 
 
 def test_every_point_is_on_the_page() -> None:
-    page = (ROOT / "docs/failpoints.md").read_text()
+    page = (ROOT / "docs/internals/failpoints.md").read_text()
     assert [point.name for point in POINTS if f"`{point.name}`" not in page] == []
 
 

@@ -87,7 +87,7 @@ class Cluster:
 
 
 def install(machine: Machine, packages: Sequence[Path], *parts: str) -> None:
-    """Packages of some parts, as docs/install.md says it."""
+    """Packages of some parts, as docs/admins/install.md says it."""
     chosen = [package for package in packages for part in parts if package.name.startswith(f"holdfast-{part}_")]
     machine.run("mkdir", "-p", "/root/packages")
     for package in chosen:
@@ -140,7 +140,7 @@ def switched_on(lower: Path, root: Path, *names: str) -> Iterator[Cluster]:
 
 
 def made(cluster: Cluster, packages: Sequence[Path]) -> None:
-    """From bare machines to a cluster: all of docs/install.md."""
+    """From bare machines to a cluster: all of docs/admins/install.md."""
     tell(f"packages on {len(cluster.names)} machines")
     first = cluster.controller
     together(functools.partial(_equip, cluster, packages), cluster.names)

@@ -1,7 +1,7 @@
 """What must always hold, checked as it happens, against the truth of the simulated world and nothing else.
 
 The truth is: which processes run, what lies synced on which disk, what the log holds, when which message arrived.
-The numbers are those of the invariants in docs/simulation.md.
+The numbers are those of the invariants in docs/internals/simulation.md.
 """
 
 from __future__ import annotations

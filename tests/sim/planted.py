@@ -1,6 +1,6 @@
 """Planted bugs: each makes a part do what it never may, and some oracle has to notice.
 
-``python -m tests.sim.planted`` looks for the first seed that finds each and prints the table of docs/simulation.md;
+``python -m tests.sim.planted`` looks for the first seed that finds each, and prints the table of the docs;
 ``planted_seeds.json`` keeps what it found, so that the tests need no search.
 """
 
@@ -271,7 +271,7 @@ def search(bug: Planted) -> tuple[int, str] | None:
 
 
 def table(known: dict[str, list[Any]]) -> str:
-    """As docs/simulation.md shows it."""
+    """As docs/internals/simulation.md shows it."""
     rows = [f"| {name} | {PLANTED[name].what} | {seed} | {oracle} |" for name, (seed, oracle) in known.items()]
     return "\n".join(["| bug | what it does | first seed | oracle |", "|---|---|---|---|", *rows]) + "\n"
 

@@ -10,7 +10,7 @@ from tests.sim import generator, planted
 from tests.sim.planted import PLANTED
 
 KNOWN = json.loads(planted.SEEDS.read_text())
-PAGE = Path(__file__).parents[2] / "docs/simulation.md"
+PAGE = Path(__file__).parents[2] / "docs/internals/simulation.md"
 
 
 def test_every_bug_has_a_seed() -> None:

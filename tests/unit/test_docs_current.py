@@ -27,14 +27,14 @@ def test_drawn_page_is_what_the_code_draws_now(script: str) -> None:
 
 
 def test_every_key_of_the_agents_settings_is_on_its_page() -> None:
-    page = (ROOT / "docs/agent.md").read_text()
+    page = (ROOT / "docs/admins/agent.md").read_text()
     keys = [field.name for cls in (Config, Minimums, Hooks, ContainerSettings, Packages) for field in fields(cls)]
     shown = ("`{}`", "**{}**", "[{}]")
     assert [key for key in keys if not any(form.format(key) in page for form in shown)] == []
 
 
 def test_the_defaults_of_the_checks_are_those_on_the_page() -> None:
-    page = (ROOT / "docs/agent.md").read_text()
+    page = (ROOT / "docs/admins/agent.md").read_text()
     for field in fields(Minimums):
         default = "true" if field.default is True else field.default
         assert f"| `{field.name}` | {default} |" in page

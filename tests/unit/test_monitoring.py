@@ -17,7 +17,7 @@ from holdfast_controller.core import families as of_controller
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy/monitoring"
-PAGE = (ROOT / "docs/metrics.md").read_text()
+PAGE = (ROOT / "docs/admins/metrics.md").read_text()
 FAMILIES = {family.name: family for family in (*of_controller.FAMILIES, *of_agent.FAMILIES)}
 OF_PROMETHEUS = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total"}
 FROM_SCRAPING = {"job", "instance"}
@@ -80,7 +80,7 @@ def test_every_alert_says_what_is_the_matter_and_where_to_read_on() -> None:
         assert rule["labels"]["severity"] in ("critical", "warning"), rule["alert"]
         notes = rule["annotations"]
         assert notes["summary"].endswith(".") and notes["description"].endswith("."), rule["alert"]
-        assert notes["runbook_url"] == f"docs/metrics.md#{rule['alert'].lower()}"
+        assert notes["runbook_url"] == f"docs/admins/metrics.md#{rule['alert'].lower()}"
         assert f"\n### {rule['alert']}\n" in PAGE
 
 

@@ -20,7 +20,7 @@ from holdfast.enrolment import __main__ as enrolment
 from holdfast_agent.__main__ import main as agent
 from holdfast_controller.__main__ import main as controller
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs/admins"
 PAGE = (DOCS / "operations.md").read_text()
 PROGRAMS = ("holdfast", "holdfast-agent", "holdfast-controller")
 SECTIONS = """

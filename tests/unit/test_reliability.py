@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/reliability.md").read_text()
+PAGE = (ROOT / "docs/evidence/reliability.md").read_text()
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 FAULTS = """
 controller dies | agent dies | shim dies | worker killed | worker out of memory | daemonised child, zombie

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/security.md").read_text()
+PAGE = (ROOT / "docs/evidence/security.md").read_text()
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 LIST = """
 mutual TLS | strangers | pose as the controller | join tokens | believed by its hash | certificates of a day

@@ -256,7 +256,7 @@ class Driver:
         self._tasks.start_soon(self._performer.read_gpus)
 
     def on_shim_message(self, key: PlaceKey, message: dict[str, Any]) -> None:
-        """What a shim says, as docs/shim-protocol.md has it."""
+        """What a shim says, as docs/internals/shim-protocol.md has it."""
         generation = message["generation"]
         match message["ev"]:
             case "hello":

@@ -48,7 +48,7 @@ def launch_order(
     shim_pid: int = 0,
     secrets: Mapping[str, Secret] = NO_SECRETS,
 ) -> dict[str, Any]:
-    """As docs/shim-protocol.md has it, ``secrets`` in the clear. Raises ``KeyError`` for one that is missing."""
+    """See docs/internals/shim-protocol.md; ``secrets`` in the clear. Raises ``KeyError`` for a missing one."""
     return {
         "op": "launch",
         "generation": action.generation,

@@ -11,7 +11,7 @@ from holdfast.cli.app import root
 
 _HEAD = """# The `holdfast` command
 
-Written by `python -m holdfast.cli.reference > docs/cli.md`; a test keeps it current.
+Written by `python -m holdfast.cli.reference > docs/users/cli.md`; a test keeps it current.
 
 Data goes to stdout, everything for people along the way to stderr. Colour only on a terminal, and not with
 `NO_COLOR`. Which cluster: `HOLDFAST_CONFIG` (path of a `client.toml`), else

@@ -122,7 +122,7 @@ def parse_text(text: str, *, source: str) -> JobFile:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema 2020-12 of a job file, with camelCase names; ``docs/job.schema.json`` holds it."""
+    """JSON Schema 2020-12 of a job file, with camelCase names; ``docs/users/job.schema.json`` holds it."""
     from holdfast.spec import schema
 
     return schema.json_schema()

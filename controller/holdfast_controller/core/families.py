@@ -1,4 +1,4 @@
-"""What the controller tells Prometheus. ``docs/metrics.md`` explains each; a test holds the two together.
+"""What the controller tells Prometheus. ``docs/admins/metrics.md`` explains each; a test holds the two together.
 
 Counters begin at nothing when the controller does, as Prometheus expects; only the position in the event log goes
 on where it was. No label holds the name of a user, a project or a job.

@@ -1,4 +1,4 @@
-"""Who gets past the guard, for every call: what ``docs/access.md`` promises, spelled out and tried one by one.
+"""Who may make each call: the promises of ``docs/admins/access.md``, spelled out and tried one by one.
 
 The job that the calls are about is owen's, in project vision. A host may fetch the packaged code of its own work
 and of no other; no work here has any.

@@ -36,8 +36,8 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 
 
 def test_the_reference_is_current() -> None:
-    assert (REPOSITORY / "docs/cli.md").read_text() == markdown(), (
-        "run: python -m holdfast.cli.reference > docs/cli.md"
+    assert (REPOSITORY / "docs/users/cli.md").read_text() == markdown(), (
+        "run: python -m holdfast.cli.reference > docs/users/cli.md"
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .cases import CASES
 
-PAGE = Path(__file__).parents[3] / "docs/doctor.md"
+PAGE = Path(__file__).parents[3] / "docs/admins/doctor.md"
 
 
 def test_every_check_has_a_row_on_the_page() -> None:

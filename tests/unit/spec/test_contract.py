@@ -100,9 +100,9 @@ def test_every_field_of_a_custom_job_is_read_or_ignored_on_purpose() -> None:
 
 
 def test_the_published_schema_is_up_to_date() -> None:
-    published = (ROOT / "docs" / "job.schema.json").read_text()
+    published = (ROOT / "docs/users/job.schema.json").read_text()
     assert json.loads(published) == spec.json_schema(), (
-        "run: .venv/bin/python -m holdfast.spec.schema > docs/job.schema.json"
+        "run: .venv/bin/python -m holdfast.spec.schema > docs/users/job.schema.json"
     )
     assert published == schema.json_schema_text()
 
@@ -122,18 +122,18 @@ def test_the_schema_knows_what_another_service_puts_around_a_job() -> None:
 
 
 def test_the_documentation_names_every_field() -> None:
-    text = (ROOT / "docs" / "job-file.md").read_text()
+    text = (ROOT / "docs/users/job-file.md").read_text()
     for model in (*MODEL_OF.values(), models.JobFile):
         for name in model.model_fields:
             assert f"`{to_camel(name)}`" in text, name
 
 
 def test_the_documentations_examples_are_valid() -> None:
-    text = (ROOT / "docs" / "job-file.md").read_text()
+    text = (ROOT / "docs/users/job-file.md").read_text()
     examples = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert examples
     for example in examples:
-        spec.parse_text(example, source="docs/job-file.md")
+        spec.parse_text(example, source="docs/users/job-file.md")
 
 
 def job() -> dict[str, Any]:
