@@ -3,14 +3,19 @@ PY      := .venv/bin/python
 STAMP   := .venv/.ready
 SOURCES := $(shell find client controller agent proto build_hooks -type f -not -path '*/v1/*_pb2*' -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: docs compiled sim sim-pairs packages test-machines test-slow crash setup check lint types contracts proto-lint test demo bench stubs clean
+.PHONY: bench check clean compiled contracts crash demo docs lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml $(shell find proto build_hooks -type f)
+# The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
+$(STAMP): pyproject.toml uv.lock $(shell find proto build_hooks -type f)
 	test -x $(PY) || python3 -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check "pip>=25.1"
-	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[fast]' --group dev
+	test -x .venv/bin/uv || $(PY) -m pip install --quiet --disable-pip-version-check uv
+	.venv/bin/uv sync --quiet --locked --inexact --all-extras --compile-bytecode --reinstall-package holdfast
 	touch $@
+
+# After a change of the dependencies in pyproject.toml; make lock UPGRADE=--upgrade takes the newest of all.
+lock:
+	.venv/bin/uv lock $(UPGRADE)
 
 # As an installation does it: where bytecode may not be written, a daemon that compiles at each start takes a second more.
 compiled: setup
@@ -29,6 +34,11 @@ docs: setup
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 proto-lint:
 	npx --yes @bufbuild/buf@1 lint proto
+
+# Whatever is pure, in virtual time: run it before each commit.
+QUICK := tests/unit tests/contract tests/scenarios tests/sim
+quick: setup
+	$(PY) -m pytest -q -n $(JOBS) $(QUICK)
 
 # As many at once as a small machine bears. In the order of their folders: what takes long comes first, and the many
 # short ones last, so that none waits for another's end.
