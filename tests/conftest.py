@@ -1,11 +1,11 @@
-"""What all tests share: the event loop, the ``require`` marker, the scripted NVML."""
+"""What all tests share: the event loop, the markers ``require`` and ``races``, the scripted NVML."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests import machine_parts
+from tests import machine_parts, reruns
 from tests.fake_nvml.library import FakeNvml, build
 
 pytest_plugins = ["pytester"]
@@ -16,23 +16,11 @@ def pytest_configure(config: pytest.Config) -> None:
         machine_parts.demanded()
     except machine_parts.UnknownPart as error:
         raise pytest.UsageError(f"HOLDFAST_REQUIRE: {error}") from error
-
-
-REAL_TIME = ("e2e", "faults", "integration", "security")
-"""Folders of tests with real processes and real time."""
+    config.pluginmanager.register(reruns.Reruns())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where real processes meet real time, a test that fails is run again, twice at most, and the report says so.
-
-    Hundreds of such tests share a few cores: one process that the machine starts late must not fail them all.
-    Whatever is pure has no such excuse.
-    """
-    here = Path(__file__).parent
-    for item in items:
-        inside = item.path.relative_to(here).parts if item.path.is_relative_to(here) else ()
-        if inside and inside[0] in REAL_TIME:
-            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
+    reruns.allow(items)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,0 +1,64 @@
+"""Tests that race with the machine: ``@pytest.mark.races(reason="…")`` runs one again when it fails, twice at most.
+
+Every other test fails the run by its first failure. What passed only on a rerun is listed at the end, each with its
+reason; more than ``BOUND`` of them fail the run: either the machine is too slow, or a race is worth mending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+RERUNS = 2
+DELAY_S = 1.0
+BOUND = 3
+"""So many tests may pass only on a rerun."""
+
+
+class Unreasoned(pytest.UsageError):
+    """A test is marked without a reason."""
+
+
+def allow(items: Iterable[pytest.Item]) -> None:
+    """Let marked tests be run again. Raises ``Unreasoned`` for a mark that gives no reason."""
+    for item in items:
+        if (marker := item.get_closest_marker("races")) is None:
+            continue
+        reason = marker.kwargs.get("reason")
+        if marker.args or set(marker.kwargs) != {"reason"} or not (isinstance(reason, str) and reason.strip()):
+            raise Unreasoned(f'{item.nodeid}: say what it races with: @pytest.mark.races(reason="…")')
+        item.add_marker(pytest.mark.flaky(reruns=RERUNS, reruns_delay=DELAY_S))
+        item.user_properties.append(("races", reason))
+
+
+class Reruns:
+    """A plugin: counts what passed only on a rerun. Under xdist it counts for all workers."""
+
+    def __init__(self) -> None:
+        self._again: set[str] = set()
+        self._passed: dict[str, str] = {}
+        """Reasons by test."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome == "rerun":
+            self._again.add(report.nodeid)
+        elif report.failed:
+            self._again.discard(report.nodeid)
+            self._passed.pop(report.nodeid, None)
+        elif report.when == "call" and report.passed and report.nodeid in self._again:
+            self._passed[report.nodeid] = dict(report.user_properties)["races"]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if len(self._passed) > BOUND and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self._passed:
+            return
+        terminalreporter.section("passed only on a rerun")
+        for test, reason in sorted(self._passed.items()):
+            terminalreporter.line(f"{test}: {reason}")
+        if len(self._passed) > BOUND:
+            terminalreporter.line(f"{len(self._passed)} tests; more than {BOUND} fail the run.", red=True)
