@@ -63,7 +63,7 @@ nothing else; see [joining](joining.md).
 ## Limits
 A user may have 128 calls in progress and 512 streams open, a host 32 of each; further ones are refused with
 RESOURCE_EXHAUSTED until some have ended. A message has at most 4 MB. For the whole picture see
-[security](../evidence/security.md).
+[security](../security.md).
 
 ## The audit log
 `holdfast audit` shows all refusals, and every call that changes something (● in the table): who made it and how

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/evidence/parity.md"
+PAGE = ROOT / "docs/evidence/managed-services.md"
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 ROWS = [
     line.strip().strip("|").split(" | ")

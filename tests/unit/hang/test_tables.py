@@ -57,13 +57,13 @@ def test_what_a_person_does_goes_before_what_the_job_does() -> None:
 
 
 def test_the_page_draws_the_ladder_as_it_is() -> None:
-    page = (Path(__file__).parents[3] / "docs/users/hang-detection.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/internals/hang-evaluation.md").read_text()
     drawn = set(re.findall(r"^    (\w+) --> (\w+)$", page, re.MULTILINE))
     assert drawn == {(rung.name, to.name) for rung, following in ladder.TRANSITIONS.items() for to in following}
 
 
 def test_every_constant_of_log_silence_is_on_the_page_as_it_is() -> None:
-    page = (Path(__file__).parents[3] / "docs/users/hang-detection.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/internals/hang-evaluation.md").read_text()
     tuning = Tuning()
     assert f"| `silence_floor_s` | {tuning.silence_floor_s:.0f} s |" in page
     assert f"| `silence_factor` | {tuning.silence_factor:.0f} × longest gap survived |" in page
