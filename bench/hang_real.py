@@ -26,20 +26,20 @@ from pathlib import Path
 
 from bench.hang_real_cases import FAULTS, GUILTY, NEGATIVES, RANKS, SCALE, SCALED, WEAKNESSES, Case
 
-from holdfast.hang import verdict
-from holdfast.hang.evidence import diagnosis
-from holdfast.hang.features import WorkerFeatures
-from holdfast.hang.recording import WorkerSample
-from holdfast.hang.stacks import Diagnosis
-from holdfast.hang.tuning import Action, HangSettings, Tuning
-from holdfast.hang.watch import begin
-from holdfast.hang_watch import WorkerWatch
-from holdfast_agent.core.environment import HostFacts, WorkerUser, log_paths, progress_dir
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.core.place import Place, Running
+from holdfast.hang.evidence.evidence import diagnosis
+from holdfast.hang.evidence.stacks import Diagnosis
+from holdfast.hang.judge import verdict
+from holdfast.hang.judge.state import begin
+from holdfast.hang.judge.tuning import Action, HangSettings, Tuning
+from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast.hang.records.recording import WorkerSample
+from holdfast.hang.worker_watch import WorkerWatch
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker.worker import Place, Running
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner
-from holdfast_agent.shell.logs import make_directories
+from holdfast_agent.shell.output.log_index import make_directories
 from holdfast_agent.shell.sampling import place as sampled_place
 from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler

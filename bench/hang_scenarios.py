@@ -23,7 +23,7 @@ from bench.hang_world import (
     steady_lines,
 )
 
-from holdfast.hang.samples import State
+from holdfast.hang.pipeline.samples import State
 
 START_S = 60.0
 

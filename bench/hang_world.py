@@ -11,15 +11,15 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.hang import observing
-from holdfast.hang.features import OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.ladder import Rung
-from holdfast.hang.lines import LineReader
-from holdfast.hang.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
-from holdfast.hang.stacks import Diagnosis, Frame, RankStack, compared
-from holdfast.hang.tuning import Action, HangSettings, Tuning
-from holdfast.hang.verdict import Act, Diagnose, Notify, Step, step
-from holdfast.hang.watch import begin, stuck
+from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, compared
+from holdfast.hang.judge.stages import Rung
+from holdfast.hang.judge.state import begin, stuck
+from holdfast.hang.judge.tuning import Action, HangSettings, Tuning
+from holdfast.hang.judge.verdict import Act, Diagnose, Notify, Step, step
+from holdfast.hang.pipeline import rank_baseline
+from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.log_progress import LineReader
+from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
 
 SAMPLE_S, GPU_S, DUMPS_TAKE_S = 2.0, 5.0, 7.0
 RANKS_PER_WORKER = 4
@@ -180,7 +180,7 @@ class World:
         self.random = random.Random(f"{seed}/{scenario.name}")
         self.samples = [RankSample(0.0, rank, ProcessSample(main_switches=0)) for rank in range(scenario.ranks)]
         self.gpus: list[GpuSample] = [GpuSample(0.0, 0.0, 0.0, 0.0, 0.0) for _ in range(scenario.ranks)]
-        self.baselines: list[observing.Baseline | None] = [None] * scenario.ranks
+        self.baselines: list[rank_baseline.Baseline | None] = [None] * scenario.ranks
         self.features: dict[int, RankFeatures] = {}
         self.sent: dict[int, WorkerFeatures] = {}
         self.reader = LineReader()
@@ -283,9 +283,9 @@ class World:
             seen = sample if self.signals.process else replace(sample, process=None, exit_code=None)
             base = self.baselines[rank]
             if base is None:
-                self.baselines[rank], self.features[rank] = observing.begin(seen)
+                self.baselines[rank], self.features[rank] = rank_baseline.begin(seen)
             else:
-                self.baselines[rank], self.features[rank] = observing.observe(base, seen, self.tuning)
+                self.baselines[rank], self.features[rank] = rank_baseline.observe(base, seen, self.tuning)
         grew_s, is_open = self.scenario.checkpoint(at_s)
         for worker in range((self.scenario.ranks + RANKS_PER_WORKER - 1) // RANKS_PER_WORKER):
             ranks = range(worker * RANKS_PER_WORKER, min(self.scenario.ranks, (worker + 1) * RANKS_PER_WORKER))

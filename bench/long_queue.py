@@ -19,16 +19,16 @@ from cluster import DevCluster, dev_cluster, job, work_directory
 from report import Table, framed, progress
 
 from holdfast.client import Client
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.explain import Standing, wait_reason
-from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.host_model import Gpu, Inventory
-from holdfast_controller.core.model import Cluster, Now
-from holdfast_controller.core.quotas import Quota
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.reactor import Reactor
-from holdfast_controller.core.schedule import place_queue, takers
-from holdfast_controller.core.steps import Policies, Step
-from holdfast_controller.core.stimuli import PlaceReport, PlaceState
+from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.scheduling.schedule import place_queue, takers
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.commands import PlaceReport, PlaceState
+from holdfast_controller.core.step.step import Policies, Step
 
 GIB = 1 << 30
 PROJECTS = 20

@@ -9,16 +9,16 @@ import argparse
 import time
 from statistics import median
 
-from holdfast.metrics.exposition import Exposition
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.families import FAMILIES
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.gauges import gauges
-from holdfast_controller.core.host_model import Gpu, Inventory, Liveness
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.metering import Meter
-from holdfast_controller.core.model import Cluster, Now, Place
+from holdfast._daemon.metrics.exposition import Exposition
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.host import Gpu, Inventory, Liveness
+from holdfast_controller.core.model.job import Cluster, Now, Place
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.views.gauges import gauges
+from holdfast_controller.core.views.metering import Meter
+from holdfast_controller.core.views.metric_families import FAMILIES
 
 GPUS = 8
 GANG = Gang((Pool(1, Task(("python", "train.py"), (), (), "/"), gpus=GPUS),))

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import anyio
 
-from holdfast_agent.core.environment import HostFacts, WorkerUser, log_paths, progress_dir
-from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
+from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.gpu.reader import NvmlSource
-from holdfast_agent.shell.logs import make_directories
+from holdfast_agent.shell.output.log_index import make_directories
 from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler
 
@@ -31,7 +31,7 @@ from tests.fake_nvml.library import FakeNvml, build
 RANKS, LOADERS, THREADS, FILES, GPUS = 8, 8, 40, 200, 8
 RANK = f"""
 import os, sys, threading, time
-from holdfast.progress_calls import progress
+from holdfast.training.progress_calls import progress
 held = [open("/dev/null") for _ in range({FILES})]
 for _ in range({LOADERS}):
     if os.fork() == 0:

@@ -24,18 +24,19 @@ from bench.scale_rows import RANKS_PER_HOST, gang
 
 from holdfast import spec
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
-from holdfast_controller.core import actions as act
-from holdfast_controller.core.assignments import Phase
-from holdfast_controller.core.ends import ExitReason
-from holdfast_controller.core.gang import Gang, Member
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.leases import LeasePolicy
-from holdfast_controller.core.steps import Policies
-from holdfast_controller.core.stimuli import CancelAsked, JobSubmission, RestartAsked
-from holdfast_controller.shell import agent_service, wire_agent
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.gang import Gang, Member
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step.assignment import Phase
+from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, RestartAsked
+from holdfast_controller.core.step.step import Policies
+from holdfast_controller.shell.api import agent_service
+from holdfast_controller.shell.convert import agent_messages
+from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.store import Store
-from holdfast_controller.shell.wire_gang import gang_of
+from holdfast_controller.shell.store.store import Store
 
 GIB = 1 << 30
 SIZES = (64, 256, 1024, 4096, 16384)
@@ -61,7 +62,7 @@ class Stage:
         inventory = host_pb2.Inventory(cpu_count=64, memory_bytes=512 * GIB, max_workers=64, gpus=gpus)
         hello = agent_pb2.Hello(agent_version="1", boot_id="b", inventory=inventory, address="10.1.2.3")
         self.driver.register(host, SESSION, lambda action: self._send(host, action))
-        self.driver.feed(wire_agent.hello(host, SESSION, hello))
+        self.driver.feed(agent_messages.hello(host, SESSION, hello))
 
     def _send(self, host: str, action: act.Welcome | act.Assign | act.AckExit | act.CloseSession) -> None:
         message = agent_service.to_agent(action, self.driver)

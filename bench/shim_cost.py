@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast_agent import shim as shim_program
+from holdfast_agent.shim import shim as shim_program
 
 # Says that it runs, before anything else; then waits to be stopped.
 RANK = ["/bin/sh", "-c", 'echo x > "$0"; exec sleep 600']

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.identity import Kind
-from holdfast_controller.core.access import RULES, Rule, Where
+from holdfast._base.identity import Kind
+from holdfast_controller.core.access.rules import RULES, Rule, Where
 
 PAGE = Path(__file__).with_name("admins") / "access.md"
 HEAD = """# Users and access

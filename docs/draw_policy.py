@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast_controller.core.gang import Gang, Retries
-from holdfast_controller.core.policy import (
+from holdfast_controller.core.lifecycle.failure_policy import (
     HOST_MOVES,
     INTERNAL_RESTARTS,
     PORT_RETRIES,
@@ -17,6 +16,7 @@ from holdfast_controller.core.policy import (
     Rule,
     Way,
 )
+from holdfast_controller.core.model.gang import Gang, Retries
 
 PAGE = Path(__file__).with_name("users") / "failures.md"
 HEAD = """# Failures and recovery

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from holdfast_agent.core import place
-from holdfast_controller.core import job
+from holdfast_agent.core.worker import worker
+from holdfast_controller.core.model import job_state
 
 PAGE = Path(__file__).with_name("internals") / "states.md"
 HEAD = """# States
@@ -33,11 +33,11 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            "## Job (`controller/holdfast_controller/core/job.py`)",
-            diagram(job.TRANSITIONS, job.JobState.QUEUED),
+            "## Job (`controller/holdfast_controller/core/model/job_state.py`)",
+            diagram(job_state.TRANSITIONS, job_state.JobState.QUEUED),
             "",
-            "## A worker's place on its host (`agent/holdfast_agent/core/place.py`)",
-            diagram(place.TRANSITIONS, place.State.EMPTY),
+            "## A worker's place on its host (`agent/holdfast_agent/core/worker/worker.py`)",
+            diagram(worker.TRANSITIONS, worker.State.EMPTY),
             "",
         ]
     )

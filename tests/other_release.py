@@ -9,9 +9,9 @@ import runpy
 import sys
 
 import holdfast
-import holdfast.version
-from holdfast import protocol
-from holdfast_agent import shim
+import holdfast._base.version
+from holdfast._session import protocol
+from holdfast_agent.shim import shim
 
 
 def _number(text: str, ours: int) -> int:
@@ -25,7 +25,7 @@ def command(version: str, spoken: str, shims: str, module: str, *args: str) -> l
 
 if __name__ == "__main__":
     version, spoken, shims, module = sys.argv[1:5]
-    holdfast.__version__ = holdfast.version.__version__ = version
+    holdfast.__version__ = holdfast._base.version.__version__ = version
     protocol.PROTOCOL = _number(spoken, protocol.PROTOCOL)
     shim.VERSION = _number(shims, shim.VERSION)
     sys.argv[1:5] = []

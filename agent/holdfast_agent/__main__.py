@@ -8,7 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast import __version__, log_file, lookup
+from holdfast import __version__
+from holdfast._daemon import log_file
+from holdfast._security import dns
 from holdfast.errors import ConfigError, HoldfastError
 
 
@@ -26,19 +28,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)"
     )
     parser.add_argument("--version", action="version", version=f"holdfast-agent {__version__}")
-    lookup.as_the_machine_does()
+    dns.as_the_machine_does()
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ["join"]:
         # In place of this process: an agent doesn't import what makes keys.
-        os.execv(sys.executable, [sys.executable, "-m", "holdfast.enrolment", *words])
+        os.execv(sys.executable, [sys.executable, "-m", "holdfast._security.enrolment", *words])
     if words[:1] and words[0] in ("doctor", "status", "upgrade"):
-        from holdfast_agent.shell import host_commands
+        from holdfast_agent.shell.main import cli
 
-        return host_commands.main(words)
+        return cli.main(words)
     options = parser.parse_args(words)
     # With it gRPC stops and starts its threads around each fork of ours, and aborts where no thread can be started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    from holdfast_agent.shell import config, daemon  # gRPC is slow to import, --help is not
+    from holdfast_agent.shell import config
+    from holdfast_agent.shell.main import daemon  # gRPC is slow to import, --help is not
 
     try:
         return daemon.run(config.load(options.config))

@@ -16,12 +16,12 @@ from typing import Any
 
 from bench.usage import own_cpu_s, pss_mb
 
-from holdfast import pki
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki
+from holdfast._security.tls import TlsFiles
 from holdfast.client import Client
 from holdfast.dev import ports
-from holdfast.identity import Identity, Kind
 from holdfast.settings import ClientSettings
-from holdfast.tls import TlsFiles
 
 CLUSTER = "hollow"
 READY_S = 120.0

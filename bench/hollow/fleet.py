@@ -23,8 +23,8 @@ from typing import Any
 import uvloop
 from bench.hollow.host import HollowHost
 
-from holdfast.tls import TlsFiles
-from holdfast_agent.shell import log
+from holdfast._security.tls import TlsFiles
+from holdfast_agent.shell.base import log
 
 SPREAD_S = 2.0
 """The hosts of a fleet start within so long, as those of a data centre never start in the same millisecond."""

@@ -14,16 +14,16 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, assert_never
 
-from holdfast.tls import TlsFiles
+from holdfast._security.tls import TlsFiles
 from holdfast.v1 import agent_pb2, host_pb2
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.environment import HostFacts, WorkerUser
-from holdfast_agent.core.gpus import GpuUsage
-from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
-from holdfast_agent.core.place import Running
-from holdfast_agent.core.reactor import Reactor
-from holdfast_agent.shell import wire
-from holdfast_agent.shell.link import Link
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model.gpus import GpuUsage
+from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
+from holdfast_agent.core.worker.worker import Running
+from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.session.link import Link
 
 GIB = 1 << 30
 FIRST_PORT = 20_000
@@ -95,7 +95,7 @@ class HollowHost:
         """See ``link.Listener``."""
         match message.WhichOneof("message"):
             case "assignment":
-                self.feed(ev.Assigned(wire.assignment(message.assignment)))
+                self.feed(ev.Assigned(convert.assignment(message.assignment)))
             case "exit_ack":
                 self.feed(ev.ExitAcked(message.exit_ack.sequence))
                 self.counts["acked"] += 1
@@ -135,10 +135,10 @@ class HollowHost:
             case ev.SendHello(epoch, reports):
                 self._hello = self._greeting(epoch, reports)
             case ev.SendReport(report):
-                self.link.send(agent_pb2.SessionRequest(worker_report=wire.worker_report(report)))
+                self.link.send(agent_pb2.SessionRequest(worker_report=convert.worker_report(report)))
                 self._on_change()
             case ev.SendExit():
-                self.link.send(wire.exit_report(action))
+                self.link.send(convert.exit_report(action))
             case ev.Prepare(assignment, ports):
                 port, master_port = (*ports, 0, 0)[:2] if ports else (next(self._ports), next(self._ports))
                 master_port = master_port if assignment.launch and assignment.launch.first_rank == 0 else 0
@@ -183,7 +183,7 @@ class HollowHost:
             inventory=host_pb2.Inventory(cpu_count=64, memory_bytes=512 * GIB, max_workers=64, gpus=gpus),
             address="127.0.0.1",
             epoch=epoch,
-            workers=[wire.worker_report(report) for report in reports],
+            workers=[convert.worker_report(report) for report in reports],
         )
 
     # --- ranks ------------------------------------------------------------------------------------------------

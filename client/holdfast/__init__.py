@@ -3,7 +3,7 @@
 A training program may call ``holdfast.progress(step=…)`` and ``with holdfast.idle(reason):``.
 """
 
-from holdfast.progress_calls import idle, progress
-from holdfast.version import __version__
+from holdfast._base.version import __version__
+from holdfast.training.progress_calls import idle, progress
 
 __all__ = ["__version__", "idle", "progress"]

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import grpc
 
-from holdfast import renewal, tls
-from holdfast.access_calls import AccessCalls
-from holdfast.calling import CALL_TIMEOUT_S, OPTIONS, ended_early, fresh_id
+from holdfast._sdk.access_calls import AccessCalls
+from holdfast._sdk.hang_calls import HangCalls
+from holdfast._sdk.host_calls import HostCalls
+from holdfast._sdk.log_position import LogPosition
+from holdfast._sdk.reconnect import LinkCallback, Outage
+from holdfast._sdk.secret_calls import SecretCalls
+from holdfast._sdk.transport import CALL_TIMEOUT_S, OPTIONS, ended_early, fresh_id
+from holdfast._security import renewal, tls
 from holdfast.errors import HoldfastError
-from holdfast.hang_calls import HangCalls
-from holdfast.host_calls import HostCalls
-from holdfast.link import LinkCallback, Outage
-from holdfast.log_position import LogPosition
-from holdfast.secret_calls import SecretCalls
 from holdfast.settings import ClientSettings
 from holdfast.v1 import (
     bundle_pb2_grpc,
@@ -42,7 +42,7 @@ from holdfast.v1 import (
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
-    from holdfast.bundle_calls import Progress
+    from holdfast._sdk.bundle_calls import Progress
     from holdfast.bundles.packing import Bundle
     from holdfast.spec import JobFile
 
@@ -251,7 +251,7 @@ class Client(HostCalls, HangCalls):
 
         Raises ``StorageFull`` where there is no room for it.
         """
-        from holdfast import bundle_calls
+        from holdfast._sdk import bundle_calls
 
         return await bundle_calls.upload(self._bundles, bundle, self.settings.controller, on_progress, on_link)
 

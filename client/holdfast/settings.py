@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import config
+from holdfast._base import config
 from holdfast.errors import ConfigError
 
 VARIABLE = "HOLDFAST_CONFIG"

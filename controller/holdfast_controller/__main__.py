@@ -9,24 +9,25 @@ import importlib
 import sys
 from pathlib import Path
 
-from holdfast import config, log_file, logs
+from holdfast._base import config
+from holdfast._base.version import __version__
+from holdfast._daemon import json_log, log_file
+from holdfast._daemon.instance_lock import only_one
 from holdfast.errors import HoldfastError
-from holdfast.instance_lock import only_one
-from holdfast.version import __version__
-from holdfast_controller.shell.config import ControllerConfig
-from holdfast_controller.shell.server import serve
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.main.server import serve
 
 GC_THRESHOLDS = (20_000, 20, 20)
 """Python's own (700, 10, 10) took about a tenth of a busy controller's CPU."""
 
 
 COMMANDS = {
-    "init": "holdfast_controller.shell.init",
-    "admin": "holdfast_controller.shell.admin",
-    "backup": "holdfast_controller.shell.keeping.backing_up",
-    "restore": "holdfast_controller.shell.keeping.restoring",
-    "ca": "holdfast_controller.shell.keeping.rotating",
-    "rotate-secrets-key": "holdfast_controller.shell.secret_keys",
+    "init": "holdfast_controller.shell.main.init",
+    "admin": "holdfast_controller.shell.main.admin",
+    "backup": "holdfast_controller.shell.backup.backup",
+    "restore": "holdfast_controller.shell.backup.restore",
+    "ca": "holdfast_controller.shell.enrolment.rotation_cli",
+    "rotate-secrets-key": "holdfast_controller.shell.secrets.secret_keys",
 }
 """Modules with a ``main`` of their own; the daemon needs none of them."""
 
@@ -48,7 +49,7 @@ def main() -> int:
     status = 0
     try:
         settings = config.load(ControllerConfig, options.config)
-        logs.configure(settings.log_level, settings.log_file, settings.log_file_mb)
+        json_log.configure(settings.log_level, settings.log_file, settings.log_file_mb)
         with (
             only_one(settings.state_dir, "controller"),
             asyncio.Runner(loop_factory=_loop_factory()) as runner,

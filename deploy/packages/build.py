@@ -170,9 +170,9 @@ def _file(source: Path, target: str) -> dict[str, Any]:
 
 
 def _version() -> str:
-    text = (ROOT / "client/holdfast/version.py").read_text()
+    text = (ROOT / "client/holdfast/_base/version.py").read_text()
     found = re.search(r'__version__ = "([^"]+)"', text)
-    assert found is not None, "client/holdfast/version.py has no __version__"
+    assert found is not None, "client/holdfast/_base/version.py has no __version__"
     return found[1]
 
 

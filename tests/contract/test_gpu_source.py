@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from holdfast_agent.core.gpus import ChangeKind, Gpu, GpuUsage, Reading, merge
+from holdfast_agent.core.model.gpus import ChangeKind, Gpu, GpuUsage, Reading, merge
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
 
 COUNT = 4

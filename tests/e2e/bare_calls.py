@@ -12,8 +12,9 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from tests.e2e.cluster import DevCluster
 
-from holdfast import settings, tls
-from holdfast.tls import TlsFiles
+from holdfast import settings
+from holdfast._security import tls
+from holdfast._security.tls import TlsFiles
 from holdfast.v1 import agent_pb2_grpc, host_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
 
 Stubs = tuple[Any, Any, Any]

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import anyio
 
-from holdfast import dev, settings, view
+from holdfast import dev, settings
+from holdfast._sdk import json_view
 from holdfast.client import TERMINAL, Client
 from holdfast.dev import processes
 from holdfast.v1 import job_pb2
@@ -106,7 +107,7 @@ class DevCluster:
 
     def job(self, job_id: str) -> Json:
         """As ``holdfast job show -o json`` prints it."""
-        return view.job(self.ask(lambda client: client.get_job(job_id)))
+        return json_view.job(self.ask(lambda client: client.get_job(job_id)))
 
     def reach(self, job_id: str, *states: str, timeout: float = 60) -> Json:
         """Wait until the job is in one of ``states`` (such as RUNNING) and return it."""
@@ -139,7 +140,7 @@ class DevCluster:
         """The whole history of a job that has ended."""
 
         async def read(client: Client) -> list[Json]:
-            return [view.event(event) async for event in client.watch_job(job_id)]
+            return [json_view.event(event) async for event in client.watch_job(job_id)]
 
         return self.ask(read)
 
@@ -296,7 +297,7 @@ class Watcher:
                 )
                 async with contextlib.aclosing(history):
                     async for event in history:
-                        self.events.append((time.time(), view.event(event)))
+                        self.events.append((time.time(), json_view.event(event)))
 
 
 def exits(job: Json, *, generation: int | None = None) -> dict[int, Json]:

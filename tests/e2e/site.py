@@ -16,11 +16,11 @@ from pathlib import Path
 
 from tests.e2e.cluster import until
 
-from holdfast import pki
+from holdfast._security import pki
+from holdfast._security.tls import TlsFiles
 from holdfast.client import Client
 from holdfast.dev import ports, processes
 from holdfast.settings import load
-from holdfast.tls import TlsFiles
 
 WITHIN_S = 120.0
 

@@ -12,7 +12,7 @@ from tests.e2e.cluster import until
 from tests.e2e.site import WITHIN_S, Site, made
 from tests.e2e.test_joining import TICKS, Reader
 
-from holdfast import pki
+from holdfast._security import pki
 
 LIFE_S = 9
 CONTROLLERS_LIFE_S = 3600
@@ -85,7 +85,7 @@ def test_the_ca_changes_under_open_streams_and_nobody_notices(tmp_path: Path) ->
 
 
 def _trusted(site: Site, folder: str) -> list[str]:
-    from holdfast_controller.shell.authority import ca_hash
+    from holdfast_controller.shell.enrolment.authority import ca_hash
 
     if folder != "h1":
         site.holdfast(folder, "whoami")

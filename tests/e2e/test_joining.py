@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.cluster import until
 from tests.e2e.site import WITHIN_S, made
 
-from holdfast import certificate
+from holdfast._security import certificate
 from holdfast.client import Client
 from holdfast.v1 import host_pb2
 

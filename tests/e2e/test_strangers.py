@@ -16,10 +16,11 @@ import pytest
 from tests.e2e.bare_calls import INVALID, files, job_of, refusal, stubs
 from tests.e2e.cluster import DevCluster
 
-from holdfast import errors, pki, settings, tls
+from holdfast import errors, settings
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki, tls
+from holdfast._security.tls import TlsFiles
 from holdfast.client import Client
-from holdfast.identity import Identity, Kind
-from holdfast.tls import TlsFiles
 from holdfast.v1 import access_pb2, agent_pb2, host_pb2, job_pb2, job_pb2_grpc
 
 pytestmark = pytest.mark.usefixtures("alive", "serving")

@@ -17,10 +17,10 @@ from tests.e2e.cluster import DevCluster, until
 from tests.faults import proxy
 from tests.faults.network import Network, joined
 
-from holdfast import pki
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki
 from holdfast.client import Client
 from holdfast.dev import processes
-from holdfast.identity import Identity, Kind
 from holdfast.v1 import host_pb2
 
 PORT = 7000

@@ -19,13 +19,13 @@ import anyio
 from tests.e2e.cluster import DevCluster, Json, started
 from tests.faults.points import BY_NAME
 
-from holdfast import view
-from holdfast.cli.run_spec import RunRequest, job_of
+from holdfast._base.failpoints import VARIABLE
+from holdfast._sdk import json_view
+from holdfast.cli.jobs.run_spec import RunRequest, job_of
 from holdfast.client import TERMINAL, Client
 from holdfast.dev import daemons, layout, processes, starting
 from holdfast.dev.processes import Process
 from holdfast.errors import HoldfastError
-from holdfast.failpoints import VARIABLE
 
 SETTLES_S = 120.0
 """Generous: what a loaded machine takes is no fault. What never settles fails all the same."""
@@ -157,7 +157,7 @@ class Fire:
                         job_id = (await client.create_job(wish, request_id=request_id)).id
                     job = await client.get_job(job_id)
                     if job.state in TERMINAL:
-                        return view.job(job)
+                        return json_view.job(job)
                 except HoldfastError:
                     pass  # the controller is dead, for now
                 await anyio.sleep(LOOK_S)

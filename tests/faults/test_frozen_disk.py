@@ -19,10 +19,10 @@ from tests.integration.agent.test_launch import SLEEP, launch
 from holdfast.dev import processes
 from holdfast.errors import StoreError
 from holdfast.v1 import job_pb2
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.host_model import Inventory
-from holdfast_controller.shell import codec
-from holdfast_controller.shell.store import Record, Store
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.store import Record, Store
 
 pytestmark = [pytest.mark.require("root"), pytest.mark.require("freeze")]
 

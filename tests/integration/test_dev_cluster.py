@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import dev, pki
+from holdfast import dev
+from holdfast._security import pki
 from holdfast.dev import daemons, processes, starting, stopping
 from holdfast.dev.processes import Process
 from holdfast.errors import ConfigError, Unavailable, WrongState

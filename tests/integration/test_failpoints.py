@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.faults.points import BY_NAME, POINTS
 
-from holdfast import failpoints
-from holdfast_agent.shim_parts import failpoints as twin
+from holdfast._base import failpoints
+from holdfast_agent.shim import failpoints as twin
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for part in ("agent", "client", "controller") for path in (ROOT / part).rglob("*.py"))
@@ -72,7 +72,7 @@ def test_a_point_that_is_off_looks_at_a_variable_and_nothing_else(monkeypatch: p
 
 PROGRAM = """
 import sys
-from holdfast.failpoints import hit
+from holdfast._base.failpoints import hit
 for number in range(1, 4):
     try:
         hit("agent.exit.before")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._daemon.instance_lock import only_one
 from holdfast.errors import StoreError, WrongState
-from holdfast.instance_lock import only_one
 
 HOLD = """
 import sys, pathlib
-from holdfast.instance_lock import only_one
+from holdfast._daemon.instance_lock import only_one
 with only_one(pathlib.Path(sys.argv[1]), "agent"):
     print("held", flush=True)
     sys.stdin.read()

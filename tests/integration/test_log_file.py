@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import log_file
+from holdfast._daemon import log_file
+from holdfast._daemon.log_file import KEPT, LogFile, LogFileHandler
 from holdfast.errors import ConfigError
-from holdfast.log_file import KEPT, LogFile, LogFileHandler
 
 
 def parts(path: Path) -> list[Path]:
@@ -105,7 +105,7 @@ def test_what_a_dying_daemon_prints_is_in_the_file_that_is_newest(tmp_path: Path
     path = tmp_path / "agent.log"
     code = f"""
 from pathlib import Path
-from holdfast.log_file import LogFile
+from holdfast._daemon.log_file import LogFile
 file = LogFile(Path({str(path)!r}), 60)
 for number in range(3):
     file.write("x" * 50)
@@ -123,7 +123,7 @@ def test_on_a_full_disk_old_logs_give_way_first_then_lines_which_are_counted(tmp
     code = """
 import os, sys
 from pathlib import Path
-from holdfast.log_file import LogFile
+from holdfast._daemon.log_file import LogFile
 folder = Path(sys.argv[1])
 file = LogFile(folder / "agent.log", 8_000, stderr=False)
 for number in range(200):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import pki
+from holdfast._base.identity import Identity, Kind
+from holdfast._daemon.metrics import listener
+from holdfast._daemon.metrics.listener import listen
+from holdfast._security import pki
+from holdfast._security.tls import HOST_NAME, TlsFiles
 from holdfast.errors import ConfigError, Denied
-from holdfast.identity import Identity, Kind
-from holdfast.metrics import listener
-from holdfast.metrics.listener import listen
-from holdfast.tls import HOST_NAME, TlsFiles
 
 PAGE = b"holdfast_jobs 3\n"
 WITHIN_S = 60.0

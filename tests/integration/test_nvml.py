@@ -14,7 +14,7 @@ import pytest
 from tests.fake_nvml import library as nvml
 from tests.fake_nvml.library import GIB, FakeNvml
 
-from holdfast_agent.core.gpus import Blind, ChangeKind, GpuUsage, Reading, Unidentified, merge
+from holdfast_agent.core.model.gpus import Blind, ChangeKind, GpuUsage, Reading, Unidentified, merge
 from holdfast_agent.gpu import reader
 from holdfast_agent.gpu.child import COMMAND
 

@@ -9,8 +9,8 @@ import pytest
 from tests.fake_nvml import library as nvml
 from tests.fake_nvml.library import FakeNvml
 
-from holdfast_agent.core.gpu_signals import GpuSignals, Signals, Xid
-from holdfast_agent.core.gpus import Blind
+from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
+from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu import reader
 
 pytestmark = pytest.mark.require("cc")

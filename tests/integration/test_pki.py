@@ -14,10 +14,10 @@ import trustme
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from holdfast import pki, tls
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki, tls
+from holdfast._security.tls import SERVER_NAME, TlsFiles
 from holdfast.errors import ConfigError, HoldfastError, Unauthenticated
-from holdfast.identity import Identity, Kind
-from holdfast.tls import SERVER_NAME, TlsFiles
 
 CONTROLLER = Identity("lab", Kind.CONTROLLER, "controller")
 HOST = Identity("lab", Kind.HOST, "host-0")

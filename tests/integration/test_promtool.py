@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from holdfast.metrics.exposition import Exposition
-from holdfast.metrics.series import Family, Kind, Series
-from holdfast_agent.core import families as of_agent
-from holdfast_controller.core import families as of_controller
+from holdfast._daemon.metrics.exposition import Exposition
+from holdfast._daemon.metrics.series import Family, Kind, Series
+from holdfast_agent.core.metrics import families as of_agent
+from holdfast_controller.core.views import metric_families as of_controller
 
 MONITORING = Path(__file__).parents[2] / "deploy/monitoring"
 pytestmark = pytest.mark.require("promtool")

@@ -57,7 +57,7 @@ def next_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
         copy(ROOT / name, source / name)
-    version = source / "client/holdfast/version.py"
+    version = source / "client/holdfast/_base/version.py"
     version.write_text(re.sub(r'__version__ = "[^"]+"', f'__version__ = "{NEXT}"', version.read_text()))
     return source
 

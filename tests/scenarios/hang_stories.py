@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.scenarios.training import Training
 
-from holdfast.hang.features import WorkerFeatures
-from holdfast_controller.core.hang_model import Hang
-from holdfast_controller.core.model import Job
+from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.job import Job
 
 DUMPS = ["> host-0 dump 1 of a workerpool0-0 g1", "> host-1 dump 1 of a workerpool1-0 g1"]
 NOTICED = ["a hangs g1 since 30 s: R3", *DUMPS]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.model import Cluster
-from holdfast_controller.core.narrate_people import narrate_people
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.messages.access import narrate_people
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.step import actions as act
 
 
 def line(event: ev.Event, cluster: Cluster) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast_controller.core.gang import Gang, Pool, Success, Task
-from holdfast_controller.core.job import JobState
+from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.model.job_state import JobState
 
 
 def test_gang_goes_from_submission_to_success_when_all_ranks_complete() -> None:

@@ -8,10 +8,10 @@ import pytest
 from tests.scenarios.world import World, gang, inventory
 
 from holdfast.errors import AccountDenied
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.people_model import Role, RunAs
-from holdfast_controller.core.steps import Policies
+from holdfast_controller.core.model.users import Role, RunAs
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.step import Policies
 
 ABLE = dataclasses.replace(inventory(), no_accounts="")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.host_model import Liveness
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.stimuli import HostTurnedAway
+from holdfast_controller.core.model.host import Liveness
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.commands import HostTurnedAway
 
 WHY = "The agent is too old. Upgrade it."
 

@@ -8,12 +8,12 @@ import pytest
 from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.assignments import desired
-from holdfast_controller.core.explain import wait_reason
-from holdfast_controller.core.gang import Retries
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Job
-from holdfast_controller.core.stimuli import PlaceReported
+from holdfast_controller.core.model.gang import Retries
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.step.assignment import desired
+from holdfast_controller.core.step.commands import PlaceReported
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 import pytest
 from tests.scenarios.world import GIB
 
-from holdfast_controller.core import events as ev
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.gang import Gang, HostSelector, Pool, Task
-from holdfast_controller.core.host_model import Gpu, Inventory
-from holdfast_controller.core.model import Cluster, Now
-from holdfast_controller.core.quotas import Quota
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
+from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.reactor import Reactor
-from holdfast_controller.core.reservations import Reservations, Reserved
-from holdfast_controller.core.steps import Policies
-from holdfast_controller.core.stimuli import PlaceReport, PlaceState
+from holdfast_controller.core.scheduling.backfill import Reservations, Reserved
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.commands import PlaceReport, PlaceState
+from holdfast_controller.core.step.step import Policies
 
 MODELS = ("NVIDIA H100", "NVIDIA A100")
 

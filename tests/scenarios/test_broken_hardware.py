@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.scenarios.training import Training, training
 
-from holdfast_controller.core.model import Job
+from holdfast_controller.core.model.job import Job
 
 LOST = {"hardware": "its GPU is lost", "broken": True}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.job import JobState
+from holdfast_controller.core.model.job_state import JobState
 
 STOPS = ["> host-0 STOP a w0 g1", "> host-1 STOP a w1 g1"]
 FORGETS = ["> host-0 FORGET a w0 g1", "> host-1 FORGET a w1 g1"]

@@ -12,14 +12,14 @@ import pytest
 from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang
 
-from holdfast.hang.features import Motion
-from holdfast.hang.samples import State
-from holdfast.hang.tuning import Action, HangSettings
-from holdfast_controller.core.assignments import desired, withheld
-from holdfast_controller.core.gang import Retries, Scope, Strategy, Success, WarningSignal
-from holdfast_controller.core.model import Job
-from holdfast_controller.core.quotas import Quota
-from holdfast_controller.core.steps import Policies
+from holdfast.hang.judge.tuning import Action, HangSettings
+from holdfast.hang.pipeline.features import Motion
+from holdfast.hang.pipeline.samples import State
+from holdfast_controller.core.model.gang import Retries, Scope, Strategy, Success, WarningSignal
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.step.assignment import desired, withheld
+from holdfast_controller.core.step.step import Policies
 
 HOSTS = 4
 STEPS = 120

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.gang import Success
-from holdfast_controller.core.job import JobState
+from holdfast_controller.core.model.gang import Success
+from holdfast_controller.core.model.job_state import JobState
 
 
 def placed(world: World) -> None:
@@ -101,7 +101,7 @@ def test_job_goes_on_to_its_end(before: Callable[[World], None]) -> None:
 
 
 def test_first_assignments_carry_the_new_epoch() -> None:
-    from holdfast_controller.core.assignments import desired
+    from holdfast_controller.core.step.assignment import desired
 
     world = World(hosts=2)
     running(world)

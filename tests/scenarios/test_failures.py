@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.policy import PORT_RETRIES
+from holdfast_controller.core.lifecycle.failure_policy import PORT_RETRIES
+from holdfast_controller.core.model.job_state import JobState
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_what_a_host_may_not_say_is_neither_believed_nor_acknowledged(world: Wor
     world.cluster.jobs["b"] = world.cluster.jobs.pop("a")
     told = world.place("b", 0, "RUNNING")
     world.cluster.jobs["a"] = world.cluster.jobs.pop("b")
-    from holdfast_controller.core.stimuli import PlaceReported
+    from holdfast_controller.core.step.commands import PlaceReported
 
     assert world.step(PlaceReported("host-0", world.sessions["host-0"], told)) == [
         "> note unknown_place host-0 b workerpool0-0"
@@ -273,7 +273,7 @@ def test_exit_of_a_generation_that_was_not_launched_is_not_believed(world: World
 
 
 def test_stuck_place_is_the_reason_that_a_job_waits(world: World) -> None:
-    from holdfast_controller.core.explain import wait_reason
+    from holdfast_controller.core.scheduling.pending_reason import wait_reason
 
     world.exit("a", 0, 1)
     assert world.report("a", 1, "STUCK", message="host-1: pid 5 is in D state") == []
@@ -283,7 +283,7 @@ def test_stuck_place_is_the_reason_that_a_job_waits(world: World) -> None:
 
 
 def test_what_is_left_of_the_generation_before_is_the_reason_that_a_job_waits(world: World) -> None:
-    from holdfast_controller.core.explain import wait_reason
+    from holdfast_controller.core.scheduling.pending_reason import wait_reason
 
     world.exit("a", 0, 1)
     job, held = world.cluster.jobs["a"], "host-1: GPU 0 holds 900 MiB more than when it was empty"

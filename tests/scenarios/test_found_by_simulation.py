@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.gang import Retries, Scope
+from holdfast_controller.core.model.gang import Retries, Scope
 
 
 def _lone(backoff_s: float = 0.0) -> World:

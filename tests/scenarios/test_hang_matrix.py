@@ -9,7 +9,7 @@ from bench.hang_matrix import right, since_fault
 from bench.hang_scenarios import CULPRITS, FAULTS, fault, negatives
 from bench.hang_world import Result, Scenario, Signals, World
 
-from holdfast.hang.ladder import Rung
+from holdfast.hang.judge.stages import Rung
 
 NEGATIVES = {scenario.name: scenario for scenario in negatives()}
 ALL, UTILISATION, NONE = Signals(), Signals(gpu="utilisation"), Signals(gpu="none")

@@ -15,11 +15,11 @@ from tests.scenarios.hang_stories import (
 )
 from tests.scenarios.training import IN_LOADER, Training, training
 
-from holdfast.hang.features import Motion
-from holdfast.hang.tuning import Action
-from holdfast_controller.core import actions as act
-from holdfast_controller.core.ends import ExitReason
-from holdfast_controller.core.job import JobState
+from holdfast.hang.judge.tuning import Action
+from holdfast.hang.pipeline.features import Motion
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step import actions as act
 
 # --- The ladder, as it should be ----------------------------------------------------------------------------------
 

@@ -16,11 +16,11 @@ from tests.scenarios.hang_stories import (
 )
 from tests.scenarios.training import IN_LOADER, Training, training
 
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.ends import ExitReason
-from holdfast_controller.core.gang import Success
-from holdfast_controller.core.job import JobState
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.gang import Success
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step import actions as act
 
 # --- Evidence that doesn't come as it should ----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 from tests.scenarios.hang_stories import NOTICED, answer, comes_back, hangs_until_restart, job_of
 from tests.scenarios.training import Training
 
-from holdfast.hang.features import Motion
+from holdfast.hang.pipeline.features import Motion
 
 # --- While a gang hangs -------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.scenarios.training import Training, training
 from tests.unit.hang.test_ras import ALONE
 
-from holdfast_controller.core.model import Job
+from holdfast_controller.core.model.job import Job
 
 OF_FOUR = ALONE.replace("7 ranks", "3 ranks").replace("Rank 5", "Rank 3")
 

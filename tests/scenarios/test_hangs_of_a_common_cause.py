@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.scenarios.hang_stories import job_of, newest, vectors_of_still
 from tests.scenarios.training import Training, training
 
-from holdfast.hang.features import Motion
-from holdfast.hang.samples import State
-from holdfast.hang.tuning import Action
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import events as ev
+from holdfast.hang.judge.tuning import Action
+from holdfast.hang.pipeline.features import Motion
+from holdfast.hang.pipeline.samples import State
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.step import actions as act
 
 NOTHING = "nothing is killed for 10 min, since a switch or a file server may be at fault"
 WHY = f"2 jobs turned suspect within 3 min: {NOTHING}"

@@ -7,8 +7,8 @@ from tests.scenarios.hang_stories import comes_back, hangs_until_restart, job_of
 from tests.scenarios.training import Training, training
 from tests.scenarios.world import gang
 
-from holdfast.hang.ladder import Rung
-from holdfast_controller.core.job import JobState
+from holdfast.hang.judge.stages import Rung
+from holdfast_controller.core.model.job_state import JobState
 
 WHY = "pid 1001 is in uninterruptible sleep"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast_controller.core.host_model import Liveness
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.stimuli import HostBeat, HostDisconnected, PlaceReported
+from holdfast_controller.core.model.host import Liveness
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.commands import HostBeat, HostDisconnected, PlaceReported
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_start_seen_on_a_lost_host_after_the_end_changes_nothing() -> None:
 
 
 def test_pending_job_waits_for_a_lost_host_and_says_so() -> None:
-    from holdfast_controller.core.explain import wait_reason
+    from holdfast_controller.core.scheduling.pending_reason import wait_reason
 
     world = World(hosts=4)
     world.submit("a")
@@ -354,7 +354,7 @@ def test_released_place_is_forgotten_once_however_often_it_is_mentioned() -> Non
 
 
 def test_host_that_changes_its_address_is_reached_there_from_the_next_generation_on() -> None:
-    from holdfast_controller.core.stimuli import HostConnected
+    from holdfast_controller.core.step.commands import HostConnected
 
     world = World(hosts=1)
     world.submit("a", gang(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core import stimuli as st
+from holdfast_controller.core.step import commands as st
 
 ALL = ("host-0", "host-1", "host-2")
 

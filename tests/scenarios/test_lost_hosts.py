@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Job
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
 
 
 @pytest.fixture

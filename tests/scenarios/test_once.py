@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World
 
-from holdfast_controller.core import once
-from holdfast_controller.core.stimuli import CordonAsked, Once, RestartAsked
+from holdfast_controller.core.step import idempotency
+from holdfast_controller.core.step.commands import CordonAsked, Once, RestartAsked
 
 
 def restart(world: World, token: int, *, request: str = "r-1", by: str = "ann", digest: str = "d") -> list[str]:
@@ -50,7 +50,7 @@ def test_refusal_is_not_remembered() -> None:
 
 
 def test_answers_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "KEPT_ANSWERS", 2)
+    monkeypatch.setattr(idempotency, "KEPT_ANSWERS", 2)
     world = World(hosts=1)
     for number in range(3):
         world.step(Once("ann", f"r-{number}", "d", CordonAsked(90 + number, "ann", "host-0", str(number))))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.explain import wait_reason
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Job
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.scheduling.pending_reason import wait_reason
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast.identity import Kind
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.people_model import Role
-from holdfast_controller.core.steps import Policies
+from holdfast._base.identity import Kind
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.users import Role
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.step import Policies
 
 
 @pytest.fixture

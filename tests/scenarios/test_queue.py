@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast_controller.core.explain import Standing, wait_reason
-from holdfast_controller.core.gang import Gang, HostSelector, Pool, Strategy, Success, Task, WarningSignal
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Job
-from holdfast_controller.core.quotas import Quota
-from holdfast_controller.core.schedule import takers
-from holdfast_controller.core.steps import Policies
+from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Success, Task, WarningSignal
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.scheduling.schedule import takers
+from holdfast_controller.core.step.step import Policies
 
 SPOT = Strategy.SPOT
 

@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 from tests.scenarios.world import GAP, World, gang
 
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import events as ev
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.ends import Exit, ExitReason
-from holdfast_controller.core.gang import Retries, Scope, Strategy
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Doubt
-from holdfast_controller.core.stimuli import PlaceReport
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.gang import Retries, Scope, Strategy
+from holdfast_controller.core.model.job import Doubt
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.commands import PlaceReport
 
 
 def running(hosts: int = 2, workers: int = 2) -> World:

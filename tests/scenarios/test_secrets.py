@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import secret_keeping
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.gang import Gang, SecretVariable
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.secret_keeping import holder_of
-from holdfast_controller.shell import codec
+from holdfast_controller.core.access import secrets
+from holdfast_controller.core.access.secrets import holder_of
+from holdfast_controller.core.model.gang import Gang, SecretVariable
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.shell.store import codec
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def test_a_project_has_to_have_a_name(world: World) -> None:
 def test_secrets_of_one_holder_are_bounded_and_known_ones_can_be_set_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secret_keeping, "MAX_OF_ONE", 3)
-    monkeypatch.setattr(secret_keeping, "MAX_SECRETS", 4)
+    monkeypatch.setattr(secrets, "MAX_OF_ONE", 3)
+    monkeypatch.setattr(secrets, "MAX_SECRETS", 4)
     for number in range(3):
         give(world, f"s{number}")
     assert "user ann has 3 secrets already" in give(world, "more")[0]

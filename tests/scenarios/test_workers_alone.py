@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.assignments import desired
-from holdfast_controller.core.explain import wait_reason
-from holdfast_controller.core.gang import Gang, Retries, Scope, Success
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Job
+from holdfast_controller.core.model.gang import Gang, Retries, Scope, Success
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.step.assignment import desired
 
 
 def alone(workers: int = 3, **rules: object) -> Gang:

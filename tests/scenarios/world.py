@@ -15,23 +15,23 @@ from typing import Any
 
 from tests.scenarios.lines import action_line, line
 
-from holdfast.hang.evidence import Evidence
-from holdfast.hang.features import WorkerFeatures
-from holdfast.hang.tuning import Action
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import events as ev
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.ends import Exit, ExitReason
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.fold_shares import recount
-from holdfast_controller.core.gang import Gang, Pool, Retries, Success, Task
-from holdfast_controller.core.host_model import Gpu, Inventory
-from holdfast_controller.core.job import TERMINAL
-from holdfast_controller.core.model import Cluster, Job, Now
+from holdfast.hang.evidence.evidence import Evidence
+from holdfast.hang.judge.tuning import Action
+from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.allocation import recount
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.gang import Gang, Pool, Retries, Success, Task
+from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.job import Cluster, Job, Now
+from holdfast_controller.core.model.job_state import TERMINAL
 from holdfast_controller.core.reactor import Reactor
-from holdfast_controller.core.steps import Policies
-from holdfast_controller.core.stimuli import PlaceReport, PlaceState
-from holdfast_controller.shell import codec
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.commands import PlaceReport, PlaceState
+from holdfast_controller.core.step.step import Policies
+from holdfast_controller.shell.store import codec
 
 WALL = 1_000_000.0
 GAP = 1_000_000

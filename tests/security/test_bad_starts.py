@@ -13,12 +13,12 @@ import pytest
 from tests.integration.agent.conftest import Agent, agent, anyio_backend, controller
 from tests.integration.agent.controller import Controller, assignment
 
-from holdfast import config
+from holdfast._base import config
 from holdfast.errors import ConfigError
 from holdfast.settings import ClientSettings
-from holdfast_agent.shell import own_folders
 from holdfast_agent.shell.config import Config
-from holdfast_controller.shell.config import ControllerConfig
+from holdfast_agent.shell.users import trusted_dirs
+from holdfast_controller.shell.base.config import ControllerConfig
 
 __all__ = ["agent", "anyio_backend", "controller"]
 NOBODY = 65534
@@ -75,7 +75,7 @@ def test_a_folder_that_others_could_swap_is_refused(
 ) -> None:
     folder = tmp_path / "site/state"
     folder.mkdir(parents=True)
-    own_folders.check("state_dir", folder)
+    trusted_dirs.check("state_dir", folder)
     changed = folder.parent / part
     changed.chmod(mode)
     os.chown(changed, uid, gid)
@@ -83,7 +83,7 @@ def test_a_folder_that_others_could_swap_is_refused(
     link.symlink_to(folder)
     for named in (folder, link):
         with pytest.raises(ConfigError) as caught:
-            own_folders.check("state_dir", named)
+            trusted_dirs.check("state_dir", named)
         assert f"state_dir is {named}, and {changed.resolve()} {words}" in str(caught.value)
         assert f"chown root {changed.resolve()}; chmod go-w" in str(caught.value)
 
@@ -96,7 +96,7 @@ def test_a_folder_below_one_of_the_systems_own_groups_is_taken(tmp_path: Path, g
     folder.mkdir(parents=True)
     os.chown(folder.parent, 0, gid)
     folder.parent.chmod(mode)
-    own_folders.check("log_dir", folder)
+    trusted_dirs.check("log_dir", folder)
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import certificate, pki
-from holdfast.enrolment import pinning
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import certificate, pki
+from holdfast._security.enrolment import pinning
+from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
-from holdfast.identity import Identity, Kind
-from holdfast.tls import TlsFiles
-from holdfast_agent.shell import renewal
-from holdfast_agent.shell.renewal import Clocks, Renewal
+from holdfast_agent.shell.main import renewal
+from holdfast_agent.shell.main.renewal import Clocks, Renewal
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 START = datetime.datetime.now(datetime.UTC).timestamp()

@@ -12,12 +12,14 @@ from tests.integration.controller.cluster import WITHIN_S, Controller, job, refu
 from tests.integration.controller.conftest import certificates, config, controller
 from tests.integration.controller.test_log_streams import OUT, Files, jobs, read, running, transferring
 
+from holdfast._base.identity import Identity, Kind
 from holdfast.errors import InvalidInput, TooMany
-from holdfast.identity import Identity, Kind
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, job_pb2, job_pb2_grpc
-from holdfast_controller.core.access import Caller
-from holdfast_controller.shell import host_claims, lanes, server, transfers
-from holdfast_controller.shell.lanes import Lanes
+from holdfast_controller.core.access.rules import Caller
+from holdfast_controller.shell.api import concurrency_limits, transfers
+from holdfast_controller.shell.api.concurrency_limits import Lanes
+from holdfast_controller.shell.convert import host_claims
+from holdfast_controller.shell.main import server
 
 __all__ = ["certificates", "config", "controller", "jobs"]
 pytestmark = pytest.mark.anyio
@@ -34,7 +36,7 @@ def anyio_backend() -> str:
 async def test_a_user_whose_streams_are_all_taken_stops_at_the_bound_and_nobody_else_notices(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(lanes.STREAMS_MOST, Kind.USER, 3)
+    monkeypatch.setitem(concurrency_limits.STREAMS_MOST, Kind.USER, 3)
     ann, bob = (job_pb2_grpc.JobServiceStub(controller.channel(f"user/{who}")) for who in ("ann", "bob"))
     async with controller.agent() as agent:
         name = (await ann.CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)).job.id
@@ -61,7 +63,7 @@ async def test_a_user_whose_streams_are_all_taken_stops_at_the_bound_and_nobody_
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_each_kind_of_caller_has_a_bound_of_its_own_for_calls_and_for_streams(streams: bool) -> None:
-    held, most = Lanes(), lanes.STREAMS_MOST if streams else lanes.CALLS_MOST
+    held, most = Lanes(), concurrency_limits.STREAMS_MOST if streams else concurrency_limits.CALLS_MOST
     with contextlib.ExitStack() as places:
         for kind in Kind:
             caller = Caller(Identity("test", kind, "x"), 0.0, 0.0)

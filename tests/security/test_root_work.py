@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_agent.core.environment import WorkerUser
-from holdfast_agent.shell import beneath, results
-from holdfast_agent.shell.scratch import remove_scratch
+from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.shell.containers import output_mount
+from holdfast_agent.shell.prepare.scratch import remove_scratch
+from holdfast_agent.shell.users import safe_paths
 
 NOBODY = 65534
 SECRET = '{"message": "secret"}'
@@ -26,7 +27,7 @@ ROUNDS = 300
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """By the kernel's own call, and as on a kernel that lacks it."""
     if request.param == "walked":
-        monkeypatch.setattr(beneath, "_openat2", lambda *_: None)
+        monkeypatch.setattr(safe_paths, "_openat2", lambda *_: None)
     return str(request.param)
 
 
@@ -98,7 +99,7 @@ def test_what_is_no_plain_file_of_the_workers_is_not_read(tmp_path: Path, canary
     folder.mkdir()
     plant(kind, folder, canary)
     with pytest.raises(OSError):
-        beneath.read_file(str(folder), "errors/r0.json", 1000)
+        safe_paths.read_file(str(folder), "errors/r0.json", 1000)
 
 
 @pytest.mark.usefixtures("way")
@@ -106,14 +107,14 @@ def test_what_is_no_plain_file_of_the_workers_is_not_read(tmp_path: Path, canary
 def test_no_way_leads_out_of_the_directory(tmp_path: Path, canary: Path, path: str) -> None:
     (tmp_path / "logs/errors").mkdir(parents=True)
     with pytest.raises(OSError):
-        beneath.read_file(str(tmp_path / "logs"), path, 1000)
+        safe_paths.read_file(str(tmp_path / "logs"), path, 1000)
 
 
 @pytest.mark.usefixtures("way")
 def test_a_plain_file_is_read_up_to_the_bound(tmp_path: Path) -> None:
     (tmp_path / "logs/errors").mkdir(parents=True)
     (tmp_path / "logs/errors/r0.json").write_bytes(b"x" * 100_000)
-    assert beneath.read_file(str(tmp_path / "logs"), "errors/r0.json", 1000) == b"x" * 1000
+    assert safe_paths.read_file(str(tmp_path / "logs"), "errors/r0.json", 1000) == b"x" * 1000
 
 
 @pytest.mark.usefixtures("way")
@@ -125,7 +126,7 @@ def test_a_directory_that_is_swapped_for_a_link_is_never_read_through(tmp_path: 
     with swapping(errors, canary):
         for _ in range(ROUNDS):
             try:
-                found.add(beneath.read_file(str(tmp_path / "logs"), "errors/r0.json", 1000))
+                found.add(safe_paths.read_file(str(tmp_path / "logs"), "errors/r0.json", 1000))
             except OSError:
                 continue
     assert found <= {b"own"}
@@ -146,15 +147,17 @@ def test_results_go_where_the_worker_may_go_itself_and_nowhere_else(tmp_path: Pa
     open_.chmod(0o777)
     (open_ / "link").symlink_to(closed / "data")
     for path in (closed / "data", open_ / "link", closed / "data/new"):
-        with pytest.raises(results.Unreachable, match="can't be used as nobody"):
-            results.entered_by(nobody, str(path))
-    found = results.entered_by(nobody, str(open_ / "new/results"))
-    assert results.is_mounted(os.getpid(), str(open_ / "new/results"), found)
+        with pytest.raises(output_mount.Unreachable, match="can't be used as nobody"):
+            output_mount.entered_by(nobody, str(path))
+    found = output_mount.entered_by(nobody, str(open_ / "new/results"))
+    assert output_mount.is_mounted(os.getpid(), str(open_ / "new/results"), found)
     assert (open_ / "new").stat().st_uid == NOBODY
     (open_ / "new").rename(open_ / "old")
     (open_ / "new").mkdir()
     (open_ / "new/results").symlink_to(closed / "data")
-    assert not results.is_mounted(os.getpid(), str(open_ / "new/results"), found), "what was swapped is found out"
+    assert not output_mount.is_mounted(os.getpid(), str(open_ / "new/results"), found), (
+        "what was swapped is found out"
+    )
 
 
 def fill(job: Path, canary: Path) -> None:
@@ -169,7 +172,7 @@ def fill(job: Path, canary: Path) -> None:
     (job / ".removed-0").mkdir()
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(job / "sock"))
-    for number in range(2 * beneath.BATCH + 7):
+    for number in range(2 * safe_paths.BATCH + 7):
         (job / f"many-{number}").write_text("")
     here = os.open(job, os.O_RDONLY)
     for _ in range(1500):  # deeper than any path, and than Python's own way of removing trees goes
@@ -213,7 +216,7 @@ def test_a_tree_that_is_swapped_while_it_is_removed_leads_nowhere(tmp_path: Path
         inner = tmp_path / f"scratch/job-{number}/inner"
         (inner / "below").mkdir(parents=True)
         with swapping(inner, canary):
-            beneath.try_to_remove(inner.parent)
+            safe_paths.try_to_remove(inner.parent)
     assert picture(canary) == before
 
 
@@ -226,7 +229,7 @@ def test_a_tree_is_given_away_and_what_its_links_lead_to_is_not(tmp_path: Path, 
     (tree / "a/link").symlink_to(canary)
     (tree / "a/b/file-link").symlink_to(canary / "setuid")
     before = picture(canary)
-    beneath.give(tree, NOBODY, NOBODY)
+    safe_paths.give(tree, NOBODY, NOBODY)
     assert {path.lstat().st_uid for path in (tree, *tree.rglob("*"))} == {NOBODY}
     assert picture(canary) == before
     assert stat.S_IMODE((canary / "setuid").stat().st_mode) == 0o4755
@@ -237,9 +240,9 @@ def test_a_tree_is_measured_without_what_its_links_lead_to(tmp_path: Path, canar
     tree = tmp_path / "tree"
     (tree / "a").mkdir(parents=True)
     (tree / "a/file").write_bytes(b"x" * 10_000)
-    alone = beneath.size(tree)
+    alone = safe_paths.size(tree)
     assert alone >= 10_000
     (canary / "huge").write_bytes(b"x" * 1_000_000)
     (tree / "a/link").symlink_to(canary)
-    assert beneath.size(tree) - alone < 100_000
-    assert beneath.size(tmp_path / "gone") == 0
+    assert safe_paths.size(tree) - alone < 100_000
+    assert safe_paths.size(tmp_path / "gone") == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.integration.shim.conftest import Shim
 
-from holdfast_agent.shell import shim_link
+from holdfast_agent.shell.shims import shim_link
 
 NOBODY = 65534
 

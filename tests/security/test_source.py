@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.cli.app import root
+from holdfast.cli.kit.app import root
 from holdfast.settings import ClientSettings
 from holdfast_agent.shell.config import Config
-from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.shell.base.config import ControllerConfig
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("client", "controller", "agent", "deploy", "build_hooks", "examples")
@@ -32,8 +32,8 @@ IMPORTS = {
 }
 READS_ARCHIVES = (
     ("client/holdfast/bundles/archive.py", "tarfile"),
-    ("controller/holdfast_controller/shell/keeping/backing_up.py", "tarfile"),
-    ("controller/holdfast_controller/shell/keeping/restoring.py", "tarfile"),
+    ("controller/holdfast_controller/shell/backup/backup.py", "tarfile"),
+    ("controller/holdfast_controller/shell/backup/restore.py", "tarfile"),
 )
 """Its headers, and its content read by ourselves: none of them lets it unpack anything."""
 BY_ANYBODY = {"eval", "exec", "compile", "__import__"}
@@ -58,7 +58,7 @@ ATTRIBUTES = {"CERT_NONE": "no check of certificates", "CERT_OPTIONAL": "no chec
 LOOKS_ONLY = "client/holdfast/doctor/looks.py"
 """Its client is one end of a handshake in memory, with itself: the server end is the one that judges."""
 BY_PATH = {"os.chown", "os.lchown", "shutil.rmtree", "shutil.chown"}
-"""Where the agent is root these go by descriptors: ``shell/beneath.py``."""
+"""Where the agent is root these go by descriptors: ``shell/users/safe_paths.py``."""
 IN_OUR_OWN_FOLDERS = {
     (
         "agent/holdfast_agent/shell/packages/environments.py",
@@ -69,7 +69,13 @@ IN_OUR_OWN_FOLDERS = {
         "os.chown",
     ),  # in the staging folder, which nobody else enters
 }
-DECIDES_ON_ACCESS = ("core/access.py", "core/people.py", "shell/guard.py", "shell/rpc.py", "shell/enrolment.py")
+DECIDES_ON_ACCESS = (
+    "core/access/rules.py",
+    "core/access/users.py",
+    "shell/api/authz.py",
+    "shell/api/rpc.py",
+    "shell/enrolment/service.py",
+)
 EXAMPLES = ("examples", "deploy")
 
 

@@ -13,7 +13,7 @@ from tests.integration.agent.conftest import HOST, Agent
 from tests.integration.agent.controller import Controller, assignment
 from tests.integration.agent.test_launch import launch
 
-from holdfast.cli.run_spec import literal
+from holdfast.cli.jobs.run_spec import literal
 
 pytestmark = pytest.mark.require("root")
 

@@ -11,11 +11,11 @@ from tests.sim.link import Link
 from tests.sim.processes import KILL
 from tests.sim.shim_model import Shim
 
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.environment import HostFacts, WorkerUser
-from holdfast_agent.core.gpus import Blind, GpuUsage
-from holdfast_agent.core.model import PlaceKey, RankEnd
-from holdfast_agent.core.reactor import Reactor
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model.gpus import Blind, GpuUsage
+from holdfast_agent.core.model.model import PlaceKey, RankEnd
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
 
 if TYPE_CHECKING:
     from tests.sim.host import Host

@@ -10,13 +10,13 @@ from tests.sim.database import Deposed, Fate
 from tests.sim.engine import Life
 from tests.sim.network import End, Stream
 
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.model import Cluster, Now
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.job import Cluster, Now
 from holdfast_controller.core.reactor import Reactor
-from holdfast_controller.core.steps import Decision, Policies
-from holdfast_controller.shell import codec
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.step import Decision, Policies
+from holdfast_controller.shell.store import codec
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tests.sim.database import Record
 
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.core.place import TRANSITIONS as PLACE_TRANSITIONS
-from holdfast_agent.core.place import Place, State
-from holdfast_controller.core.job import TRANSITIONS as JOB_TRANSITIONS
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker.worker import TRANSITIONS as PLACE_TRANSITIONS
+from holdfast_agent.core.worker.worker import Place, State
+from holdfast_controller.core.model.job_state import TRANSITIONS as JOB_TRANSITIONS
 
 if TYPE_CHECKING:
     from tests.sim.world import World

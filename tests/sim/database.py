@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast_controller.core.steps import Entry
-from holdfast_controller.shell import codec
+from holdfast_controller.core.step.step import Entry
+from holdfast_controller.shell.store import codec
 
 
 class Deposed(Exception):
@@ -68,5 +68,11 @@ def record(entry: Entry) -> Record:
     about = getattr(entry.event, "job_id", "") or getattr(entry.event, "host", "cluster")
     words = f"{about} {name}: {entry.message}"
     return Record(
-        entry.sequence, name, codec.VERSIONS[name], codec.dump_event(entry.event), entry.event, entry.state, words
+        entry.sequence,
+        name,
+        codec.VERSIONS[name],
+        codec.dump_event(entry.event),
+        entry.event,
+        entry.state,
+        words,
     )

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.core.model.model import PlaceKey
 
 
 @dataclass

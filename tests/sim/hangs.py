@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from tests.sim import translate
 
-from holdfast.hang.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack
-from holdfast.hang.evidence import Vector as Sample
-from holdfast.hang.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.samples import State
-from holdfast.hang.stacks import Frame
-from holdfast_agent.core.place import Running
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import stimuli as st
+from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack
+from holdfast.hang.evidence.evidence import Vector as Sample
+from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.samples import State
+from holdfast_agent.core.worker.worker import Running
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
 
 if TYPE_CHECKING:
     from tests.sim.agent import Agent

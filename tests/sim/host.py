@@ -10,8 +10,8 @@ from tests.sim.disk import Disk
 from tests.sim.processes import Process, ProcessTable
 from tests.sim.shim_model import REAP_S, Shim
 
-from holdfast_agent.core.model import PlaceKey
-from holdfast_controller.core.host_model import Gpu, Inventory
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_controller.core.model.host import Gpu, Inventory
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from tests.sim.database import Record
 
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.gang import Gang
-from holdfast_controller.core.model import Place, Rendezvous
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.job import Place, Rendezvous
 
 Check = Callable[[bool, str, str], None]
 """(whether it holds, the oracle's name, what is wrong)."""

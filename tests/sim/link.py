@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tests.sim import hangs, translate
 from tests.sim.network import End, Stream
 
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.model import Assignment
+from holdfast_agent.core.model.model import Assignment
+from holdfast_agent.core.worker import events as ev
 
 if TYPE_CHECKING:
     from tests.sim.agent import Agent

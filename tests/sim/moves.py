@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
-from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.model.gang import Gang
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -13,11 +13,11 @@ from tests.sim.engine import Violation
 from tests.sim.ledger import JobAccount, Ledger
 from tests.sim.processes import Process
 
-from holdfast_agent.core import events as agent_ev
-from holdfast_agent.core.model import PlaceKey
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.ends import Exit, ExitReason
-from holdfast_controller.core.leases import LeasePolicy
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker import events as agent_ev
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.lease import LeasePolicy
 
 if TYPE_CHECKING:
     from tests.sim.host import Host

@@ -23,18 +23,20 @@ from tests.sim.engine import Violation
 from tests.sim.plan import Plan
 from tests.sim.world import World
 
-from holdfast_agent.core import endings
-from holdfast_agent.core import events as agent_ev
-from holdfast_agent.core import place as agent_place
-from holdfast_agent.core import reactor as agent_reactor
-from holdfast_agent.core.model import ExitReason
-from holdfast_controller.core import events as ev
-from holdfast_controller.core import hosts, launch, leases
+from holdfast_agent.core.model.model import ExitReason
+from holdfast_agent.core.worker import events as agent_ev
+from holdfast_agent.core.worker import exit_reasons
+from holdfast_agent.core.worker import reactor as agent_reactor
+from holdfast_agent.core.worker import worker as agent_place
 from holdfast_controller.core import reactor as controller_reactor
-from holdfast_controller.core.actions import AckExit
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Prepared
-from holdfast_controller.core.steps import Step
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.hosts import sessions
+from holdfast_controller.core.lifecycle import launch
+from holdfast_controller.core.model import lease
+from holdfast_controller.core.model.job import Prepared
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.actions import AckExit
+from holdfast_controller.core.step.step import Step
 
 SEEDS = Path(__file__).with_name("planted_seeds.json")
 PAGE = Path(__file__).parents[2] / "docs/evidence/planted-bugs.md"
@@ -79,14 +81,14 @@ def _no_fence() -> AbstractContextManager[Any]:
 
 
 def _lost_hosts_give_all_back() -> AbstractContextManager[Any]:
-    sound = hosts._lose
+    sound = sessions._lose
 
     def lose(step: Step, name: str, silent_s: float) -> None:
         sound(step, name, silent_s)
-        for job in hosts._jobs_on(step, name):
-            hosts.lose_workers(step, job, name, f"{name} was lost", vouched=True)
+        for job in sessions._jobs_on(step, name):
+            sessions.lose_workers(step, job, name, f"{name} was lost", vouched=True)
 
-    return patch.object(hosts, "_lose", lose)
+    return patch.object(sessions, "_lose", lose)
 
 
 def _emits(alter: Callable[[Step, Any], list[Any]]) -> AbstractContextManager[Any]:
@@ -207,17 +209,17 @@ def _one_secret_for_a_job() -> AbstractContextManager[Any]:
 
 
 def _unseen_is_not_started() -> AbstractContextManager[Any]:
-    return patch.object(endings, "_why", lambda *_: (ExitReason.NOT_STARTED, "never started"))
+    return patch.object(exit_reasons, "_why", lambda *_: (ExitReason.NOT_STARTED, "never started"))
 
 
 def _says_nothing_after_a_hello() -> AbstractContextManager[Any]:
-    sound = hosts.on_connected
+    sound = sessions.on_connected
 
     def on_connected(step: Step, hello: Any) -> None:
         sound(step, hello)
         step.touched.clear()
 
-    return patch.object(hosts, "on_connected", on_connected)
+    return patch.object(sessions, "on_connected", on_connected)
 
 
 def _stuck_is_empty() -> AbstractContextManager[Any]:
@@ -259,7 +261,7 @@ PLANTED: dict[str, Planted] = {
     "requests forgotten": Planted("make a second job of a repeated request", plant=_requests_are_forgotten),
     "wall clock decides": Planted("time leases by the wall clock", plant=_wall_clock_decides),
     "no brake": Planted(
-        "give hosts up although most are silent", plant=lambda: patch.object(leases, "brake", lambda *_: False)
+        "give hosts up although most are silent", plant=lambda: patch.object(lease, "brake", lambda *_: False)
     ),
     "adopts nothing": Planted("kill what a living shim looks after at the agent's start", plant=_adopts_nothing),
     "silent after a hello": Planted("say nothing to an agent that is back", plant=_says_nothing_after_a_hello),

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast_agent.core.model import PlaceKey
+from holdfast_agent.core.model.model import PlaceKey
 
 PIDS = 60
 KILL = 9

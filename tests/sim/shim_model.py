@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.engine import Life
 from tests.sim.processes import KILL, TERM, Process
 
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.core.worker import events as ev
 
 if TYPE_CHECKING:
     from tests.sim.host import Host

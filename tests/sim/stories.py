@@ -7,8 +7,8 @@ from tests.sim.moves import Dies, Move, OfHost, OfJob, PowerLoss, Submit
 from tests.sim.plan import Plan
 from tests.sim.programs import Script
 
-from holdfast.hang.tuning import Action, HangSettings
-from holdfast_controller.core.gang import Gang, Pool, Retries, Scope, Success, Task
+from holdfast.hang.judge.tuning import Action, HangSettings
+from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Success, Task
 
 POOL = Pool(1, Task(("train",)), gpus=2)
 TWO = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL)

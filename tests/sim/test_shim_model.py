@@ -15,9 +15,9 @@ from tests.sim.programs import Script
 from tests.sim.shim_model import Shim
 from tests.sim.world import World
 
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.model import ExitReason, PlaceKey, RankLaunch
-from holdfast_controller.core.gang import Gang, Pool, Task
+from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankLaunch
+from holdfast_agent.core.worker import events as ev
+from holdfast_controller.core.model.gang import Gang, Pool, Task
 
 KEY = PlaceKey("job", "workerpool0-0")
 Told = list[tuple[Any, ...]]

@@ -6,11 +6,11 @@ import pytest
 from tests.scenarios.world import World, gang
 from tests.sim import translate
 
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
-from holdfast_agent.shell import wire
-from holdfast_controller.core import actions as act
-from holdfast_controller.shell import wire_agent
+from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.shell.session import convert
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.shell.convert import agent_messages
 
 KEY = PlaceKey("a", "workerpool0-0")
 
@@ -27,7 +27,7 @@ def test_assignments_of_a_job_s_life_arrive_as_over_the_wire(replaced: bool) -> 
     orders = [action.assignment for action in world.sent if isinstance(action, act.Assign)]
     assert {order.phase.name for order in orders} == {"PREPARE", "RUN", "STOP", "FORGET"}
     for order in orders:
-        over_the_wire = wire.assignment(wire_agent.assignment(order, 60.0))
+        over_the_wire = convert.assignment(agent_messages.assignment(order, 60.0))
         assert translate.assignment(order, 60.0) == over_the_wire
 
 
@@ -40,7 +40,7 @@ def test_assignments_of_a_job_s_life_arrive_as_over_the_wire(replaced: bool) -> 
     ],
 )
 def test_reports_arrive_as_over_the_wire(report: ev.Report) -> None:
-    assert translate.report(report) == wire_agent.report(wire.worker_report(report))
+    assert translate.report(report) == agent_messages.report(convert.worker_report(report))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_reports_arrive_as_over_the_wire(report: ev.Report) -> None:
 )
 def test_ends_arrive_as_over_the_wire(end: RankEnd) -> None:
     sent = ev.SendExit(7, KEY, 1, 2, end, port_taken=True)
-    over_the_wire = wire_agent.exit_reported("host-0", 3, wire.exit_report(sent).exit_report)
+    over_the_wire = agent_messages.exit_reported("host-0", 3, convert.exit_report(sent).exit_report)
     assert translate.from_agent("host-0", 3, sent) == over_the_wire
 
 
@@ -64,4 +64,4 @@ def test_hellos_arrive_as_over_the_wire() -> None:
     report = ev.Report(KEY, 1, 2, "EMPTY")
     found = translate.hello("host-0", 3, translate.Hello("10.0.0.0", "boot-1", inventory, (report,)))
     assert (found.host, found.session, found.boot_id) == ("host-0", 3, "boot-1")
-    assert found.places == (wire_agent.report(wire.worker_report(report)),)
+    assert found.places == (agent_messages.report(convert.worker_report(report)),)

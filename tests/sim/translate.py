@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.hang.features import WorkerFeatures
-from holdfast_agent.core import events as agent_ev
-from holdfast_agent.core import model as agent
-from holdfast_controller.core import actions as act
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.assignments import Assignment, Phase
-from holdfast_controller.core.ends import Exit, ExitReason
-from holdfast_controller.core.gang import Gang
-from holdfast_controller.core.host_model import Inventory
-from holdfast_controller.core.leases import LeasePolicy
-from holdfast_controller.core.model import Rendezvous
+from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast_agent.core.model import model as agent
+from holdfast_agent.core.worker import events as agent_ev
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.job import Rendezvous
+from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.assignment import Assignment, Phase
 
 BEAT = "heartbeat"
 BEAT_ACK = "heartbeat_ack"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
-from holdfast.hang.tuning import Action
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.gang import Gang, Pool, Task
+from holdfast.hang.judge.tuning import Action
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.step import commands as st
 
 if TYPE_CHECKING:
     from tests.sim.controller import Controller

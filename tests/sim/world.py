@@ -22,8 +22,8 @@ from tests.sim.plan import Plan
 from tests.sim.programs import Programs
 from tests.sim.users import Users
 
-from holdfast_controller.core import actions as act
-from holdfast_controller.core.gang import Gang
+from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.step import actions as act
 
 CONTROLLER_BACK_S = 3.0
 FOUND_OUT_S = 10.0

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import certificate, pki
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import certificate, pki
 from holdfast.errors import ConfigError
-from holdfast.identity import Identity, Kind
 
 # From 2050 on, the year has four digits in a certificate.
 LIVES = tuple(datetime.timedelta(days=days) for days in (9 / 86400, 1, 3650, 12_000))

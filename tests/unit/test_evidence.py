@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.hang.evidence import (
+from holdfast.hang.evidence.evidence import (
     MAX_FRAMES,
     MAX_THREADS,
     OUTER_FRAMES,
@@ -24,8 +24,8 @@ from holdfast.hang.evidence import (
     diagnosis,
     dump,
 )
-from holdfast.hang.evidence_json import MAX_BYTES, decode, encode
-from holdfast.hang.stacks import Frame
+from holdfast.hang.evidence.evidence_json import MAX_BYTES, decode, encode
+from holdfast.hang.evidence.stacks import Frame
 
 TRAIN = Frame("train", "/home/ada/train.py", 30)
 GET = (Frame("wait", "/usr/lib/python3.11/threading.py", 327), Frame("get", "/usr/lib/python3.11/queue.py", 171))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast_agent.core.gpus import VANISHED, ChangeKind, Gpu, GpuChange, Reading, Unidentified, merge
+from holdfast_agent.core.model.gpus import VANISHED, ChangeKind, Gpu, GpuChange, Reading, Unidentified, merge
 
 A = Gpu("GPU-a", 0, "H100", 80, bus_id="00000000:17:00.0")
 B = Gpu("GPU-b", 1, "H100", 80, bus_id="00000000:18:00.0")

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast_agent.core.gpus import Blind, Reading
+from holdfast_agent.core.model.gpus import Blind, Reading
 from holdfast_agent.gpu.child import ChildError
 from holdfast_agent.gpu.reader import NvmlSource, ReadLimits
 

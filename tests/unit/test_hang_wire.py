@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import hang_wire
-from holdfast.hang import evidence_json
-from holdfast.hang.evidence import Evidence, ProcessEvidence, RankEvidence
-from holdfast.hang.features import (
+from holdfast._session import hang_wire
+from holdfast.hang.evidence import evidence_json
+from holdfast.hang.evidence.evidence import Evidence, ProcessEvidence, RankEvidence
+from holdfast.hang.pipeline.features import (
     GpuFeatures,
     GpuLook,
     Motion,
@@ -21,7 +21,7 @@ from holdfast.hang.features import (
     RankFeatures,
     WorkerFeatures,
 )
-from holdfast.hang.samples import State
+from holdfast.hang.pipeline.samples import State
 from holdfast.v1 import agent_pb2
 
 numbers = st.floats(allow_nan=False, width=64)

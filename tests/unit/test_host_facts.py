@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast_agent.shell import inventory
+from holdfast_agent.shell.base import inventory
 
 Address = namedtuple("Address", "family address")
 

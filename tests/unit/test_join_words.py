@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.enrolment.__main__ import says_who_works
+from holdfast._security.enrolment.__main__ import says_who_works
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.launcher import is_launcher
+from holdfast._base.launcher import is_launcher
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.metrics.series import Family, Histogram, Kind, Series, counter, gauge, histogram
+from holdfast._daemon.metrics.series import Family, Histogram, Kind, Series, counter, gauge, histogram
 
 JOBS = gauge("holdfast_jobs", "Jobs.", "state")
 CALLS = counter("holdfast_calls_total", "Calls.", "method", "code")
@@ -74,7 +74,7 @@ def test_labels_have_to_be_those_of_the_family() -> None:
 
 def test_page_tells_of_the_process_without_looking_at_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller's unit hides /proc/stat from it, where the library would look for the time of the boot."""
-    from holdfast.metrics.exposition import Exposition
+    from holdfast._daemon.metrics.exposition import Exposition
 
     really_open, began = builtins.open, psutil.Process().create_time()
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.metrics.series import Family, Kind
-from holdfast_agent.core import families as of_agent
-from holdfast_controller.core import families as of_controller
+from holdfast._daemon.metrics.series import Family, Kind
+from holdfast_agent.core.metrics import families as of_agent
+from holdfast_controller.core.views import metric_families as of_controller
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy/monitoring"

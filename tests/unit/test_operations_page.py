@@ -13,10 +13,10 @@ from typing import NoReturn
 import click
 import pytest
 
-from holdfast import lookup
-from holdfast.cli.app import root
-from holdfast.cli.host_names import expand
-from holdfast.enrolment import __main__ as enrolment
+from holdfast._security import dns
+from holdfast._security.enrolment import __main__ as enrolment
+from holdfast.cli.hosts.host_names import expand
+from holdfast.cli.kit.app import root
 from holdfast_agent.__main__ import main as agent
 from holdfast_controller.__main__ import main as controller
 
@@ -66,7 +66,7 @@ def understood(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
     monkeypatch.setattr(os, "execv", execute)
-    monkeypatch.setattr(lookup, "as_the_machine_does", lambda: None)
+    monkeypatch.setattr(dns, "as_the_machine_does", lambda: None)
     monkeypatch.setattr(sys, "argv", [program, *words])
     with pytest.raises(Parsed):
         agent(words) if program == "holdfast-agent" else controller()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import progress_calls, progress_file
+from holdfast.training import progress_calls, progress_file
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import protocol
-from holdfast.protocol import Speaker, mismatch
+from holdfast._session import protocol
+from holdfast._session.protocol import Speaker, mismatch
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ PATH_METHODS = {
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "time_ns"}
 OURS_BUT_IMPURE = (
     "holdfast.v1",
-    "holdfast.tls",
+    "holdfast._security.tls",
     "holdfast.client",
     "holdfast_controller.shell",
     "holdfast_agent.shell",

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast._base.rpc_status import to_status
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
-from holdfast.rpc_status import to_status
 
 TRAILING_METADATA_MAX = 8 << 10
 

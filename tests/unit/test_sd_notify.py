@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.sd_notify import STATUS_S, Supervisor
+from holdfast._daemon.sd_notify import STATUS_S, Supervisor
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.enrolment import tokens
+from holdfast._security.enrolment import tokens
 from holdfast.errors import InvalidInput
 
 

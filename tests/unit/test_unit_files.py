@@ -10,7 +10,7 @@ from typing import get_type_hints
 
 import pytest
 
-from holdfast.spec.lifecycle import Scheduling
+from holdfast.spec.models.lifecycle import Scheduling
 
 UNITS = Path(__file__).parents[2] / "deploy/systemd"
 AGENT, CONTROLLER = UNITS / "holdfast-agent.service", UNITS / "holdfast-controller.service"

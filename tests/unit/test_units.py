@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from holdfast.units import start_line
+from holdfast._base.systemd import start_line
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Path("/etc/holdfast/agent.toml")

@@ -24,8 +24,8 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from holdfast_agent.core.doctor.gpus import DriverFacts
-from holdfast_agent.core.gpu_signals import GpuSignals, Signals, Xid
-from holdfast_agent.core.gpus import SIMULATED, Blind, Gpu, GpuUsage, Reading, Unidentified
+from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
+from holdfast_agent.core.model.gpus import SIMULATED, Blind, Gpu, GpuUsage, Reading, Unidentified
 from holdfast_agent.gpu.child import Child, ChildError, HelperProcess
 from holdfast_agent.gpu.scripted import BadScript, SignalScript
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast_agent.core.gpu_signals import GpuSignals, Signals, Xid
+from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
 
 _KEYS = frozenset({"util_pct", "memory_util_pct", "power_w", "link_bytes_s", "sm_pct", "lost", "problem", "xid"})
 

@@ -8,19 +8,20 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast import certificate, config
-from holdfast.accounts import NAME_RULE, is_account
+from holdfast._base import config
+from holdfast._base.accounts import NAME_RULE, is_account
+from holdfast._base.identity import Kind
+from holdfast._daemon.metrics import listener
+from holdfast._security import certificate
 from holdfast.errors import ConfigError
-from holdfast.identity import Kind
-from holdfast.metrics import listener
-from holdfast_agent.core.accounts import AccountRules
-from holdfast_agent.core.environment import WorkerUser
-from holdfast_agent.core.fitness import Minimums
-from holdfast_agent.shell.accounts import Accounts, user_of
-from holdfast_agent.shell.containers import ContainerSettings
-from holdfast_agent.shell.hooks import Hooks
-from holdfast_agent.shell.mounts import site_mount
+from holdfast_agent.core.launch.accounts import AccountRules
+from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.core.launch.preflight import Minimums
+from holdfast_agent.shell.containers.containers import ContainerSettings
+from holdfast_agent.shell.containers.mounts import site_mount
 from holdfast_agent.shell.packages.settings import Packages
+from holdfast_agent.shell.prepare.hooks import Hooks
+from holdfast_agent.shell.users.accounts import Accounts, user_of
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")

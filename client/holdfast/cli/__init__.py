@@ -8,7 +8,7 @@ __all__ = ["main"]
 def main() -> None:
     """The entry point. An impatient Ctrl-C ends it quietly, even while it is still being loaded."""
     try:
-        from holdfast.cli import app
+        from holdfast.cli.kit import app
 
         app.main()
     except KeyboardInterrupt:

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import config, pki
+from holdfast._base import config
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki
+from holdfast._security.tls import TlsFiles
 from holdfast.dev.plan import CONTROLLER, Cluster, Host
 from holdfast.errors import ConfigError, WrongState
-from holdfast.identity import Identity, Kind
-from holdfast.tls import TlsFiles
 
 CLUSTER_NAME = "dev"
 ADMIN = "admin"

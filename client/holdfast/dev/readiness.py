@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from holdfast import tls
-from holdfast.tls import SERVER_NAME, TlsFiles
+from holdfast._security import tls
+from holdfast._security.tls import SERVER_NAME, TlsFiles
 from holdfast.v1 import host_pb2, host_pb2_grpc
 
 _OPTIONS = (

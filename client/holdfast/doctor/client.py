@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast import settings
+from holdfast._security.tls import TlsFiles
 from holdfast.doctor import certificates, looks, reach
 from holdfast.doctor.findings import Finding, error, ok
 from holdfast.errors import ConfigError
 from holdfast.settings import ClientSettings
-from holdfast.tls import TlsFiles
 
 LOG_IN = "holdfast login …    # with the line that an admin gets from: holdfast user token NAME"
 

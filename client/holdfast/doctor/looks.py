@@ -13,12 +13,12 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from holdfast import certificate
+from holdfast._base.rpc_status import from_rpc_error
+from holdfast._security import certificate
+from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials
 from holdfast.doctor.certificates import CertificateFacts
 from holdfast.doctor.reach import TIME_KEY, ReachFacts, Step
 from holdfast.errors import ConfigError
-from holdfast.rpc_status import from_rpc_error
-from holdfast.tls import SERVER_NAME, TlsFiles, channel_credentials
 from holdfast.v1 import access_pb2, access_pb2_grpc
 
 _OPTIONS = (("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.use_local_subchannel_pool", 1))

@@ -11,40 +11,19 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from holdfast.launcher import is_launcher
-from holdfast.spec.kept import DiskSpec, NfsMount, OutputDirectory, warnings
-from holdfast.spec.lifecycle import (
-    Backoff,
-    DisconnectPolicy,
-    FaultTolerance,
-    HangAction,
-    HangDetection,
-    HostSelector,
-    RestartScope,
-    Scheduling,
-    SchedulingStrategy,
-    WarningSignal,
-)
-from holdfast.spec.lifecycle_rules import WARNING_SIGNALS
-from holdfast.spec.models import (
-    ContainerSpec,
-    EnvVar,
-    JobFile,
-    JobSpec,
-    MachineSpec,
-    ProcessSpec,
-    PythonPackageSpec,
-    SuccessPolicy,
-    WorkerPoolSpec,
-)
-from holdfast.spec.notifications import Notification, NotificationEvent
-from holdfast.spec.packaging import PackagedCode, bundles, unusable_packages
-from holdfast.spec.reading import parse
-from holdfast.spec.secret_env import SecretEnvVar, secret_variables
-from holdfast.spec.writing import to_dict
+from holdfast._base.launcher import is_launcher
+from holdfast.spec.compat.ignored_fields import (DiskSpec, NfsMount, OutputDirectory, warnings)
+from holdfast.spec.models.lifecycle import (Backoff, DisconnectPolicy, FaultTolerance, HangAction, HangDetection, HostSelector, RestartScope, Scheduling, SchedulingStrategy, WarningSignal)
+from holdfast.spec.rules.lifecycle_rules import WARNING_SIGNALS
+from holdfast.spec.models.job import (ContainerSpec, EnvVar, JobFile, JobSpec, MachineSpec, ProcessSpec, PythonPackageSpec, SuccessPolicy, WorkerPoolSpec)
+from holdfast.spec.models.notifications import (Notification, NotificationEvent)
+from holdfast.spec.models.packaging import (PackagedCode, bundles, unusable_packages)
+from holdfast.spec.parse.reader import parse
+from holdfast.spec.models.secret_env import (SecretEnvVar, secret_variables)
+from holdfast.spec.out.writing import to_dict
 
 if TYPE_CHECKING:
-    from holdfast.v1 import job_pb2, spec_pb2
+    from holdfast.v1 import (job_pb2, spec_pb2)
 
 __all__ = [
     "WARNING_SIGNALS",
@@ -104,14 +83,14 @@ def parse_file(path: str | os.PathLike[str]) -> JobFile:
 
 def text_of(path: str | os.PathLike[str]) -> str:
     """The text of a job file of at most 1 MiB. Raises ``InvalidSpec``."""
-    from holdfast.spec import text
+    from holdfast.spec.parse import text
 
     return text.read_file(path)
 
 
 def load_text(text: str, *, source: str) -> object:
     """The plain data of a job file's text, for ``parse``. Raises ``InvalidSpec``."""
-    from holdfast.spec import text as reader
+    from holdfast.spec.parse import text as reader
 
     return reader.load(text, source=source)
 
@@ -123,7 +102,7 @@ def parse_text(text: str, *, source: str) -> JobFile:
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of a job file, with camelCase names; ``docs/users/job.schema.json`` holds it."""
-    from holdfast.spec import schema
+    from holdfast.spec.out import schema
 
     return schema.json_schema()
 
@@ -133,28 +112,28 @@ def to_proto(job: JobSpec, like: spec_pb2.CustomJobSpec | None = None) -> spec_p
 
     ``like``: what the job was read from. It is copied where it says the same, which is quicker.
     """
-    from holdfast.spec import wire
+    from holdfast.spec.out import wire
 
     return wire.to_proto(job, like)
 
 
 def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
     """The spec in a message, held to the same rules as a file. Raises ``InvalidSpec``."""
-    from holdfast.spec import wire
+    from holdfast.spec.out import wire
 
     return wire.from_proto(message)
 
 
 def job_to_proto(job: JobFile) -> job_pb2.CustomJob:
     """What CreateJob takes: all that a user may set."""
-    from holdfast.spec import wire
+    from holdfast.spec.out import wire
 
     return wire.job_to_proto(job)
 
 
 def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
     """What a user may set of a CustomJob, by the rules of a file. Raises ``InvalidSpec``."""
-    from holdfast.spec import wire
+    from holdfast.spec.out import wire
 
     return wire.job_from_proto(message)
 

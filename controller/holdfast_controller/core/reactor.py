@@ -9,25 +9,16 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core import (
-    accounts,
-    archives,
-    attempts,
-    doubt,
-    drain,
-    hangs,
-    hosts,
-    maintenance,
-    people,
-    secret_keeping,
-    stimuli,
-    warn,
-)
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import Assign, Note, Reply
-from holdfast_controller.core.assignments import holds, released
-from holdfast_controller.core.cause import SETTLE_S
-from holdfast_controller.core.exits import (
+from holdfast_controller.core.access import accounts, secrets, users
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.hangs import hangs
+from holdfast_controller.core.hangs.unkillable import on_stuck
+from holdfast_controller.core.hangs.watch_cache import forget_ended, wake
+from holdfast_controller.core.hosts import maintenance, sessions
+from holdfast_controller.core.hosts.removal import on_host_removal
+from holdfast_controller.core.hosts.shutdown import on_going_down
+from holdfast_controller.core.lifecycle import attempts, drain, output_archive, warning_signal
+from holdfast_controller.core.lifecycle.exits import (
     cordon_faulty,
     may_settle,
     on_cannot_prepare,
@@ -35,23 +26,24 @@ from holdfast_controller.core.exits import (
     on_settled,
     restart_gang,
 )
-from holdfast_controller.core.going_down import on_going_down
-from holdfast_controller.core.hang_model import KeptWatch
-from holdfast_controller.core.hang_stuck import on_stuck
-from holdfast_controller.core.host_model import place_key
-from holdfast_controller.core.host_removal import on_host_removal
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.launch import launch, on_prepared, on_preparing, on_running
-from holdfast_controller.core.model import Cluster, Job, Now
-from holdfast_controller.core.once import on_once
-from holdfast_controller.core.queue import PLACEMENT_TRIES
-from holdfast_controller.core.schedule import place_queue, takers
-from holdfast_controller.core.steps import Decision, Policies, Step, Timers
-from holdfast_controller.core.stimuli import PlaceReport, PlaceState, Stimulus
-from holdfast_controller.core.stop import end, on_cancel, on_empty, on_timeout, restartable
-from holdfast_controller.core.submit import on_submission
-from holdfast_controller.core.waiting import TRY_AGAIN_S, on_expired
-from holdfast_controller.core.watch_keeping import forget_ended, wake
+from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
+from holdfast_controller.core.lifecycle.root_cause import SETTLE_S
+from holdfast_controller.core.lifecycle.stop import end, on_cancel, on_empty, on_timeout, restartable
+from holdfast_controller.core.model.hang import KeptWatch
+from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.job import Cluster, Job, Now
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.queue import PLACEMENT_TRIES
+from holdfast_controller.core.restore import reconcile
+from holdfast_controller.core.scheduling.expiry import TRY_AGAIN_S, on_expired
+from holdfast_controller.core.scheduling.schedule import place_queue, takers
+from holdfast_controller.core.scheduling.submit import on_submission
+from holdfast_controller.core.step import commands
+from holdfast_controller.core.step.actions import Assign, Note, Reply
+from holdfast_controller.core.step.assignment import holds, released
+from holdfast_controller.core.step.commands import PlaceReport, PlaceState, Stimulus
+from holdfast_controller.core.step.idempotency import on_once
+from holdfast_controller.core.step.step import Decision, Policies, Step, Timers
 
 _ALIVE = frozenset({PlaceState.PREPARING, PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK})
 
@@ -111,7 +103,7 @@ class Reactor:
                 ahead_s = job.gang.warning.before_s if job.gang.warning else 0.0
                 left = min(max(job.pause_due - now.wall, 0.0), ahead_s)
                 self.timers.set(("pause", job.id), now.mono + left)
-            warn.ahead_of_timeout(self.timers, job)
+            warning_signal.ahead_of_timeout(self.timers, job)
 
     def _resume_waiting(self, job: Job, now: Now) -> None:
         if job.queued_since is not None and job.gang.max_wait_s:
@@ -139,77 +131,77 @@ class Reactor:
 
     def _dispatch(self, step: Step, stimulus: Stimulus) -> None:
         match stimulus:
-            case stimuli.JobSubmission():
+            case commands.JobSubmission():
                 on_submission(step, stimulus)
-            case stimuli.CancelAsked():
+            case commands.CancelAsked():
                 on_cancel(step, stimulus)
-            case stimuli.RestartAsked():
+            case commands.RestartAsked():
                 self._on_restart_asked(step, stimulus)
-            case stimuli.PauseAsked():
+            case commands.PauseAsked():
                 attempts.on_pause(step, stimulus)
-            case stimuli.ResumeAsked():
+            case commands.ResumeAsked():
                 attempts.on_resume(step, stimulus)
-            case stimuli.CordonAsked():
-                hosts.on_cordon(step, stimulus)
-            case stimuli.UncordonAsked():
-                hosts.on_uncordon(step, stimulus)
-            case stimuli.DrainAsked():
+            case commands.CordonAsked():
+                sessions.on_cordon(step, stimulus)
+            case commands.UncordonAsked():
+                sessions.on_uncordon(step, stimulus)
+            case commands.DrainAsked():
                 drain.on_drain(step, stimulus)
-            case stimuli.FenceAsked():
-                hosts.on_fence(step, stimulus)
-            case stimuli.MaintenanceAsked():
+            case commands.FenceAsked():
+                sessions.on_fence(step, stimulus)
+            case commands.MaintenanceAsked():
                 maintenance.on_maintenance(step, stimulus)
-            case stimuli.MaintenanceCancelled():
+            case commands.MaintenanceCancelled():
                 maintenance.on_cancel(step, stimulus)
-            case stimuli.DismissAsked():
-                doubt.on_dismiss(step, stimulus)
-            case stimuli.HostRemovalAsked():
+            case commands.DismissAsked():
+                reconcile.on_dismiss(step, stimulus)
+            case commands.HostRemovalAsked():
                 on_host_removal(step, stimulus)
-            case stimuli.RoleAsked():
-                people.on_role(step, stimulus)
-            case stimuli.AccountsAsked():
+            case commands.RoleAsked():
+                users.on_role(step, stimulus)
+            case commands.AccountsAsked():
                 accounts.on_accounts(step, stimulus)
-            case stimuli.UserRemovalAsked():
-                people.on_user_removal(step, stimulus)
-            case stimuli.TokenAsked():
-                people.on_token(step, stimulus)
-            case stimuli.EnrolAsked():
-                people.on_enrol(step, stimulus)
-            case stimuli.SecretGiven():
-                secret_keeping.on_secret_given(step, stimulus)
-            case stimuli.SecretRemovalAsked():
-                secret_keeping.on_secret_removal(step, stimulus)
-            case stimuli.HostConnected():
-                hosts.on_connected(step, stimulus)
+            case commands.UserRemovalAsked():
+                users.on_user_removal(step, stimulus)
+            case commands.TokenAsked():
+                users.on_token(step, stimulus)
+            case commands.EnrolAsked():
+                users.on_enrol(step, stimulus)
+            case commands.SecretGiven():
+                secrets.on_secret_given(step, stimulus)
+            case commands.SecretRemovalAsked():
+                secrets.on_secret_removal(step, stimulus)
+            case commands.HostConnected():
+                sessions.on_connected(step, stimulus)
                 for report in stimulus.places:
                     self._on_place_found(step, stimulus.host, report)
-            case stimuli.HostTurnedAway():
-                hosts.on_refused(step, stimulus)
-            case stimuli.HostDisconnected():
-                hosts.on_disconnected(step, stimulus)
-            case stimuli.TimePassed():
+            case commands.HostTurnedAway():
+                sessions.on_refused(step, stimulus)
+            case commands.HostDisconnected():
+                sessions.on_disconnected(step, stimulus)
+            case commands.TimePassed():
                 self._on_time(step)
-            case stimuli.HoldAsked():
+            case commands.HoldAsked():
                 hangs.on_hold(step, stimulus)
-            case stimuli.Once():
+            case commands.Once():
                 on_once(step, stimulus, lambda wish: self._dispatch(step, wish))
-            case stimuli.NotificationFailed(job_id, notice, to, reason):
+            case commands.NotificationFailed(job_id, notice, to, reason):
                 if job_id in self.cluster.jobs:
                     step.emit(ev.NotificationGivenUp(job_id, step.now.wall, notice, to, reason))
-            case stimuli.EvidenceArrived():
+            case commands.EvidenceArrived():
                 hangs.on_evidence(step, stimulus)
-            case stimuli.ArchiveReported():
+            case commands.ArchiveReported():
                 if self.cluster.presence_of(stimulus.host).session == stimulus.session:
-                    archives.on_archived(step, stimulus)
+                    output_archive.on_archived(step, stimulus)
             case (
-                stimuli.HostBeat()
-                | stimuli.ShutdownAnnounced()
-                | stimuli.PlaceReported()
-                | stimuli.ExitReported()
-                | stimuli.FeaturesReported()
+                commands.HostBeat()
+                | commands.ShutdownAnnounced()
+                | commands.PlaceReported()
+                | commands.ExitReported()
+                | commands.FeaturesReported()
             ):
                 if self.cluster.presence_of(stimulus.host).session == stimulus.session:
-                    hosts.heard(step, stimulus.host)
+                    sessions.heard(step, stimulus.host)
                     self._on_message(step, stimulus)
             case _:
                 assert_never(stimulus)
@@ -217,22 +209,22 @@ class Reactor:
     def _on_message(
         self,
         step: Step,
-        message: stimuli.HostBeat
-        | stimuli.ShutdownAnnounced
-        | stimuli.PlaceReported
-        | stimuli.ExitReported
-        | stimuli.FeaturesReported,
+        message: commands.HostBeat
+        | commands.ShutdownAnnounced
+        | commands.PlaceReported
+        | commands.ExitReported
+        | commands.FeaturesReported,
     ) -> None:
         match message:
-            case stimuli.HostBeat():
-                hosts.on_beat(step, message)
-            case stimuli.ShutdownAnnounced():
+            case commands.HostBeat():
+                sessions.on_beat(step, message)
+            case commands.ShutdownAnnounced():
                 on_going_down(step, message)
-            case stimuli.PlaceReported():
+            case commands.PlaceReported():
                 self._on_place(step, message.host, message.report)
-            case stimuli.ExitReported():
+            case commands.ExitReported():
                 on_exit(step, message)
-            case stimuli.FeaturesReported():
+            case commands.FeaturesReported():
                 hangs.on_features(step, message)
             case _:
                 assert_never(message)
@@ -253,7 +245,7 @@ class Reactor:
         """Match what a host says of a place with what is wanted there."""
         job = self.cluster.jobs.get(report.job_id)
         index = job.gang.index_by_name.get(report.worker) if job is not None else None
-        if doubt.on_report(step, host, report):
+        if reconcile.on_report(step, host, report):
             return
         if job is None or index is None:
             step.do(Note("unknown_place", (("host", host), ("job", report.job_id), ("worker", report.worker))))
@@ -299,7 +291,7 @@ class Reactor:
             case PlaceState.CANNOT_PREPARE:
                 on_cannot_prepare(step, job, index, report.message, host_fault=report.host_fault)
             case PlaceState.EMPTY:
-                doubt.on_unaccounted(step, job, index)
+                reconcile.on_unaccounted(step, job, index)
                 on_empty(step, job, index)
             case PlaceState.PREPARING:
                 on_preparing(step, job, index, report)
@@ -308,7 +300,7 @@ class Reactor:
             case _:
                 assert_never(report.state)
 
-    def _on_restart_asked(self, step: Step, asked: stimuli.RestartAsked) -> None:
+    def _on_restart_asked(self, step: Step, asked: commands.RestartAsked) -> None:
         job = restartable(step, asked)
         if job is not None:
             restart_gang(
@@ -324,16 +316,16 @@ class Reactor:
         first = self.timers.next_due()
         late_s = step.now.mono - first if first is not None else 0.0
         due = self.timers.pop_due(step.now.mono)
-        hosts.on_silence(step, [name for kind, name in due if kind == "host"], late_s)
+        sessions.on_silence(step, [name for kind, name in due if kind == "host"], late_s)
         for kind, name in due:
             if kind == "drain":
                 drain.on_deadline(step, self.cluster.hosts[name])
             elif kind == "drain_warn":
-                warn.of_drain(step, self.cluster.hosts[name])
+                warning_signal.of_drain(step, self.cluster.hosts[name])
             elif kind == "maintenance":
                 maintenance.on_time(step, self.cluster.hosts[name])
             elif kind == "doubt":
-                doubt.end_if_all_told(step)
+                reconcile.end_if_all_told(step)
             elif kind != "host" and self.cluster.jobs[name].doubt is not None:
                 self.timers.set((kind, name), step.now.mono + self.policies.leases.suspect_s)
             elif kind != "host":
@@ -350,7 +342,7 @@ class Reactor:
             case "launch":
                 launch(step, job, due=True)
             case "warn":
-                warn.on_timer(step, job)
+                warning_signal.on_timer(step, job)
             case "pause" if job.pause_due is not None:
                 attempts.pause(step, job)
             case "expire":

@@ -14,16 +14,16 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from holdfast._base.failpoints import hit
 from holdfast.errors import Unavailable
-from holdfast.failpoints import hit
-from holdfast_controller.core import actions as act
-from holdfast_controller.core.hang_model import KeptWatch
-from holdfast_controller.core.model import Cluster, Now
+from holdfast_controller.core.model.hang import KeptWatch
+from holdfast_controller.core.model.job import Cluster, Now
 from holdfast_controller.core.reactor import Reactor
-from holdfast_controller.core.steps import Decision, Entry, Policies
-from holdfast_controller.core.stimuli import Stimulus, TimePassed
-from holdfast_controller.shell import codec
-from holdfast_controller.shell.store import Record, Store
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step.commands import Stimulus, TimePassed
+from holdfast_controller.core.step.step import Decision, Entry, Policies
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.store import Record, Store
 
 log = logging.getLogger(__name__)
 

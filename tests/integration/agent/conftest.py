@@ -19,10 +19,10 @@ import anyio
 import pytest
 from tests import other_release
 
-from holdfast import pki
-from holdfast.identity import Identity, Kind
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki
 from holdfast_agent.shell import config
-from holdfast_agent.shell.cgroups import find
+from holdfast_agent.shell.cgroups.cgroups import find
 
 from .controller import Controller, assignment
 

@@ -15,13 +15,13 @@ import anyio
 import pytest
 
 from holdfast_agent import archive_copy
-from holdfast_agent.core.accounts import AccountRules
-from holdfast_agent.core.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model import Launch, PlaceKey, Process
-from holdfast_agent.shell import archive
-from holdfast_agent.shell.accounts import Accounts
-from holdfast_agent.shell.archive import Archive, Order, copy
-from holdfast_agent.shell.logs import punch
+from holdfast_agent.core.launch.accounts import AccountRules
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model.model import Launch, PlaceKey, Process
+from holdfast_agent.shell.output import archive
+from holdfast_agent.shell.output.archive import Archive, Order, copy
+from holdfast_agent.shell.output.log_index import punch
+from holdfast_agent.shell.users.accounts import Accounts
 
 KEY = PlaceKey("job-1", "workerpool0-0")
 ME = WorkerUser("me", "/", "/bin/sh")

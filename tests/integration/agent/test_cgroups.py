@@ -12,14 +12,14 @@ import pytest
 from tests import machine_parts
 
 from holdfast.v1 import agent_pb2
-from holdfast_agent.core.environment import WorkerUser
-from holdfast_agent.core.events import LaunchRanks
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.shell import wire
-from holdfast_agent.shell.cgroups import Cgroups, find
+from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker.events import LaunchRanks
+from holdfast_agent.shell.cgroups.cgroups import Cgroups, find
 from holdfast_agent.shell.config import Config
-from holdfast_agent.shell.launching import Means, launch_order
-from holdfast_agent.shell.shim_files import start_ticks
+from holdfast_agent.shell.prepare.launch_order import Means, launch_order
+from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.shims.shim_files import start_ticks
 
 from .conftest import Agent
 from .controller import Controller, assignment
@@ -131,10 +131,10 @@ def test_without_cgroups_a_place_has_none() -> None:
 def test_the_jobs_reservation_reaches_the_shim() -> None:
     message = assignment("PREPARE", ["true"])
     message.launch.memory_mb = 4096
-    launched = wire.assignment(message).launch
+    launched = convert.assignment(message).launch
     assert launched is not None
     action = LaunchRanks(KEY, 1, (), memory_mb=launched.memory_mb)
     order = launch_order(action, WorkerUser("ada", "/", "/bin/sh"), Means(cgroups=Cgroups("/c")))
     assert (order["cgroup"], order["memory_bytes"]) == ("/c/job-1/workerpool0-0", 4096 << 20)
     assert 0 < order["pids"] <= 65536
-    assert wire.assignment(agent_pb2.Assignment.FromString(assignment("PREPARE", ["true"]).SerializeToString()))
+    assert convert.assignment(agent_pb2.Assignment.FromString(assignment("PREPARE", ["true"]).SerializeToString()))

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast_agent.shell.podman import EngineFailed, Podman
+from holdfast_agent.shell.containers.podman import EngineFailed, Podman
 
 
 def engine(tmp_path: Path, script: str) -> Podman:

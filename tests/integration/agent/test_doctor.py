@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from tests.fake_nvml.library import FakeNvml
 
-from holdfast import pki
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki
 from holdfast.doctor.findings import Finding, Status
-from holdfast.identity import Identity, Kind
 from holdfast_agent.core.doctor import gpus, network
-from holdfast_agent.core.gpus import Blind, Reading
+from holdfast_agent.core.model.gpus import Blind, Reading
 from holdfast_agent.shell import config
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor import outside, rounds
@@ -40,12 +40,12 @@ exec "$@"
 """
 AS_NOBODY = """
 import os, sys
-from holdfast_agent.shell import host_commands
+from holdfast_agent.shell.main import cli
 from holdfast_agent.shell.doctor import rounds
 from holdfast.v1 import access_pb2
 import encodings.idna, grpc_health.v1.health_pb2, psutil, anyio, anyio._backends._asyncio
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
-host_commands.main(sys.argv[1:])
+cli.main(sys.argv[1:])
 """
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._base.failpoints import VARIABLE
 from holdfast.errors import StoreError
-from holdfast.failpoints import VARIABLE
-from holdfast_agent.core.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
-from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
 
 from .conftest import Agent
 from .controller import Controller

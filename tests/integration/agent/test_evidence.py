@@ -20,12 +20,12 @@ import pytest
 from tests.digits_modules import DIGITS
 from tests.rank_gang import free_port
 
-from holdfast.hang.evidence import Evidence, Movement, RankEvidence, diagnosis
-from holdfast.hang.evidence_json import decode, encode
-from holdfast_agent.core.environment import HostFacts, WorkerUser, log_paths
-from holdfast_agent.core.gpus import Blind
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.core.place import Place, Running
+from holdfast.hang.evidence.evidence import Evidence, Movement, RankEvidence, diagnosis
+from holdfast.hang.evidence.evidence_json import decode, encode
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths
+from holdfast_agent.core.model.gpus import Blind
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker.worker import Place, Running
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 from holdfast_agent.shell.evidence.tools import Tools

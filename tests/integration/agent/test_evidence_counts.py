@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.hang.evidence_json import decode, encode
-from holdfast_agent.core.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.core.place import Place, Running
+from holdfast.hang.evidence.evidence_json import decode, encode
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker.worker import Place, Running
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 

@@ -14,10 +14,10 @@ import anyio
 import pytest
 from tests.rank_gang import free_port
 
-from holdfast.hang.evidence import Evidence, diagnosis
-from holdfast_agent.core.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.core.place import Place, Running
+from holdfast.hang.evidence.evidence import Evidence, diagnosis
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker.worker import Place, Running
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 

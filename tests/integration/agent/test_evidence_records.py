@@ -15,7 +15,7 @@ import pytest
 
 from holdfast_agent.shell.evidence import records
 from holdfast_agent.shell.evidence.blocking import Blocking
-from holdfast_agent.shim_parts.processes import Process
+from holdfast_agent.shim.processes import Process
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,8 @@ import pytest
 
 from holdfast.errors import Unavailable
 from holdfast.v1 import agent_pb2
-from holdfast_agent.shell import asking, host_commands
+from holdfast_agent.shell.doctor import status_client
+from holdfast_agent.shell.main import cli
 
 from .conftest import HOST, Agent
 from .controller import Controller, assignment
@@ -44,7 +45,7 @@ class Host:
         """(exit status, output)."""
         self._capfd.readouterr()
         line = [*words, "--config", str(self._agent.root / "agent.toml")]
-        code = await anyio.to_thread.run_sync(host_commands.main, line)
+        code = await anyio.to_thread.run_sync(cli.main, line)
         said = self._capfd.readouterr()
         return code, said.out + said.err
 
@@ -53,12 +54,12 @@ class Host:
         await self._agent.until(self._is_serving, "an agent that answers")
 
     def busy(self) -> bool:
-        return bool(asking.ask(self._agent.root / "state")["busy"])
+        return bool(status_client.ask(self._agent.root / "state")["busy"])
 
     def _is_serving(self) -> bool:
         assert self._agent.process is not None
         try:
-            found = asking.ask(self._agent.root / "state")
+            found = status_client.ask(self._agent.root / "state")
         except Unavailable:
             return False
         return bool(found["connected"]) and found["pid"] == self._agent.process.pid
@@ -79,9 +80,9 @@ async def test_workers_of_an_agent_that_is_killed_and_replaced_are_compared(
     await host.serving()
     code, said = await host.run("upgrade", "before")
     assert code == 0, said
-    from holdfast_agent.shell import handover
+    from holdfast_agent.shell.main import upgrade
 
-    print(handover.take(agent.root / "state"), [p.read_text() for p in agent.workers.glob("*/*/*.journal")])
+    print(upgrade.take(agent.root / "state"), [p.read_text() for p in agent.workers.glob("*/*/*.journal")])
     assert f"shim {running.shim_pid}, rank 0 {pids[0]}, rank 1 {pids[1]}, rank 2 {pids[2]}" in said
     agent.kill()
     assert (await host.run("status"))[0] == 1

@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 
 from holdfast.v1 import job_pb2
-from holdfast_agent.shell.shim_files import start_ticks
+from holdfast_agent.shell.shims.shim_files import start_ticks
 
 from .conftest import Agent
 from .controller import Controller

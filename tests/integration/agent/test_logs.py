@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.hang.recording import decode
+from holdfast.hang.records.recording import decode
 from holdfast.v1 import agent_pb2, job_pb2
-from holdfast_agent.shell.logs import written_by
+from holdfast_agent.shell.output.log_index import written_by
 
 from .conftest import Agent
 from .controller import Controller, assignment

@@ -12,14 +12,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast import pki
-from holdfast.identity import Identity, Kind
-from holdfast.metrics.series import Series
-from holdfast.tls import HOST_NAME, TlsFiles
-from holdfast_agent.core.metering import Meter
-from holdfast_agent.shell import metrics
+from holdfast._base.identity import Identity, Kind
+from holdfast._daemon.metrics.series import Series
+from holdfast._security import pki
+from holdfast._security.tls import HOST_NAME, TlsFiles
+from holdfast_agent.core.metrics.metering import Meter
 from holdfast_agent.shell.config import Config
-from holdfast_agent.shell.metrics import Metrics
+from holdfast_agent.shell.main import metrics
+from holdfast_agent.shell.main.metrics import Metrics
 
 WITHIN_S = 60.0
 

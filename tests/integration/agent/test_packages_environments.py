@@ -15,8 +15,8 @@ import anyio
 import pytest
 from tests import wheels
 
-from holdfast_agent.core.environment import WorkerUser
-from holdfast_agent.shell.packages.by_user import EnvironmentsByUser
+from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.shell.packages.as_user import EnvironmentsByUser
 from holdfast_agent.shell.packages.environments import Environments, Wanted
 from holdfast_agent.shell.packages.installer import tail
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages

@@ -14,9 +14,9 @@ import anyio
 import grpc
 import pytest
 
-from holdfast import pki, tls
-from holdfast.identity import Identity, Kind
-from holdfast.tls import TlsFiles
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki, tls
+from holdfast._security.tls import TlsFiles
 from holdfast.v1 import bundle_pb2, bundle_pb2_grpc
 from holdfast_agent.shell.packages.bundles import BundleCache
 from holdfast_agent.shell.packages.settings import CodeProblem

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StoreError
-from holdfast_agent.core.environment import HostFacts, WorkerUser, error_dir
-from holdfast_agent.core.model import ExitReason, PlaceKey, RankEnd
-from holdfast_agent.shell.logs import INDEX_MAX_BYTES, note, written_by
-from holdfast_agent.shell.place_files import EpochFile, PlaceFiles
-from holdfast_agent.shell.shim_files import Exited
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, error_dir
+from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.shell.output.log_index import INDEX_MAX_BYTES, note, written_by
+from holdfast_agent.shell.shims.shim_files import Exited
+from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
 
 KEY = PlaceKey("job-1", "workerpool0-0")
 LOST = RankEnd(0, None, ExitReason.LOST_SHIM_DIED, "its shim died", 5.0)

@@ -54,7 +54,7 @@ async def test_ranks_are_sampled_while_they_run_across_a_restart_of_the_agent(
 
 async def test_worker_finds_a_folder_for_its_progress(agent: Agent, controller: Controller) -> None:
     await controller.connected()
-    code = "from holdfast.progress_calls import progress; progress(step=7)"
+    code = "from holdfast.training.progress_calls import progress; progress(step=7)"
     await launch(controller, [PYTHON, "-c", code])
     assert (await controller.exit()).exit.exit_code == 0
     assert (agent.logs / "job-1/g1/workerpool0-0.progress/r0.progress").stat().st_size == 256

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_agent.shell.spawner import SPARES, Fresh, Spawner
+from holdfast_agent.shell.shims.spawner import SPARES, Fresh, Spawner
 
 PATIENCE_S = 20.0
 

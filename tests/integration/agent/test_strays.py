@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.shell.shim_files import start_ticks
-from holdfast_agent.shell.strays import Mark, clear
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.shell.shims.orphans import Mark, clear
+from holdfast_agent.shell.shims.shim_files import start_ticks
 
 KEY = PlaceKey(f"job-of-{os.getpid()}", "workerpool0-0")
 MARK = Mark(KEY, "host-0", generation=3)
@@ -58,10 +58,10 @@ def test_nothing_is_proven_empty_while_no_process_can_be_looked_at(start: Start)
     stray = start(ENV)
     code = (
         "import os, resource, sys\n"
-        "from holdfast_agent.core.model import PlaceKey\n"
-        "from holdfast_agent.shell import strays\n"
-        "strays.ROUNDS, strays.ROUND_S = 3, 0.01\n"
-        "mark = strays.Mark(PlaceKey(sys.argv[1], 'workerpool0-0'), 'host-0', 3)\n"
+        "from holdfast_agent.core.model.model import PlaceKey\n"
+        "from holdfast_agent.shell.shims import orphans\n"
+        "orphans.ROUNDS, orphans.ROUND_S = 3, 0.01\n"
+        "mark = orphans.Mark(PlaceKey(sys.argv[1], 'workerpool0-0'), 'host-0', 3)\n"
         "listed, held = os.listdir, []\n"
         "def listdir(path):\n"
         "    held.clear()\n"
@@ -70,7 +70,7 @@ def test_nothing_is_proven_empty_while_no_process_can_be_looked_at(start: Start)
         "    return names\n"
         "os.listdir = listdir\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))\n"
-        "print(strays.clear(mark))"
+        "print(orphans.clear(mark))"
     )
     command = [sys.executable, "-c", code, KEY.job]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from holdfast.v1 import agent_pb2, job_pb2
-from holdfast_agent.shell.shim_link import connect
+from holdfast_agent.shell.shims.shim_link import connect
 
 from .conftest import Agent
 from .controller import Controller, assignment

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import __version__, protocol
+from holdfast import __version__
+from holdfast._session import protocol
 from holdfast.v1 import agent_pb2
-from holdfast_agent import shim
-from holdfast_agent.shell.shim_files import start_ticks
+from holdfast_agent.shell.shims.shim_files import start_ticks
+from holdfast_agent.shim import shim
 
 from .conftest import HOST, Agent
 from .controller import Controller, assignment

@@ -15,7 +15,8 @@ import grpc
 import trustme
 from google.protobuf import struct_pb2
 
-from holdfast import rpc_status, tls
+from holdfast._base import rpc_status
+from holdfast._security import tls
 from holdfast.errors import CursorExpired, HoldfastError, NotFound, WrongState
 from holdfast.settings import ClientSettings
 from holdfast.v1 import hang_pb2, hang_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc

@@ -13,10 +13,10 @@ import pytest
 from fake_controller import FakeController
 from tests.unit.cli.hangs import evidence, hung_job
 
-from holdfast import hang_wire
+from holdfast._session import hang_wire
+from holdfast._session.hang_wire import WorkerEvidence
 from holdfast.client import Client
 from holdfast.errors import NotFound, WrongState
-from holdfast.hang_wire import WorkerEvidence
 from holdfast.v1 import hang_pb2, job_pb2, spec_pb2
 
 pytestmark = pytest.mark.anyio

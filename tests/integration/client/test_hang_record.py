@@ -13,8 +13,8 @@ import anyio
 import pytest
 from fake_controller import FakeController
 
-from holdfast.hang import recorded
-from holdfast.hang.recording import WorkerSample, encode
+from holdfast.hang.records import reader
+from holdfast.hang.records.recording import WorkerSample, encode
 from holdfast.v1 import hang_pb2, job_pb2
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ async def record(controller: FakeController, tmp_path: Path, *words: str) -> sub
 
 
 def times(path: Path) -> list[float]:
-    return [sample.at_s for sample in recorded.read(path)]
+    return [sample.at_s for sample in reader.read(path)]
 
 
 async def test_a_file_for_each_worker_that_replays_with_the_jobs_own_wishes(

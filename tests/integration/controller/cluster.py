@@ -11,9 +11,10 @@ from typing import Any
 
 import grpc
 
-from holdfast import rpc_status, tls
+from holdfast._base import rpc_status
+from holdfast._security import tls
+from holdfast._security.tls import SERVER_NAME, TlsFiles
 from holdfast.errors import HoldfastError
-from holdfast.tls import SERVER_NAME, TlsFiles
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, job_pb2, spec_pb2
 
 WITHIN_S = 20.0

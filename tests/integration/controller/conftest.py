@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.integration.controller.cluster import Certificates, Controller
 
-from holdfast import pki
-from holdfast.identity import Identity, Kind
-from holdfast.tls import TlsFiles
-from holdfast_controller.shell.config import ControllerConfig
-from holdfast_controller.shell.server import serve
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki
+from holdfast._security.tls import TlsFiles
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.main.server import serve
 
 
 @pytest.fixture

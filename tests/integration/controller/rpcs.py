@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 import holdfast.v1
-from holdfast import rpc_status
+from holdfast._base import rpc_status
 
 WITHIN_S = 30.0
 

@@ -12,12 +12,12 @@ from tests.integration.controller import rpcs
 from tests.integration.controller.access_table import CALLERS, expected
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
 
-from holdfast import pki, tls
-from holdfast.identity import Identity, Kind
-from holdfast.tls import SERVER_NAME, TlsFiles
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki, tls
+from holdfast._security.tls import SERVER_NAME, TlsFiles
 from holdfast.v1 import access_pb2, access_pb2_grpc, agent_pb2, hang_pb2, hang_pb2_grpc, job_pb2, job_pb2_grpc
-from holdfast_controller.core.access import RULES
-from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.core.access.rules import RULES
+from holdfast_controller.shell.base.config import ControllerConfig
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from tests.integration.controller.cluster import WITHIN_S, Controller, job, refu
 
 from holdfast.errors import AccountDenied
 from holdfast.v1 import access_pb2, access_pb2_grpc, host_pb2, job_pb2, job_pb2_grpc
-from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.shell.base.config import ControllerConfig
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from holdfast.errors import StoreError
-from holdfast_controller.shell import audit
-from holdfast_controller.shell.audit import Audit, Entry
+from holdfast_controller.shell.base import audit
+from holdfast_controller.shell.base.audit import Audit, Entry
 
 pytestmark = pytest.mark.anyio
 

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._daemon.instance_lock import only_one
 from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, WrongState, WrongVersion
-from holdfast.instance_lock import only_one
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.doubt import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
-from holdfast_controller.core.people_model import Role
-from holdfast_controller.shell import codec, init
-from holdfast_controller.shell.keeping import manifest as mf
-from holdfast_controller.shell.keeping import restoring
-from holdfast_controller.shell.keeping.backing_up import back_up
-from holdfast_controller.shell.keeping.sealed import CHUNK_BYTES
-from holdfast_controller.shell.store import Record, Store
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.users import Role
+from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
+from holdfast_controller.shell.backup import manifest as mf
+from holdfast_controller.shell.backup import restore
+from holdfast_controller.shell.backup.backup import back_up
+from holdfast_controller.shell.backup.sealed_stream import CHUNK_BYTES
+from holdfast_controller.shell.main import init
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.store import Record, Store
 
 SECRET = "a long passphrase"
 
@@ -51,7 +52,7 @@ def saved(cluster: Path, passphrase: str | None = SECRET) -> Path:
 
 
 def restored(cluster: Path, **more: Path) -> mf.Manifest:
-    return restoring.restore(cluster / "backup", cluster / "new", cluster / "pass", **more)[0]
+    return restore.restore(cluster / "backup", cluster / "new", cluster / "pass", **more)[0]
 
 
 def test_a_controller_comes_back_with_all_it_had(cluster: Path) -> None:
@@ -132,9 +133,9 @@ def test_another_passphrase_is_refused(cluster: Path) -> None:
 def test_a_place_that_is_taken_is_refused(cluster: Path) -> None:
     saved(cluster)
     with pytest.raises(WrongState, match="not empty"):
-        restoring.restore(cluster / "backup", None, cluster / "pass")
+        restore.restore(cluster / "backup", None, cluster / "pass")
     with only_one(cluster / "state", "controller"), pytest.raises(WrongState, match="Another controller"):
-        restoring.restore(cluster / "backup", None, cluster / "pass")
+        restore.restore(cluster / "backup", None, cluster / "pass")
     (cluster / "new").mkdir()
     (cluster / "new/controller.toml").write_text("")
     with pytest.raises(WrongState, match=r"controller\.toml already"):

@@ -11,12 +11,12 @@ import grpc
 import pytest
 from tests.integration.controller.cluster import Controller, job, refusal
 
-from holdfast import bundle_calls
+from holdfast._sdk import bundle_calls
 from holdfast.bundles.packing import Bundle
 from holdfast.errors import BundleRefused, Denied, InvalidInput, InvalidSpec, NotFound, StorageFull
 from holdfast.v1 import agent_pb2, bundle_pb2, bundle_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
-from holdfast_controller.shell.bundle_store import BundleConfig, BundleStore
-from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.bundles.bundle_store import BundleConfig, BundleStore
 
 MIB = 1 << 20
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from holdfast.errors import NotFound, StoreError, Unavailable
-from holdfast_controller.core import stimuli as st
-from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.host_model import Inventory
-from holdfast_controller.core.model import Cluster
-from holdfast_controller.core.steps import Policies
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell import driver as driver_module
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.store import Record, Store
+from holdfast_controller.shell.store.store import Record, Store
 
 GANG = Gang((Pool(1, Task(("x",))),))
 
@@ -252,7 +252,7 @@ async def test_step_that_fails_ends_the_writer_before_anything_of_it_is_committe
         async with running(path) as world:
             world.driver.feed(hello())
             await world.driver.settled()
-            monkeypatch.setattr("holdfast_controller.core.submit.place_queue", defect)
+            monkeypatch.setattr("holdfast_controller.core.scheduling.submit.place_queue", defect)
             with pytest.raises(ZeroDivisionError):
                 await world.driver.ask(submission("a"))
             assert "a" in world.driver.cluster.jobs
@@ -306,6 +306,6 @@ async def test_snapshots_are_taken_under_a_load_that_never_ends(
 
 
 def test_record_fields_are_those_of_the_table() -> None:
-    from holdfast_controller.shell.schema import events
+    from holdfast_controller.shell.store.schema import events
 
     assert [column.name for column in events.columns] == [*Record.__slots__, "checksum"]

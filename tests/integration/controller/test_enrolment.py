@@ -15,19 +15,19 @@ import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller
 
-from holdfast import certificate, pki, tls
-from holdfast import config as configuration
+from holdfast._base import config as configuration
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import certificate, pki, tls
+from holdfast._security.enrolment import requests
+from holdfast._security.enrolment.enrol import Enrolled, Line, join, log_in
+from holdfast._security.enrolment.renew import renew
+from holdfast._security.tls import TlsFiles
 from holdfast.client import Client
-from holdfast.enrolment import requests
-from holdfast.enrolment.enrolling import Enrolled, Line, join, log_in
-from holdfast.enrolment.renewing import renew
 from holdfast.errors import ConfigError, Denied, HoldfastError, InvalidInput, NotFound, Unauthenticated, Unavailable
-from holdfast.identity import Identity, Kind
 from holdfast.settings import load
-from holdfast.tls import TlsFiles
 from holdfast.v1 import access_pb2, access_pb2_grpc, enrolment_pb2, enrolment_pb2_grpc
 from holdfast_agent.shell import config as agent_config
-from holdfast_controller.shell.config import CertificateConfig, ControllerConfig
+from holdfast_controller.shell.base.config import CertificateConfig, ControllerConfig
 
 pytestmark = pytest.mark.anyio
 DAY_S = 86_400.0
@@ -140,7 +140,7 @@ async def test_a_token_that_has_ended_is_refused(site: Site) -> None:
 
 
 async def test_a_forged_and_a_mistyped_token_are_told_apart(site: Site) -> None:
-    from holdfast.enrolment import tokens
+    from holdfast._security.enrolment import tokens
 
     line = await site.line()
     with pytest.raises(Denied, match="knows no such token"):

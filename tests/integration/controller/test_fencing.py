@@ -11,10 +11,10 @@ from tests.integration.controller.cluster import WITHIN_S, job
 from tests.integration.controller.test_process import Process, daemon, ended, stub  # noqa: F401
 from tests.integration.controller.test_store import EVENTS, commit, opened, path, record, records, store  # noqa: F401
 
-from holdfast import failpoints
+from holdfast._base import failpoints
 from holdfast.errors import StoreError
 from holdfast.v1 import job_pb2
-from holdfast_controller.shell.store import Deposed, Store
+from holdfast_controller.shell.store.store import Deposed, Store
 
 
 def test_store_that_was_replaced_under_its_controller_is_written_by_the_new_one_only(path: Path) -> None:  # noqa: F811

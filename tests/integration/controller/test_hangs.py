@@ -15,16 +15,16 @@ import pytest
 from google.protobuf import duration_pb2
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
 
-from holdfast import hang_wire
-from holdfast.hang.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
-from holdfast.hang.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.stacks import Frame
+from holdfast._session import hang_wire
+from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
+from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, hang_pb2, hang_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
-from holdfast_controller.core.hang_model import KeptWatch
-from holdfast_controller.shell import transfers
-from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.core.model.hang import KeptWatch
+from holdfast_controller.shell.api import transfers
+from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.server import serve
+from holdfast_controller.shell.main.server import serve
 
 WORKER = "workerpool0-0"
 

@@ -15,10 +15,11 @@ import pytest
 from tests.integration.controller.cluster import Certificates, Controller
 from tests.integration.controller.web import BODY, POOL, WITHIN_S, caller, context
 
-from holdfast_controller.shell.config import ControllerConfig
-from holdfast_controller.shell.rest import listener, reading
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.main.server import serve
+from holdfast_controller.shell.rest import body as reading
+from holdfast_controller.shell.rest import listener
 from holdfast_controller.shell.rest.guards import MAX_STREAMS_OF_ONE, Bounds
-from holdfast_controller.shell.server import serve
 
 CUSTOM_JOBS = "/v1/projects/vision/locations/here/customJobs"
 

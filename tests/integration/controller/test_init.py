@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import certificate, config, pki
+from holdfast._base import config
+from holdfast._security import certificate, pki
 from holdfast.settings import load
-from holdfast_controller.shell import admin
-from holdfast_controller.shell.authority import ca_hash
-from holdfast_controller.shell.config import ControllerConfig
-from holdfast_controller.shell.init import main
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.enrolment.authority import ca_hash
+from holdfast_controller.shell.main import admin
+from holdfast_controller.shell.main.init import main
 
 
 def init(root: Path, *words: str, advertise: str = "ctl.lab") -> int:

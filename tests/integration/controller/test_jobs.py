@@ -12,8 +12,8 @@ import pytest
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
 
 from holdfast.v1 import hang_pb2, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
-from holdfast_controller.shell.config import ControllerConfig
-from holdfast_controller.shell.server import serve
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.main.server import serve
 
 
 @pytest.fixture

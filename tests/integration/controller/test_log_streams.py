@@ -14,7 +14,7 @@ import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
 
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2, job_pb2_grpc
-from holdfast_controller.shell import log_reading, transfers
+from holdfast_controller.shell.api import read_logs, transfers
 
 OUT, ERR = job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR
 
@@ -193,7 +193,7 @@ async def test_follower_goes_on_where_it_was_when_the_host_is_back(controller: C
 async def test_follower_gives_up_on_a_host_that_does_not_return(
     controller: Controller, jobs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reading, "HOST_BACK_WITHIN_S", 0.1)
+    monkeypatch.setattr(read_logs, "HOST_BACK_WITHIN_S", 0.1)
     async with running(controller, jobs) as (name, _):
         call = jobs.StreamLogs(job_pb2.StreamLogsRequest(id=name, follow=True), timeout=WITHIN_S)
         assert [(await call.read()).problem for _ in range(2)] == ["host-0 is not connected"] * 2

@@ -14,8 +14,8 @@ from tests.integration.controller.cluster import Certificates, Controller
 from tests.integration.controller.web import BODY, WITHIN_S, caller
 
 from holdfast.v1 import access_pb2, access_pb2_grpc, cluster_pb2, cluster_pb2_grpc
-from holdfast_controller.shell.config import ControllerConfig
-from holdfast_controller.shell.server import serve
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.main.server import serve
 
 
 @dataclasses.dataclass

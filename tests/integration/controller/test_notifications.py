@@ -16,18 +16,19 @@ from tests.integration.controller.endpoint import Endpoint, endpoint
 from tests.unit.controller.examples import EVENTS
 
 from holdfast.v1 import host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.mailbox import Letter
-from holdfast_controller.core.narrate import narrate
-from holdfast_controller.core.steps import Policies
-from holdfast_controller.shell import codec, delivering
-from holdfast_controller.shell.channels import Channels, Target
-from holdfast_controller.shell.config import ChannelConfig, ControllerConfig
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.outbox import Letter
+from holdfast_controller.core.step.step import Policies
+from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.letters import Letters
-from holdfast_controller.shell.postman import Postman
-from holdfast_controller.shell.server import serve
-from holdfast_controller.shell.store import Record, Store
+from holdfast_controller.shell.main.server import serve
+from holdfast_controller.shell.notify import sender as delivering
+from holdfast_controller.shell.notify.channels import Channels, Target
+from holdfast_controller.shell.notify.dispatcher import Postman
+from holdfast_controller.shell.notify.outbox_store import Letters
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.store import Record, Store
 
 WITHIN_S = 60.0
 SECRET = "s3cret"

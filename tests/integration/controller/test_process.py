@@ -17,7 +17,7 @@ import pytest
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job
 
 from holdfast.v1 import job_pb2, job_pb2_grpc
-from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.shell.base.config import ControllerConfig
 
 
 @dataclass

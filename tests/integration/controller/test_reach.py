@@ -10,12 +10,12 @@ import anyio
 import pytest
 from tests.integration.controller.cluster import Certificates, Controller
 
-from holdfast import pki
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki
+from holdfast._security.tls import TlsFiles
 from holdfast.doctor import client, looks
 from holdfast.doctor.findings import Status
 from holdfast.doctor.reach import ReachFacts, Step, check
-from holdfast.identity import Identity, Kind
-from holdfast.tls import TlsFiles
 
 
 async def reach(port: int, files: TlsFiles, host: str = "127.0.0.1") -> ReachFacts:

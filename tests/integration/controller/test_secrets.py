@@ -22,9 +22,9 @@ from holdfast.v1 import (
     secret_pb2,
     secret_pb2_grpc,
 )
-from holdfast_controller.shell import secret_keys
-from holdfast_controller.shell.config import ControllerConfig
-from holdfast_controller.shell.server import serve
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.main.server import serve
+from holdfast_controller.shell.secrets import secret_keys
 
 CANARY = b"sk-canary-77"
 

@@ -17,13 +17,13 @@ from alembic.script import ScriptDirectory
 from tests.unit.controller.examples import EVENTS
 
 from holdfast.errors import StoreError
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import KeepEvidence
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.model import Cluster
-from holdfast_controller.shell import codec, sqlite_engine
-from holdfast_controller.shell.migrating import newest_revision
-from holdfast_controller.shell.store import Deposed, Record, Store
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.step.actions import KeepEvidence
+from holdfast_controller.shell.store import codec, sqlite_engine
+from holdfast_controller.shell.store.migrate import newest_revision
+from holdfast_controller.shell.store.store import Deposed, Record, Store
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_event_of_a_newer_version_is_refused(filled: Path, change: str) -> None:
     event = EVENTS[7]
     name, version = (type(event).__name__, 7) if "version" in change else ("JobTeleported", 1)
     altered = Record(8, codec.entity_of(event), name, version, event.at, "", "", codec.dump_event(event))
-    from holdfast_controller.shell.store import _checksum
+    from holdfast_controller.shell.store.store import _checksum
 
     values = [getattr(altered, field) for field in Record.__slots__]
     edit(filled, f"UPDATE events SET {change}, checksum = {_checksum(*values)} WHERE sequence = 8")
@@ -292,16 +292,16 @@ def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.actions import KeepEvidence
-from holdfast_controller.shell import codec, sqlite_engine
-from holdfast_controller.shell.store import Record, Store
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.step.actions import KeepEvidence
+from holdfast_controller.shell.store import codec, sqlite_engine
+from holdfast_controller.shell.store.store import Record, Store
 
 store = Store(Path(sys.argv[1]))
 cluster = store.call(store.open).result()
 sequence = cluster.sequence
 if sequence == 0:
-    from holdfast_controller.core.host_model import Inventory
+    from holdfast_controller.core.model.host import Inventory
     first = ev.HostJoined("h", 0.0, "", "", "", Inventory(1, 1))
     store.call(store.commit, [Record(1, "host/h", "HostJoined", 1, 0.0, "", "", codec.dump_event(first))]).result()
     sequence = 1

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.hang.keeping import resting
-from holdfast.hang.watch import begin
-from holdfast_controller.core.actions import KeepAnswer, KeepEvidence, KeepWatch
-from holdfast_controller.core.answers import Answer
-from holdfast_controller.core.hang_model import KeptWatch
-from holdfast_controller.shell import answer_rows, evidence_rows
-from holdfast_controller.shell.store import Store
+from holdfast.hang.judge.state import begin
+from holdfast.hang.records.persistence import resting
+from holdfast_controller.core.model.hang import KeptWatch
+from holdfast_controller.core.model.request_cache import Answer
+from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepWatch
+from holdfast_controller.shell.store import answer_rows, evidence_rows
+from holdfast_controller.shell.store.store import Store
 
 
 @pytest.fixture

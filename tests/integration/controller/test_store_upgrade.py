@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.errors import StoreError
-from holdfast_controller.core.ends import ExitReason
-from holdfast_controller.core.model import Cluster
-from holdfast_controller.shell import migrating
-from holdfast_controller.shell.store import Store
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.shell.store import migrate
+from holdfast_controller.shell.store.store import Store
 
 FIRST = Path(__file__).parent / "stores/first_schema.sql"
 OLDEST = "0001"
@@ -57,12 +57,12 @@ def copies(path: Path) -> list[Path]:
 def break_migrations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str) -> None:
     """One more migration after those there are; ``step`` is its body."""
     scripts = tmp_path / "migrations"
-    shipped = Path(migrating.__file__).parent / "migrations"
+    shipped = Path(migrate.__file__).parent / "migrations"
     shutil.copytree(shipped, scripts, ignore=shutil.ignore_patterns("__pycache__"))
     newest = max(path.name[:4] for path in (scripts / "versions").glob("0*.py"))
     text = f'import sqlalchemy as sa\nfrom alembic import op\nrevision = "9000"\ndown_revision = "{newest}"\n'
     (scripts / "versions/9000_broken.py").write_text(f"{text}\ndef upgrade() -> None:\n    {step}\n")
-    monkeypatch.setattr(migrating, "SCRIPTS", scripts)
+    monkeypatch.setattr(migrate, "SCRIPTS", scripts)
 
 
 def test_what_the_first_schema_held_is_all_there(path: Path) -> None:
@@ -115,9 +115,9 @@ def test_only_the_newest_copies_are_kept(path: Path) -> None:
     first = datetime(2026, 1, 1, tzinfo=UTC)
     engine = sa.create_engine(f"sqlite:///{path}")
     with engine.connect() as db:
-        made = [migrating.back_up(db, path, "0001", first + timedelta(seconds=number)) for number in range(5)]
+        made = [migrate.back_up(db, path, "0001", first + timedelta(seconds=number)) for number in range(5)]
     engine.dispose()
-    assert copies(path) == made[-migrating.BACKUPS_KEPT :]
+    assert copies(path) == made[-migrate.BACKUPS_KEPT :]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
 
-from holdfast import __version__, protocol
+from holdfast import __version__
+from holdfast._session import protocol
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
 
 OURS = 5

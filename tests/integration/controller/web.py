@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from holdfast.tls import TlsFiles
+from holdfast._security.tls import TlsFiles
 
 WITHIN_S = 60.0
 POOL = {"replicaCount": "1", "processSpec": {"command": ["train"]}}

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.hang.recording import WorkerSample
-from holdfast.hang.samples import RankSample
-from holdfast_agent.core.environment import HostFacts, WorkerUser, log_paths, progress_dir
-from holdfast_agent.core.model import PlaceKey
+from holdfast.hang.pipeline.samples import RankSample
+from holdfast.hang.records.recording import WorkerSample
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
+from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.gpu.reader import SimulatedSource
-from holdfast_agent.shell.logs import make_directories
+from holdfast_agent.shell.output.log_index import make_directories
 from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler
 

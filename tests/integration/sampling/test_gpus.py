@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.hang.samples import GpuSample
-from holdfast_agent.core.environment import HostFacts
-from holdfast_agent.core.gpus import Blind
+from holdfast.hang.pipeline.samples import GpuSample
+from holdfast_agent.core.launch.environment import HostFacts
+from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.sampling.gpu_signals import GpuSignalWatch
 

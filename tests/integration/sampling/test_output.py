@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.hang.recording import RankProgress
+from holdfast.hang.records.recording import RankProgress
 from holdfast_agent.shell.sampling import place, processes
 from holdfast_agent.shell.sampling.output import BYTES_MOST
 from holdfast_agent.shell.sampling.place import PlaceSampling
@@ -89,7 +89,7 @@ async def test_checkpoint_among_very_many_descriptors_is_found(stage: Stage, tmp
 
 async def test_progress_and_declared_pauses_are_read(stage: Stage) -> None:
     stage.start(
-        "from holdfast.progress_calls import idle, progress\nprogress(step=41)\nprogress(step=42)\n"
+        "from holdfast.training.progress_calls import idle, progress\nprogress(step=41)\nprogress(step=42)\n"
         "with idle('waits for data'): signal.pause()"
     )
     await stage.up()

@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.hang.recording import WorkerSample
-from holdfast.hang.samples import ProcessSample, RankSample, State
+from holdfast.hang.pipeline.samples import ProcessSample, RankSample, State
+from holdfast.hang.records.recording import WorkerSample
 
 from .conftest import Stage
 

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from holdfast_agent.shell.sampling import saved_files
+from holdfast_agent.shell.sampling.guarded_reader import Turn
 from holdfast_agent.shell.sampling.processes import Member
 from holdfast_agent.shell.sampling.saved_files import SavedFileWatch
-from holdfast_agent.shell.sampling.turn import Turn
 
 
 class Bench:

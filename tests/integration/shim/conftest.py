@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent import shim as shim_program
-from holdfast_agent.shell.shim_files import Record, read_journal
+from holdfast_agent.shell.shims.shim_files import Record, read_journal
+from holdfast_agent.shim import shim as shim_program
 
 PATIENCE_S = 20.0
 Message = dict[str, Any]
@@ -191,11 +191,13 @@ def altered(tmp_path: Path) -> Callable[[str, str], str]:
         program = Path(shim_program.__file__)
         source = program.read_text()
         assert source.count(text) == 1
-        package = tmp_path / "holdfast_agent"
-        package.mkdir()
-        (package / "shim_parts").symlink_to(program.parent / "shim_parts")
-        (package / "shim.py").write_text(source.replace(text, replacement))
-        return str(package / "shim.py")
+        package = tmp_path / "holdfast_agent" / "shim"
+        package.mkdir(parents=True)
+        for part in program.parent.glob("*.py"):
+            (package / part.name).symlink_to(part)
+        (package / program.name).unlink()
+        (package / program.name).write_text(source.replace(text, replacement))
+        return str(package / program.name)
 
     return alter
 

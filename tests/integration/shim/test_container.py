@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.shim_parts.processes import Process
+from holdfast_agent.shim.processes import Process
 
 from .test_room import holders
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.shell.shim_files import Empty, Exited, Intent, Started
+from holdfast_agent.shell.shims.shim_files import Empty, Exited, Intent, Started
 
 Shim = Any
 

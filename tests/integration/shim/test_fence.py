@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
-from holdfast_agent.shell.shim_files import Stopping, read_journal
-from holdfast_agent.shim_parts.processes import now_s
+from holdfast_agent.shell.shims.shim_files import Stopping, read_journal
+from holdfast_agent.shim.processes import now_s
 
 from .conftest import Shim
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.shell.shim_files import Empty, Exited, Intent, Started, is_alive, read_shim_id
+from holdfast_agent.shell.shims.shim_files import Empty, Exited, Intent, Started, is_alive, read_shim_id
 
 Shim = Any
 Eventually = Callable[[Callable[[], bool]], None]

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent import shim as shim_program
+from holdfast_agent.shim import shim as shim_program
 
 Shim = Any
 HEAVY = {"asyncio", "dataclasses", "inspect", "logging", "pathlib", "socket", "subprocess", "threading", "typing"}
 
 
 def test_only_the_standard_library_and_its_own_parts_are_imported() -> None:
-    root = Path(shim_program.__file__).parent.parent
-    script = f"import sys; sys.path.append({str(root)!r}); import holdfast_agent.shim; print(*sys.modules)"
+    root = Path(shim_program.__file__).parents[2]
+    script = f"import sys; sys.path.append({str(root)!r}); import holdfast_agent.shim.shim; print(*sys.modules)"
     command = [sys.executable, "-I", "-S", "-c", script]
     modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     ours = {name for name in modules if name.startswith("holdfast_agent")}
-    assert all(name.split(".")[1:2] in ([], ["shim"], ["shim_parts"]) for name in ours)
+    assert all(name.split(".")[1:2] in ([], ["shim"]) for name in ours)
     others = {name.split(".")[0] for name in modules} - {"holdfast_agent", "__main__"}
     assert others <= sys.stdlib_module_names
     assert not others & HEAVY

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.shell.shim_files import Exited, Stopping
+from holdfast_agent.shell.shims.shim_files import Exited, Stopping
 
 Shim = Any
 Running = Callable[[int], bool]

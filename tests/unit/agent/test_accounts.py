@@ -12,13 +12,13 @@ from tests.unit.agent.test_agent_config import load
 from tests.unit.agent.wishes import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 
 from holdfast.errors import ConfigError
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.accounts import AccountRules, why_not
-from holdfast_agent.core.environment import WorkerUser
-from holdfast_agent.core.model import Phase
-from holdfast_agent.core.reactor import Reactor
+from holdfast_agent.core.launch.accounts import AccountRules, why_not
+from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.core.model.model import Phase
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.shell import config
-from holdfast_agent.shell.accounts import Accounts, NoAccount
+from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
 ROOTS = AccountRules(agent_uid=0, worker_user="trainer", allowed=frozenset({"www-data"}))
 ANN = WorkerUser("ann", "/home/ann", "/bin/zsh", 1001, 1001, (1001, 44))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.metrics.series import Histogram
-from holdfast_agent.core import events as ev
-from holdfast_agent.core import families as fam
-from holdfast_agent.core.environment import HostFacts, WorkerUser
-from holdfast_agent.core.gpu_signals import STALE_S, GpuSignals, HostGpus
-from holdfast_agent.core.gpus import Blind, Gpu
-from holdfast_agent.core.metering import Meter, gauges
-from holdfast_agent.core.model import PlaceKey, RankLaunch
-from holdfast_agent.core.place import Place, Running, Stuck
-from holdfast_agent.core.reactor import Reactor
+from holdfast._daemon.metrics.series import Histogram
+from holdfast_agent.core.gpu.signals import STALE_S, GpuSignals, HostGpus
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.metrics import families as fam
+from holdfast_agent.core.metrics.metering import Meter, gauges
+from holdfast_agent.core.model.gpus import Blind, Gpu
+from holdfast_agent.core.model.model import PlaceKey, RankLaunch
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
+from holdfast_agent.core.worker.worker import Place, Running, Stuck
 
 KEY = PlaceKey("train-x", "workerpool0-0")
 FACTS = HostFacts("h1", "/logs", "/scratch", WorkerUser("w", "/", "/bin/sh"), 8)

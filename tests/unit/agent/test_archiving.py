@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_agent.core.archiving import LONGEST_PAUSE_S, in_words, is_due, pause_s
+from holdfast_agent.core.launch.archiving import LONGEST_PAUSE_S, in_words, is_due, pause_s
 
 
 def test_pauses_double_up_to_ten_minutes() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_agent.shim_parts import build_locks
-from holdfast_agent.shim_parts.build_locks import caches, remove_dead
+from holdfast_agent.shim import build_locks
+from holdfast_agent.shim.build_locks import caches, remove_dead
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.containers import container_name
-from holdfast_agent.core.environment import plan_ranks
-from holdfast_agent.core.model import Container, Phase, PlaceKey, Process, RankLaunch
-from holdfast_agent.core.reactor import Reactor
-from holdfast_agent.shell import containers, mounts
-from holdfast_agent.shell.containers import ContainerSettings, cdi_problem
-from holdfast_agent.shell.launching import Means, launch_order
-from holdfast_agent.shell.mounts import Mount, site_mount
+from holdfast_agent.core.launch.containers import container_name
+from holdfast_agent.core.launch.environment import plan_ranks
+from holdfast_agent.core.model.model import Container, Phase, PlaceKey, Process, RankLaunch
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
+from holdfast_agent.shell.containers import containers, mounts
+from holdfast_agent.shell.containers.containers import ContainerSettings, cdi_problem
+from holdfast_agent.shell.containers.mounts import Mount, site_mount
+from holdfast_agent.shell.prepare.launch_order import Means, launch_order
 
 from .wishes import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 

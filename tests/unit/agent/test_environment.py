@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.core.environment import VALUE_MAX_BYTES, plan_ranks
-from holdfast_agent.core.model import Launch, Phase, Process, Rendezvous
+from holdfast_agent.core.launch.environment import VALUE_MAX_BYTES, plan_ranks
+from holdfast_agent.core.model.model import Launch, Phase, Process, Rendezvous
 
 from .wishes import FACTS, RENDEZVOUS, wish
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast_agent.core.fitness import MIB, DiskRoom, Minimums, lack_of_room, missing_gpu, tight_limit
+from holdfast_agent.core.launch.preflight import MIB, DiskRoom, Minimums, lack_of_room, missing_gpu, tight_limit
 
 NEEDS = {"disk_free_mb": 1024, "shm_free_mb": 16}
 PLENTY: dict[str, int | None] = {"nofile": 1 << 20, "nproc": None, "stack": 8 << 20, "memlock": None}

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.environment import plan_ranks
-from holdfast_agent.core.freeing import MIB, SLACK_BYTES, learn, still_held
-from holdfast_agent.core.gpus import Blind, GpuUsage
-from holdfast_agent.core.model import ExitReason, Phase, RankEnd
-from holdfast_agent.core.reactor import Reactor
+from holdfast_agent.core.launch.environment import plan_ranks
+from holdfast_agent.core.model.gpus import Blind, GpuUsage
+from holdfast_agent.core.model.model import ExitReason, Phase, RankEnd
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.gpu_release import MIB, SLACK_BYTES, learn, still_held
+from holdfast_agent.core.worker.reactor import Reactor
 
 from .wishes import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.model import ExitReason, Phase, RankEnd
-from holdfast_agent.core.place import Empty, Prepared, Running, Stopping
-from holdfast_agent.core.reactor import Reactor
+from holdfast_agent.core.model.model import ExitReason, Phase, RankEnd
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
+from holdfast_agent.core.worker.worker import Empty, Prepared, Running, Stopping
 
 from .wishes import FACTS, KEY, wish
 

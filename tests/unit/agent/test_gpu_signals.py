@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.hang.samples import GpuSample
-from holdfast_agent.core.gpu_signals import GpuSignals, HostGpus, RankGpus, Signals, Xid, gpus_of
-from holdfast_agent.core.gpus import Blind
+from holdfast.hang.pipeline.samples import GpuSample
+from holdfast_agent.core.gpu.signals import GpuSignals, HostGpus, RankGpus, Signals, Xid, gpus_of
+from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import SimulatedSource
 
 A, B = "GPU-a", "GPU-b"

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast_agent.core.handover import (
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.upgrade.handover import (
     Picture,
     Process,
     Verdict,
@@ -18,8 +19,7 @@ from holdfast_agent.core.handover import (
     table,
     to_json,
 )
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.core.place import (
+from holdfast_agent.core.worker.worker import (
     CannotPrepare,
     Closing,
     Empty,

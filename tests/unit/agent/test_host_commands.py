@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_agent.shell import host_commands, shim_files
-from holdfast_agent.shell.handover import take
+from holdfast_agent.shell.main import cli
+from holdfast_agent.shell.main.upgrade import take
+from holdfast_agent.shell.shims import shim_files
 
 SETTINGS = """controller = "127.0.0.1:1"
 name = "h7"
@@ -43,33 +44,33 @@ def journal(folder: Path, generation: int, *records: dict[str, object]) -> None:
 )
 def test_a_wrong_command_line_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        host_commands.main(words)
+        cli.main(words)
     assert ended.value.code == 2
     assert "usage: holdfast-agent" in capsys.readouterr().err
 
 
 def test_settings_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert host_commands.main(["status", "--config", str(tmp_path / "none.toml")]) == 2
+    assert cli.main(["status", "--config", str(tmp_path / "none.toml")]) == 2
     assert "none.toml: No such file or directory." in capsys.readouterr().err
 
 
 def test_without_an_agent_nobody_is_waited_for(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert host_commands.main(["upgrade", "before", "--config", str(config)]) == 0
+    assert cli.main(["upgrade", "before", "--config", str(config)]) == 0
     assert "Not waiting" in capsys.readouterr().out
-    assert host_commands.main(["upgrade", "after", "--max-wait", "0", "--config", str(config)]) == 1
+    assert cli.main(["upgrade", "after", "--max-wait", "0", "--config", str(config)]) == 1
     assert "No agent of" in capsys.readouterr().out
-    assert host_commands.main(["status", "--config", str(config)]) == 1
+    assert cli.main(["status", "--config", str(config)]) == 1
 
 
 def test_what_was_written_down_and_is_damaged_is_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (config.parent / "state/upgrade.json").write_text("{")
-    assert host_commands.main(["upgrade", "after", "--max-wait", "0", "--config", str(config)]) == 1
+    assert cli.main(["upgrade", "after", "--max-wait", "0", "--config", str(config)]) == 1
     assert "upgrade.json is damaged" in capsys.readouterr().err
 
 
 def test_a_state_that_cannot_be_written_is_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (config.parent / "state/upgrade.json").mkdir()
-    assert host_commands.main(["upgrade", "before", "--config", str(config)]) == 1
+    assert cli.main(["upgrade", "before", "--config", str(config)]) == 1
     assert "upgrade.json can't be written" in capsys.readouterr().err
 
 

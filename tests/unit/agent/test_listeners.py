@@ -7,8 +7,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from holdfast.hang.recording import LogLine, WorkerSample, decode
-from holdfast_agent.core.model import PlaceKey
+from holdfast.hang.records.recording import LogLine, WorkerSample, decode
+from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.shell.sampling import listeners
 from holdfast_agent.shell.sampling.listeners import Listeners
 

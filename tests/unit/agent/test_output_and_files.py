@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_agent.core.open_files import FileKind, file_kind
-from holdfast_agent.core.output_lines import LINE_MAX_BYTES, LineCutter
+from holdfast_agent.core.proc.open_files import FileKind, file_kind
+from holdfast_agent.core.proc.output_lines import LINE_MAX_BYTES, LineCutter
 
 
 def test_lines_end_at_either_end_and_come_whole() -> None:

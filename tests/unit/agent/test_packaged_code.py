@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.environment import HostFacts, WorkerUser, plan_ranks, search_path
-from holdfast_agent.core.model import (
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, plan_ranks, search_path
+from holdfast_agent.core.model.model import (
     Assignment,
     Launch,
     PackagedCode,
@@ -16,7 +15,8 @@ from holdfast_agent.core.model import (
     Process,
     Rendezvous,
 )
-from holdfast_agent.core.reactor import Reactor
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
 
 KEY = PlaceKey("job", "workerpool0-0")
 FACTS = HostFacts("host-0", "/logs", "/scratch", WorkerUser("ann", "/home/ann", "/bin/sh"), 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_agent.core.place import (
+from holdfast_agent.core.worker.worker import (
     FOUND,
     TRANSITIONS,
     CannotPrepare,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.hang.samples import State
-from holdfast_agent.core import proc_text
+from holdfast.hang.pipeline.samples import State
+from holdfast_agent.core.proc import proc_text
 
 FIELDS = (
     b"R 41 77 78 0 -1 4194304 900 3 12 4 250 50 30 7 20 0 9 0 123456 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 "

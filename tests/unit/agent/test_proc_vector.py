@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.hang.evidence import Vector
-from holdfast_agent.core.proc_vector import Member, below, rank_processes, vector
+from holdfast.hang.evidence.evidence import Vector
+from holdfast_agent.core.proc.proc_vector import Member, below, rank_processes, vector
 
 STAT = "42 (a) b (c) S 1 42 42 0 -1 4194304 100 0 3 0 250 50 0 0 20 0 7 0 12345 0 0"
 STATUS = "Name:\tpython\nTracerPid:\t9\nvoluntary_ctxt_switches:\t46\nnonvoluntary_ctxt_switches:\t3\n"

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.environment import plan_ranks
-from holdfast_agent.core.model import ExitReason, Phase, PlaceKey, RankEnd
-from holdfast_agent.core.reactor import Reactor
+from holdfast_agent.core.launch.environment import plan_ranks
+from holdfast_agent.core.model.model import ExitReason, Phase, PlaceKey, RankEnd
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
 
 from .wishes import FACTS, KEY, LAUNCH, wish
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_agent.core.relatives import Part, Relative, Role, parts
+from holdfast_agent.core.proc.process_tree import Part, Relative, Role, parts
 
 TRAIN = ("/usr/bin/python3", "-u", "train.py")
 TORCHRUN = ("/usr/bin/python3", "/usr/bin/torchrun", "--nproc-per-node=2", "train.py")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_agent.shell.renewal import LOOK_AGAIN_S, RETRY_LEAST_S, RETRY_MOST_S, pause_s
+from holdfast_agent.shell.main.renewal import LOOK_AGAIN_S, RETRY_LEAST_S, RETRY_MOST_S, pause_s
 
 
 def test_it_sleeps_until_it_is_due() -> None:

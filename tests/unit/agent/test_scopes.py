@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_agent.core.model import Phase, PlaceKey
-from holdfast_agent.core.scopes import INFINITY, Bounds, properties, scope_name, unit_of, why_none
-from holdfast_agent.shell import scopes
-from holdfast_agent.shell.cgroups import Cgroups
-from holdfast_agent.shell.launching import Means
-from holdfast_agent.shell.scopes import Scopes
+from holdfast_agent.core.launch.scopes import INFINITY, Bounds, properties, scope_name, unit_of, why_none
+from holdfast_agent.core.model.model import Phase, PlaceKey
+from holdfast_agent.shell.cgroups import scopes
+from holdfast_agent.shell.cgroups.cgroups import Cgroups
+from holdfast_agent.shell.cgroups.scopes import Scopes
+from holdfast_agent.shell.prepare.launch_order import Means
 
 from .wishes import KEY, wish
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.secret import Secret
+from holdfast._base.secret import Secret
 from holdfast.v1 import agent_pb2
-from holdfast_agent.core import events as ev
-from holdfast_agent.core.environment import HostFacts, WorkerUser, plan_ranks
-from holdfast_agent.core.model import Launch, Phase, PlaceKey, SecretVariable
-from holdfast_agent.core.reactor import Reactor
-from holdfast_agent.shell import secret_files, wire
-from holdfast_agent.shell.launching import Means, launch_order
-from holdfast_agent.shell.secret_values import SecretValues
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, plan_ranks
+from holdfast_agent.core.model.model import Launch, Phase, PlaceKey, SecretVariable
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
+from holdfast_agent.shell.prepare.launch_order import Means, launch_order
+from holdfast_agent.shell.prepare.secret_values import SecretValues
+from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.users import secret_files
 
 from .wishes import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 
@@ -68,7 +69,7 @@ def test_an_order_without_a_value_is_not_given() -> None:
 def test_values_are_taken_out_of_the_message_before_anybody_reads_it() -> None:
     values, message = SecretValues(), order(KEY=CANARY)
     values.take(message)
-    assert CANARY not in str(message) + str(wire.assignment(message)) + str(vars(values))
+    assert CANARY not in str(message) + str(convert.assignment(message)) + str(vars(values))
     assert values.of(KEY, 2) == {"KEY": Secret(CANARY.encode())}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_agent.shell.shim_files import (
+from holdfast_agent.shell.shims.shim_files import (
     Empty,
     Exited,
     Intent,
@@ -24,7 +24,7 @@ from holdfast_agent.shell.shim_files import (
     record_from,
     start_ticks,
 )
-from holdfast_agent.shim_parts import journal
+from holdfast_agent.shim import journal
 
 STORY = [
     {"ev": "intent", "generation": 3, "ranks": [4, 5], "gpus": ["GPU-1"], "boot_id": "b"},

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.hang.stacks import Frame
-from holdfast_agent.core.stack_dumps import complaint, py_spy, pystack
+from holdfast.hang.evidence.stacks import Frame
+from holdfast_agent.core.proc.stack_dumps import complaint, py_spy, pystack
 
 
 def thread(tid: int | None, name: str | None, *frames: tuple[str, str, int], **changes: Any) -> dict[str, Any]:

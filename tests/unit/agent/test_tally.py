@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.hang.samples import TreeSample
-from holdfast_agent.core.tally import Account, Counters, Growth, TreeTally
+from holdfast.hang.pipeline.samples import TreeSample
+from holdfast_agent.core.proc.process_counters import Account, Counters, Growth, TreeTally
 
 
 def test_growth_is_what_was_done_since_the_last_look_and_all_of_it_at_the_first() -> None:

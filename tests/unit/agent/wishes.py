@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from holdfast_agent.core.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model import Assignment, Launch, Phase, PlaceKey, Process, Rendezvous
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model.model import Assignment, Launch, Phase, PlaceKey, Process, Rendezvous
 
 KEY = PlaceKey("job-1", "workerpool0-0")
 FACTS = HostFacts(

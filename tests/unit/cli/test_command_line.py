@@ -11,10 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import parameters
+from holdfast.cli.kit import parameters
 from holdfast.cli.app import root
 from holdfast.cli.reference import markdown
-from holdfast.version import __version__
+from holdfast._base.version import __version__
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HEAVY = ("grpc", "google.protobuf", "pydantic", "rich", "yaml", "anyio", "asyncio", "cryptography")

@@ -6,11 +6,11 @@ import pytest
 from rich.cells import cell_len
 from tests.unit.cli.hangs import START, evidence, hung_job
 
-from holdfast.cli.hang_page import evidence_text, hang_lines, standing, verdict_lines
-from holdfast.cli.job_page import page
-from holdfast.cli.job_sections import recoveries_section
-from holdfast.cli.spans import local
-from holdfast.hang_wire import WorkerEvidence
+from holdfast._session.hang_wire import WorkerEvidence
+from holdfast.cli.hangs.hang_page import evidence_text, hang_lines, standing, verdict_lines
+from holdfast.cli.jobs.job_page import page
+from holdfast.cli.jobs.job_sections import recoveries_section
+from holdfast.cli.kit.durations import local
 from holdfast.v1 import job_pb2, spec_pb2
 
 NOW = START + 1300.0

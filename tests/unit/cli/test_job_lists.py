@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli import recovery_table
-from holdfast.cli.job_page import page
-from holdfast.cli.job_sections import ANSWERS
-from holdfast.cli.job_tables import ran, table
+from holdfast.cli.jobs import recovery_table
+from holdfast.cli.jobs.job_page import page
+from holdfast.cli.jobs.job_sections import ANSWERS
+from holdfast.cli.jobs.job_tables import ran, table
 from holdfast.v1 import job_pb2, spec_pb2
 
 NOW = 1_795_233_600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from holdfast.cli.job_options import JobOptions, key_value, secret_of
+from holdfast.cli.jobs.job_options import JobOptions, key_value, secret_of
 from holdfast.v1 import job_pb2
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import settings
+from holdfast._sdk.log_position import LogPosition
+from holdfast._sdk.reconnect import LONGEST_WAIT_S, Outage, is_away
 from holdfast.errors import ConfigError, HoldfastError, NotFound, Unavailable
-from holdfast.link import LONGEST_WAIT_S, Outage, is_away
-from holdfast.log_position import LogPosition
 from holdfast.v1 import job_pb2
 
 TOML = 'controller = "127.0.0.1:7400"\nca = "pki/ca.pem"\ncert = "pki/user.pem"\nkey = "/abs/user.key"\n'

@@ -7,8 +7,8 @@ import datetime
 import click
 import pytest
 
-from holdfast.cli.host_names import expand
-from holdfast.cli.maintenance import point, window
+from holdfast.cli.hosts.host_names import expand
+from holdfast.cli.hosts.maintenance import point, window
 
 NOW = datetime.datetime(2026, 11, 22, 21, 30, tzinfo=datetime.UTC)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli import table
-from holdfast.cli.people_tables import write_audit
+from holdfast.cli.cluster.user_tables import write_audit
+from holdfast.cli.kit import table
 from holdfast.v1 import access_pb2
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.console import ERR, OUT, Console
-from holdfast.cli.rank_output import LONGEST_LINE_BYTES, RankOutput
+from holdfast.cli.jobs.rank_output import LONGEST_LINE_BYTES, RankOutput
+from holdfast.cli.kit.console import ERR, OUT, Console
 from holdfast.v1 import job_pb2
 
 

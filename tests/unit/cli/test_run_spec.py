@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.run_spec import RunRequest, environment, job_of, literal, name_of
+from holdfast.cli.jobs.run_spec import RunRequest, environment, job_of, literal, name_of
 from holdfast.errors import InvalidInput
 from holdfast.v1 import spec_pb2
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import secrets
-from holdfast.cli.app import root
-from holdfast.secret import Secret
+from holdfast._base.secret import Secret
+from holdfast.cli.cluster import secrets
+from holdfast.cli.kit.app import root
 
 
 class Calls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.cli.status_page import page
+from holdfast.cli.cluster.status_page import page
 from holdfast.v1 import cluster_pb2
 
 NOW = 1_700_000_000.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.cli.table import Cell, Column, cut, render
+from holdfast.cli.kit.table import Cell, Column, cut, render
 
 COLUMNS = (Column("ID"), Column("NAME", give=True), Column("N", right=True))
 

@@ -6,7 +6,7 @@ import json
 
 from google.protobuf import json_format
 
-from holdfast import view
+from holdfast._sdk import json_view
 from holdfast.v1 import host_pb2, job_pb2, spec_pb2
 
 
@@ -68,7 +68,7 @@ def full_job() -> job_pb2.CustomJob:
 
 
 def test_a_job_in_full() -> None:
-    assert view.job(full_job()) == {
+    assert json_view.job(full_job()) == {
         "id": "j1",
         "name": "jobs/j1",
         "displayName": "train",
@@ -188,33 +188,33 @@ def test_a_job_in_full() -> None:
 
 def test_lists_leave_the_workers_out() -> None:
     job = full_job()
-    whole = view.job(job)
+    whole = json_view.job(job)
     del whole["workers"]
-    assert view.job(job, workers=False) == whole
+    assert json_view.job(job, workers=False) == whole
 
 
 def test_an_error_keeps_an_absent_code_apart_from_zero() -> None:
     job = job_pb2.CustomJob(error=job_pb2.JobError(code=3, message="m", details=["d"]))
-    assert view.job(job)["error"] == {"code": 3, "message": "m", "details": ["d"], "exitCode": None}
+    assert json_view.job(job)["error"] == {"code": 3, "message": "m", "details": ["d"], "exitCode": None}
     job.error.exit_code = 7
-    assert view.job(job)["error"]["exitCode"] == 7
+    assert json_view.job(job)["error"]["exitCode"] == 7
 
 
 def test_the_printed_spec_can_be_read_back() -> None:
     spec = full_job().job_spec
-    assert json_format.ParseDict(view.spec(spec), spec_pb2.CustomJobSpec()) == spec
+    assert json_format.ParseDict(json_view.spec(spec), spec_pb2.CustomJobSpec()) == spec
 
 
 def test_an_empty_job_has_every_key_and_is_json() -> None:
-    empty = view.job(job_pb2.CustomJob())
-    assert empty.keys() == view.job(full_job()).keys()
+    empty = json_view.job(job_pb2.CustomJob())
+    assert empty.keys() == json_view.job(full_job()).keys()
     json.dumps(empty)
 
 
 def test_an_event_keeps_whole_numbers_whole() -> None:
     event = job_pb2.WatchJobResponse(cursor=7, type="RankExited", message="m", state=job_pb2.JOB_STATE_RUNNING)
     event.data.update({"exit": {"rank": 3, "ok": False, "load": 0.5}, "list": [1, None]})
-    assert view.event(event) == {
+    assert json_view.event(event) == {
         "cursor": 7,
         "type": "RankExited",
         "time": None,
@@ -222,7 +222,7 @@ def test_an_event_keeps_whole_numbers_whole() -> None:
         "state": "JOB_STATE_RUNNING",
         "data": {"exit": {"rank": 3, "ok": False, "load": 0.5}, "list": [1, None]},
     }
-    assert isinstance(view.event(event)["data"]["exit"]["rank"], int)
+    assert isinstance(json_view.event(event)["data"]["exit"]["rank"], int)
 
 
 def test_a_host_in_full() -> None:
@@ -230,7 +230,7 @@ def test_a_host_in_full() -> None:
     host.labels["rack"] = "7"
     host.inventory.cpu_count = 8
     host.inventory.gpus.add(uuid="GPU-1", index=0, model="H100", memory_bytes=80, job_id="j1")
-    assert view.host(host) == {
+    assert json_view.host(host) == {
         "name": "h",
         "state": "READY",
         "cordoned": True,

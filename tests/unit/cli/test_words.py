@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli import exit_table
-from holdfast.cli.gang import chosen, gpus_of, ranks_of
-from holdfast.cli.lifecycle import (
+from holdfast.cli.jobs import exit_table
+from holdfast.cli.jobs.event_lines import (
     EndedRank,
     blamed_rank,
     ended_rank,
@@ -18,8 +17,9 @@ from holdfast.cli.lifecycle import (
     signal_name,
     told_at_the_end,
 )
-from holdfast.cli.spans import age, span
-from holdfast.cli.table import Cell
+from holdfast.cli.jobs.gang import chosen, gpus_of, ranks_of
+from holdfast.cli.kit.durations import age, span
+from holdfast.cli.kit.table import Cell
 from holdfast.errors import InvalidInput
 from holdfast.v1 import job_pb2, spec_pb2
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.identity import Kind
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.ends import Exit, ExitReason, JobError
-from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.host_model import Gpu, Host, Inventory, Maintenance
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Job, Leaving, Place, Rendezvous, Started
-from holdfast_controller.core.people_model import Role
+from holdfast._base.identity import Kind
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.host import Gpu, Host, Inventory, Maintenance
+from holdfast_controller.core.model.job import Job, Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.users import Role
 
 GIB = 1 << 30
 TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")

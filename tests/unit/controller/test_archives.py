@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.unit.controller.examples import GANG, job
 
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.archives import on_archived
-from holdfast_controller.core.model import Attempt, Cluster, Now, Place
-from holdfast_controller.core.steps import Policies, Step, Timers
-from holdfast_controller.core.stimuli import ArchiveReported
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.output_archive import on_archived
+from holdfast_controller.core.model.job import Attempt, Cluster, Now, Place
+from holdfast_controller.core.step.commands import ArchiveReported
+from holdfast_controller.core.step.step import Policies, Step, Timers
 
 
 def said(cluster: Cluster, *reports: tuple[str, str, str]) -> list[ev.Event]:

@@ -11,14 +11,14 @@ from tests.unit.controller.examples import EVENTS
 
 from holdfast import spec
 from holdfast.errors import ConfigError, InvalidSpec
-from holdfast.spec.notifications import redacted
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.model import Cluster, Leaving
-from holdfast_controller.core.notices import TELLING, notice_of
-from holdfast_controller.core.subscriptions import Notice
-from holdfast_controller.shell.channels import Channels, without_secrets
-from holdfast_controller.shell.config import ChannelConfig
+from holdfast.spec.models.notifications import redacted
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.messages.notice import TELLING, notice_of
+from holdfast_controller.core.model.job import Cluster, Leaving
+from holdfast_controller.core.model.subscription import Notice
+from holdfast_controller.shell.base.config import ChannelConfig
+from holdfast_controller.shell.notify.channels import Channels, without_secrets
 
 SECRET = "s3cret"
 POOL = {"replicaCount": 1, "processSpec": {"command": ["x"]}}

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.examples import EVENTS, GANG
 
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.ends import Exit, ExitReason
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.gang import Gang, Pool, Success, Task
-from holdfast_controller.core.model import Cluster
-from holdfast_controller.core.narrate import narrate
-from holdfast_controller.shell import codec
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.shell.store import codec
 
 names = [type(event).__name__ for event in EVENTS]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.shell.base.config import ControllerConfig
 
 
 def made(**changes: Any) -> ControllerConfig:

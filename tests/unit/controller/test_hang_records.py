@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.examples import EVENTS, GANG, HOST_EVENTS, JOB_EVENTS
 
-from holdfast.hang.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast_controller.core import events as ev
-from holdfast_controller.core.assignments import desired
-from holdfast_controller.core.ends import Exit, ExitReason
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.hang_model import Hang
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Cluster, Job, Now, Place, Runtime
-from holdfast_controller.core.vectors import of_member, vectors_of
-from holdfast_controller.shell.wire_job import hang_to_proto, health_of
+from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.hangs.features import of_member, vectors_of
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.job import Cluster, Job, Now, Place, Runtime
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.assignment import desired
+from holdfast_controller.shell.convert.job_to_proto import hang_to_proto, health_of
 
 
 def folded(until: type[ev.Event] | None = None, count: int = 1) -> Cluster:

@@ -6,9 +6,9 @@ import pytest
 from tests.unit.controller.examples import job
 
 from holdfast.errors import InvalidInput
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.model import Job
-from holdfast_controller.shell.job_filter import parse_filter
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.shell.api.job_filter import parse_filter
 
 
 def made() -> Job:

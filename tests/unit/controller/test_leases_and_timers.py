@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_controller.core.host_model import Liveness, Presence
-from holdfast_controller.core.leases import LeasePolicy, brake, liveness, next_change
-from holdfast_controller.core.steps import Timers
+from holdfast_controller.core.model.host import Liveness, Presence
+from holdfast_controller.core.model.lease import LeasePolicy, brake, liveness, next_change
+from holdfast_controller.core.step.step import Timers
 
 POLICY = LeasePolicy()
 

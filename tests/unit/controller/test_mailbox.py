@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_controller.core import mailbox
-from holdfast_controller.core.mailbox import AT_ONCE, IN_TROUBLE, Letter, Mailboxes
+from holdfast_controller.core import outbox
+from holdfast_controller.core.outbox import AT_ONCE, IN_TROUBLE, Letter, Mailboxes
 
 
 def letter(number: int, sink: str = "a") -> Letter:
@@ -94,8 +94,8 @@ def test_any_number_of_dead_receivers_leaves_room_for_the_living() -> None:
 
 
 def test_what_there_is_no_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox, "MAX_WAITING", 2)
-    monkeypatch.setattr(mailbox, "MAX_LETTERS", 3)
+    monkeypatch.setattr(outbox, "MAX_WAITING", 2)
+    monkeypatch.setattr(outbox, "MAX_LETTERS", 3)
     boxes = Mailboxes(60)
     assert [boxes.put(letter(n), 0) for n in range(3)] == [True, True, False]
     assert [boxes.put(letter(n, "b"), 0) for n in range(2)] == [True, False]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.unit.controller.examples import EXIT, GANG, INVENTORY, JOB_EVENTS
 
-from holdfast.metrics.series import Family, Histogram
-from holdfast_controller.core import events as ev
-from holdfast_controller.core import families as fam
-from holdfast_controller.core.ends import ExitReason
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.job import JobState
-from holdfast_controller.core.metering import Meter
-from holdfast_controller.core.model import Cluster, Leaving, Place, Rendezvous, Started
+from holdfast._daemon.metrics.series import Family, Histogram
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.job import Cluster, Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.views import metric_families as fam
+from holdfast_controller.core.views.metering import Meter
 
 PLACES = (Place("h1"), Place("h1"), Place("h2"))
 MEETING = Rendezvous("10.0.0.1", 20001, "s", ("10.0.0.1",) * 3, (1, 2, 3))

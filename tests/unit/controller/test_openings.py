@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.host_model import Allocation, Gpu, Host, Inventory
-from holdfast_controller.core.openings import Openings
-from holdfast_controller.core.placement import Plan, plan, room
+from holdfast_controller.core.model.free_capacity import Openings
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.host import Allocation, Gpu, Host, Inventory
+from holdfast_controller.core.scheduling.placement import Plan, plan, room
 
 GIB = 1 << 30
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.unit.controller.examples import GANG
 
-from holdfast_controller.core import events as ev
-from holdfast_controller.core import families as fam
-from holdfast_controller.core.attention import MOST_OF_A_KIND, Attention, Beside, Kind, attention
-from holdfast_controller.core.fold import fold
-from holdfast_controller.core.gauges import gauges
-from holdfast_controller.core.host_model import Gpu, Inventory, Liveness
-from holdfast_controller.core.model import Cluster, Now, Place
-from holdfast_controller.core.overview import GpuStanding, HostStanding, overview, standing_of
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.host import Gpu, Inventory, Liveness
+from holdfast_controller.core.model.job import Cluster, Now, Place
+from holdfast_controller.core.views import metric_families as fam
+from holdfast_controller.core.views.alerts import MOST_OF_A_KIND, Attention, Beside, Kind, attention
+from holdfast_controller.core.views.gauges import gauges
+from holdfast_controller.core.views.overview import GpuStanding, HostStanding, overview, standing_of
 
 NOW = Now(1000.0, 50_000.0)
 VERSION = "1.2.0"

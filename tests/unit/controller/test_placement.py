@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.examples import host
 
-from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.host_model import Allocation, Host
-from holdfast_controller.core.placement import Plan, Wait, model_matches, plan, plan_in, room
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.host import Allocation, Host
+from holdfast_controller.core.scheduling.placement import Plan, Wait, model_matches, plan, plan_in, room
 
 TASK = Task(("x",))
 

@@ -8,10 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.examples import job
 
-from holdfast_controller.core.ends import Exit, ExitReason
-from holdfast_controller.core.gang import Gang, Pool, Retries, Task
-from holdfast_controller.core.model import Job, Place
-from holdfast_controller.core.policy import (
+from holdfast_controller.core.lifecycle.failure_policy import (
     HOST_MOVES,
     INTERNAL_RESTARTS,
     PORT_RETRIES,
@@ -30,6 +27,9 @@ from holdfast_controller.core.policy import (
     decide,
     failure_of,
 )
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
+from holdfast_controller.core.model.job import Job, Place
 
 R = ExitReason
 NOWHERE = Reached()

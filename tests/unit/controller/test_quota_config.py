@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import config
+from holdfast._base import config
 from holdfast.errors import ConfigError
-from holdfast_controller.core.quotas import Quota, quota_of
-from holdfast_controller.shell.config import ControllerConfig
+from holdfast_controller.core.model.quota import Quota, quota_of
+from holdfast_controller.shell.base.config import ControllerConfig
 
 BASE = """
 listen = "127.0.0.1:0"

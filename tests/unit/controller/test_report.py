@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.unit.controller.examples import job
 
-from holdfast_controller.core.blame import Blame, blame, exception
-from holdfast_controller.core.cause import first_failure
-from holdfast_controller.core.ends import Exit, ExitReason
-from holdfast_controller.core.gang import Gang, Pool, Task
-from holdfast_controller.core.model import Job
-from holdfast_controller.core.report import error_of
+from holdfast_controller.core.lifecycle.error_report import error_of
+from holdfast_controller.core.lifecycle.exit_blame import Blame, blame, exception
+from holdfast_controller.core.lifecycle.root_cause import first_failure
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.job import Job
 
 R = ExitReason
 HEAD = "Traceback (most recent call last):"

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from holdfast_controller.core.job import TERMINAL, TRANSITIONS, IllegalTransition, JobState, checked
+from holdfast_controller.core.model.job_state import TERMINAL, TRANSITIONS, IllegalTransition, JobState, checked
 
 
 def test_table_has_a_row_for_every_state() -> None:

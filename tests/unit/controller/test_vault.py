@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from holdfast._base.secret import Secret
 from holdfast.errors import ConfigError, StorageFull
-from holdfast.secret import Secret
 from holdfast.v1 import agent_pb2
-from holdfast_controller.core.actions import KeepSecret
-from holdfast_controller.core.assignments import Assignment, Phase
-from holdfast_controller.core.ends import ExitReason
-from holdfast_controller.core.gang import Gang, Pool, SecretVariable, Task
-from holdfast_controller.core.model import Place
-from holdfast_controller.shell import secret_keys, vault
-from holdfast_controller.shell.vault import Unreadable, Vault
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.gang import Gang, Pool, SecretVariable, Task
+from holdfast_controller.core.model.job import Place
+from holdfast_controller.core.step.actions import KeepSecret
+from holdfast_controller.core.step.assignment import Assignment, Phase
+from holdfast_controller.shell.secrets import secret_keys, vault
+from holdfast_controller.shell.secrets.vault import Unreadable, Vault
 
 OLD, NEW = (AESGCM.generate_key(256) for _ in range(2))
 ANN, CANARY = ("user/ann", "wandb"), Secret(b"canary-77")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast_controller.core.assignments import Assignment, Phase
-from holdfast_controller.core.ends import ExitReason
-from holdfast_controller.core.model import Place
-from holdfast_controller.shell import wire_agent
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.job import Place
+from holdfast_controller.core.step.assignment import Assignment, Phase
+from holdfast_controller.shell.convert import agent_messages
 
 from .examples import GANG
 
@@ -18,7 +18,7 @@ def test_a_workers_reservation_goes_with_its_launch() -> None:
         order = Assignment(
             1, "a", 1, 1, member, Place("h1", ()), GANG, Phase.PREPARE, ExitReason.STOPPED, 0, "", "{}", 10.0
         )
-        launch = wire_agent.assignment(order, 60.0).launch
+        launch = agent_messages.assignment(order, 60.0).launch
         said.append((launch.cpu_count, launch.memory_mb))
     assert said == [(0, 0), (4, 100)]
 
@@ -27,12 +27,12 @@ def test_only_a_job_that_is_replaced_when_its_host_is_lost_ends_by_itself() -> N
     member, place = GANG.members[0], Place("h1", ())
     kept = Assignment(1, "a", 1, 1, member, place, GANG, Phase.RUN, ExitReason.STOPPED, 0, "", "{}", 10.0)
     replaced = replace(kept, gang=replace(GANG, replace_when_lost=True))
-    assert not wire_agent.assignment(kept, 60.0).HasField("fence")
-    assert wire_agent.assignment(replaced, 60.0).fence.seconds == 60
+    assert not agent_messages.assignment(kept, 60.0).HasField("fence")
+    assert agent_messages.assignment(replaced, 60.0).fence.seconds == 60
 
 
 def test_a_warning_goes_as_the_number_of_its_signal() -> None:
     member, place = GANG.members[0], Place("h1", ())
     order = Assignment(1, "a", 1, 1, member, place, GANG, Phase.RUN, ExitReason.STOPPED, 0, "", "{}", 10.0)
-    assert wire_agent.assignment(order, 60.0).warn_signal == 0
-    assert wire_agent.assignment(replace(order, warn_signal=10), 60.0).warn_signal == 10
+    assert agent_messages.assignment(order, 60.0).warn_signal == 0
+    assert agent_messages.assignment(replace(order, warn_signal=10), 60.0).warn_signal == 10

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast import hang_wire
+from holdfast._session import hang_wire
 from holdfast.errors import InvalidInput
-from holdfast.hang.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast_controller.shell.wire_features import features
+from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast_controller.shell.convert.features_from_proto import features
 
 RANK = RankFeatures(0, Motion.BLOCKED, 90.0, last_work_s=80.0, helpers_s=70.0)
 VECTOR = WorkerFeatures("workerpool0-0", "h1", 99.0, (RANK,), OutputFeatures(60.0, 7.0, 50.0))

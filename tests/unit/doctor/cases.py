@@ -21,8 +21,8 @@ from holdfast_agent.core.doctor import (
     network,
     service,
 )
-from holdfast_agent.core.fitness import Minimums
-from holdfast_agent.core.gpus import Blind, Gpu, Reading, Unidentified
+from holdfast_agent.core.launch.preflight import Minimums
+from holdfast_agent.core.model.gpus import Blind, Gpu, Reading, Unidentified
 
 OK, UNKNOWN, WARNING, ERROR = Status.OK, Status.UNKNOWN, Status.WARNING, Status.ERROR
 DAY, GIB, MIB = 86_400.0, 1 << 30, 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.hang.lines import MAX_SHAPES, LineReader, normalised
+from holdfast.hang.pipeline.log_progress import MAX_SHAPES, LineReader, normalised
 
 
 def progress(lines: list[str], pattern: str = "") -> list[bool]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.hang import observing
-from holdfast.hang.features import GpuLook, Motion, RankFeatures, WorkerFeatures
-from holdfast.hang.observing import Baseline
-from holdfast.hang.samples import Family, GpuSample, ProcessSample, RankSample, State, TreeSample
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.judge.tuning import Tuning
+from holdfast.hang.pipeline import rank_baseline
+from holdfast.hang.pipeline.features import GpuLook, Motion, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.rank_baseline import Baseline
+from holdfast.hang.pipeline.samples import Family, GpuSample, ProcessSample, RankSample, State, TreeSample
 
 T = Tuning()
 STEP_S = 2.0
@@ -20,7 +20,7 @@ class Rank:
     def __init__(self) -> None:
         self.sample = RankSample(0.0, 3, ProcessSample(main_switches=0))
         self.base: Baseline
-        self.base, self.seen = observing.begin(self.sample)
+        self.base, self.seen = rank_baseline.begin(self.sample)
 
     def lives(
         self,
@@ -66,7 +66,7 @@ class Rank:
         return GpuSample(at_s, energy, gpu[0], gpu[1], links)
 
     def _take(self, sample: RankSample) -> None:
-        self.base, self.seen = observing.observe(self.base, sample, T)
+        self.base, self.seen = rank_baseline.observe(self.base, sample, T)
         self.sample = sample
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.hang.ras import Mismatch, mismatch
+from holdfast.hang.pipeline.nccl_ras import Mismatch, mismatch
 
 HEAD = """NCCL version 2.27.3
 Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors

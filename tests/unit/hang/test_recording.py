@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.hang import recorded
-from holdfast.hang.recording import (
+from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
+from holdfast.hang.records import reader
+from holdfast.hang.records.recorder import Recorder, older
+from holdfast.hang.records.recording import (
     LogLine,
     RankProgress,
     RecordingError,
@@ -17,8 +19,6 @@ from holdfast.hang.recording import (
     decode,
     encode,
 )
-from holdfast.hang.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
-from holdfast.hang_recorder import Recorder, older
 
 FULL = WorkerSample(
     job="job-1",
@@ -71,7 +71,7 @@ def test_recording_is_read_back_from_both_halves_in_order_and_bounded(tmp_path: 
     for sample in samples:
         recorder.write(sample)
     recorder.close()
-    found = list(recorded.read(path))
+    found = list(reader.read(path))
     assert 0 < len(found) < 600
     assert found == samples[-len(found) :]
     assert path.stat().st_size + older(path).stat().st_size <= 4000
@@ -83,10 +83,10 @@ def test_recording_that_was_cut_off_ends_at_its_last_whole_line(tmp_path: Path) 
     for n in range(3):
         recorder.write(WorkerSample("j", "w", n, 0.0))
     path.write_bytes(path.read_bytes()[:-12])
-    assert [sample.generation for sample in recorded.read(path)] == [0, 1]
+    assert [sample.generation for sample in reader.read(path)] == [0, 1]
     plain = tmp_path / "plain.jsonl"
     plain.write_text(encode(FULL) + "\n\n" + encode(FULL)[:20])
-    assert list(recorded.read(plain)) == [FULL]
+    assert list(reader.read(plain)) == [FULL]
     plain.write_bytes(gzip.compress(b"nonsense\n"))
     with pytest.raises(RecordingError):
-        list(recorded.read(plain))
+        list(reader.read(plain))

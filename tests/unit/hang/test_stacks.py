@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.hang.stacks import Frame, RankStack, compared, grouped, mismatched, odd_ones, sentence, strays
+from holdfast.hang.evidence.stacks import (
+    Frame,
+    RankStack,
+    compared,
+    grouped,
+    mismatched,
+    odd_ones,
+    sentence,
+    strays,
+)
 
 LIB = "/usr/lib/python3.11/"
 MAIN = Frame("main", "/home/u/train.py", 88)

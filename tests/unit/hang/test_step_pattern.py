@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.hang.step_pattern import MAX_STEP_LINE, why_endless
+from holdfast.hang.pipeline.step_pattern import MAX_STEP_LINE, why_endless
 
 USUAL = [
     r"step=(\d+)",

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.hang import ladder, phase
-from holdfast.hang.ladder import Rung, climb
-from holdfast.hang.phase import Facts, Phase, next_phase
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.judge import stages
+from holdfast.hang.judge.stages import Rung, climb
+from holdfast.hang.judge.tuning import Tuning
+from holdfast.hang.pipeline import phase
+from holdfast.hang.pipeline.phase import Facts, Phase, next_phase
 
 
 def reachable(table: Mapping[enum.Enum, Iterable[enum.Enum]], start: enum.Enum) -> set[enum.Enum]:
@@ -27,16 +28,16 @@ def reachable(table: Mapping[enum.Enum, Iterable[enum.Enum]], start: enum.Enum) 
 
 def test_every_phase_and_rung_is_listed_and_reachable() -> None:
     assert reachable(phase.TRANSITIONS, Phase.STARTUP) == set(Phase) == set(phase.TRANSITIONS)
-    assert reachable(ladder.TRANSITIONS, Rung.HEALTHY) == set(Rung) == set(ladder.TRANSITIONS)
+    assert reachable(stages.TRANSITIONS, Rung.HEALTHY) == set(Rung) == set(stages.TRANSITIONS)
 
 
 def test_only_a_stuck_place_has_no_way_out() -> None:
-    assert [rung for rung in Rung if not ladder.TRANSITIONS[rung]] == [Rung.STUCK]
+    assert [rung for rung in Rung if not stages.TRANSITIONS[rung]] == [Rung.STUCK]
 
 
 def test_a_kill_is_never_taken_back_nor_given_without_confirmation() -> None:
-    assert Rung.HEALTHY not in ladder.TRANSITIONS[Rung.ACTED]
-    assert {rung for rung in Rung if Rung.ACTED in ladder.TRANSITIONS[rung]} == {Rung.CONFIRMED, Rung.WITHHELD}
+    assert Rung.HEALTHY not in stages.TRANSITIONS[Rung.ACTED]
+    assert {rung for rung in Rung if Rung.ACTED in stages.TRANSITIONS[rung]} == {Rung.CONFIRMED, Rung.WITHHELD}
 
 
 def test_a_way_that_is_not_listed_is_an_error() -> None:
@@ -59,7 +60,7 @@ def test_what_a_person_does_goes_before_what_the_job_does() -> None:
 def test_the_page_draws_the_ladder_as_it_is() -> None:
     page = (Path(__file__).parents[3] / "docs/internals/hang-evaluation.md").read_text()
     drawn = set(re.findall(r"^    (\w+) --> (\w+)$", page, re.MULTILINE))
-    assert drawn == {(rung.name, to.name) for rung, following in ladder.TRANSITIONS.items() for to in following}
+    assert drawn == {(rung.name, to.name) for rung, following in stages.TRANSITIONS.items() for to in following}
 
 
 def test_every_constant_of_log_silence_is_on_the_page_as_it_is() -> None:

@@ -6,17 +6,24 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from holdfast.hang.common_cause import SuspectJob, common_cause
-from holdfast.hang.features import GpuFeatures, GpuLook, Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.ladder import Rung
-from holdfast.hang.phase import Phase
-from holdfast.hang.rules import Rule
-from holdfast.hang.samples import Family, State
-from holdfast.hang.stacks import Diagnosis
-from holdfast.hang.tuning import Action, HangSettings
-from holdfast.hang.verdict import Act, Diagnose, Notify, Order, Step, Verdict, WouldAct, step
-from holdfast.hang.view import Counts
-from holdfast.hang.watch import begin, hold, stuck
+from holdfast.hang.evidence.stacks import Diagnosis
+from holdfast.hang.judge.common_cause import SuspectJob, common_cause
+from holdfast.hang.judge.rules import Rule
+from holdfast.hang.judge.snapshot import Counts
+from holdfast.hang.judge.stages import Rung
+from holdfast.hang.judge.state import begin, hold, stuck
+from holdfast.hang.judge.tuning import Action, HangSettings
+from holdfast.hang.judge.verdict import Act, Diagnose, Notify, Order, Step, Verdict, WouldAct, step
+from holdfast.hang.pipeline.features import (
+    GpuFeatures,
+    GpuLook,
+    Motion,
+    OutputFeatures,
+    RankFeatures,
+    WorkerFeatures,
+)
+from holdfast.hang.pipeline.phase import Phase
+from holdfast.hang.pipeline.samples import Family, State
 
 RESTART = HangSettings(action=Action.RESTART)
 

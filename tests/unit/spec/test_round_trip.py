@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from holdfast import spec
 from holdfast.errors import InvalidSpec, Violation
-from holdfast.spec import FaultTolerance, HostSelector, Scheduling, spelling, wishes
-from holdfast.spec.envelope import Envelope, Metadata
-from holdfast.spec.models import JobFile, JobSpec, ProcessSpec, WorkerPoolSpec
+from holdfast.spec import FaultTolerance, HostSelector, Scheduling
+from holdfast.spec.compat import annotations as wishes
+from holdfast.spec.compat.envelope import Envelope, Metadata
+from holdfast.spec.models.job import JobFile, JobSpec, ProcessSpec, WorkerPoolSpec
+from holdfast.spec.parse import field_names
 
 RELAXED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
@@ -182,7 +184,7 @@ MODELS = (
     FaultTolerance,
     HostSelector,
 )
-FIELDS = [*(name for model in MODELS for name in spelling.names(model)), *wishes.KNOWN]
+FIELDS = [*(name for model in MODELS for name in field_names.names(model)), *wishes.KNOWN]
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=2),
     lambda inner: (

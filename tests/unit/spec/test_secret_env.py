@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import spec
+from holdfast._base.secret import MAX_BYTES, Secret, taken
 from holdfast.errors import InvalidInput, InvalidSpec
-from holdfast.secret import MAX_BYTES, Secret, taken
 
 CANARY = "sk-canary/77+=="
 

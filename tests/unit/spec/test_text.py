@@ -11,7 +11,7 @@ import yaml
 
 from holdfast import spec
 from holdfast.errors import InvalidSpec
-from holdfast.spec import text as text_module
+from holdfast.spec.parse import text as text_module
 
 YAML = """\
 displayName: digits

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.doctor.findings import Finding, error, needs_root, ok, warning
-from holdfast_agent.core.fitness import MIB
+from holdfast_agent.core.launch.preflight import MIB
 
 SLOW_SYNC_S, VERY_SLOW_SYNC_S = 0.1, 1.0
 """Each launch and each exit waits for a few."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from holdfast.doctor.findings import Finding, error, ok, warning
-from holdfast_agent.core.gpus import Blind, Gpu, Reading
+from holdfast_agent.core.model.gpus import Blind, Gpu, Reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.doctor.findings import Finding, error, ok, warning
-from holdfast_agent.core.fitness import Minimums
+from holdfast_agent.core.launch.preflight import Minimums
 
 NOFILE_WANTED = 65_536
 """A rank of a thousand has a socket for each peer and channel, and its loaders their own files."""

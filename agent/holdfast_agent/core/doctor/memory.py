@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.doctor.findings import Finding, error, ok, warning
-from holdfast_agent.core.fitness import MIB
+from holdfast_agent.core.launch.preflight import MIB
 
 SHM_WANTED = 1 << 30
 """NCCL takes some 33 MB for each rank, loaders of images take gigabytes."""

@@ -21,11 +21,14 @@ from holdfast_agent.core.doctor.debugging import DebuggingFacts
 from holdfast_agent.core.doctor.limits import LimitFacts
 from holdfast_agent.core.doctor.memory import MemoryFacts
 from holdfast_agent.core.doctor.service import UNIT, ServiceFacts
-from holdfast_agent.shell import asking, cgroups, containers, fitness
+from holdfast_agent.shell.cgroups import cgroups
 from holdfast_agent.shell.config import Config
+from holdfast_agent.shell.containers import containers
+from holdfast_agent.shell.doctor import status_client
 from holdfast_agent.shell.doctor.reading import drop_ins, number, said, text
-from holdfast_agent.shell.launching import why_shm_is_shared
-from holdfast_agent.shim_parts.room import SHM
+from holdfast_agent.shell.prepare import preflight
+from holdfast_agent.shell.prepare.launch_order import why_shm_is_shared
+from holdfast_agent.shim.namespaces import SHM
 
 _SYS_PTRACE = 1 << 19
 _TIMEX = struct.Struct("=I4xqqqqi164x")
@@ -119,7 +122,7 @@ def limits(settings: Config) -> LimitFacts:
     if not found:
         source, found = UNIT, _limits_of_unit()
     if not found:
-        source, found = "this shell", fitness.own_limits(root=False)
+        source, found = "this shell", preflight.own_limits(root=False)
     counted = os.geteuid() != 0 if not settings.worker_user else settings.worker_user != "root"
     return LimitFacts(
         source,
@@ -150,7 +153,7 @@ def memory(settings: Config) -> MemoryFacts:
 def service(settings: Config) -> ServiceFacts:
     running, denied, connected = "", False, False
     try:
-        answer = asking.ask(settings.state_dir)
+        answer = status_client.ask(settings.state_dir)
         running, connected = str(answer["version"]), bool(answer["connected"])
     except Denied:
         denied = True
@@ -169,7 +172,7 @@ def service(settings: Config) -> ServiceFacts:
 def agent_pid(settings: Config) -> int:
     """Of the agent that runs on this state; 0 where none answers."""
     try:
-        return int(asking.ask(settings.state_dir)["pid"])
+        return int(status_client.ask(settings.state_dir)["pid"])
     except (Denied, Unavailable):
         return 0
 

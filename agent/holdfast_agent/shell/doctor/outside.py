@@ -17,9 +17,9 @@ from holdfast.errors import ConfigError
 from holdfast_agent.core.doctor.disks import DiskFacts
 from holdfast_agent.core.doctor.gpus import DeviceFile, DriverFacts, GpuFacts
 from holdfast_agent.core.doctor.network import Listener, NetworkFacts
-from holdfast_agent.core.gpus import Blind, Reading
+from holdfast_agent.core.model.gpus import Blind, Reading
 from holdfast_agent.gpu.reader import NvmlSource, ReadLimits
-from holdfast_agent.shell import inventory
+from holdfast_agent.shell.base import inventory
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor.reading import text
 

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._security.tls import TlsFiles
 from holdfast.doctor import certificates, looks, reach
 from holdfast.doctor.findings import Finding, error, needs_root, ok
 from holdfast.errors import ConfigError
-from holdfast.tls import TlsFiles
 from holdfast_agent.core.doctor import (
     accounts,
     cgroups,
@@ -25,7 +25,7 @@ from holdfast_agent.core.doctor import (
     network,
     service,
 )
-from holdfast_agent.core.gpus import Reading
+from holdfast_agent.core.model.gpus import Reading
 from holdfast_agent.shell import config
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor import host, outside

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from holdfast.hang.evidence import Dump, clipped
-from holdfast_agent.core import stack_dumps
-from holdfast_agent.shell import log
+from holdfast.hang.evidence.evidence import Dump, clipped
+from holdfast_agent.core.proc import stack_dumps
+from holdfast_agent.shell.base import log
 from holdfast_agent.shell.evidence import processes
 from holdfast_agent.shell.evidence.blocking import Blocking
 from holdfast_agent.shell.evidence.tools import Ran, Tools
-from holdfast_agent.shim_parts.processes import Process
+from holdfast_agent.shim.processes import Process
 
 TRIES = 3
 """Memory that changes while it is read gives a bad dump now and then."""

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from holdfast.hang import evidence as ev
-from holdfast_agent.core.environment import HostFacts
-from holdfast_agent.core.gpus import Blind
-from holdfast_agent.core.place import Place
-from holdfast_agent.core.proc_vector import Member, below, rank_processes
+from holdfast.hang.evidence import evidence as ev
+from holdfast_agent.core.launch.environment import HostFacts
+from holdfast_agent.core.model.gpus import Blind
+from holdfast_agent.core.proc.proc_vector import Member, below, rank_processes
+from holdfast_agent.core.worker.worker import Place
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.evidence import processes, records
 from holdfast_agent.shell.evidence.blocking import Blocking
 from holdfast_agent.shell.evidence.dumps import ENDED, Dumper
 from holdfast_agent.shell.evidence.last_words import last_words
 from holdfast_agent.shell.evidence.tools import Tools
-from holdfast_agent.shim_parts.processes import Process
+from holdfast_agent.shim.processes import Process
 
 
 @dataclass(frozen=True, slots=True)

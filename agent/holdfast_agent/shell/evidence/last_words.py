@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.hang.evidence import MAX_LINES, clipped
-from holdfast_agent.core.environment import HostFacts, log_paths
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.shell.log_file import LogFile, Wanted
+from holdfast.hang.evidence.evidence import MAX_LINES, clipped
+from holdfast_agent.core.launch.environment import HostFacts, log_paths
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 
 MAX_BYTES = 64 << 10
 

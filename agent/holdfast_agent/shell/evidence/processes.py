@@ -6,9 +6,9 @@ import contextlib
 import os
 import platform
 
-from holdfast.hang.evidence import Vector, clipped
-from holdfast_agent.core.proc_vector import Member, vector
-from holdfast_agent.shim_parts.processes import Process, table
+from holdfast.hang.evidence.evidence import Vector, clipped
+from holdfast_agent.core.proc.proc_vector import Member, vector
+from holdfast_agent.shim.processes import Process, table
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MACHINE = platform.machine()

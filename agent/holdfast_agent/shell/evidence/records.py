@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from holdfast_agent.shell.evidence.blocking import Blocking
-from holdfast_agent.shim_parts.processes import Process
+from holdfast_agent.shim.processes import Process
 
 RECORDER_S = 3.0
 """torch looks at its pipe about once a second."""

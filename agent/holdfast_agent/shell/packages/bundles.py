@@ -19,12 +19,12 @@ import anyio.to_thread
 import grpc
 import grpc.aio
 
+from holdfast._security.tls import TlsFiles, channel_credentials
 from holdfast.errors import ConfigError
-from holdfast.tls import TlsFiles, channel_credentials
 from holdfast.v1 import bundle_pb2, bundle_pb2_grpc
-from holdfast_agent.shell import log
-from holdfast_agent.shell.link import Backoff, channel_options
+from holdfast_agent.shell.base import log
 from holdfast_agent.shell.packages.settings import CodeProblem
+from holdfast_agent.shell.session.link import Backoff, channel_options
 
 _FINAL = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 _FROM_START = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)

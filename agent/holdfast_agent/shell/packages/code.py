@@ -23,15 +23,16 @@ import anyio.to_thread
 
 from holdfast.bundles import archive
 from holdfast.errors import BundleRefused
-from holdfast_agent.core.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model import PackagedCode, PreparedCode
-from holdfast_agent.shell import beneath, shim_files
-from holdfast_agent.shell.logs import own_directory
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.model.model import PackagedCode, PreparedCode
+from holdfast_agent.shell.output.log_index import own_directory
+from holdfast_agent.shell.packages.as_user import EnvironmentsByUser
 from holdfast_agent.shell.packages.bundles import BundleCache
-from holdfast_agent.shell.packages.by_user import EnvironmentsByUser
 from holdfast_agent.shell.packages.environments import Wanted
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 from holdfast_agent.shell.packages.unpack import Owner, unpack
+from holdfast_agent.shell.shims import shim_files
+from holdfast_agent.shell.users import safe_paths
 
 T = TypeVar("T")
 UNPACKS_AT_ONCE = 2
@@ -55,7 +56,7 @@ class Code:
 
     def clean(self, jobs: Collection[str]) -> None:
         """Once, at the agent's start. ``jobs`` are those that have a place here."""
-        beneath.try_to_remove(self.staging)
+        safe_paths.try_to_remove(self.staging)
         self.environments.clean(jobs)
 
     def known(self, code: PackagedCode, before: PreparedCode) -> bool:
@@ -127,7 +128,7 @@ class Code:
             return str(await environments.get(wanted, job, on_build))
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(beneath.try_to_remove, folder)
+                await anyio.to_thread.run_sync(safe_paths.try_to_remove, folder)
 
     def _made_staging(self) -> Path:
         self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -140,7 +141,7 @@ class Code:
 def _remove_of_other_boots(scratch: Path, boot: str) -> None:
     for other in scratch.glob("package-*"):
         if not other.name.endswith(boot):
-            beneath.try_to_remove(other)
+            safe_paths.try_to_remove(other)
 
 
 def _hashed(tree: Path, paths: list[str], bundle: str) -> list[tuple[Path, str]]:

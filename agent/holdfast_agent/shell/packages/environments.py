@@ -28,9 +28,10 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from holdfast_agent.shell import beneath, log
+from holdfast_agent.shell.base import log
 from holdfast_agent.shell.packages.installer import Installer, said_in, uv
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
+from holdfast_agent.shell.users import safe_paths
 
 BUILDS_AT_ONCE = 2
 FAILURE_KEPT_S = 20.0
@@ -172,24 +173,24 @@ class Environments:
         try:
             install = self._install(wanted, path, work)
             if self._user is not None:
-                beneath.give(work, *self._user)  # only now: nobody has been in it while it was filled
+                safe_paths.give(work, *self._user)  # only now: nobody has been in it while it was filled
             self._own(path)
             with tempfile.TemporaryFile() as said:
                 for command in (self._venv(python, path), install):
                     left_s = max(deadline - time.monotonic(), 1.0)
                     self._installer.run(command, work, self._downloads, said, left_s, stop)
-            size = beneath.size(path)
+            size = safe_paths.size(path)
             _flush(path)
             fresh = path.with_suffix(".new")
             fresh.write_text(json.dumps({"bytes": size}))
             fresh.rename(path.with_suffix(".ready"))
         except (CodeProblem, OSError) as error:
-            beneath.try_to_remove(path)
+            safe_paths.try_to_remove(path)
             if isinstance(error, CodeProblem):
                 return error
             return CodeProblem(f"{error.filename or self._directory}: {error.strerror}", host_fault=True)
         finally:
-            beneath.try_to_remove(work)
+            safe_paths.try_to_remove(work)
         return None
 
     def _venv(self, python: str, path: Path) -> list[str]:
@@ -231,7 +232,7 @@ class Environments:
 
     def _make_room(self, fresh: Path) -> None:
         """The longest unused environments go until there is room; and uv's downloads, where they are too many."""
-        beneath.try_to_remove(fresh)
+        safe_paths.try_to_remove(fresh)
         found = list(self._directory.parent.glob("*/*.ready"))
         entries = [(r.stat().st_mtime, int(json.loads(r.read_text())["bytes"]), r) for r in found]
         total = sum(size for _, size, _ in entries)
@@ -239,12 +240,12 @@ class Environments:
             if total <= self._settings.environments_mb << 20:
                 break
             total -= size if self._drop(ready) else 0
-        kept = sorted((beneath.size(folder), folder) for folder in self._downloads.parent.iterdir())
+        kept = sorted((safe_paths.size(folder), folder) for folder in self._downloads.parent.iterdir())
         total = sum(size for size, _ in kept)
         while kept and total > self._settings.downloads_mb << 20:
             size, largest = kept.pop()
             total -= size
-            beneath.try_to_remove(largest)
+            safe_paths.try_to_remove(largest)
         self._own(self._downloads)
 
     def _drop(self, ready: Path) -> bool:
@@ -256,8 +257,8 @@ class Environments:
                 return False
             ready.unlink(missing_ok=True)
             path.rename(gone)
-            beneath.try_to_remove(users)
-        beneath.try_to_remove(gone)
+            safe_paths.try_to_remove(users)
+        safe_paths.try_to_remove(gone)
         log.info("environment.dropped", path=str(path))
         return True
 

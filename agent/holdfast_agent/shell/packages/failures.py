@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from holdfast_agent.core.environment import HostFacts, log_paths
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.shell import log
-from holdfast_agent.shell.logs import make_directories
+from holdfast_agent.core.launch.environment import HostFacts, log_paths
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.output.log_index import make_directories
 
 
 def write_log(said: bytes, facts: HostFacts, key: PlaceKey, generation: int, rank: int) -> None:

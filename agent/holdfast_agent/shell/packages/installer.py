@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast_agent.core.environment import WorkerUser
+from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.shell.packages.settings import CodeProblem
 
 TAIL_CHARACTERS, LOG_MAX_BYTES = 700, 1 << 20

@@ -15,7 +15,7 @@ import zstandard
 
 from holdfast.bundles.archive import WINDOW_MAX_BYTES, Entry, Kind, Limits, Reader
 from holdfast.errors import BundleRefused
-from holdfast_agent.shell import beneath
+from holdfast_agent.shell.users import safe_paths
 
 Owner = tuple[int, int]
 
@@ -47,7 +47,7 @@ def unpack(bundle: Path, target: Path, staging: Path, limits: Limits, owner: Own
             os.chown(fresh, *owner)
         fresh.rename(target)
     except BaseException:
-        beneath.try_to_remove(fresh)
+        safe_paths.try_to_remove(fresh)
         raise
 
 

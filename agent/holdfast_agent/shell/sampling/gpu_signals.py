@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import anyio
 
-from holdfast_agent.core.gpu_signals import HostGpus
-from holdfast_agent.core.gpus import Blind
+from holdfast_agent.core.gpu.signals import HostGpus
+from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import GpuSource
-from holdfast_agent.shell import log
+from holdfast_agent.shell.base import log
 
 READ_S = 5.0
 CONTEXTS_EVERY = 3

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holdfast.hang.recording import LogLine, WorkerSample, encode
-from holdfast_agent.core.model import PlaceKey
+from holdfast.hang.records.recording import LogLine, WorkerSample, encode
+from holdfast_agent.core.model.model import PlaceKey
 
 WAITING_BYTES = 4 << 20
 """Kept for one listener that doesn't keep up: an hour of a usual worker, seconds of one that floods its output."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from holdfast.hang.recording import LogLine
-from holdfast_agent.core.output_lines import LineCutter
-from holdfast_agent.shell.sampling.turn import Subject, Turn
+from holdfast.hang.records.recording import LogLine
+from holdfast_agent.core.proc.output_lines import LineCutter
+from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
 
 BYTES_MOST = 256 << 10
 """Read of one stream in one look; of a flood only the newest part is read."""

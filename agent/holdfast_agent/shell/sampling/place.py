@@ -7,19 +7,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast import progress_file
-from holdfast.hang.recording import LogLine, RankProgress, WorkerSample
-from holdfast.hang.samples import RankSample, State
-from holdfast_agent.core.environment import HostFacts, log_paths, progress_dir
-from holdfast_agent.core.gpu_signals import HostGpus, RankGpus, gpus_of
-from holdfast_agent.core.model import PlaceKey
-from holdfast_agent.core.proc_text import Stat
-from holdfast_agent.core.relatives import Role
+from holdfast.hang.pipeline.samples import RankSample, State
+from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
+from holdfast.training import progress_file
+from holdfast_agent.core.gpu.signals import HostGpus, RankGpus, gpus_of
+from holdfast_agent.core.launch.environment import HostFacts, log_paths, progress_dir
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.proc.proc_text import Stat
+from holdfast_agent.core.proc.process_tree import Role
+from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
 from holdfast_agent.shell.sampling.output import OutputStream
 from holdfast_agent.shell.sampling.processes import Member
 from holdfast_agent.shell.sampling.saved_files import SavedFileWatch
 from holdfast_agent.shell.sampling.tree import RankReading, Tree
-from holdfast_agent.shell.sampling.turn import Subject, Turn
 
 FILES_EVERY_S = 10.0
 PROGRESS_MOST = 1024

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from holdfast_agent.core import proc_text
-from holdfast_agent.core.proc_text import Io, MainThread, Stat
-from holdfast_agent.core.relatives import Role
-from holdfast_agent.core.tally import Account, Counters
-from holdfast_agent.shell.sampling.turn import Subject, Turn
+from holdfast_agent.core.proc import proc_text
+from holdfast_agent.core.proc.proc_text import Io, MainThread, Stat
+from holdfast_agent.core.proc.process_counters import Account, Counters
+from holdfast_agent.core.proc.process_tree import Role
+from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
 
 T = TypeVar("T")
 _TEXT_BYTES = 4096

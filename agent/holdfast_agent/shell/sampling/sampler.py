@@ -13,15 +13,15 @@ from functools import partial
 
 import anyio
 
-from holdfast.hang.recording import WorkerSample
-from holdfast_agent.core.environment import HostFacts
-from holdfast_agent.core.model import PlaceKey
+from holdfast.hang.records.recording import WorkerSample
+from holdfast_agent.core.launch.environment import HostFacts
+from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.gpu.reader import GpuSource
-from holdfast_agent.shell import log
+from holdfast_agent.shell.base import log
 from holdfast_agent.shell.sampling.gpu_signals import GpuSignalWatch
+from holdfast_agent.shell.sampling.guarded_reader import Readers, Turn
 from holdfast_agent.shell.sampling.place import FILES_EVERY_S, PlaceSampling, Watched
 from holdfast_agent.shell.sampling.processes import Table
-from holdfast_agent.shell.sampling.turn import Readers, Turn
 
 TICK_S = 2.0
 DEADLINE_S = 1.0

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.hang.recording import SavedFiles
-from holdfast_agent.core.open_files import FileKind, file_kind
+from holdfast.hang.records.recording import SavedFiles
+from holdfast_agent.core.proc.open_files import FileKind, file_kind
+from holdfast_agent.shell.sampling.guarded_reader import Turn
 from holdfast_agent.shell.sampling.processes import Member
-from holdfast_agent.shell.sampling.turn import Turn
 
 DESCRIPTORS_MOST = 512
 """Of one process looked at in one pass; one that holds more is looked at in turns."""

@@ -6,13 +6,13 @@ import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from holdfast.hang.samples import ProcessSample, State, TreeSample
-from holdfast_agent.core import relatives
-from holdfast_agent.core.proc_text import Stat
-from holdfast_agent.core.relatives import Relative, Role
-from holdfast_agent.core.tally import Counters, TreeTally
+from holdfast.hang.pipeline.samples import ProcessSample, State, TreeSample
+from holdfast_agent.core.proc import process_tree
+from holdfast_agent.core.proc.proc_text import Stat
+from holdfast_agent.core.proc.process_counters import Counters, TreeTally
+from holdfast_agent.core.proc.process_tree import Relative, Role
+from holdfast_agent.shell.sampling.guarded_reader import Turn
 from holdfast_agent.shell.sampling.processes import Gone, Member
-from holdfast_agent.shell.sampling.turn import Turn
 
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 MEMBERS_MOST = 512
@@ -170,7 +170,7 @@ class Tree:
 
     def _assign(self, turn: Turn) -> None:
         """Find out anew who is who."""
-        parts = relatives.parts(self.root, self.rank, self._relatives(turn))
+        parts = process_tree.parts(self.root, self.rank, self._relatives(turn))
         self._changed = False
         for pid, part in parts.items():
             member = self.members[pid]
@@ -181,14 +181,14 @@ class Tree:
                 elif part.role is Role.HELPER:
                     book.helpers.spawned()
             member.role, member.owner = part.role, part.owner
-        ranks = relatives.ranks_of(parts)
+        ranks = process_tree.ranks_of(parts)
         self._numbers = {pid: parts[pid].rank for pid in ranks}
         self._books = {pid: self._books[pid] for pid in self._numbers}
 
     def _relatives(self, turn: Turn) -> dict[int, Relative]:
         # The environment counts only below a launcher or a shell, and is read once per program.
         root = self.members.get(self.root)
-        launched = root is not None and relatives.is_parent(root.command)
+        launched = root is not None and process_tree.is_parent(root.command)
         for member in list(self.members.values()) if launched else ():
             if not member.rank_known and member.pid != self.root and not member.stuck:
                 try:

@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import Message
 
+from holdfast._base.rpc_status import code_name
 from holdfast.errors import TooMany
-from holdfast.rpc_status import code_name
-from holdfast_controller.core.access import Caller
-from holdfast_controller.shell.guard import Guard, caller_of, made
+from holdfast_controller.core.access.rules import Caller
+from holdfast_controller.shell.api.authz import Guard, caller_of, made
 
 
 class Aborted(Exception):

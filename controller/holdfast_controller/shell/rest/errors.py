@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from holdfast import rpc_status
+from holdfast._base import rpc_status
 from holdfast.errors import HoldfastError
 from holdfast_controller.shell.rest.calls import Aborted
 

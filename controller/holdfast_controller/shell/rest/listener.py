@@ -16,9 +16,9 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from holdfast._security.server_tls import server_context
+from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
-from holdfast.serving import server_context
-from holdfast.tls import TlsFiles
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from holdfast import view
+from holdfast._sdk import json_view
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
-from holdfast_controller.shell.rest import reading, streams
+from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import CallContext, Calls
 
 JOBS = "/holdfast.v1.JobService/"
@@ -72,28 +72,28 @@ class Gate:
         self._calls = calls
 
     async def create(self, request: Request) -> Response:
-        given = reading.parameters(request, ("requestId",))
+        given = body.parameters(request, ("requestId",))
         project = _project(request)
-        job = await reading.job(request)
+        job = await body.job(request)
         if project not in ("", ANY):
             if job.project not in ("", project):
                 problem = f"is {job.project!r}, while the address names {project!r}"
                 raise InvalidInput([Violation("project", problem, "leave it out of the body")])
             job.project = project
-        message = job_pb2.CreateJobRequest(request_id=reading.single(given, "requestId"), job=job)
+        message = job_pb2.CreateJobRequest(request_id=body.single(given, "requestId"), job=job)
         made = await self._one(request, f"{JOBS}CreateJob", message)
         return JSONResponse(_printed(request, made.job) | {"warnings": list(made.warnings)})
 
     async def get_job(self, request: Request) -> Response:
-        reading.parameters(request, ())
+        body.parameters(request, ())
         return JSONResponse(_printed(request, await self._job(request)))
 
     async def list_jobs(self, request: Request) -> Response:
-        given = reading.parameters(request, ("pageSize", "pageToken", "filter"))
+        given = body.parameters(request, ("pageSize", "pageToken", "filter"))
         message = job_pb2.ListJobsRequest(
-            page_size=reading.whole(given, "pageSize") or 0,
-            page_token=reading.single(given, "pageToken"),
-            filter=_filter(reading.single(given, "filter"), _project(request)),
+            page_size=body.whole(given, "pageSize") or 0,
+            page_token=body.single(given, "pageToken"),
+            filter=_filter(body.single(given, "filter"), _project(request)),
         )
         found = await self._one(request, f"{JOBS}ListJobs", message)
         key = "customJobs" if "project" in request.path_params else "jobs"
@@ -105,8 +105,8 @@ class Gate:
         method, message = _VERBS[verb]
 
         async def endpoint(request: Request) -> Response:
-            reading.parameters(request, ())
-            await reading.no_body(request)
+            body.parameters(request, ())
+            await body.no_body(request)
             await self._check_project(request)
             changed = await self._one(request, method, message(id=request.path_params["id"]))
             return JSONResponse({} if "project" in request.path_params else _printed(request, changed.job))
@@ -114,8 +114,8 @@ class Gate:
         return endpoint
 
     async def watch(self, request: Request) -> Response:
-        given = reading.parameters(request, ("cursor",))
-        cursor = reading.whole(given, "cursor", most=2**63 - 1)
+        given = body.parameters(request, ("cursor",))
+        cursor = body.whole(given, "cursor", most=2**63 - 1)
         if cursor is None:
             # What an EventSource says when it comes back.
             last = request.headers.get("last-event-id", "")
@@ -127,17 +127,17 @@ class Gate:
 
     async def logs(self, request: Request) -> Response:
         names = ("worker", "rank", "generation", "follow", "tailLines", "since")
-        given = reading.parameters(request, names)
-        tail = reading.whole(given, "tailLines")
+        given = body.parameters(request, names)
+        tail = body.whole(given, "tailLines")
         message = job_pb2.StreamLogsRequest(
             id=request.path_params["id"],
             workers=[part for value in given.get("worker", ()) for part in value.split(",")],
-            ranks=reading.numbers(given, "rank"),
-            generation=reading.whole(given, "generation") or 0,
-            follow=reading.truth(given, "follow"),
+            ranks=body.numbers(given, "rank"),
+            generation=body.whole(given, "generation") or 0,
+            follow=body.truth(given, "follow"),
             tail_lines=tail,
         )
-        if since := reading.single(given, "since"):
+        if since := body.single(given, "since"):
             try:
                 message.since.FromJsonString(since)
             except ValueError:
@@ -153,20 +153,20 @@ class Gate:
         return Response(found.text, headers={"Content-Type": found.content_type, "Cache-Control": "no-store"})
 
     async def status(self, request: Request) -> Response:
-        reading.parameters(request, ())
+        body.parameters(request, ())
         found = await self._one(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest())
-        return JSONResponse(view.status(found))
+        return JSONResponse(json_view.status(found))
 
     async def list_hosts(self, request: Request) -> Response:
-        reading.parameters(request, ())
+        body.parameters(request, ())
         found = await self._one(request, f"{HOSTS}ListHosts", host_pb2.ListHostsRequest())
-        return JSONResponse({"hosts": [view.host(host) for host in found.hosts]})
+        return JSONResponse({"hosts": [json_view.host(host) for host in found.hosts]})
 
     async def get_host(self, request: Request) -> Response:
-        reading.parameters(request, ())
+        body.parameters(request, ())
         message = host_pb2.GetHostRequest(name=request.path_params["name"])
         found = await self._one(request, f"{HOSTS}GetHost", message)
-        return JSONResponse(view.host(found.host))
+        return JSONResponse(json_view.host(found.host))
 
     async def _job(self, request: Request) -> job_pb2.CustomJob:
         """The job that the address names. Raises ``NotFound`` for one of another project too."""
@@ -207,9 +207,9 @@ def _filter(given: str, project: str) -> str:
     return f"{given} AND project={project}" if given.strip() else f"project={project}"
 
 
-def _printed(request: Request, job: job_pb2.CustomJob, *, workers: bool = True) -> view.Json:
+def _printed(request: Request, job: job_pb2.CustomJob, *, workers: bool = True) -> json_view.Json:
     """The job as ``job show -o json`` prints it, under the name that the address gives it."""
-    printed = view.job(job, workers=workers)
+    printed = json_view.job(job, workers=workers)
     if "project" in request.path_params:
         location = request.path_params["location"]
         printed["name"] = f"projects/{job.project}/locations/{location}/customJobs/{job.id}"

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast import view
+from holdfast._sdk import json_view
 from holdfast.errors import HoldfastError, InvalidInput, Violation
 from holdfast.v1 import job_pb2
 from holdfast_controller.shell.rest import errors
@@ -40,7 +40,7 @@ def events_form(request: Request) -> Form:
     """Server-sent events for who asks for them, else JSON lines."""
     if "text/event-stream" in request.headers.get("accept", ""):
         return Form("text/event-stream", _sse, lambda body: b"event: error\n" + _data(body), b": still here\n\n")
-    return Form("application/x-ndjson", lambda entry: _line(view.event(entry)), _line, b"\n")
+    return Form("application/x-ndjson", lambda entry: _line(json_view.event(entry)), _line, b"\n")
 
 
 def logs_form(request: Request, asked: job_pb2.StreamLogsRequest) -> Form:
@@ -124,7 +124,7 @@ async def _close(pending: asyncio.Task[Any], answers: AsyncGenerator[Any, None])
 
 def _sse(entry: job_pb2.WatchJobResponse) -> bytes:
     head = f"id: {entry.cursor}\nevent: {entry.type}\n"
-    return head.encode() + _data(view.event(entry))
+    return head.encode() + _data(json_view.event(entry))
 
 
 def _data(value: object) -> bytes:
@@ -135,7 +135,7 @@ def _line(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
-def _chunk(chunk: job_pb2.StreamLogsResponse) -> view.Json:
+def _chunk(chunk: job_pb2.StreamLogsResponse) -> json_view.Json:
     return {
         "worker": chunk.worker,
         "rank": chunk.rank,

@@ -12,8 +12,8 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from holdfast import tls
-from holdfast.tls import TlsFiles
+from holdfast._security import tls
+from holdfast._security.tls import TlsFiles
 from holdfast.v1 import host_pb2, host_pb2_grpc
 
 

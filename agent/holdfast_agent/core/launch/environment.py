@@ -1,0 +1,317 @@
+"""What a rank finds in its environment, and the processes that a launch comes to.
+
+The environment starts empty: nothing of the daemon's reaches a rank. Three layers, later ones winning:
+the host's defaults and the admin's environment file, the user's variables, and the names that are ours.
+``$(NAME)`` in the user's variables and arguments sees all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from holdfast._base.expand import expand_args, expand_env
+from holdfast._base.launcher import is_launcher
+from holdfast_agent.core.launch.containers import image_argv, in_container, of_image
+from holdfast_agent.core.model.model import (
+    Assignment,
+    Container,
+    Launch,
+    PlaceKey,
+    PreparedCode,
+    RankLaunch,
+    Rendezvous,
+)
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+TF_TASKS = ("chief", "worker", "ps", "evaluator")
+RECORDER_ENTRIES = 2000
+"""Collectives that torch's flight recorder remembers: its own default where it is on."""
+RECORDER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+RAS_PORT = 28028
+OUTPUT_NAMES = {"AIP_MODEL_DIR": "model", "AIP_CHECKPOINT_DIR": "checkpoints", "AIP_TENSORBOARD_LOG_DIR": "logs"}
+VALUE_MAX_BYTES = 128 * 1024 - 1024
+"""Linux refuses to start a program with one variable of 128 KiB (MAX_ARG_STRLEN)."""
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerUser:
+    """Whom the ranks run as. ``uid`` None means as the agent itself."""
+
+    name: str
+    home: str
+    shell: str
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a launch takes from its host. ``gpu_names`` maps each GPU's UUID to what CUDA shall call it."""
+
+    name: str
+    log_dir: str
+    scratch_dir: str
+    user: WorkerUser
+    cpu_count: int
+    gpu_names: Mapping[str, str] = field(default_factory=dict)
+    data_interface: str = ""
+    site_env: Mapping[str, str] = field(default_factory=dict)
+    has_epilog: bool = False
+    """The admin wants a command run after each generation."""
+
+    def running_as(self, user: WorkerUser | None) -> HostFacts:
+        """The same for a worker that runs as somebody else than ``user`` says by itself; None changes nothing."""
+        return self if user is None else replace(self, user=user)
+
+
+def log_paths(facts: HostFacts, key: PlaceKey, generation: int, rank: int) -> tuple[str, str]:
+    """(stdout, stderr) of a rank."""
+    stem = f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.r{rank}"
+    return f"{stem}.out", f"{stem}.err"
+
+
+def error_dir(facts: HostFacts, key: PlaceKey, generation: int) -> str:
+    """The directory in which a worker's ranks leave their Python exceptions."""
+    return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.errors"
+
+
+def progress_dir(facts: HostFacts, key: PlaceKey, generation: int) -> str:
+    """The directory in which a worker's ranks may say how far they are."""
+    return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.progress"
+
+
+def scratch_directory(facts: HostFacts, key: PlaceKey) -> str:
+    """The job's own on this host."""
+    return f"{facts.scratch_dir}/{key.job}"
+
+
+def working_directory(
+    facts: HostFacts,
+    key: PlaceKey,
+    launch: Launch,
+    container: Container | None = None,
+    code: PreparedCode | None = None,
+) -> str:
+    """The user's, or the image's, or the job's copy of the packaged code, or its scratch directory."""
+    of_image = container.working_directory if container else ""
+    packaged = code.directory if code else ""
+    return launch.process.working_directory or of_image or packaged or scratch_directory(facts, key)
+
+
+def plan_ranks(
+    assignment: Assignment,
+    facts: HostFacts,
+    container: Container | None = None,
+    code: PreparedCode | None = None,
+) -> tuple[RankLaunch, ...]:
+    """Every process of a launch, complete; ``container`` is where it runs, None on the bare host.
+
+    Raises ``ValueError`` for what grows too long once expanded.
+    """
+    launch = assignment.launch
+    if launch is None or launch.rendezvous is None:
+        raise ValueError(f"the assignment of {assignment.key} carries no rendezvous")
+    shared = _of_worker(assignment, launch, launch.rendezvous, facts)
+    if container is not None:
+        shared |= in_container(container, launch.gpus, tuple(facts.gpu_names.get(g, g) for g in launch.gpus))
+    cwd = working_directory(facts, assignment.key, launch, container, code)
+    diagnostics = _diagnostics(assignment, launch, facts)
+    image = of_image(container, scratch_directory(facts, assignment.key))
+    planned = []
+    for local_rank, rank in enumerate(launch.ranks):
+        ours = {
+            **shared,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local_rank),
+            "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
+        }
+        env = compose(launch, facts, ours, diagnostics, image, code)
+        secrets = tuple(each for each in launch.process.secrets if each.name not in {**ours, **_of_code(code)})
+        argv = tuple(expand_args((*launch.process.command, *launch.process.args), env))
+        if container is not None:
+            argv = image_argv(container, launch, argv)
+        stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
+        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr, secrets))
+    return tuple(planned)
+
+
+def search_path(launch: Launch, facts: HostFacts, code: PreparedCode | None = None) -> str:
+    """The PATH in which a worker's command is looked up, before the rendezvous is known."""
+    return compose(launch, facts, {}, code=code).get("PATH", "")
+
+
+def compose(
+    launch: Launch,
+    facts: HostFacts,
+    ours: Mapping[str, str],
+    defaults: Mapping[str, str] | None = None,
+    image: Mapping[str, str] | None = None,
+    code: PreparedCode | None = None,
+) -> dict[str, str]:
+    """``defaults``, the host's, the admin's file, the image's, the user's variables, and ``ours`` on top of all.
+
+    Programs of an environment that was installed for the job are found before all others of the same name.
+    """
+    ours = {**ours, **_of_code(code)}
+    base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **(image or {}), **_tuning(launch, ours)}
+    user = expand_env([(name, value) for name, value in launch.process.env if name not in ours], {**base, **ours})
+    env = {**base, **user, **ours}
+    if code is not None and code.environment:
+        env["PATH"] = ":".join(filter(None, (f"{code.environment}/bin", env.get("PATH", ""))))
+    return env
+
+
+def _of_code(code: PreparedCode | None) -> dict[str, str]:
+    if code is None:
+        return {}
+    named = {"HOLDFAST_PACKAGE_DIR": code.directory, "VIRTUAL_ENV": code.environment}
+    return {name: value for name, value in named.items() if value}
+
+
+def _defaults(facts: HostFacts) -> dict[str, str]:
+    user = facts.user
+    return {
+        "PATH": DEFAULT_PATH,
+        "HOME": user.home,
+        "USER": user.name,
+        "LOGNAME": user.name,
+        "SHELL": user.shell,
+        "TMPDIR": "/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+    }
+
+
+def _tuning(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
+    """What makes a bare ``torchrun train.py`` span the gang; flags and the user's own PET_ variables win."""
+    if "MASTER_ADDR" not in ours or launch.processes != 1 or not _starts_a_launcher(launch):
+        return {}
+    pet = {
+        "PET_NNODES": str(launch.worker_count),
+        "PET_NODE_RANK": str(launch.worker_index),
+        "PET_MASTER_ADDR": ours["MASTER_ADDR"],
+        "PET_MASTER_PORT": ours["MASTER_PORT"],
+    }
+    if launch.gpus:
+        pet["PET_NPROC_PER_NODE"] = str(len(launch.gpus))
+    return pet
+
+
+def _diagnostics(assignment: Assignment, launch: Launch, facts: HostFacts) -> dict[str, str]:
+    """What lets the frameworks tell more of a hang: torch's flight recorder, dumped on demand, and NCCL's RAS.
+
+    Variables with several names are left alone as soon as the user or the admin has set one of them. The files
+    lie with torch's error files, in a directory that is there: torch ends a rank whose pipe it can't make. NCCL
+    listens on a loopback address of the generation's own, since the port is the same for all.
+    """
+    if not launch.gpus:
+        return {}
+    set_by_others = {name for name, _ in launch.process.env} | {each.name for each in launch.process.secrets}
+    set_by_others |= set(facts.site_env)
+    stem = f"{error_dir(facts, assignment.key, assignment.generation)}/nccl_trace_rank_"
+    wanted = {name: str(RECORDER_ENTRIES) for name in RECORDER_NAMES}
+    if set_by_others.intersection(RECORDER_NAMES):
+        wanted = {}
+    if not set_by_others.intersection(DUMP_NAMES):
+        wanted.update(dict.fromkeys(DUMP_NAMES, stem))
+    return {**wanted, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": stem, "NCCL_RAS_ADDR": _ras_address(assignment)}
+
+
+def _ras_address(assignment: Assignment) -> str:
+    number = zlib.crc32(f"{assignment.key}/{assignment.generation}".encode())
+    # 127.0 is where everybody else listens.
+    return f"127.{1 + number % 254}.{(number >> 8) % 256}.{1 + (number >> 16) % 254}:{RAS_PORT}"
+
+
+def _starts_a_launcher(launch: Launch) -> bool:
+    return is_launcher((*launch.process.command, *launch.process.args))
+
+
+def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, facts: HostFacts) -> dict[str, str]:
+    processes = launch.processes
+    if processes == 1 and launch.gpus and _starts_a_launcher(launch):
+        processes = len(launch.gpus)
+    env = {
+        "HOLDFAST_JOB": assignment.key.job,
+        "HOLDFAST_ATTEMPT": str(assignment.attempt),
+        "HOLDFAST_GENERATION": str(assignment.generation),
+        "HOLDFAST_RESTART_COUNT": str(launch.restart_count),
+        "HOLDFAST_LAST_END": launch.last_end,
+        "HOLDFAST_WORKER": assignment.key.worker,
+        "HOLDFAST_HOST": facts.name,
+        "HOLDFAST_RENDEZVOUS_SECRET": rendezvous.secret,
+        "HOLDFAST_PROGRESS_DIR": progress_dir(facts, assignment.key, assignment.generation),
+        "CLOUD_ML_JOB_ID": assignment.key.job,
+        "MA_SCHEDULE_CNT": str(assignment.attempt),
+        "MASTER_ADDR": rendezvous.master_address,
+        "MASTER_PORT": str(rendezvous.master_port),
+        "WORLD_SIZE": str(launch.world_size),
+        "LOCAL_WORLD_SIZE": str(launch.processes),
+        "GROUP_RANK": str(launch.worker_index),
+        "OMP_NUM_THREADS": str(max(1, (launch.cpu_count or facts.cpu_count) // processes)),
+        "TF_CONFIG": _tf_config(launch, rendezvous),
+        "CLUSTER_SPEC": _cluster_spec(launch, rendezvous),
+    }
+    if launch.process_starts:
+        env["MA_PROC_START_CNT"] = str(launch.process_starts)
+    env |= _output(launch.job_spec_json)
+    if facts.data_interface:
+        env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = facts.data_interface
+    if launch.gpus or facts.gpu_names:
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpu_names.get(uuid, uuid) for uuid in launch.gpus)
+    return env
+
+
+def _output(job_spec_json: str) -> dict[str, str]:
+    """Where the job's results go, by the names that managed services use; nothing where the job does not say."""
+    prefix = output_directory(job_spec_json)
+    if not prefix:
+        return {}
+    return {name: f"{prefix.rstrip('/')}/{below}/" for name, below in OUTPUT_NAMES.items()}
+
+
+def output_directory(job_spec_json: str) -> str:
+    """Where the job's results go: an absolute path, or a URI that only programs can reach; empty without one."""
+    try:
+        directory = json.loads(job_spec_json).get("baseOutputDirectory", {})
+    except json.JSONDecodeError:
+        return ""
+    prefix = str(directory.get("outputUriPrefix", ""))
+    if prefix.startswith("file://"):
+        # Programs open these names as they are.
+        prefix = _PERCENT.sub(_byte, prefix.removeprefix("file://").encode()).decode(errors="replace")
+    return prefix
+
+
+def _byte(escaped: re.Match[bytes]) -> bytes:
+    return bytes([int(escaped[1], 16)])
+
+
+def _tf_config(launch: Launch, rendezvous: Rendezvous) -> str:
+    named = zip(TF_TASKS, rendezvous.pools, strict=False)
+    cluster = {task: list(addresses) for task, addresses in named if addresses}
+    task = TF_TASKS[launch.pool] if launch.pool < len(TF_TASKS) else f"workerpool{launch.pool}"
+    return json.dumps({"cluster": cluster, "task": {"type": task, "index": launch.replica}, "environment": "cloud"})
+
+
+def _cluster_spec(launch: Launch, rendezvous: Rendezvous) -> str:
+    spec = {
+        "cluster": {f"workerpool{i}": list(addresses) for i, addresses in enumerate(rendezvous.pools)},
+        "environment": "cloud",
+        "task": {"type": f"workerpool{launch.pool}", "index": launch.replica},
+        "job": launch.job_spec_json,
+        "open_ports": [launch.own_port] if launch.own_port else [],
+    }
+    text = json.dumps(spec)
+    if len(text.encode()) > VALUE_MAX_BYTES:
+        text = json.dumps({**spec, "job": ""})
+    return text

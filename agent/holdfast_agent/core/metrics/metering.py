@@ -1,0 +1,99 @@
+"""Counts what happens on this host, and reads how it stands: the agent's metrics, as far as its core knows them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from holdfast._daemon.metrics.series import Series
+from holdfast_agent.core.gpu.signals import STALE_S, HostGpus
+from holdfast_agent.core.metrics import families as fam
+from holdfast_agent.core.model.gpus import Gpu
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
+from holdfast_agent.core.worker.worker import State
+
+_GONE = frozenset({State.EMPTY, State.FORGETTING, State.FORGOTTEN})
+
+
+class Meter:
+    """What has happened since the agent began. ``series`` is what to tell of it."""
+
+    def __init__(self) -> None:
+        self.series = Series()
+        self._launching: dict[PlaceKey, tuple[int, set[int], float]] = {}
+        """By place: the generation that was ordered, its ranks that are not started yet, and when it was."""
+        plain = (fam.SESSIONS, fam.SHIMS_LOST, fam.LAUNCH, fam.LAUNCH_REFUSALS, fam.SAMPLING, fam.SAMPLING_LATE)
+        for family in plain:
+            self.series.declare(family)
+        for fault in ("host", "program"):
+            self.series.declare(fam.PREPARATION_FAILURES, fault)
+
+    def take(self, event: ev.Event, actions: Sequence[ev.Action], now: float) -> None:
+        """Count an event and what was decided about it. ``now`` is monotonic seconds."""
+        match event:
+            case ev.RankStarted(key, generation, rank):
+                self._on_started(key, generation, rank, now)
+            case ev.Welcomed():
+                self.series.add(fam.SESSIONS)
+            case ev.ShimLost(key):
+                self.series.add(fam.SHIMS_LOST)
+                self._launching.pop(key, None)
+            case ev.LaunchRefused(key):
+                self.series.add(fam.LAUNCH_REFUSALS)
+                self._launching.pop(key, None)
+            case ev.PreparationFailed():
+                self.series.add(fam.PREPARATION_FAILURES, "host" if event.host_fault else "program")
+            case ev.PlaceEmptied(key):
+                self._launching.pop(key, None)
+        for action in actions:
+            if isinstance(action, ev.LaunchRanks):
+                self._on_ordered(action, now)
+
+    def sampled(self, took_s: float, *, late: bool) -> None:
+        """The hang detector has looked at all workers."""
+        self.series.observe(fam.SAMPLING, took_s)
+        if late:
+            self.series.add(fam.SAMPLING_LATE)
+
+    def _on_ordered(self, order: ev.LaunchRanks, now: float) -> None:
+        known = self._launching.get(order.key)
+        if known is None or known[0] != order.generation:
+            # An order that is repeated counts from the first time.
+            self._launching[order.key] = order.generation, {rank.rank for rank in order.ranks}, now
+
+    def _on_started(self, key: PlaceKey, generation: int, rank: int, now: float) -> None:
+        known = self._launching.get(key)
+        if known is None or known[0] != generation:
+            return
+        known[1].discard(rank)
+        if not known[1]:
+            self.series.observe(fam.LAUNCH, now - known[2])
+            del self._launching[key]
+
+
+def gauges(reactor: Reactor, gpus: Iterable[Gpu], gpu_problem: str, signals: HostGpus, now: float) -> Series:
+    """How the host stands, for one scrape."""
+    series = Series()
+    series.set(fam.CONNECTED, reactor.connected)
+    series.set(fam.OUTBOX, len(reactor.outbox))
+    standing = Counter(place.standing.state for place in reactor.places.values())
+    for state in State:
+        if state not in _GONE:
+            series.set(fam.WORKERS, standing[state], state.name)
+    series.set(fam.GPUS_READABLE, not gpu_problem)
+    fresh = not signals.blind and now - signals.at_s <= STALE_S
+    for gpu in gpus:
+        who = str(gpu.index), gpu.uuid
+        series.set(fam.GPU_HEALTHY, not (gpu.problem or gpu_problem), *who)
+        series.set(fam.GPU_MEMORY, gpu.memory_bytes, *who)
+        told = signals.reading.get(gpu.uuid) if fresh else None
+        if told is None:
+            continue
+        for family, pct in ((fam.GPU_UTILIZATION, told.util_pct), (fam.GPU_MEMORY_BUSY, told.memory_util_pct)):
+            if pct is not None:
+                series.set(family, pct / 100, *who)
+        if told.energy_mj is not None:
+            series.set(fam.GPU_ENERGY, told.energy_mj / 1000, *who)
+    return series

@@ -1,0 +1,147 @@
+"""Reads the text of files under /proc/PID. Every function raises ``ValueError`` for what is no such text."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.hang.pipeline.samples import State
+
+# A process that is just being removed counts as dead, a parked kernel thread as sleeping.
+_STATES = {**{state.value: state for state in State}, "X": State.ZOMBIE, "x": State.ZOMBIE}
+_O_ACCMODE = 3
+
+
+class Stat(NamedTuple):
+    """/proc/PID/stat, as far as it is needed. Ticks are those of sysconf(SC_CLK_TCK)."""
+
+    name: str
+    state: State
+    parent: int
+    group: int
+    session: int
+    major_faults: int
+    own_ticks: int
+    # Of children that were waited for.
+    reaped_ticks: int
+    start_ticks: int
+    processor: int
+
+
+class Io(NamedTuple):
+    """/proc/PID/io: bytes asked for by system calls, and bytes that reached storage."""
+
+    read_chars: int
+    written_chars: int
+    read_bytes: int
+    written_bytes: int
+
+    @property
+    def storage_bytes(self) -> int:
+        """Read from and written to storage, without the page cache and without pipes and sockets."""
+        return self.read_bytes + self.written_bytes
+
+
+class MainThread(NamedTuple):
+    """/proc/PID/task/PID/status. ``switches`` are the thread's voluntary ones."""
+
+    tracer: int
+    switches: int
+
+
+class Call(NamedTuple):
+    """/proc/PID/syscall: the system call that a sleeping thread is in. ``number`` -1 for a page fault."""
+
+    number: int
+    arguments: tuple[int, ...]
+
+
+def parse_stat(data: bytes) -> Stat:
+    """The name in it may hold anything, blanks and parentheses too."""
+    opened, closed = data.index(b"("), data.rindex(b")")
+    fields = data[closed + 2 :].split()
+    if len(fields) < 37:
+        raise ValueError(f"only {len(fields)} fields in stat")
+    return Stat(
+        data[opened + 1 : closed].decode("utf-8", "replace"),
+        _STATES.get(fields[0].decode(), State.SLEEPING),
+        int(fields[1]),
+        int(fields[2]),
+        int(fields[3]),
+        int(fields[9]),
+        int(fields[11]) + int(fields[12]),
+        int(fields[13]) + int(fields[14]),
+        int(fields[19]),
+        int(fields[36]),
+    )
+
+
+def parse_io(data: bytes) -> Io:
+    """Of all its threads, and of the children that it has waited for."""
+    words = data.split()
+    found = dict(zip(words[::2], words[1::2], strict=False))
+    try:
+        return Io(
+            int(found[b"rchar:"]),
+            int(found[b"wchar:"]),
+            int(found[b"read_bytes:"]),
+            int(found[b"write_bytes:"]),
+        )
+    except KeyError as error:
+        raise ValueError(f"no {error} in io") from error
+
+
+def parse_main_thread(data: bytes) -> MainThread:
+    """The name comes first in it and may hold the other keys' words, but no line end."""
+    return MainThread(_number(data, b"\nTracerPid:"), _number(data, b"\nvoluntary_ctxt_switches:"))
+
+
+def _number(data: bytes, key: bytes) -> int:
+    start = data.index(key) + len(key)
+    end = data.find(b"\n", start)
+    return int(data[start : end if end >= 0 else len(data)])
+
+
+def parse_syscall(data: bytes) -> Call | None:
+    """None while it runs."""
+    words = data.split()
+    if not words or words[0] == b"running":
+        return None
+    return Call(int(words[0]), tuple(int(word, 16) for word in words[1:7]))
+
+
+def parse_wchan(data: bytes) -> str:
+    """Where in the kernel it sleeps; empty where that isn't told."""
+    text = data.decode("ascii", "replace").strip()
+    return "" if text == "0" else text
+
+
+def parse_command(data: bytes) -> tuple[str, ...]:
+    """/proc/PID/cmdline; empty for a zombie."""
+    return tuple(data.rstrip(b"\0").decode("utf-8", "replace").split("\0")) if data.rstrip(b"\0") else ()
+
+
+def rank_in(environ: bytes) -> int | None:
+    """RANK in /proc/PID/environ."""
+    for variable in environ.split(b"\0"):
+        if variable.startswith(b"RANK="):
+            value = variable[5:]
+            return int(value) if value.isdigit() and len(value) < 10 else None
+    return None
+
+
+def parse_fdinfo(data: bytes) -> tuple[bool, int]:
+    """(opened for writing, id of the mount it lies on) of /proc/PID/fdinfo/FD."""
+    words = data.split()
+    found = dict(zip(words[::2], words[1::2], strict=False))
+    flags = int(found.get(b"flags:", b"0"), 8)
+    return flags & _O_ACCMODE != 0, int(found.get(b"mnt_id:", b"-1"))
+
+
+def mount_point(mountinfo: bytes, mount_id: int) -> str:
+    """Where the mount of that id is mounted, by /proc/PID/mountinfo; empty when it isn't there."""
+    wanted = str(mount_id).encode()
+    for line in mountinfo.split(b"\n"):
+        words = line.split(b" ", 5)
+        if len(words) == 6 and words[0] == wanted:
+            return words[4].decode("utf-8", "replace").replace("\\040", " ")
+    return ""

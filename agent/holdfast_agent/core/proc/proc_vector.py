@@ -1,0 +1,136 @@
+"""Reads the files of /proc/PID that tell what a process does, and finds a worker's rank processes in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from holdfast._base.launcher import is_launcher
+from holdfast.hang.evidence.evidence import Vector, clipped
+
+KERNEL_FRAMES = 12
+# Names of the calls that hung programs are found in; x86-64 and arm64 number them differently.
+_CALLS = {
+    "x86_64": {
+        0: "read", 1: "write", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 23: "select",
+        24: "sched_yield", 34: "pause", 35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto",
+        45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 62: "kill", 72: "fcntl", 73: "flock",
+        74: "fsync", 75: "fdatasync", 130: "rt_sigsuspend", 202: "futex", 219: "restart_syscall",
+        230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 257: "openat", 270: "pselect6",
+        271: "ppoll", 281: "epoll_pwait", 288: "accept4",
+    },
+    "aarch64": {
+        22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 32: "flock", 56: "openat", 63: "read", 64: "write",
+        67: "pread64", 68: "pwrite64", 72: "pselect6", 73: "ppoll", 82: "fsync", 83: "fdatasync",
+        95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 124: "sched_yield",
+        128: "restart_syscall", 129: "kill", 133: "rt_sigsuspend", 202: "accept", 203: "connect",
+        206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4",
+    },
+}  # fmt: skip
+_SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "env", "tini", "dumb-init", "timeout", "nice", "numactl"})
+
+
+def vector(files: Mapping[str, str], ticks_per_s: int, machine: str = "x86_64") -> Vector:
+    """Of the texts of ``stat``, ``status`` (the main thread's), ``wchan``, ``syscall`` and ``stack``.
+
+    Missing files are passed over, but for ``stat``. Raises ``ValueError`` where that makes no sense.
+    """
+    stat = files["stat"]
+    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may hold anything
+    status = dict(line.split(":", 1) for line in files.get("status", "").splitlines() if ":" in line)
+    switches = status.get("voluntary_ctxt_switches", "").strip()
+    wchan = files.get("wchan", "").strip()
+    try:
+        return Vector(
+            state=fields[0],
+            wchan="" if wchan == "0" else clipped(wchan, 80),
+            syscall=_call(files.get("syscall", ""), machine),
+            cpu_s=(int(fields[11]) + int(fields[12])) / ticks_per_s,
+            main_switches=int(switches) if switches.isdigit() else None,
+            threads=int(fields[17]),
+            tracer=int(status.get("TracerPid", "0")),
+            kernel_stack=tuple(_kernel_frames(files.get("stack", ""))),
+        )
+    except IndexError as error:
+        raise ValueError(f"a short stat: {stat!r}") from error
+
+
+def _call(text: str, machine: str) -> str:
+    """The call's name; empty for a process that is in none."""
+    number = text.split(" ", 1)[0].strip()
+    if not number.isdigit():
+        return ""  # "running", or -1 for none
+    return _CALLS.get(machine, {}).get(int(number), f"syscall {number}")
+
+
+def _kernel_frames(text: str) -> Iterator[str]:
+    for line in text.splitlines()[:KERNEL_FRAMES]:
+        name = line.rpartition("] ")[2].partition("+")[0].strip()
+        if name and not name.startswith("0x"):
+            yield clipped(name, 80)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of a worker: its arguments, and the rank that its environment names, if any."""
+
+    pid: int
+    parent: int
+    argv: tuple[str, ...] = ()
+    rank: int | None = None
+
+    @property
+    def starts_others(self) -> bool:
+        """Whether it only starts the ranks: a launcher, a shell."""
+        return is_launcher(self.argv) or (bool(self.argv) and PurePosixPath(self.argv[0]).name in _SHELLS)
+
+    @property
+    def python(self) -> bool:
+        """Whether it looks like an interpreter."""
+        return bool(self.argv) and PurePosixPath(self.argv[0]).name.startswith(("python", "pypy"))
+
+
+def below(pid: int, members: Sequence[Member]) -> list[Member]:
+    """Everything under ``pid``, nearest first."""
+    children: dict[int, list[Member]] = {}
+    for member in members:
+        children.setdefault(member.parent, []).append(member)
+    found = children.pop(pid, [])
+    for member in found:  # grows while it is walked
+        found += children.pop(member.pid, [])
+    return found
+
+
+def rank_processes(launched: Mapping[int, int], members: Sequence[Member]) -> dict[int, int]:
+    """Rank to the pid that does its work, from rank to the pid that was launched.
+
+    Under a launcher or a shell a rank is the first process that has RANK in its environment and starts no others
+    itself, an interpreter before anything else. Where there is none, the launched process stands for it.
+    """
+    by_pid = {member.pid: member for member in members}
+    found: dict[int, int] = {}
+    for rank, pid in sorted(launched.items()):
+        top = by_pid.get(pid)
+        if top is None or not top.starts_others:
+            found[rank] = pid
+            continue
+        workers = _workers_below(pid, members)
+        for worker in sorted(workers, key=lambda member: not member.python):
+            found.setdefault(worker.rank if worker.rank is not None else rank, worker.pid)
+        if not workers:
+            found.setdefault(rank, pid)
+    return found
+
+
+def _workers_below(pid: int, members: Sequence[Member]) -> list[Member]:
+    """The nearest processes under ``pid`` that have a rank and start no others."""
+    found: list[Member] = []
+    taken: set[int] = set()
+    for member in below(pid, members):
+        if member.parent in taken:
+            taken.add(member.pid)
+        elif member.rank is not None and not member.starts_others:
+            taken.add(member.pid)
+            found.append(member)
+    return found

@@ -1,0 +1,93 @@
+"""Counters of a process tree that only grow, although its processes come and go.
+
+Theory of operation. The kernel adds a child's counters to its parent's when the parent waits for it. A tree's sum
+would count such a child twice: while it lived, and again at its end. So a process that vanishes leaves its last
+known counters to its parent as a *credit*, taken off the parent's next growth; what goes beyond it is what
+short-lived processes did between two looks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.hang.pipeline.samples import TreeSample
+
+# Looks for which a credit is good: the parent's counters may have been read just before it waited.
+_CREDIT_LOOKS = 2
+
+
+class Counters(NamedTuple):
+    """Of one process, since its start."""
+
+    own_ticks: int = 0
+    reaped_ticks: int = 0
+    storage_bytes: int = 0
+    major_faults: int = 0
+
+
+class Growth(NamedTuple):
+    """Of one process between two looks. ``reaped_ticks`` are those of processes that were never seen."""
+
+    own_ticks: int
+    reaped_ticks: int
+    storage_bytes: int
+    major_faults: int
+
+
+class Account:
+    """One process' counters."""
+
+    __slots__ = ("_bytes_due", "_looks", "_ticks_due", "last")
+
+    def __init__(self) -> None:
+        self.last = Counters()
+        self._ticks_due = self._bytes_due = self._looks = 0
+
+    def credit(self, child: Counters) -> None:
+        """A child of it has vanished."""
+        self._ticks_due += child.own_ticks + child.reaped_ticks
+        self._bytes_due += child.storage_bytes
+        self._looks = _CREDIT_LOOKS
+
+    def take(self, now: Counters) -> Growth:
+        """What it did since the last look; all it ever did, at the first."""
+        last, self.last = self.last, now
+        reaped = max(0, now.reaped_ticks - last.reaped_ticks)
+        stored = max(0, now.storage_bytes - last.storage_bytes)
+        if self._looks:
+            reaped, self._ticks_due = max(0, reaped - self._ticks_due), max(0, self._ticks_due - reaped)
+            stored, self._bytes_due = max(0, stored - self._bytes_due), max(0, self._bytes_due - stored)
+            self._looks -= 1
+            if not self._looks:
+                self._ticks_due = self._bytes_due = 0
+        return Growth(
+            max(0, now.own_ticks - last.own_ticks), reaped, stored, max(0, now.major_faults - last.major_faults)
+        )
+
+
+class TreeTally:
+    """The sum over some descendants of a rank."""
+
+    __slots__ = ("_bytes", "_faults", "_spawned", "_tick_s", "_ticks")
+
+    def __init__(self, tick_s: float) -> None:
+        self._tick_s = tick_s
+        self._ticks = self._bytes = self._faults = self._spawned = 0
+
+    def spawned(self) -> None:
+        """One more."""
+        self._spawned += 1
+
+    def add(self, growth: Growth) -> None:
+        """What one of them did."""
+        self._ticks += growth.own_ticks + growth.reaped_ticks
+        self._bytes += growth.storage_bytes
+        self._faults += growth.major_faults
+
+    def add_ticks(self, ticks: int) -> None:
+        """CPU time of descendants that were never seen."""
+        self._ticks += ticks
+
+    def sample(self) -> TreeSample:
+        """As of now."""
+        return TreeSample(self._ticks * self._tick_s, self._bytes, self._faults, self._spawned)

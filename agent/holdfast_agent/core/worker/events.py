@@ -1,0 +1,531 @@
+"""What can happen to an agent (events, past tense), and what it can do about it (actions, imperative).
+
+Longer than 400 lines because it is one list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.core.model.gpus import Blind, GpuUsage
+from holdfast_agent.core.model.model import (
+    Assignment,
+    Container,
+    ExitReason,
+    PlaceKey,
+    PreparedCode,
+    RankEnd,
+    RankLaunch,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What one generation's journal says; ``launched`` ranks are those of the intent."""
+
+    generation: int
+    launched: tuple[int, ...]
+    started: tuple[tuple[int, int], ...] = ()
+    """(rank, pid)."""
+    ends: tuple[RankEnd, ...] = ()
+    stopping: bool = False
+    empty: bool = False
+    other_boot: bool = False
+    """The machine has booted since."""
+    wrote_output: bool = False
+    """A rank has left output, so it ran, whatever the records say."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the devices that the ranks were given."""
+
+
+# --- events ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFound:
+    """At the agent's start: the files of an earlier life."""
+
+    key: PlaceKey
+    attempts: tuple[tuple[int, int], ...]
+    """(first generation, attempt)."""
+    journals: tuple[Journal, ...]
+    """By generation, the oldest first."""
+    acked: frozenset[tuple[int, int]]
+    """(generation, rank)."""
+    shim_pid: int
+    """0 where the shim is gone."""
+    freed: int = 0
+    """The newest generation whose GPUs were proven free."""
+    closed: int = 0
+    """The newest generation whose epilog has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """A stream to the controller is open; it waits for our hello."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcomed:
+    """The controller answered the hello. ``tell_all``: it may have lost what it has acknowledged."""
+
+    epoch: int
+    tell_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The stream is gone, and with it whatever was not acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerHeard:
+    """It has answered what we sent at that time, in seconds since boot, suspended time included."""
+
+    sent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The controller wants something of a place."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class ExitAcked:
+    """An exit is durable in the controller."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacePrepared:
+    """Checks passed, ports bound, a shim is there."""
+
+    key: PlaceKey
+    generation: int
+    port: int
+    master_port: int
+    shim_pid: int
+    container: Container | None = None
+    code: PreparedCode | None = None
+    user: WorkerUser | None = None
+    """The account that the job names, as this host knows it; None where it names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationTakesLong:
+    """What is being done for it, such as "installing requirements"."""
+
+    key: PlaceKey
+    generation: int
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationFailed:
+    """``message`` says why, naming the host."""
+
+    key: PlaceKey
+    generation: int
+    message: str
+    host_fault: bool = False
+    """The host failed its checks; the program may be all right."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStarted:
+    """The shim forked a rank."""
+
+    key: PlaceKey
+    generation: int
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankExited:
+    """A rank's end is durable on this host."""
+
+    key: PlaceKey
+    generation: int
+    end: RankEnd
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceEmptied:
+    """Proven: no process of this generation, or an older one, is left."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpusRead:
+    """What occupies the host's GPUs; with a key it answers ``ReadGpus``."""
+
+    usage: tuple[GpuUsage, ...] | Blind
+    key: PlaceKey | None = None
+    generation: int = 0
+    foreign: frozenset[int] = frozenset()
+    """Pids that can't be the place's, such as those of processes that are older than its shim."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceStuck:
+    """Processes outlive KILL."""
+
+    key: PlaceKey
+    generation: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRefused:
+    """The shim did not launch, or was not asked to."""
+
+    key: PlaceKey
+    generation: int
+    message: str
+    host_fault: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogEnded:
+    """The admin's command after a generation has ended; ``problem`` says how it failed, naming the host."""
+
+    key: PlaceKey
+    generation: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShimGreeted:
+    """A shim is connected, maybe again: what was said to it before may be lost. A replay of its records follows."""
+
+    key: PlaceKey
+    shim_pid: int
+    generation: int
+    live: bool
+    """Whether this generation has, or may have, processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShimLost:
+    """The shim's process is gone."""
+
+    key: PlaceKey
+
+
+@dataclass(frozen=True, slots=True)
+class StraysCleared:
+    """Proven after a shim's death: nothing of the place is left. ``journal`` is None where it never launched."""
+
+    key: PlaceKey
+    generation: int
+    journal: Journal | None
+    found: int
+    """Processes that had to be killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceForgotten:
+    """Its files but the logs are gone."""
+
+    key: PlaceKey
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownBegan:
+    """The host goes down."""
+
+
+Event = (
+    PlaceFound
+    | Dialled
+    | Welcomed
+    | Disconnected
+    | ControllerHeard
+    | Assigned
+    | ExitAcked
+    | PlacePrepared
+    | PreparationTakesLong
+    | PreparationFailed
+    | RankStarted
+    | RankExited
+    | PlaceEmptied
+    | GpusRead
+    | PlaceStuck
+    | LaunchRefused
+    | EpilogEnded
+    | ShimGreeted
+    | ShimLost
+    | StraysCleared
+    | PlaceForgotten
+    | ShutdownBegan
+)
+
+
+# --- actions ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where a worker stands, for the controller. ``state`` is the contract's name without its prefix."""
+
+    key: PlaceKey
+    attempt: int
+    generation: int
+    state: str
+    port: int = 0
+    master_port: int = 0
+    shim_pid: int = 0
+    ranks: tuple[tuple[int, int, int], ...] = ()
+    """(rank, local rank, pid)."""
+    message: str = ""
+    host_fault: bool = False
+    gpus: tuple[str, ...] = ()
+    """UUIDs that its ranks were given, while any may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendHello:
+    """Introduce this host and every place."""
+
+    epoch: int
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """Leave this controller; dial again."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendReport:
+    """Tell the controller where a worker stands."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class SendExit:
+    """Tell the controller how a rank ended."""
+
+    sequence: int
+    key: PlaceKey
+    attempt: int
+    generation: int
+    end: RankEnd
+    port_taken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PersistEpoch:
+    """Make the highest epoch seen durable, before anything of it is obeyed."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RememberAttempt:
+    """Note that this generation and later ones belong to this attempt."""
+
+    key: PlaceKey
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class RememberAck:
+    """Note that this exit need not be sent again."""
+
+    key: PlaceKey
+    generation: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGpus:
+    """See what occupies the GPUs, after so many seconds. Answered by an event."""
+
+    key: PlaceKey
+    generation: int
+    after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RememberFreed:
+    """Note that this generation's GPUs were proven free."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunEpilog:
+    """Run the admin's command after a generation. Answered by an event."""
+
+    key: PlaceKey
+    generation: int
+    attempt: int
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RememberClosed:
+    """Note that this generation's epilog has ended."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RememberUnused:
+    """Note how much memory each GPU holds that nothing uses: (UUID, bytes)."""
+
+    used_bytes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Check, have a shim, bind ports: these where given, else free ones. Answered by an event."""
+
+    assignment: Assignment
+    ports: tuple[int, ...] = ()
+    known_good: bool = False
+    """The same program was checked for this place before, so the checks may be skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonPreparation:
+    """What is being fetched and installed is no longer wanted. Answered as a preparation that fails."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class FreePorts:
+    """The place needs its ports no more."""
+
+    key: PlaceKey
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRanks:
+    """Give the ports to the ranks and have the shim start them."""
+
+    key: PlaceKey
+    generation: int
+    ranks: tuple[RankLaunch, ...] = field(repr=False)
+    gpus: tuple[str, ...] = ()
+    memory_mb: int = 0
+    """Reserved for the worker; 0 when none is."""
+    fence_s: float = 0.0
+    fence_deadline_s: float = 0.0
+    """Since boot; counts where ``fence_s`` does."""
+    container: Container | None = None
+    """In which the ranks run; None on the bare host."""
+    user: WorkerUser | None = None
+    """As whom, if not as this host's workers do by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewFence:
+    """The shim may let this generation run until then (seconds since boot)."""
+
+    key: PlaceKey
+    generation: int
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRanks:
+    """Have the shim send its ranks a signal, which it does once in a generation's life."""
+
+    key: PlaceKey
+    generation: int
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRanks:
+    """Have the shim end this generation and older ones."""
+
+    key: PlaceKey
+    generation: int
+    grace_s: float
+    reason: ExitReason
+
+
+@dataclass(frozen=True, slots=True)
+class ClearStrays:
+    """The shim is gone: kill what it left and prove that nothing is left. Answered by an event."""
+
+    key: PlaceKey
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEnds:
+    """Write ends that nobody saw into the journal, durable, and the proof of emptiness. Answered by events."""
+
+    key: PlaceKey
+    generation: int
+    ends: tuple[RankEnd, ...]
+    launched: tuple[int, ...] = ()
+    """Ranks of the intent, where the shim died before it could write one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Let the shim go and remove the place's files but the logs. Answered by an event."""
+
+    key: PlaceKey
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """For the log: something was refused or is odd."""
+
+    event: str
+    key: PlaceKey | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendGoingDown:
+    """Tell the controller that the host goes down."""
+
+
+Action = (
+    SendHello
+    | SendGoingDown
+    | CloseSession
+    | SendReport
+    | SendExit
+    | PersistEpoch
+    | RememberAttempt
+    | RememberAck
+    | RememberFreed
+    | RememberClosed
+    | RememberUnused
+    | ReadGpus
+    | RunEpilog
+    | Prepare
+    | AbandonPreparation
+    | FreePorts
+    | LaunchRanks
+    | RenewFence
+    | SignalRanks
+    | StopRanks
+    | ClearStrays
+    | RecordEnds
+    | Forget
+    | Note
+)

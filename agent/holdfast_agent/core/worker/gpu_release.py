@@ -1,0 +1,99 @@
+"""Whether a generation's GPUs are free again: the second half of the proof that a place is empty.
+
+Theory of operation. The kernel may have reaped the last process of a generation while the driver still tears
+down its memory, so a place that was given GPUs goes from "no process is left" through ``Freeing``. It is empty
+once each of its devices lists no compute process of the place's and holds no more than ``SLACK_BYTES`` above
+what it held when nothing used it: the lowest figure ever read of it while it listed no compute process. Looks
+come at once, then after 50 ms, twice that, and so on. What takes longer than ``STUCK_AFTER_S`` is said; the
+looks go on.
+
+A figure that the driver doesn't have proves nothing and withholds nothing; then the processes' end alone counts. So
+it is with a device that is gone or ill by itself: the inventory says so and keeps work away from it. But while the
+driver as a whole doesn't answer, nothing at all can be known, and the place is withheld.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast_agent.core.model.gpus import Blind, GpuUsage
+from holdfast_agent.core.worker.events import Action, FreePorts, GpusRead, ReadGpus, RememberFreed
+from holdfast_agent.core.worker.worker import Empty, Freeing, Place, Withheld
+
+MIB = 1 << 20
+SLACK_BYTES = 64 * MIB
+"""An empty GPU's figure wanders by some MiB; a process with a context holds hundreds."""
+NOISE_BYTES = MIB
+"""What a lower figure has to differ by to be worth a write."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+STUCK_AFTER_S = 10.0
+"""Tearing down a full GPU takes seconds at most."""
+_MOST_PIDS = 8
+
+
+def learn(unused: dict[str, int], usage: Iterable[GpuUsage]) -> bool:
+    """Keep the lowest figure of each device without compute processes. Returns whether one is new."""
+    fresh = False
+    for gpu in usage:
+        if gpu.pids == () and gpu.used_bytes is not None:
+            known = unused.get(gpu.uuid)
+            if known is None or gpu.used_bytes <= known - NOISE_BYTES:
+                unused[gpu.uuid] = gpu.used_bytes
+                fresh = True
+    return fresh
+
+
+def still_held(uuids: Iterable[str], read: GpusRead, unused: Mapping[str, int], names: Mapping[str, str]) -> str:
+    """What keeps these devices from being free, in words; empty where nothing does."""
+    if isinstance(read.usage, Blind):
+        return f"the GPU driver doesn't answer, so nothing is proven of its GPUs ({read.usage.reason})"
+    usage = {gpu.uuid: gpu for gpu in read.usage}
+    return "; ".join(
+        words
+        for uuid in uuids
+        if uuid in usage and (words := _held(usage[uuid], read.foreign, unused.get(uuid), names.get(uuid, "")))
+    )
+
+
+def _held(gpu: GpuUsage, foreign: frozenset[int], unused: int | None, name: str) -> str:
+    holds = []
+    if gpu.used_bytes is not None and unused is not None and gpu.used_bytes > unused + SLACK_BYTES:
+        holds.append(f"holds {(gpu.used_bytes - unused) // MIB} MiB more than when it was empty")
+    pids = [pid for pid in gpu.pids or () if pid not in foreign]
+    if pids:
+        shown = ", ".join(map(str, pids[:_MOST_PIDS])) + (", ..." if len(pids) > _MOST_PIDS else "")
+        holds.append(f"is used by {'process' if len(pids) == 1 else 'processes'} {shown}")
+    # MIG instances are called by their UUID, here as by CUDA.
+    called = f"GPU {name} ({gpu.uuid})" if name not in ("", gpu.uuid) else f"GPU {gpu.uuid}"
+    return f"{called} {' and '.join(holds)}" if holds else ""
+
+
+def begin(place: Place, now: float) -> list[Action]:
+    """No process of the place is left: look at its GPUs."""
+    generation = place.standing.generation
+    place.move(Freeing(generation, now, FIRST_PAUSE_S))
+    return [ReadGpus(place.key, generation)]
+
+
+def resume(place: Place, generation: int, now: float) -> list[Action]:
+    """As ``begin``, where an earlier life of the agent has left off."""
+    place.find(Freeing(generation, now, FIRST_PAUSE_S))
+    return [ReadGpus(place.key, generation)]
+
+
+def after_look(place: Place, held: str, now: float) -> list[Action]:
+    """Empty where nothing is ``held``; else the next look, after a pause."""
+    standing = place.standing
+    generation, pause_s = standing.generation, LONGEST_PAUSE_S
+    if not held:
+        place.move(Empty(generation))
+        return [RememberFreed(place.key, generation), FreePorts(place.key)]
+    if isinstance(standing, Withheld) or (
+        isinstance(standing, Freeing) and now - standing.since_s >= STUCK_AFTER_S
+    ):
+        place.move(Withheld(generation, held))
+    elif isinstance(standing, Freeing):
+        pause_s = standing.pause_s
+        longer_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        place.move(Freeing(generation, standing.since_s, longer_s, held))
+    return [ReadGpus(place.key, generation, pause_s)]

@@ -1,0 +1,53 @@
+"""What of the host's files is seen in a worker's container: what its ranks need, and what the site allows."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from holdfast.errors import ConfigError
+from holdfast_agent.core.launch.environment import HostFacts, output_directory, scratch_directory
+from holdfast_agent.core.model.model import Launch, PlaceKey
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A directory or file of the host's, ``source``, under the path ``target``."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+    def option(self) -> str:
+        """As podman's and docker's ``--mount`` have it: fields of CSV."""
+        fields = ["type=bind", f"source={self.source}", f"destination={self.target}"]
+        if self.read_only:
+            fields.append("readonly")
+        return ",".join(map(_quoted, fields))
+
+
+def site_mount(text: str) -> Mount:
+    """``/path``, ``/path:/path/inside`` or either with ``:ro`` at its end. Raises ``ConfigError``."""
+    bare, _, last = text.rpartition(":")
+    read_only = last == "ro"
+    source, _, target = (bare if read_only else text).partition(":")
+    mount = Mount(source, target or source, read_only)
+    if not (os.path.isabs(mount.source) and os.path.isabs(mount.target)) or ":" in mount.target:
+        fix = 'For example "/data", "/data:/mnt/data" or "/data:/mnt/data:ro".'
+        raise ConfigError(f"[containers] mounts: {text!r} is no mount.", fix=fix)
+    return mount
+
+
+def for_worker(facts: HostFacts, key: PlaceKey, launch: Launch) -> list[Mount]:
+    """The job's scratch directory, its output on this host, and where its results go if that is a path."""
+    paths = [scratch_directory(facts, key), f"{facts.log_dir}/{key.job}"]
+    output = output_directory(launch.job_spec_json)
+    if os.path.isabs(output):
+        paths.append(output)
+    return [Mount(path, path) for path in paths]
+
+
+def _quoted(field: str) -> str:
+    if not any(c in field for c in ',"\n'):
+        return field
+    return '"' + field.replace('"', '""') + '"'

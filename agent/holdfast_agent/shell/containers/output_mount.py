@@ -1,0 +1,55 @@
+"""Where a job in a container keeps its results: a directory of the host's that the job names.
+
+The engine is root and mounts whatever it is told to; so the directory must be one that the worker's user can enter
+by himself, links and closed folders above it included. Since he could put a link in its place right after that was
+found out, what was mounted is compared with what he had found.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.shell.output.archive import become
+from holdfast_agent.shell.users import safe_paths
+
+ENTER_S = 20.0
+_ENTER = 'mkdir -p -- "$1" && stat -L -c %d:%i -- "$1/."'
+
+
+class Unreachable(Exception):
+    """The worker's user can't use the directory, and why, as a sentence without the host's name or a full stop."""
+
+
+def entered_by(user: WorkerUser, path: str) -> str:
+    """What tells the directory apart from others, as its user finds it; made if need be. Raises ``Unreachable``."""
+    try:
+        made = subprocess.run(
+            [*become(user), "sh", "-c", _ENTER, "sh", path],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ENTER_S,
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unreachable(f"the base output directory {path} can't be made: {error}") from error
+    said = made.stderr.decode("utf-8", "replace").strip()
+    if made.returncode:
+        words = said.removeprefix("mkdir: ").removeprefix("stat: ")
+        raise Unreachable(f"the base output directory can't be used as {user.name}: {words}")
+    return made.stdout.decode().strip()
+
+
+def is_mounted(pid: int, path: str, identity: str) -> bool:
+    """Whether the process sees that very directory at ``path``. Raises ``OSError``."""
+    root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        found = safe_paths.open_in_root(root, path)
+    finally:
+        os.close(root)
+    try:
+        status = os.fstat(found)
+    finally:
+        os.close(found)
+    return identity == f"{status.st_dev}:{status.st_ino}"

@@ -1,0 +1,296 @@
+"""Carries events to the agent's reactor, and what it decides to the performer. Decides nothing.
+
+Events come from callbacks of the event loop (shims, the control stream) and from tasks (preparations, strays).
+Each is stepped and its actions are performed at once, in the callback that brought it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from holdfast import __version__
+from holdfast._daemon.metrics.series import Series
+from holdfast._session import protocol
+from holdfast._session.protocol import Speaker
+from holdfast.v1 import agent_pb2
+from holdfast_agent.core.launch.environment import HostFacts
+from holdfast_agent.core.metrics.metering import Meter, gauges
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
+from holdfast_agent.core.worker.worker import Launching, Place, Prepared, Preparing, Running
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.driver.executor import Parts, Performer
+from holdfast_agent.shell.prepare.launch_order import Means
+from holdfast_agent.shell.sampling.place import Watched
+from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.shims import shim_files
+
+ADOPTION_S = 5.0
+"""How long living shims may take to say where they stand, before the controller is told without it."""
+LAST_WORDS_S = 10.0
+"""How long a host that goes down waits for its controller, once nothing runs there any more. Ends are on disk."""
+
+
+class Driver:
+    """One agent. ``equip`` it with its parts; then it lives in callbacks and in the task group's tasks."""
+
+    def __init__(
+        self, facts: HostFacts, epoch: int, address: str, tasks: anyio.abc.TaskGroup, means: Means
+    ) -> None:
+        self.parts: Parts
+        self.means = means
+        self._performer: Performer
+        self._reactor = Reactor(facts, epoch)
+        self.meter = Meter()
+        self._address = address
+        self._tasks = tasks
+        self._events: deque[ev.Event] = deque()
+        self._stepping = False
+        self._stepped = anyio.Event()
+
+    def equip(self, parts: Parts) -> None:
+        """Take the parts, most of which are made with callbacks of this driver."""
+        self.parts = parts
+        self._performer = Performer(self._reactor, parts, self.means, self._address, self._tasks, self.feed)
+        parts.sampling.sampled = lambda took_s, late: self.meter.sampled(took_s, late=late)
+
+    @property
+    def facts(self) -> HostFacts:
+        """As of now: GPUs come and go."""
+        return self._reactor.facts
+
+    async def adopt(self) -> None:
+        """Take up every place of an earlier life; returns once living shims have said where they stand.
+
+        Raises ``StoreError`` where it can't be told whether a shim lives.
+        """
+        files, shims = self.parts.files, self.parts.shims
+        self._reactor.unused.update(self.parts.freeing.known())
+        living = []
+        for key in files.found():
+            try:
+                journals = await anyio.to_thread.run_sync(files.journals, key)
+                found = ev.PlaceFound(key, files.attempts(key), journals, files.acked(key), 0, files.freed(key))
+                found = dataclasses.replace(found, closed=files.closed(key))
+            except (OSError, ValueError) as error:
+                # Left alone rather than guessed at: an admin must look.
+                log.warning("place.unreadable", place=str(key), problem=str(error))
+                continue
+            if await shims.found(key):
+                living.append(key)
+                found = dataclasses.replace(found, shim_pid=shims.pid(key))
+            log.info("place.found", place=str(key), generations=len(journals), shim_pid=found.shim_pid)
+            self.feed(found)
+            if found.shim_pid and journals and not journals[-1].empty:
+                self.parts.sampler.watch(key, journals[-1].generation, journals[-1].launched)
+        with anyio.move_on_after(ADOPTION_S):
+            for key in living:
+                await shims.ready(key)
+
+    @property
+    def unused(self) -> Mapping[str, int]:
+        """What each GPU holds while nothing uses it; more is learnt all the time."""
+        return self._reactor.unused
+
+    def known(self) -> Collection[PlaceKey]:
+        """The places that there are, now and later."""
+        return self._reactor.places.keys()
+
+    def place(self, key: PlaceKey) -> Place | None:
+        """What is known of a place; None where there is none."""
+        return self._reactor.places.get(key)
+
+    def is_over(self, key: PlaceKey, generation: int, rank: int) -> bool:
+        """Whether a rank of a generation will write no more."""
+        place = self._reactor.places.get(key)
+        if place is None or generation < place.standing.generation or (generation, rank) in place.ended:
+            return True
+        if generation > place.standing.generation or isinstance(place.standing, (Preparing, Prepared, Launching)):
+            return False
+        return place.standing.state.word == "EMPTY"
+
+    def watched(self) -> Iterator[Watched]:
+        """What runs now, for the sampler."""
+        for place in self._reactor.places.values():
+            if not isinstance(place.standing, Running):
+                continue
+            launch = place.launched or (place.wish.launch if place.wish else None)
+            yield Watched(
+                key=place.key,
+                generation=place.standing.generation,
+                shim_pid=place.shim_pid,
+                pids=dict(place.pids),
+                ended=dict(place.codes),
+                gpus=launch.gpus if launch else (),
+                fresh=place.launched_at is not None,
+                paused=self.parts.hangs.stopping(place.key),
+            )
+
+    def gauges(self, now: float) -> Series:
+        """How the host stands, for Prometheus; ``now`` is monotonic."""
+        gpus = self.parts.gpus
+        return gauges(self._reactor, gpus.known, gpus.problem, self.parts.sampling.gpus.host, now)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a controller has welcomed us and is not gone since."""
+        return self._reactor.connected
+
+    @property
+    def unacknowledged(self) -> int:
+        """Ends of ranks that the controller may not have."""
+        return len(self._reactor.outbox)
+
+    def status(self) -> str:
+        """One line for whoever looks at the service."""
+        workers = sum(isinstance(place.standing, Running) for place in self._reactor.places.values())
+        if self._reactor.going_down:
+            return f"the host goes down; {workers} still running"
+        to = "connected" if self._reactor.connected else "no controller"
+        return f"{workers} {'worker' if workers == 1 else 'workers'}, {to}"
+
+    async def remove_stray_containers(self) -> None:
+        """Those of workers that are not known here; not before all places of an earlier life have been taken up."""
+        await self.parts.preparation.containers.remove_strays(self.known())
+
+    async def wind_down(self) -> None:
+        """The host goes down: end what runs, then give the controller a while to acknowledge the ends."""
+        self.feed(ev.ShutdownBegan())
+        reactor = self._reactor
+        await self._until(lambda: reactor.wound_down)
+        with anyio.move_on_after(LAST_WORDS_S):
+            await self._until(lambda: not reactor.outbox)
+        self.parts.shims.quit()
+        log.info("host.wound_down", unacknowledged=len(reactor.outbox))
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self._stepped = anyio.Event()
+            await self._stepped.wait()
+
+    # --- events -----------------------------------------------------------------------------------------------
+
+    def feed(self, event: ev.Event) -> None:
+        """Step the reactor and perform what it decides; events that come up meanwhile are next."""
+        self._events.append(event)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._events:
+                event, now = self._events.popleft(), time.monotonic()
+                actions = self._reactor.step(event, now)
+                self.meter.take(event, actions, now)
+                for action in actions:
+                    self._performer.perform(action)
+        finally:
+            self._stepping = False
+            self._stepped.set()
+
+    def on_dialled(self) -> agent_pb2.Hello:
+        """See ``link.Listener``."""
+        self._performer.session_over = False
+        self.feed(ev.Dialled())
+        return self._performer.hello
+
+    def on_welcome(self, welcome: agent_pb2.Welcome) -> bool:
+        """See ``link.Listener``."""
+        theirs = Speaker(welcome.controller_version, welcome.protocol)
+        refusal = protocol.mismatch(theirs, Speaker(__version__, protocol.PROTOCOL), self.facts.name)
+        if refusal is not None:
+            log.warning("session.refused", problem=str(refusal))
+            return False
+        self.feed(ev.Welcomed(welcome.epoch, welcome.tell_all))
+        return not self._performer.session_over
+
+    def on_message(self, message: agent_pb2.SessionResponse) -> None:
+        """See ``link.Listener``."""
+        match message.WhichOneof("message"):
+            case "assignment":
+                self.parts.secrets.take(message.assignment)
+                try:
+                    assignment = convert.assignment(message.assignment)
+                except ValueError as error:
+                    log.warning("assignment.malformed", job=message.assignment.job_id, problem=str(error))
+                    return
+                log.debug(
+                    "assigned", place=str(assignment.key), phase=assignment.phase, generation=assignment.generation
+                )
+                self.feed(ev.Assigned(assignment))
+                self._drop_preparation(assignment.key)
+            case "heartbeat_ack":
+                pass  # that it came is all it says, and ``on_answered`` has said it
+            case "exit_ack":
+                self.feed(ev.ExitAcked(message.exit_ack.sequence))
+            case other:
+                log.warning("session.unknown_message", kind=other)
+
+    def _drop_preparation(self, key: PlaceKey) -> None:
+        place = self.place(key)
+        if place is None or place.wish is None or not isinstance(place.standing, Preparing):
+            return
+        if place.wish.launch is None or place.wish.generation > place.standing.generation:
+            self.parts.preparation.abandon(key)
+
+    def on_answered(self, sent_s: float) -> None:
+        """See ``link.Listener``."""
+        self.feed(ev.ControllerHeard(sent_s))
+
+    def on_disconnected(self) -> None:
+        """See ``link.Listener``."""
+        self.feed(ev.Disconnected())
+
+    def heartbeat(self) -> agent_pb2.Heartbeat:
+        """See ``link.Listener``."""
+        return self.parts.gpus.heartbeat()
+
+    def on_gpus(self, names: dict[str, str]) -> None:
+        """The host's GPUs were read: UUID to what CUDA calls each."""
+        self._reactor.facts = dataclasses.replace(self._reactor.facts, gpu_names=names)
+        self._tasks.start_soon(self._performer.read_gpus)
+
+    def on_shim_message(self, key: PlaceKey, message: dict[str, Any]) -> None:
+        """What a shim says, as docs/internals/shim-protocol.md has it."""
+        generation = message["generation"]
+        match message["ev"]:
+            case "hello":
+                live = message["phase"] in ("running", "stopping")
+                self.feed(ev.ShimGreeted(key, message["pid"], generation, live))
+            case "started":
+                self.feed(ev.RankStarted(key, generation, message["rank"], message["pid"]))
+            case "exited":
+                record = shim_files.record_from(message)
+                assert isinstance(record, shim_files.Exited)
+                self.feed(ev.RankExited(key, generation, self.parts.files.end(key, generation, record)))
+                self.parts.transfer.poke()
+            case "empty":
+                self.feed(ev.PlaceEmptied(key, generation))
+                self.parts.sampler.drop(key)
+                self.parts.transfer.poke()
+            case "stuck":
+                self.feed(ev.PlaceStuck(key, generation, message["message"]))
+            case "note":
+                log.warning("shim.note", place=str(key), generation=generation, problem=message["message"])
+            case "refused" if generation:
+                self.feed(ev.LaunchRefused(key, generation, message["message"]))
+            case _:
+                log.debug("shim.said", place=str(key), message=message)
+
+    def on_shim_lost(self, key: PlaceKey) -> None:
+        """A shim's process is gone."""
+        log.info("shim.gone", place=str(key))
+        self.feed(ev.ShimLost(key))
+
+    def on_preparation_takes_long(self, key: PlaceKey, generation: int, doing: str) -> None:
+        """A preparation says what it is doing."""
+        log.info("place.preparing", place=str(key), doing=doing)
+        self.feed(ev.PreparationTakesLong(key, generation, doing))

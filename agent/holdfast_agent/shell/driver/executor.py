@@ -1,0 +1,330 @@
+"""Does what the agent's reactor decides. Decides nothing.
+
+Each action is performed at once, in the callback that brought its cause: on the way of a rank's exit to the
+controller, or of a launch to the shim, nothing is awaited. What takes long (a preparation, a search for strays)
+goes on in a task, and its result is fed back as an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import assert_never
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from holdfast import __version__
+from holdfast._base.failpoints import hit
+from holdfast._session import protocol
+from holdfast.v1 import agent_pb2
+from holdfast_agent.core.model.gpus import Blind
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
+from holdfast_agent.core.worker.worker import Launching, Place
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.release import GpuFreeing
+from holdfast_agent.shell.hangs.feature_reporter import HangReports
+from holdfast_agent.shell.output.log_index import Sampler
+from holdfast_agent.shell.prepare.launch_order import Means, launch_order
+from holdfast_agent.shell.prepare.name_check import Peers
+from holdfast_agent.shell.prepare.prepare import Preparation
+from holdfast_agent.shell.prepare.scratch import remove_scratch
+from holdfast_agent.shell.prepare.secret_values import SecretValues
+from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
+from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.session.link import Link
+from holdfast_agent.shell.session.transfer import Transfer
+from holdfast_agent.shell.shims import orphans, shim_files
+from holdfast_agent.shell.shims.shims import Shims
+from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
+from holdfast_agent.shim.shim import VERSION as SHIM_PROTOCOL
+
+STRAYS_AGAIN_S = 5.0
+PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
+"""Old journals go now and then, and not while the ranks start."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """What an agent's driver drives; made by the daemon."""
+
+    files: PlaceFiles
+    epoch: EpochFile
+    gpus: GpuWatch
+    freeing: GpuFreeing
+    sampler: Sampler
+    preparation: Preparation
+    peers: Peers
+    shims: Shims
+    link: Link
+    transfer: Transfer
+    sampling: HangSampler
+    hangs: HangReports
+    secrets: SecretValues = dataclasses.field(default_factory=SecretValues)
+
+
+class Performer:
+    """The hands of one agent. ``feed`` takes the events that come of what it does."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        parts: Parts,
+        means: Means,
+        address: str,
+        tasks: anyio.abc.TaskGroup,
+        feed: Callable[[ev.Event], None],
+    ) -> None:
+        self.hello = agent_pb2.Hello()
+        """What a session begins with; made anew for each."""
+        self.session_over = False
+        """Whether the session that is being opened was decided against."""
+        self._reactor = reactor
+        self._parts = parts
+        self._means = means
+        self._address = address
+        self._tasks = tasks
+        self._feed = feed
+        self._resolving: set[PlaceKey] = set()
+        """Places whose launch waits for names."""
+
+    def _place(self, key: PlaceKey) -> Place | None:
+        return self._reactor.places.get(key)
+
+    def perform(self, action: ev.Action) -> None:
+        """Do one thing. What takes long goes on in a task of its own; its result comes as an event."""
+        parts = self._parts
+        match action:
+            case ev.SendReport(report):
+                # In order: what the controller has not heard of a generation by the time that its place is ready
+                # for the next one, it takes for never started.
+                hit("agent.report.before")
+                parts.link.send(agent_pb2.SessionRequest(worker_report=convert.worker_report(report)))
+                hit("agent.report.after")
+                log.debug("reported", place=str(report.key), state=report.state, generation=report.generation)
+            case ev.SendGoingDown():
+                parts.link.send(agent_pb2.SessionRequest(going_down=agent_pb2.GoingDown()))
+            case ev.SendExit():
+                hit("agent.exit.before")
+                parts.link.send(convert.exit_report(action))
+                hit("agent.exit.after")
+                log.debug("exit.sent", place=str(action.key), rank=action.end.rank, reason=action.end.reason.name)
+            case ev.LaunchRanks():
+                self._launch(action)
+            case ev.StopRanks(key, generation, grace_s, reason):
+                stop = {"op": "stop", "generation": generation, "grace_s": grace_s, "reason": reason.value}
+                hit("agent.stop.before")
+                parts.shims.send(key, stop)
+                hit("agent.stop.after")
+            case ev.RenewFence(key, generation, deadline_s):
+                parts.shims.send(key, {"op": "renew", "generation": generation, "deadline": deadline_s})
+            case ev.SignalRanks(key, generation, number):
+                log.info("ranks.warned", place=str(key), generation=generation, signal=number)
+                parts.shims.send(key, {"op": "signal", "generation": generation, "signal": number})
+            case ev.Prepare():
+                self._prepare(action)
+            case ev.AbandonPreparation(key):
+                parts.preparation.abandon(key)
+            case ev.FreePorts(key):
+                parts.preparation.ports.free(key)
+            case ev.SendHello(epoch, reports):
+                self.hello = self._make_hello(epoch, reports)
+            case ev.CloseSession(message):
+                log.warning("session.refused", problem=message)
+                self.session_over = True
+            case ev.PersistEpoch(epoch):
+                parts.epoch.write(epoch)
+            case (
+                ev.RememberAttempt()
+                | ev.RememberAck()
+                | ev.RememberFreed()
+                | ev.RememberClosed()
+                | ev.RememberUnused()
+            ):
+                self._remember(action)
+            case ev.RunEpilog():
+                self._tasks.start_soon(self._run_epilog, action)
+            case ev.ReadGpus():
+                self._tasks.start_soon(self.read_gpus, action)
+            case ev.ClearStrays():
+                self._tasks.start_soon(self._clear_strays, action)
+            case ev.RecordEnds():
+                self._record_ends(action)
+            case ev.Forget(key):
+                self._tasks.start_soon(self._forget, key)
+            case ev.Note(event, key, message):
+                log.warning(event, place=str(key), problem=message)
+            case _:
+                assert_never(action)
+
+    def _make_hello(self, epoch: int, reports: tuple[ev.Report, ...]) -> agent_pb2.Hello:
+        return agent_pb2.Hello(
+            agent_version=__version__,
+            boot_id=shim_files.boot_id(),
+            inventory=self._parts.gpus.inventory(),
+            address=self._address,
+            epoch=epoch,
+            workers=[convert.worker_report(report) for report in reports],
+            labels=self._means.labels,
+            protocol=protocol.PROTOCOL,
+            shim_protocol=SHIM_PROTOCOL,
+        )
+
+    def _prepare(self, action: ev.Prepare) -> None:
+        answer = self._parts.preparation.now(action, self._reactor.facts)
+        if answer is not None:
+            self._feed(answer)
+        else:
+            self._tasks.start_soon(self._prepare_slowly, action)
+
+    async def _prepare_slowly(self, action: ev.Prepare) -> None:
+        answer = await self._parts.preparation.run(action, self._reactor.facts)
+        if isinstance(answer, ev.PreparationFailed):
+            log.warning("place.cannot_prepare", place=str(answer.key), problem=answer.message)
+        self._feed(answer)
+
+    def _launch(self, action: ev.LaunchRanks) -> None:
+        place = self._place(action.key)
+        launched = place.launched if place else None
+        unproven = self._parts.peers.unproven(launched.rendezvous if launched else None)
+        if not unproven:
+            self._launch_now(action)
+        elif action.key not in self._resolving:
+            self._resolving.add(action.key)
+            self._tasks.start_soon(self._resolve, action, unproven)
+
+    async def _resolve(self, action: ev.LaunchRanks, names: list[str]) -> None:
+        """Launch once the peers' names mean something here, unless the launch was called off meanwhile."""
+        problem = await self._parts.peers.problem(names)
+        self._resolving.discard(action.key)
+        place = self._place(action.key)
+        standing = place.standing if place else None
+        if not isinstance(standing, Launching) or standing.generation != action.generation:
+            return
+        if problem:
+            self._feed(ev.LaunchRefused(action.key, action.generation, problem, host_fault=True))
+        else:
+            self._launch_now(action)
+
+    def _launch_now(self, action: ev.LaunchRanks) -> None:
+        parts = self._parts
+        parts.preparation.ports.release(action.key)
+        try:
+            parts.shims.ensure(action.key)
+        except OSError as error:
+            self._feed(ev.LaunchRefused(action.key, action.generation, f"cannot start a shim: {error.strerror}"))
+            return
+        user = action.user or self._reactor.facts.user
+        values = parts.secrets.of(action.key, action.generation)
+        try:
+            order = launch_order(action, user, self._means, parts.shims.pid(action.key), values)
+        except KeyError as missing:
+            problem = f"the controller has sent no value for {missing.args[0]}"
+            self._feed(ev.LaunchRefused(action.key, action.generation, problem))
+            return
+        hit("agent.launch.before")
+        if not parts.shims.send(action.key, order):
+            problem = f"the environments and arguments of {len(action.ranks)} ranks together are too long"
+            self._feed(ev.LaunchRefused(action.key, action.generation, problem))
+            return
+        hit("agent.launch.after")
+        if action.generation % PRUNE_EVERY == 0:
+            loop = asyncio.get_running_loop()
+            loop.call_later(PRUNE_AFTER_S, self._prune, action.key, action.generation)
+        parts.sampler.watch(action.key, action.generation, [rank.rank for rank in action.ranks])
+
+    async def read_gpus(self, action: ev.ReadGpus | None = None) -> None:
+        """Read what the GPUs hold, for an action or because there are others now."""
+        read = await self._parts.freeing.read(action)
+        if action is not None and isinstance(read.usage, Blind):
+            log.debug("gpus.unreadable", place=str(action.key), problem=read.usage.reason)
+        self._feed(read)
+
+    async def _run_epilog(self, action: ev.RunEpilog) -> None:
+        self._feed(await self._parts.preparation.run_epilog(action, self._reactor.facts))
+
+    def _remember(
+        self,
+        action: ev.RememberAttempt | ev.RememberAck | ev.RememberFreed | ev.RememberClosed | ev.RememberUnused,
+    ) -> None:
+        # Harmless to lose, so a full disk must not stop the exit of another worker.
+        files = self._parts.files
+        try:
+            match action:
+                case ev.RememberUnused(used_bytes):
+                    self._parts.freeing.write(used_bytes)
+                case ev.RememberAttempt(key, generation, attempt):
+                    files.note_attempt(key, generation, attempt)
+                case ev.RememberAck(key, generation, rank) if files.directory(key).exists():
+                    files.note_ack(key, generation, rank)
+                case ev.RememberFreed(key, generation):
+                    files.note_freed(key, generation)
+                case ev.RememberClosed(key, generation):
+                    files.note_closed(key, generation)
+        except OSError as error:
+            log.warning("note.lost", what=type(action).__name__, problem=str(error))
+
+    def _prune(self, key: PlaceKey, below: int) -> None:
+        try:
+            self._parts.files.prune(key, below)
+        except (OSError, ValueError) as error:
+            log.warning("journals.kept", place=str(key), problem=str(error))
+
+    async def _clear_strays(self, action: ev.ClearStrays) -> None:
+        files = self._parts.files
+        try:
+            known = shim_files.read_shim_id(files.directory(action.key) / "shim.json")
+        except (OSError, ValueError) as error:
+            log.warning("shim.unknown", place=str(action.key), problem=str(error))
+            known = None  # the marks in the environment remain
+        cgroup = self._means.left(action.key, action.generation)
+        mark = orphans.Mark(action.key, self._reactor.facts.name, action.generation, cgroup=cgroup)
+        if known is not None and known.boot_id == shim_files.boot_id():
+            mark = dataclasses.replace(mark, shim_pid=known.pid, shim_start_ticks=known.start_ticks)
+        found = 0
+        while True:
+            killed, left = await anyio.to_thread.run_sync(orphans.clear, mark)
+            found += killed
+            if not left:
+                break
+            self._feed(ev.PlaceStuck(action.key, action.generation, left))
+            await anyio.sleep(STRAYS_AGAIN_S)
+        log.info("strays.cleared", place=str(action.key), found=found)
+        try:
+            journal = files.journal(action.key, action.generation)
+        except (OSError, ValueError) as error:
+            # Nothing is left, but how the ranks ended can't be told: an admin must look.
+            self._feed(ev.PlaceStuck(action.key, action.generation, f"its journal can't be read: {error}"))
+            return
+        self._feed(ev.StraysCleared(action.key, action.generation, journal, found))
+
+    def _record_ends(self, action: ev.RecordEnds) -> None:
+        ends = self._parts.files.record_ends(action.key, action.generation, action.ends, action.launched)
+        for end in ends:
+            self._feed(ev.RankExited(action.key, action.generation, end))
+        self._feed(ev.PlaceEmptied(action.key, action.generation))
+        self._parts.sampler.drop(action.key)
+        self._parts.transfer.poke()
+
+    async def _forget(self, key: PlaceKey) -> None:
+        self._parts.shims.dismiss(key)
+        self._parts.sampler.drop(key)
+        self._parts.preparation.archive.release(key)
+        try:
+            await self._parts.preparation.containers.remove(key)
+            self._means.cgroups.forget(key)
+            hit("agent.forget.before")
+            self._parts.files.remove(key)
+            hit("agent.forget.after")
+            if not any(other.job == key.job and other != key for other in self._reactor.places):
+                await anyio.to_thread.run_sync(remove_scratch, Path(self._reactor.facts.scratch_dir), key.job)
+                self._parts.preparation.release(key.job)
+        except OSError as error:
+            log.warning("place.not_removed", place=str(key), problem=str(error))
+        self._feed(ev.PlaceForgotten(key))

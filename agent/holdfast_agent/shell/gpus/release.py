@@ -1,0 +1,86 @@
+"""Reads what occupies the GPUs for the proof that a place is empty, and keeps what an unused GPU holds.
+
+``gpu_unused.json`` is ``{"boot_id", "used_bytes": {UUID: bytes}}``: of another boot it says nothing, since the
+driver may be another. So it need not survive power loss, only the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import anyio
+
+from holdfast_agent.core.model.gpus import Blind
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker.events import GpusRead, ReadGpus
+from holdfast_agent.gpu.reader import GpuSource
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.shims import shim_files
+from holdfast_agent.shell.shims.worker_files import PlaceFiles
+from holdfast_agent.shim.processes import Process, read_small
+
+MPS_SERVER = b"nvidia-cuda-mps-server"[:15]
+"""Listed as a compute process; it serves one client after the other and outlives them all."""
+
+
+class GpuFreeing:
+    """One for the host."""
+
+    def __init__(self, source: GpuSource, files: PlaceFiles, path: Path) -> None:
+        self._source = source
+        self._files = files
+        self._path = path
+
+    async def read(self, action: ReadGpus | None = None) -> GpusRead:
+        """What occupies the GPUs now, or after the pause that is asked for."""
+        if action is None:
+            return GpusRead(await self._source.usage())
+        await anyio.sleep(action.after_s)
+        usage = await self._source.usage()
+        pids = () if isinstance(usage, Blind) else {pid for gpu in usage for pid in gpu.pids or ()}
+        born = self._born(action.key) if pids else 0
+        foreign = frozenset(pid for pid in pids if _is_foreign(pid, born))
+        return GpusRead(usage, action.key, action.generation, foreign)
+
+    async def occupied(self) -> GpusRead:
+        """What occupies the GPUs now, whoever it is."""
+        usage = await self._source.usage()
+        pids = () if isinstance(usage, Blind) else {pid for gpu in usage for pid in gpu.pids or ()}
+        return GpusRead(usage, foreign=frozenset(pid for pid in pids if _is_foreign(pid, 0)))
+
+    def known(self) -> dict[str, int]:
+        """What an earlier life of the agent has learnt since the last boot."""
+        try:
+            said = json.loads(self._path.read_text())
+            if said["boot_id"] == shim_files.boot_id():
+                return {str(uuid): int(used) for uuid, used in said["used_bytes"].items()}
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("file.damaged", path=str(self._path), problem=repr(error))
+        return {}
+
+    def write(self, used_bytes: Iterable[tuple[str, int]]) -> None:
+        """Keep it for the next life. Raises ``OSError``."""
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(json.dumps({"boot_id": shim_files.boot_id(), "used_bytes": dict(used_bytes)}) + "\n")
+        fresh.replace(self._path)
+
+    def _born(self, key: PlaceKey) -> int:
+        """Start ticks of the place's shim, which is older than whatever it has started; 0 where it isn't known."""
+        with contextlib.suppress(OSError, ValueError):
+            shim = shim_files.read_shim_id(self._files.directory(key) / "shim.json")
+            if shim is not None and shim.boot_id == shim_files.boot_id():
+                return shim.start_ticks
+        return 0
+
+
+def _is_foreign(pid: int, born: int) -> bool:
+    """Whether a process can't be what a place has left. One that can't be seen may be."""
+    try:
+        return Process(pid).start_ticks < born or read_small(f"/proc/{pid}/comm").strip() == MPS_SERVER
+    except OSError:
+        return False

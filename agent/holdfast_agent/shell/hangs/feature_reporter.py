@@ -1,0 +1,110 @@
+"""Sends each worker's vector when the controller would judge differently by it, and takes evidence on order."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast._session import hang_wire
+from holdfast.hang.records.recording import WorkerSample
+from holdfast.hang.worker_watch import WorkerWatch
+from holdfast.v1 import agent_pb2
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.core.worker.worker import Place
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.evidence import Examiner
+
+JOURNAL_EVERY_S = 10.0
+
+
+class HangReports:
+    """One host's. ``place`` gives what is known of a place, ``send`` says whether there is a session."""
+
+    def __init__(
+        self,
+        host: str,
+        workers: Path,
+        examiner: Examiner,
+        place: Callable[[PlaceKey], Place | None],
+        send: Callable[[agent_pb2.SessionRequest], bool],
+    ) -> None:
+        self._host = host
+        self._workers = workers
+        self._examiner = examiner
+        self._place = place
+        self._send = send
+        self._watches: dict[PlaceKey, WorkerWatch] = {}
+        self._journalled: dict[PlaceKey, float] = {}
+        self._stopping: dict[PlaceKey, frozenset[int]] = {}
+
+    def on_sample(self, sample: WorkerSample) -> None:
+        """Fold a sample in; tell the controller what is news."""
+        key = PlaceKey(sample.job, sample.worker)
+        place = self._place(key)
+        if place is None:
+            self._watches.pop(key, None)
+            return
+        watch = self._watches.get(key)
+        if watch is None or watch.generation != sample.generation:
+            watch = self._watches[key] = self._begin(key, place, sample.generation)
+        vector = watch.take(sample)
+        if watch.is_news(vector):
+            report = hang_wire.to_proto(sample.job, sample.generation, vector, time.monotonic())
+            watch.sent = vector if self._send(agent_pb2.SessionRequest(features=report)) else None
+        if sample.at_s - self._journalled.get(key, 0.0) >= JOURNAL_EVERY_S:
+            self._journalled[key] = sample.at_s
+            self._journal(key, watch)
+
+    def stopping(self, key: PlaceKey) -> frozenset[int]:
+        """Ranks that we stop ourselves for moments now, to read their C frames: that is no tracer of the user's."""
+        return self._stopping.get(key, frozenset())
+
+    def examining(self, key: PlaceKey) -> bool:
+        """Whether evidence of it is being taken."""
+        return key in self._stopping
+
+    def forget(self, key: PlaceKey) -> None:
+        """The place is gone."""
+        self._watches.pop(key, None)
+        self._journalled.pop(key, None)
+
+    def _begin(self, key: PlaceKey, place: Place, generation: int) -> WorkerWatch:
+        launch = place.launched or (place.wish.launch if place.wish else None)
+        watch = WorkerWatch(self._host, generation, launch.step_pattern if launch else "")
+        try:
+            watch.restore(json.loads(self._path(key).read_text()))
+        except FileNotFoundError:
+            pass  # The worker is new.
+        except (ValueError, OSError) as error:
+            log.warning("baseline.unreadable", place=str(key), problem=str(error))
+        return watch
+
+    def _journal(self, key: PlaceKey, watch: WorkerWatch) -> None:
+        """Not synced: after a power cut the ranks are gone, and their baselines with them."""
+        path = self._path(key)
+        fresh = path.with_suffix(".new")
+        try:
+            fresh.write_text(json.dumps(watch.journal()))
+            os.replace(fresh, path)
+        except OSError as error:
+            log.warning("baseline.unwritten", place=str(key), problem=str(error))
+
+    def _path(self, key: PlaceKey) -> Path:
+        return self._workers / key.job / key.worker / "baseline.json"
+
+    async def examine(self, order: agent_pb2.TakeEvidence) -> agent_pb2.EvidenceReport:
+        """Evidence of one worker, or why there is none."""
+        place = self._place(PlaceKey(order.job_id, order.worker))
+        if place is None:
+            return agent_pb2.EvidenceReport(id=order.id, problem=f"{self._host} knows no such worker")
+        suspects = frozenset(order.suspects)
+        self._stopping[place.key] = suspects
+        try:
+            found = await self._examiner.diagnose(place, order.generation, suspects, native=bool(suspects))
+        finally:
+            self._stopping.pop(place.key, None)
+        log.info("evidence.taken", place=str(place.key), ranks=len(found.ranks), took_s=round(found.took_s, 1))
+        return agent_pb2.EvidenceReport(id=order.id, content=hang_wire.pack(found))

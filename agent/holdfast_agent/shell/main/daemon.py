@@ -1,0 +1,324 @@
+"""Puts the agent's parts together, runs them in one task group, and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from holdfast import __version__
+from holdfast._daemon import log_file
+from holdfast._daemon.instance_lock import only_one
+from holdfast._daemon.sd_notify import Supervisor
+from holdfast._security.tls import TlsFiles
+from holdfast.errors import ConfigError, StoreError
+from holdfast.hang.records.recording import WorkerSample
+from holdfast.v1 import agent_pb2, host_pb2
+from holdfast_agent.core.launch.environment import DEFAULT_PATH, HostFacts
+from holdfast_agent.core.launch.scopes import SLICE
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
+from holdfast_agent.shell import config
+from holdfast_agent.shell.base import inventory, log
+from holdfast_agent.shell.cgroups import cgroups, scopes
+from holdfast_agent.shell.config import Config
+from holdfast_agent.shell.containers import containers
+from holdfast_agent.shell.driver.driver import Driver
+from holdfast_agent.shell.driver.executor import Parts
+from holdfast_agent.shell.evidence import Examiner
+from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.release import GpuFreeing
+from holdfast_agent.shell.hangs.feature_reporter import HangReports
+from holdfast_agent.shell.main import host_shutdown
+from holdfast_agent.shell.main.metrics import Metrics
+from holdfast_agent.shell.main.renewal import Renewal
+from holdfast_agent.shell.main.status_socket import LocalStatus
+from holdfast_agent.shell.output.archive import Archive
+from holdfast_agent.shell.output.log_index import Sampler
+from holdfast_agent.shell.packages.as_user import EnvironmentsByUser
+from holdfast_agent.shell.packages.bundles import BundleCache
+from holdfast_agent.shell.packages.code import Code
+from holdfast_agent.shell.prepare.launch_order import Means, why_shm_is_shared
+from holdfast_agent.shell.prepare.name_check import Peers
+from holdfast_agent.shell.prepare.ports import Ports
+from holdfast_agent.shell.prepare.preflight import Fitness
+from holdfast_agent.shell.prepare.prepare import Preparation
+from holdfast_agent.shell.sampling.listeners import Listeners
+from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
+from holdfast_agent.shell.session.link import Link
+from holdfast_agent.shell.session.transfer import Transfer
+from holdfast_agent.shell.shims.shims import Shims
+from holdfast_agent.shell.shims.spawner import Spawner
+from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
+from holdfast_agent.shell.users import trusted_dirs
+
+FIRST_GPU_READING_S = 3.0
+"""A driver that takes longer to answer at first must not keep the host away from its controller."""
+
+
+def run(settings: Config) -> int:
+    """Run until SIGTERM or SIGINT; workers are left alone.
+
+    Raises ``ConfigError`` for what can't work, ``WrongState`` where another agent runs on the same state, and
+    ``StoreError`` when what has to be durable can't be made so.
+    """
+    try:
+        log.start(settings.log_level, settings.log_file, settings.log_file_mb)
+    except ValueError as error:
+        raise ConfigError(f"log_level: {settings.log_level!r} is unknown.") from error
+    # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.
+    cache_dir = _cache_dir(settings)
+    modes = {settings.state_dir: 0o711, settings.state_dir / "workers": 0o700, settings.log_dir: 0o755}
+    for directory, mode in {**modes, cache_dir: 0o711}.items():
+        try:
+            directory.mkdir(mode=mode, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"Cannot create {directory}: {error.strerror}.") from error
+    if os.geteuid() == 0 and not settings.allow_root_workers:
+        named = {"state_dir": settings.state_dir, "log_dir": settings.log_dir, "[packages] cache_dir": cache_dir}
+        for name, folder in named.items():
+            trusted_dirs.check(name, folder)
+    TlsFiles(settings.ca, settings.cert, settings.key).read()
+    failures: list[BaseException] = []
+    options = {"use_uvloop": _has_uvloop()}
+    with only_one(settings.state_dir, "agent"):
+        try:
+            anyio.run(_main, settings, failures, backend="asyncio", backend_options=options)
+        except* StoreError as group:
+            failures.insert(0, _first(group))
+    if failures:
+        raise failures[0]
+    return 0
+
+
+def _cache_dir(settings: Config) -> Path:
+    return settings.packages.cache_dir or settings.state_dir / "packages"
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first of a group, however deep."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _has_uvloop() -> bool:
+    try:
+        import uvloop  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+async def _main(settings: Config, failures: list[BaseException]) -> None:
+    supervisor = Supervisor()
+    log.info("agent.started", version=__version__, host=settings.name, pid=os.getpid())
+    facts = HostFacts(
+        name=settings.name,
+        log_dir=str(settings.log_dir),
+        scratch_dir=str(settings.state_dir / "scratch"),
+        user=config.worker_user(settings),
+        cpu_count=inventory.cpu_count(),
+        data_interface=settings.data_interface,
+        site_env=config.read_env_file(settings.env_file),
+        has_epilog=bool(settings.hooks.epilog),
+    )
+    address = settings.address or inventory.host_address(settings.data_interface)
+    if config.check_certificate(settings).ends_at < time.time():
+        # The workers here still need their agent, so it starts.
+        log.warning("certificate.ended", file=str(settings.cert), fix="join again: holdfast-agent join")
+    source: GpuSource = NvmlSource()
+    if settings.simulated_gpus:
+        source = SimulatedSource(settings.name, settings.simulated_gpus, settings.simulated_signals)
+    spawner = Spawner(settings.state_dir / "shims.log")
+    driver: Driver | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            _end_on_failure(tasks.cancel_scope, failures)
+            driver = _assemble(settings, facts, address, source, spawner, tasks, supervised=supervisor.present)
+            await tasks.start(_end_on_signal, tasks.cancel_scope, driver, supervisor)
+            renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
+            await _live(driver, spawner, renewal, tasks)
+            metrics = Metrics(settings, driver.meter, driver.gauges, driver.parts.shims.__len__)
+            tasks.start_soon(metrics.run)
+            tasks.start_soon(LocalStatus(settings.state_dir, settings.controller, driver).run)
+            supervisor.tell(READY=1)
+            log_file.ready()
+            tasks.start_soon(supervisor.keep_telling, driver.status)
+    finally:
+        supervisor.tell(STOPPING=1)
+        if driver is not None:
+            driver.parts.shims.close()
+            driver.means.cgroups.leave()
+        spawner.close()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
+            await source.aclose()
+    log.info("agent.ended")
+
+
+def _assemble(
+    settings: Config,
+    facts: HostFacts,
+    address: str,
+    source: GpuSource,
+    spawner: Spawner,
+    tasks: anyio.abc.TaskGroup,
+    *,
+    supervised: bool,
+) -> Driver:
+    epoch = EpochFile(settings.state_dir / "epoch")
+    epoch.reserve()
+    tls = TlsFiles(settings.ca, settings.cert, settings.key)
+    files = PlaceFiles(settings.state_dir / "workers", facts)
+    shared, found = why_shm_is_shared(settings), cgroups.find(settings)
+    log.info("shm.mode", mode="shared" if shared else "private", why=shared)
+    log.info("cgroups.mode", root=found.root, why=found.why)
+    scoped = scopes.find(settings, cgroups.top(), supervised=supervised, pids=cgroups.most_pids())
+    log.info("scopes.mode", slice=SLICE if scoped.tree else "", why=scoped.why)
+    driver = Driver(
+        facts,
+        epoch.read(),
+        address,
+        tasks,
+        Means(not shared, found, settings.labels, scoped, int(settings.umask, 8)),
+    )
+    shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
+    boxes = containers.find(settings.containers, settings.name, settings.state_dir)
+    log.info("containers.mode", problem=boxes.problem)
+    host = host_pb2.Inventory(
+        cpu_count=facts.cpu_count,
+        memory_bytes=inventory.memory_bytes(),
+        max_workers=settings.max_workers,
+        accounts=os.geteuid() == 0,
+        accounts_problem="" if os.geteuid() == 0 else "its agent is not root",
+        containers=not boxes.problem,
+        containers_problem=boxes.problem,
+        gives_secrets=True,
+    )
+    link = Link(settings.controller, tls, driver)
+    hangs = HangReports(
+        facts.name,
+        settings.state_dir / "workers",
+        Examiner(lambda: driver.facts, source),
+        driver.place,
+        link.send,
+    )
+    listeners = Listeners()
+
+    def on_sample(sample: WorkerSample) -> None:
+        hangs.on_sample(sample)
+        listeners.on_sample(sample)
+
+    accounts = config.accounts(settings, facts.user)
+    archive = Archive(settings.state_dir / "archive", facts, accounts, functools.partial(_tell_of_archive, link))
+    gpus = GpuWatch(source, host, driver.on_gpus)
+    freeing = GpuFreeing(source, files, settings.state_dir / "gpu_unused.json")
+    fitness = Fitness(settings.checks, gpus, freeing, driver.unused, fresh_shm=not shared)
+    ports = Ports(settings.ports, settings.name)
+    parts = Parts(
+        files=files,
+        epoch=epoch,
+        gpus=gpus,
+        freeing=freeing,
+        sampler=Sampler(facts, settings.log_limit_mb << 20),
+        preparation=Preparation(
+            shims,
+            ports,
+            accounts,
+            settings.allow_root_workers,
+            fitness,
+            settings.hooks,
+            boxes,
+            archive,
+            _code(settings, facts, tls, [key.job for key in files.found()]),
+            driver.on_preparation_takes_long,
+            scoped,
+        ),
+        peers=Peers(wanted=settings.checks.peer_names),
+        shims=shims,
+        link=link,
+        transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine, listeners),
+        sampling=HangSampler(facts, source, driver.watched, on_sample),
+        hangs=hangs,
+    )
+    driver.equip(parts)
+    return driver
+
+
+def _tell_of_archive(link: Link, key: PlaceKey, problem: str) -> bool:
+    report = agent_pb2.ArchiveReport(job_id=key.job, worker=key.worker, problem=problem)
+    return link.send(agent_pb2.SessionRequest(archive=report))
+
+
+def _code(settings: Config, facts: HostFacts, tls: TlsFiles, jobs: list[str]) -> Code:
+    """Packaged code, once what an earlier life has left half done is gone."""
+    wanted = settings.packages
+    directory = _cache_dir(settings)
+    bundles = BundleCache(
+        settings.controller, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout
+    )
+    search_path = facts.site_env.get("PATH", DEFAULT_PATH)
+    environments = EnvironmentsByUser(directory, wanted, facts.site_env, search_path)
+    code = Code(settings.state_dir / "unpacking", wanted, bundles, environments)
+    code.clean(jobs)
+    return code
+
+
+async def _live(driver: Driver, spawner: Spawner, renewal: Renewal, tasks: anyio.abc.TaskGroup) -> None:
+    parts = driver.parts
+    with anyio.move_on_after(FIRST_GPU_READING_S):
+        await parts.gpus.read()
+    await driver.adopt()
+    try:
+        spawner.warm()
+    except OSError as error:
+        # A full disk, or no process to be had: what runs here needs its agent all the same.
+        log.warning("shims.none_spare", problem=str(error))
+    tasks.start_soon(driver.remove_stray_containers)
+    parts.preparation.archive.recover(driver.known())
+    tasks.start_soon(parts.preparation.archive.run)
+    tasks.start_soon(parts.gpus.run)
+    tasks.start_soon(parts.sampler.run)
+    tasks.start_soon(parts.sampling.run)
+    tasks.start_soon(parts.transfer.run)
+    tasks.start_soon(parts.link.run)
+    tasks.start_soon(renewal.run)
+
+
+async def _end_on_signal(
+    scope: anyio.CancelScope,
+    driver: Driver,
+    supervisor: Supervisor,
+    *,
+    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Workers are left alone, unless it is the host that ends."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            log.info("agent.stopping", signal=signal.Signals(number).name)
+            if supervisor.present and await anyio.to_thread.run_sync(host_shutdown.is_under_way):
+                log.info("host.going_down")
+                await driver.wind_down()
+            scope.cancel()
+            return
+
+
+def _end_on_failure(scope: anyio.CancelScope, failures: list[BaseException]) -> None:
+    """A fault in a callback ends the agent, as one in a task does: a supervisor starts it again, workers run on."""
+
+    def failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        log.warning("agent.fault", problem=context.get("message"), error=repr(error))
+        if isinstance(error, Exception):
+            failures.append(error)
+            scope.cancel()
+
+    asyncio.get_running_loop().set_exception_handler(failed)

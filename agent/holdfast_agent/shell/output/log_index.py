@@ -1,0 +1,171 @@
+"""Where the ranks' output lies, when which part of it was written, and how much of it is kept.
+
+Beside each stream lies its time index (``.idx``): pairs of (milliseconds since the epoch, bytes written by then),
+sampled once a second while the stream grows. When a stream exceeds its limit the oldest bytes are cut by punching a
+hole at its head: offsets stay what they were, and the writer never notices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import struct
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from holdfast_agent.core.launch.environment import HostFacts, error_dir, log_paths, progress_dir
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.shell.base import log
+
+SAMPLE_S = 1.0
+FLOOD_SAMPLE_S = 0.05
+"""Shortest time between two looks at a stream that would pass its limit within a second."""
+INDEX_MAX_BYTES = 64 << 10
+CLOCK_MARGIN_MS = 1000
+"""A file's own time comes from the kernel's coarse clock, and may be that of another file system's server."""
+BLOCK_BYTES = 4096
+_ENTRY = struct.Struct("<QQ")
+_FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def make_directories(facts: HostFacts, key: PlaceKey, generation: int) -> None:
+    """Have the directories of a generation's output and progress, and the ``latest`` link. Raises ``OSError``."""
+    errors = Path(error_dir(facts, key, generation))
+    errors.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    own_directory(errors, facts, mode=0o700)
+    own_directory(progress_dir(facts, key, generation), facts, mode=0o700)
+    link, fresh = errors.parent.parent / "latest", errors.parent.parent / ".latest.new"
+    with contextlib.suppress(FileNotFoundError):
+        if os.readlink(link) == f"g{generation}":
+            return
+        fresh.unlink()
+    os.symlink(f"g{generation}", fresh)
+    os.replace(fresh, link)
+
+
+def own_directory(path: str | Path, facts: HostFacts, mode: int) -> None:
+    """Have a directory that belongs to the worker's user. Never follows a link. Raises ``OSError``."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, mode)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if facts.user.uid is not None and os.fstat(handle).st_uid != facts.user.uid:
+            os.fchown(handle, facts.user.uid, -1 if facts.user.gid is None else facts.user.gid)
+    finally:
+        os.close(handle)
+
+
+def punch(path: str, end: int) -> None:
+    """Give the blocks before ``end`` back to the disk. Raises ``OSError`` where the file system can't."""
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if _libc.fallocate(handle, _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE, 0, end):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(handle)
+
+
+@dataclass(slots=True)
+class Stream:
+    """One file that a rank may still write."""
+
+    path: str
+    size: int = 0
+    sampled_at: float = 0.0
+    due: float = 0.0
+
+
+class Sampler:
+    """Looks at each stream that is being written, once a second: keeps its time index and its bound."""
+
+    def __init__(self, facts: HostFacts, limit_bytes: int) -> None:
+        self._facts = facts
+        self._limit_bytes = limit_bytes
+        self._streams: dict[PlaceKey, list[Stream]] = {}
+        self._any = anyio.Event()
+        self._cannot_cut = False
+
+    def watch(self, key: PlaceKey, generation: int, ranks: Iterable[int]) -> None:
+        """From now on look at this generation's streams, and no longer at an older one's."""
+        self.drop(key)
+        paths = (path for rank in ranks for path in log_paths(self._facts, key, generation, rank))
+        self._streams[key] = [Stream(path) for path in paths]
+        self._any.set()
+
+    def drop(self, key: PlaceKey) -> None:
+        """Nobody writes there any more; one last look."""
+        for stream in self._streams.pop(key, ()):
+            self._look(stream, time.monotonic())
+
+    async def run(self) -> None:
+        """Look until cancelled; sleeps while nothing is written."""
+        while True:
+            if not self._streams:
+                self._any = anyio.Event()
+                await self._any.wait()
+            now = time.monotonic()
+            wait_s = SAMPLE_S
+            for streams in list(self._streams.values()):
+                for stream in streams:
+                    if stream.due <= now:
+                        self._look(stream, now)
+                    wait_s = min(wait_s, stream.due - now)
+            await anyio.sleep(max(wait_s, FLOOD_SAMPLE_S))
+
+    def _look(self, stream: Stream, now: float) -> None:
+        stream.due = now + SAMPLE_S
+        try:
+            status = os.stat(stream.path, follow_symlinks=False)
+        except OSError:
+            return
+        if status.st_size == stream.size:
+            return
+        rate = (status.st_size - stream.size) / max(now - stream.sampled_at, 1e-3) if stream.sampled_at else 0.0
+        if rate * SAMPLE_S > self._limit_bytes / 4:
+            stream.due = now + max(FLOOD_SAMPLE_S, self._limit_bytes / 4 / rate)
+        stream.size, stream.sampled_at = status.st_size, now
+        try:
+            note(stream.path, status.st_size)
+            if status.st_blocks * 512 > self._limit_bytes and not self._cannot_cut:
+                end = (status.st_size - self._limit_bytes * 3 // 4) // BLOCK_BYTES * BLOCK_BYTES
+                punch(stream.path, end)
+        except OSError as error:
+            self._cannot_cut = error.errno in (errno.EOPNOTSUPP, errno.ENOSYS)
+            log.warning("log.unbounded", path=stream.path, problem=str(error))
+
+
+def note(path: str, size: int) -> None:
+    """Add to the stream's time index: so much was written by now. Raises ``OSError``."""
+    entry = _ENTRY.pack(time.time_ns() // 1_000_000, size)
+    handle = os.open(f"{path}.idx", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if os.fstat(handle).st_size >= INDEX_MAX_BYTES:
+            entries = list(_ENTRY.iter_unpack(os.pread(handle, INDEX_MAX_BYTES, 0)))
+            os.ftruncate(handle, 0)
+            os.write(handle, b"".join(_ENTRY.pack(*kept) for kept in entries[1::2]))
+        os.write(handle, entry)
+    finally:
+        os.close(handle)
+
+
+def written_by(path: str, when_ms: int) -> int:
+    """How many bytes were surely written by that time; what follows may be newer. 0 where nobody knows."""
+    with contextlib.suppress(OSError):
+        status = os.stat(path, follow_symlinks=False)
+        if status.st_mtime_ns // 1_000_000 + CLOCK_MARGIN_MS < when_ms:
+            return status.st_size
+    try:
+        data = Path(f"{path}.idx").read_bytes()
+    except OSError:
+        return 0
+    usable = data[: len(data) // _ENTRY.size * _ENTRY.size]
+    return max((size for moment, size in _ENTRY.iter_unpack(usable) if moment <= when_ms), default=0)

@@ -1,0 +1,71 @@
+"""Whether a worker can run here, found out before anything is promised. A refusal is a sentence with the host."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from holdfast_agent.core.launch.environment import HostFacts, search_path, working_directory
+from holdfast_agent.core.model.model import Assignment, Launch, PreparedCode
+from holdfast_agent.shell.users import secret_files
+
+
+def root_problem(facts: HostFacts, *, root_allowed: bool) -> str:
+    """Why nothing of a job may run here as the user that workers have; empty where it may."""
+    if not root_allowed and (facts.user.uid == 0 or (facts.user.uid is None and os.geteuid() == 0)):
+        return (
+            f"{facts.name}: workers would run as root, which this host does not allow "
+            "(agent.toml: worker_user, or allow_root_workers = true)."
+        )
+    return ""
+
+
+def problem(
+    assignment: Assignment, facts: HostFacts, *, root_allowed: bool, code: PreparedCode | None = None
+) -> str:
+    """Why the worker can't run here; empty where nothing stands against it. May block on a dead file server."""
+    launch = assignment.launch
+    if launch is None:
+        return f"{facts.name}: the assignment says nothing about what to run."
+    if refusal := root_problem(facts, root_allowed=root_allowed):
+        return refusal
+    if unknown := [uuid for uuid in launch.gpus if uuid not in facts.gpu_names]:
+        return f"{facts.name}: the GPU {unknown[0]} is not there."
+    if unreadable := secret_files.unreadable(launch, facts):
+        return unreadable
+    if launch.image:
+        return ""  # its program is in the image
+    directory = working_directory(facts, assignment.key, launch, code=code)
+    if launch.process.working_directory:
+        if not os.path.isabs(directory):
+            return f"{facts.name}: the working directory {directory} is not an absolute path."
+        if not os.path.isdir(directory):
+            return f"{facts.name}: the working directory {directory} does not exist."
+    try:
+        path = search_path(launch, facts, code)
+    except ValueError as error:
+        return f"{facts.name}: {error}."
+    return _command_problem(launch, facts, path, directory)
+
+
+def _command_problem(launch: Launch, facts: HostFacts, path: str, directory: str) -> str:
+    command = launch.process.command[0]
+    if "$(" in command:
+        return ""  # may need the rendezvous; the shim will tell
+    if "/" in command:
+        found = Path(directory, command)
+        if not found.exists():
+            return f"{facts.name}: the command {command} does not exist."
+        return "" if _is_program(found) else f"{facts.name}: the command {command} is not an executable file."
+    if any(_is_program(Path(directory, folder, command)) for folder in path.split(":")):
+        return ""
+    return f"{facts.name}: the command {command!r} is not on the worker's PATH ({path})."
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & 0o111)

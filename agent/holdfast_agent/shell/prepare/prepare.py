@@ -1,0 +1,305 @@
+"""Makes a place ready for a launch: checks, the admin's prolog, a shim, directories, ports.
+
+What the program is to blame for fails the job; what the host is to blame for says so, and the work goes elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import anyio
+import anyio.to_thread
+
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, scratch_directory
+from holdfast_agent.core.model.model import Assignment, Container, Launch, PlaceKey, PreparedCode
+from holdfast_agent.core.worker.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.cgroups.scopes import Scopes
+from holdfast_agent.shell.containers.containers import CannotHave, Containers
+from holdfast_agent.shell.output.archive import Archive
+from holdfast_agent.shell.output.log_index import make_directories, own_directory
+from holdfast_agent.shell.packages.code import Code
+from holdfast_agent.shell.packages.failures import write_log
+from holdfast_agent.shell.packages.settings import CodeProblem
+from holdfast_agent.shell.prepare import checks, hooks
+from holdfast_agent.shell.prepare.hooks import Hooks
+from holdfast_agent.shell.prepare.ports import NoPortFree, Ports
+from holdfast_agent.shell.prepare.preflight import Fitness
+from holdfast_agent.shell.shims import orphans
+from holdfast_agent.shell.shims.shims import Shims
+from holdfast_agent.shell.users.accounts import Accounts, NoAccount
+
+BOUND_S = 30.0
+"""A file server that doesn't answer for this long fails the preparation."""
+SHIM_TRIES = 2
+"""A shim that was killed says nothing of its host; two in a row do."""
+HOOKS_AT_ONCE = 16
+_HOST_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
+)
+"""No program can help these."""
+
+
+@dataclass
+class Preparation:
+    """Answers each ``Prepare`` with one event."""
+
+    shims: Shims
+    ports: Ports
+    accounts: Accounts
+    root_allowed: bool
+    fitness: Fitness
+    hooks: Hooks
+    containers: Containers
+    archive: Archive
+    code: Code
+    say: Callable[[PlaceKey, int, str], None] = lambda key, generation, doing: None
+    """Told what takes long."""
+    scopes: Scopes = field(default_factory=Scopes)
+    _prepared: dict[PlaceKey, PreparedCode] = field(default_factory=dict)
+    _scopes: dict[PlaceKey, anyio.CancelScope] = field(default_factory=dict)
+    """Of code that is being fetched or installed, and containers that are being made, which a pull may hold up."""
+    _hook_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(HOOKS_AT_ONCE))
+
+    def now(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed | None:
+        """At once, without a wait, where the program is known to be good and a shim is there. None otherwise."""
+        launch = action.assignment.launch
+        if (
+            launch is None
+            or not action.known_good
+            or self.hooks.prolog
+            or not self.shims.is_ready(action.assignment.key)
+        ):
+            return None
+        wanted, before = launch.process.code, self._prepared.get(action.assignment.key, PreparedCode())
+        if wanted is not None and not self.code.known(wanted, before):
+            return None
+        container = self.containers.at_hand(action.assignment)
+        if launch.image and container is None:
+            return None
+        user = self.accounts.at_hand(launch.run_as)
+        if user is None:
+            return None
+        facts = facts.running_as(user)
+        # Its GPUs were proven free of everybody just now, when the generation before left them.
+        problem = self.fitness.at_once(launch, facts)
+        return _unfit(action, problem) if problem else self._finish(action, facts, container)
+
+    async def run(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed:
+        """With all checks, which may block on file servers and so run in a thread."""
+        if action.assignment.launch is not None and action.assignment.launch.run_as:
+            user = await self._user(action, facts)
+            if isinstance(user, PreparationFailed):
+                return user
+            facts = facts.running_as(user)
+        code = None
+        if action.assignment.launch is not None and action.assignment.launch.process.code is not None:
+            got = await self._bring_code(action, facts)
+            if isinstance(got, PreparationFailed):
+                return got
+            code = got
+        problem = f"{facts.name}: the checks took longer than {BOUND_S:g} s; a file server may hang."
+        with anyio.move_on_after(BOUND_S):
+            check = partial(checks.problem, action.assignment, facts, root_allowed=self.root_allowed, code=code)
+            problem = await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
+            problem = problem or await self._left_by_others(action, facts)
+        if problem:
+            return _failed(action, problem)
+        if problem := await self._host_problem(action, facts):
+            return _unfit(action, problem)
+        if (launch := action.assignment.launch) is None or not launch.image:
+            return self._finish(action, facts)
+        try:
+            container = await self._container(action, facts)
+        except CannotHave as error:
+            found = f"{facts.name}: {error}."
+            return _unfit(action, found) if error.host_fault else _failed(action, found)
+        return self._finish(action, facts, container)
+
+    async def _user(self, action: Prepare, facts: HostFacts) -> WorkerUser | PreparationFailed:
+        """The account that the job names. That there is none is no fault of the host's; that nobody answers is."""
+        launch = action.assignment.launch
+        assert launch is not None, "the reactor prepares only what has a launch"
+        with anyio.move_on_after(BOUND_S):
+            try:
+                return await anyio.to_thread.run_sync(self.accounts.look_up, launch.run_as, abandon_on_cancel=True)
+            except NoAccount as problem:
+                return _failed(action, f"{facts.name}: {problem}.")
+        return _unfit(action, f"{facts.name}: the account {launch.run_as} was not found out within {BOUND_S:g} s.")
+
+    def abandon(self, key: PlaceKey) -> None:
+        """What is fetched, installed or made for a place is no longer wanted there."""
+        if (scope := self._scopes.get(key)) is not None:
+            scope.cancel()
+
+    def release(self, job: str) -> None:
+        """The job has left this host."""
+        self.code.release(job)
+        for key in [key for key in self._prepared if key.job == job]:
+            del self._prepared[key]
+
+    async def _bring_code(self, action: Prepare, facts: HostFacts) -> PreparedCode | PreparationFailed:
+        wish, launch = action.assignment, action.assignment.launch
+        assert launch is not None, "the reactor prepares only what has a launch"
+        assert launch.process.code is not None, "there is none to bring"
+        if refusal := checks.root_problem(facts, root_allowed=self.root_allowed):
+            return _failed(action, refusal)
+        say = partial(self.say, wish.key, wish.generation)
+        with anyio.CancelScope() as scope:
+            self._scopes[wish.key] = scope
+            try:
+                code = await self.code.prepare(wish.key.job, launch.process.code, facts, say)
+                self._prepared[wish.key] = code
+                return code
+            except CodeProblem as problem:
+                if problem.log:
+                    write_log(problem.log, facts, wish.key, wish.generation, launch.first_rank)
+                told = f"{facts.name}: {problem.message}."
+                return _unfit(action, told) if problem.host_fault else _failed(action, told)
+            finally:
+                del self._scopes[wish.key]
+        return _failed(action, f"{facts.name}: the preparation was called off.")
+
+    async def run_epilog(self, action: RunEpilog, facts: HostFacts) -> EpilogEnded:
+        """The admin's command after a generation; how it failed is the host's problem."""
+        about = _about(facts, action.key, action.generation, action.attempt, action.gpus)
+        problem = await self._hook("epilog", self.hooks.epilog, about)
+        if problem:
+            log.warning("epilog.failed", place=str(action.key), generation=action.generation, problem=problem)
+        return EpilogEnded(action.key, action.generation, f"{facts.name}: {problem}." if problem else "")
+
+    async def _host_problem(self, action: Prepare, facts: HostFacts) -> str:
+        """What the host can be blamed for; empty where nothing is. The shim is ready then."""
+        wish, launch = action.assignment, action.assignment.launch
+        assert launch is not None, "the reactor prepares only what has a launch"
+        problem = f"{facts.name}: the checks of the host took longer than {BOUND_S:g} s."
+        with anyio.move_on_after(BOUND_S):
+            problem = await anyio.to_thread.run_sync(
+                self.fitness.at_once, launch, facts, abandon_on_cancel=True
+            ) or await self.fitness.gpus_in_use(launch, facts)
+        if problem:
+            return problem
+        if self.hooks.prolog:
+            about = _about(facts, wish.key, wish.generation, wish.attempt, launch.gpus)
+            if problem := await self._hook("prolog", self.hooks.prolog, about):
+                return f"{facts.name}: {problem}."
+        problem = ""
+        for _ in range(SHIM_TRIES):
+            problem = await self._shim_problem(wish)
+            if not problem:
+                return ""
+        return f"{facts.name}: {problem}."
+
+    async def _shim_problem(self, wish: Assignment) -> str:
+        """Why the place has no shim; empty once it has one that can be told to launch."""
+        try:
+            self.shims.ensure(wish.key)
+        except OSError as error:
+            return f"cannot start a shim: {error.strerror}"
+        with anyio.move_on_after(BOUND_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.scopes.take_in, wish, self.shims.pid(wish.key))
+                return await self.shims.ready(wish.key)
+        return f"the shim did not answer within {BOUND_S:g} s"
+
+    async def _hook(self, phase: str, command: tuple[str, ...], about: dict[str, str]) -> str:
+        if not command:
+            return ""
+        timeout_s = self.hooks.timeout
+        return await anyio.to_thread.run_sync(
+            hooks.run, phase, command, about, timeout_s, abandon_on_cancel=True, limiter=self._hook_threads
+        )
+
+    async def _left_by_others(self, action: Prepare, facts: HostFacts) -> str:
+        """A later generation at a place without a shim: an agent that lost its files may have left the earlier one.
+
+        Empty once that is proven gone, else what is left of it.
+        """
+        wish = action.assignment
+        if wish.generation == 1 or self.shims.pid(wish.key):
+            return ""
+        mark = orphans.Mark(wish.key, facts.name, wish.generation - 1)
+        _, left = await anyio.to_thread.run_sync(orphans.clear, mark, abandon_on_cancel=True)
+        return f"{facts.name}: an earlier generation is still here: {left}." if left else ""
+
+    async def _container(self, action: Prepare, facts: HostFacts) -> Container:
+        """Raises ``CannotHave``, also where it was given up."""
+        wish = action.assignment
+        try:
+            _directories(action, facts)  # those that it shall see
+        except OSError as error:
+            raise CannotHave(
+                f"{error.filename}: {error.strerror}", host_fault=error.errno in _HOST_ERRNOS
+            ) from error
+        with anyio.CancelScope() as scope:
+            self._scopes[wish.key] = scope
+            try:
+                return await self.containers.ensure(wish, facts)
+            finally:
+                del self._scopes[wish.key]
+        raise CannotHave("its container is not needed any more")
+
+    def _finish(
+        self, action: Prepare, facts: HostFacts, container: Container | None = None
+    ) -> PlacePrepared | PreparationFailed:
+        wish = action.assignment
+        launch = wish.launch
+        assert launch is not None, "the reactor prepares only what has a launch"
+        try:
+            _directories(action, facts)
+            self.archive.keep(wish.key, launch)
+            own, master = self._bind(action, launch)
+        except OSError as error:
+            problem = f"{facts.name}: {error.filename or 'ports'}: {error.strerror}."
+            return _unfit(action, problem) if error.errno in _HOST_ERRNOS else _failed(action, problem)
+        except NoPortFree as error:
+            return _failed(action, f"{facts.name}: {error}.")
+        code = self._prepared.get(wish.key) if launch.process.code is not None else None
+        user = facts.user if launch.run_as else None
+        shim_pid = self.shims.pid(wish.key)
+        return PlacePrepared(wish.key, wish.generation, own, master, shim_pid, container, code, user)
+
+    def _bind(self, action: Prepare, launch: Launch) -> tuple[int, int]:
+        """(this worker's port, MASTER_PORT or 0)."""
+        key = action.assignment.key
+        if action.ports:
+            taken = self.ports.hold_these(key, [port for port in action.ports if port])
+            if taken is not None:
+                raise NoPortFree(f"port {taken} is taken")
+            return action.ports[0], action.ports[1] if len(action.ports) > 1 else 0
+        self.ports.free(key)
+        own, *master = self.ports.hold(key, 2 if launch.first_rank == 0 else 1)
+        return own, master[0] if master else 0
+
+
+def _about(facts: HostFacts, key: PlaceKey, generation: int, attempt: int, gpus: tuple[str, ...]) -> dict[str, str]:
+    """What a hook is told, in the names that ranks find theirs under."""
+    return {
+        "HOLDFAST_HOST": facts.name,
+        "HOLDFAST_JOB": key.job,
+        "HOLDFAST_WORKER": key.worker,
+        "HOLDFAST_ATTEMPT": str(attempt),
+        "HOLDFAST_GENERATION": str(generation),
+        "HOLDFAST_GPUS": ",".join(gpus),
+    }
+
+
+def _directories(action: Prepare, facts: HostFacts) -> None:
+    """Have those of a generation's output, and the job's scratch directory if need be. Raises ``OSError``."""
+    wish, launch = action.assignment, action.assignment.launch
+    make_directories(facts, wish.key, wish.generation)
+    if launch is None or not launch.process.working_directory:
+        os.makedirs(facts.scratch_dir, mode=0o711, exist_ok=True)
+        own_directory(scratch_directory(facts, wish.key), facts, mode=0o700)
+
+
+def _failed(action: Prepare, message: str) -> PreparationFailed:
+    return PreparationFailed(action.assignment.key, action.assignment.generation, message)
+
+
+def _unfit(action: Prepare, message: str) -> PreparationFailed:
+    return PreparationFailed(action.assignment.key, action.assignment.generation, message, host_fault=True)

@@ -1,0 +1,233 @@
+"""The agent's control stream: dials, says hello, carries messages both ways, and dials again.
+
+Every attempt uses a fresh channel, so that renewed certificates count and no half-dead connection is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from typing import Protocol, cast
+
+import anyio
+import grpc
+import grpc.aio
+
+from holdfast._base.failpoints import hit
+from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials
+from holdfast.errors import ConfigError
+from holdfast.v1 import agent_pb2, agent_pb2_grpc
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.session import convert
+from holdfast_agent.shim.processes import now_s
+
+FIRST_MESSAGE_S = 10.0
+"""grpc.aio can lose a stream when thousands open at once: no welcome by then, and we dial again."""
+RETRY_FIRST_S = 0.2
+RETRY_MAX_S = 5.0
+UNSENT_MAX = 20_000
+"""Messages that wait; beyond that the session is given up, since a new one says everything anew."""
+HEARTBEAT_DEFAULT_S = 5.0
+UNANSWERED_BEATS = 4
+"""So many heartbeats without a word from the controller, and the session is given up for a new one."""
+
+
+class Listener(Protocol):
+    """Who is told what the controller says."""
+
+    def on_dialled(self) -> agent_pb2.Hello:
+        """A stream is open; what to say first."""
+        ...
+
+    def on_welcome(self, welcome: agent_pb2.Welcome) -> bool:
+        """Whether to go on with this controller."""
+        ...
+
+    def on_answered(self, sent_s: float) -> None:
+        """The controller has answered what was sent at that time, in seconds since boot."""
+        ...
+
+    def on_message(self, message: agent_pb2.SessionResponse) -> None:
+        """An assignment or an acknowledgement."""
+        ...
+
+    def on_disconnected(self) -> None:
+        """What was sent may be lost."""
+        ...
+
+    def heartbeat(self) -> agent_pb2.Heartbeat:
+        """The next one."""
+        ...
+
+
+def channel_options(name: str) -> list[tuple[str, str | int]]:
+    """For one connection of its own: ``name`` keeps gRPC from sharing it with another channel."""
+    return [
+        ("grpc.ssl_target_name_override", SERVER_NAME),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("holdfast.channel", name),
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.max_receive_message_length", 4 << 20),
+    ]
+
+
+class Backoff:
+    """How long to wait before the next attempt: doubling, jittered by half."""
+
+    def __init__(self) -> None:
+        self._next_s = RETRY_FIRST_S
+
+    def reset(self) -> None:
+        """The last attempt was good."""
+        self._next_s = RETRY_FIRST_S
+
+    def wait_s(self) -> float:
+        """For this attempt."""
+        base, self._next_s = self._next_s, min(RETRY_MAX_S, self._next_s * 2)
+        return base * random.uniform(0.5, 1.0)
+
+
+class Link:
+    """One controller's address, dialled for ever. ``send`` works at any time and says whether it counts."""
+
+    def __init__(self, target: str, tls: TlsFiles, listener: Listener) -> None:
+        self._target = target
+        self._tls = tls
+        self._listener = listener
+        self._unsent: deque[agent_pb2.SessionRequest] = deque()
+        self._wake = asyncio.Event()
+        self._open = False
+        self._heard_s = 0.0
+        self._refusal = ""
+        self._beats: deque[float] = deque()
+        """When each heartbeat was sent that is not answered yet. They are answered in their order."""
+
+    def send(self, message: agent_pb2.SessionRequest) -> bool:
+        """Queue a message. False while there is no session; a new one starts with everything that counts."""
+        if not self._open:
+            return False
+        if len(self._unsent) >= UNSENT_MAX:
+            log.warning("session.congested", unsent=len(self._unsent))
+            self._open = False
+        self._unsent.append(message)
+        self._wake.set()
+        return self._open
+
+    async def run(self) -> None:
+        """Hold a session with the controller until cancelled."""
+        backoff = Backoff()
+        while True:
+            try:
+                if await self._session():
+                    backoff.reset()
+            except ConfigError as error:
+                log.warning("tls.unreadable", problem=str(error))
+            await anyio.sleep(backoff.wait_s())
+
+    async def _session(self) -> bool:
+        """One session. Returns whether it got as far as a welcome."""
+        credentials = channel_credentials(self._tls)
+        welcomed = False
+        async with grpc.aio.secure_channel(
+            self._target, credentials, options=channel_options("session")
+        ) as channel:
+            stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
+            call = stub.Session()
+            try:
+                dialled_s = now_s()
+                hello = self._listener.on_dialled()
+                hit("agent.hello.before")
+                await call.write(agent_pb2.SessionRequest(hello=hello))
+                hit("agent.hello.after")
+                async with asyncio.timeout(FIRST_MESSAGE_S):
+                    first = await call.read()
+                if not isinstance(first, agent_pb2.SessionResponse) or first.WhichOneof("message") != "welcome":
+                    log.warning("session.no_welcome", controller=self._target)
+                    return False
+                self._unsent.clear()
+                self._open = True
+                welcomed = self._listener.on_welcome(first.welcome)
+                if welcomed:
+                    self._listener.on_answered(dialled_s)
+                    log.info("session.open", controller=self._target, epoch=first.welcome.epoch)
+                    interval_s = convert.seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
+                    await self._talk(call, interval_s, answered=first.welcome.acks_heartbeats)
+                    log.info("session.ended", controller=self._target)
+            except TimeoutError:
+                log.warning("session.no_welcome", controller=self._target)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                self._note_failure(error)
+            finally:
+                self._open = False
+                call.cancel()
+                self._listener.on_disconnected()
+        return welcomed
+
+    def _note_failure(self, error: Exception) -> None:
+        """A controller that works with no agent of this version says so; an admin reads that here, once."""
+        problem = _describe(error)
+        refused = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        if not refused:
+            log.info("session.failed", controller=self._target, problem=problem)
+        elif problem != self._refusal:
+            log.warning("session.refused", controller=self._target, problem=problem)
+        self._refusal = problem if refused else ""
+
+    async def _talk(self, call: _Call, heartbeat_s: float, *, answered: bool) -> None:
+        self._heard_s = time.monotonic()
+        self._beats.clear()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write_all, call, tasks.cancel_scope)
+            tasks.start_soon(self._beat, heartbeat_s, answered, tasks.cancel_scope)
+            try:
+                while self._open:
+                    message = await call.read()
+                    if not isinstance(message, agent_pb2.SessionResponse):
+                        break  # the controller closed the stream
+                    self._heard_s = time.monotonic()
+                    if message.WhichOneof("message") == "heartbeat_ack" and self._beats:
+                        self._listener.on_answered(self._beats.popleft())
+                    self._listener.on_message(message)
+            except grpc.aio.AioRpcError as error:
+                log.info("session.failed", controller=self._target, problem=_describe(error))
+            tasks.cancel_scope.cancel()
+
+    async def _write_all(self, call: _Call, scope: anyio.CancelScope) -> None:
+        try:
+            while self._open:
+                while self._unsent:
+                    hit("agent.write.before")
+                    await call.write(self._unsent.popleft())
+                    hit("agent.write.after")
+                self._wake.clear()
+                await self._wake.wait()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            log.info("session.failed", controller=self._target, problem=_describe(error))
+        scope.cancel()
+
+    async def _beat(self, interval_s: float, answered: bool, scope: anyio.CancelScope) -> None:
+        """Beat, and dial again when nobody has answered for long: a stream may stay open that nobody serves."""
+        while True:
+            await anyio.sleep(interval_s)
+            silent_s = time.monotonic() - self._heard_s
+            if answered and silent_s > UNANSWERED_BEATS * interval_s:
+                log.warning("session.unanswered", controller=self._target, silent_s=round(silent_s, 1))
+                scope.cancel()
+                return
+            if answered:
+                self._beats.append(now_s())
+            self.send(agent_pb2.SessionRequest(heartbeat=self._listener.heartbeat()))
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error)
+
+
+_Call = grpc.aio.StreamStreamCall[agent_pb2.SessionRequest, agent_pb2.SessionResponse]

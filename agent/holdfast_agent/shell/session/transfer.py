@@ -1,0 +1,251 @@
+"""The bulk stream: carries ranks' output and samples to the controller, on a connection of its own, by credits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar, cast
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import grpc
+import grpc.aio
+
+from holdfast._security.tls import TlsFiles, channel_credentials
+from holdfast.errors import ConfigError
+from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
+from holdfast_agent.core.launch.environment import HostFacts, log_paths
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.base.inotify import FileWatch
+from holdfast_agent.shell.output.log_reader import LogFile, Wanted
+from holdfast_agent.shell.sampling.listeners import Listeners
+from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.session.link import Backoff, channel_options
+
+CHUNK_BYTES = 128 << 10
+READINGS_MAX = 256
+COALESCE_S = 0.02
+"""A rank that prints often costs one message for this time, not one per line."""
+LOOK_AGAIN_S = 1.0
+"""Followed files are looked at this often even where the kernel reports no change (network file systems)."""
+
+EARLY_S = 3.0
+"""A wish to follow may overtake the assignment that it is about: they come on different connections."""
+
+Asked = TypeVar("Asked", agent_pb2.OpenLog, agent_pb2.OpenSamples)
+IsOver = Callable[[PlaceKey, int, int], bool]
+Examine = Callable[[agent_pb2.TakeEvidence], Awaitable[agent_pb2.EvidenceReport]]
+
+
+@dataclass
+class Reading:
+    """One stream that the controller has opened."""
+
+    id: int
+    credit: int
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+class Transfer:
+    """Dials for ever; ``is_over`` says whether a rank of a generation will write no more."""
+
+    def __init__(
+        self,
+        target: str,
+        tls: TlsFiles,
+        facts: HostFacts,
+        is_over: IsOver,
+        examine: Examine,
+        listeners: Listeners,
+    ) -> None:
+        self._examine = examine
+        self._listeners = listeners
+        self._target = target
+        self._tls = tls
+        self._facts = facts
+        self._is_over = is_over
+        self._readings: dict[int, Reading] = {}
+        self._watch = FileWatch()
+        self._threads = anyio.CapacityLimiter(2)
+        self._writing = anyio.Lock()
+
+    def poke(self) -> None:
+        """A rank has ended: followers may have reached their end."""
+        for reading in self._readings.values():
+            reading.more.set()
+
+    async def run(self) -> None:
+        """Serve the controller's readings until cancelled."""
+        backoff = Backoff()
+        try:
+            while True:
+                try:
+                    if await self._session():
+                        backoff.reset()
+                except ConfigError as error:
+                    log.warning("tls.unreadable", problem=str(error))
+                await anyio.sleep(backoff.wait_s())
+        finally:
+            self._watch.close()
+
+    async def _session(self) -> bool:
+        credentials = channel_credentials(self._tls)
+        served = False
+        async with grpc.aio.secure_channel(
+            self._target, credentials, options=channel_options("transfer")
+        ) as channel:
+            stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
+            call = stub.Transfer()
+            try:
+                await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
+                async with anyio.create_task_group() as tasks:
+                    try:
+                        while isinstance(message := await call.read(), agent_pb2.TransferResponse):
+                            served = True
+                            self._obey(message, call, tasks)
+                    except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                        log.debug("transfer.failed", problem=str(error))
+                    tasks.cancel_scope.cancel()
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                log.debug("transfer.failed", problem=str(error))
+            finally:
+                call.cancel()
+                self._readings.clear()
+        return served
+
+    def _obey(self, message: agent_pb2.TransferResponse, call: _Call, tasks: anyio.abc.TaskGroup) -> None:
+        match message.WhichOneof("message"):
+            case "open":
+                self._begin(message.open, self._read_log, call, tasks)
+            case "open_samples":
+                self._begin(message.open_samples, self._read_samples, call, tasks)
+            case "credit":
+                if credited := self._readings.get(message.credit.id):
+                    credited.credit += message.credit.bytes
+                    credited.more.set()
+            case "take_evidence":
+                tasks.start_soon(self._take_evidence, message.take_evidence, call)
+            case "close":
+                if closed := self._readings.get(message.close.id):
+                    closed.scope.cancel()
+
+    def _begin(self, asked: Asked, read: _Read[Asked], call: _Call, tasks: anyio.abc.TaskGroup) -> None:
+        if asked.id not in self._readings:
+            reading = self._readings[asked.id] = Reading(asked.id, asked.credit_bytes)
+            tasks.start_soon(self._serve, reading, partial(read, asked, reading, call), call)
+
+    async def _take_evidence(self, order: agent_pb2.TakeEvidence, call: _Call) -> None:
+        try:
+            report = await self._examine(order)
+            await self._write(call, agent_pb2.TransferRequest(evidence=report))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            log.debug("transfer.failed", problem=str(error))
+
+    async def _serve(self, reading: Reading, read: Callable[[], Awaitable[str]], call: _Call) -> None:
+        """``read`` sends all that is wanted. Returns what went wrong; empty at a good end."""
+        problem = ""
+        try:
+            with reading.scope:
+                if len(self._readings) > READINGS_MAX:
+                    problem = f"{self._facts.name} reads {READINGS_MAX} streams already; try again later."
+                else:
+                    problem = await read()
+            if not reading.scope.cancelled_caught:
+                end = agent_pb2.TransferEnd(id=reading.id, problem=problem)
+                await self._write(call, agent_pb2.TransferRequest(end=end))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            log.debug("transfer.failed", problem=str(error))
+        finally:
+            self._readings.pop(reading.id, None)
+
+    async def _read_samples(self, asked: agent_pb2.OpenSamples, reading: Reading, call: _Call) -> str:
+        """Every sample of a worker from now on; ends by itself only when nobody takes them."""
+        key = PlaceKey(asked.job_id, asked.worker)
+        if not convert.is_place(key):
+            return f"{key} names no worker."
+        offset = 0
+        with self._listeners.listening(key) as listener:
+            while line := await listener.get():
+                while reading.credit <= 0:
+                    reading.more.clear()
+                    await reading.more.wait()
+                reading.credit -= len(line)
+                chunk = agent_pb2.TransferChunk(id=asked.id, offset=offset, data=line)
+                await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
+                offset += len(line)
+        return "samples come faster than they are taken."
+
+    async def _read_log(self, asked: agent_pb2.OpenLog, reading: Reading, call: _Call) -> str:
+        """Output of a rank, as far as it is wanted."""
+        key = PlaceKey(asked.job_id, asked.worker)
+        if not convert.is_place(key):
+            return f"{key} names no worker."
+        paths = log_paths(self._facts, key, asked.generation, asked.rank)
+        path = paths[asked.stream == job_pb2.LOG_STREAM_STDERR]
+        try:
+            file = await self._open(asked, reading, key, path)
+            if file is None:
+                return f"{self._facts.name} has no output of rank {asked.rank} of generation {asked.generation}."
+            try:
+                with self._watch.watched(path, reading.more):
+                    await self._send_all(asked, reading, key, file, call)
+            finally:
+                file.close()
+        except OSError as error:
+            return f"{self._facts.name}: {path}: {error.strerror}."
+        return ""
+
+    async def _open(self, asked: agent_pb2.OpenLog, reading: Reading, key: PlaceKey, path: str) -> LogFile | None:
+        """The file, waited for where it is followed and may still come."""
+        wanted = Wanted(
+            offset=asked.offset,
+            tail_lines=asked.tail_lines if asked.HasField("tail_lines") else None,
+            since_ms=asked.since.ToMilliseconds() if asked.HasField("since") else None,
+        )
+        patience = anyio.current_time() + (EARLY_S if asked.follow else 0.0)
+        while True:
+            over = anyio.current_time() >= patience and self._is_over(key, asked.generation, asked.rank)
+            try:
+                return await anyio.to_thread.run_sync(LogFile, path, wanted, limiter=self._threads)
+            except FileNotFoundError:
+                if over or not asked.follow:
+                    return None
+            await self._wait(reading, 0.2)
+
+    async def _send_all(
+        self, asked: agent_pb2.OpenLog, reading: Reading, key: PlaceKey, file: LogFile, call: _Call
+    ) -> None:
+        while True:
+            reading.more.clear()
+            if reading.credit <= 0:
+                await reading.more.wait()
+                continue
+            over = self._is_over(key, asked.generation, asked.rank)  # before the read, so that the read is the last
+            limit = min(CHUNK_BYTES, reading.credit)
+            offset, data = await anyio.to_thread.run_sync(file.read, limit, limiter=self._threads)
+            if data:
+                reading.credit -= len(data)
+                chunk = agent_pb2.TransferChunk(id=asked.id, offset=offset, data=data)
+                await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
+            elif over or not asked.follow:
+                return
+            else:
+                await self._wait(reading, LOOK_AGAIN_S)
+                await anyio.sleep(COALESCE_S)
+
+    async def _write(self, call: _Call, message: agent_pb2.TransferRequest) -> None:
+        async with self._writing:  # gRPC takes one write at a time
+            await call.write(message)
+
+    async def _wait(self, reading: Reading, at_most_s: float) -> None:
+        with anyio.move_on_after(at_most_s):
+            await reading.more.wait()
+
+
+_Read = Callable[[Asked, Reading, "_Call"], Awaitable[str]]
+_Call = grpc.aio.StreamStreamCall[agent_pb2.TransferRequest, agent_pb2.TransferResponse]

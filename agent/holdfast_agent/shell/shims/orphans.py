@@ -1,0 +1,172 @@
+"""Finds and ends what a dead shim has left, and proves that nothing is left.
+
+A process belongs to a place when its environment carries the place's marks, or when it is in the dead shim's
+session and started after it. It is signalled through a pidfd that was opened before its start time was compared
+again, so that a reused pid never gets a signal. Zombies count as gone. May block (``/proc/PID/environ`` of a
+process in trouble), so it runs in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass
+
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.shim.cgroup import remove
+from holdfast_agent.shim.processes import NO_ROOM, Process
+
+ROUNDS = 50
+ROUND_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What tells a place's processes from all others."""
+
+    key: PlaceKey
+    host: str
+    generation: int
+    shim_pid: int = 0
+    """0 where the shim is not known."""
+    shim_start_ticks: int = 0
+    cgroup: str = ""
+    """The directory of the generation's, where the host has cgroups: whoever is in it is the place's."""
+
+    @property
+    def _variables(self) -> frozenset[bytes]:
+        return frozenset(
+            f"{name}={value}".encode()
+            for name, value in (
+                ("HOLDFAST_JOB", self.key.job),
+                ("HOLDFAST_WORKER", self.key.worker),
+                ("HOLDFAST_HOST", self.host),
+            )
+        )
+
+    def fits(self, process: Process) -> bool:
+        """Whether a process is the place's. Raises ``OSError`` where it can't be looked at."""
+        if process.pid == os.getpid():
+            return False
+        if self._in_session(process):
+            return True
+        with open(f"/proc/{process.pid}/environ", "rb") as file:
+            environ = file.read()
+        variables = set(environ.split(b"\0"))
+        if not self._variables <= variables:
+            return False
+        return any(_generation(variable) <= self.generation for variable in variables)
+
+    def _in_session(self, process: Process) -> bool:
+        if not self.shim_pid or process.start_ticks < self.shim_start_ticks:
+            return False
+        try:
+            if os.getsid(process.pid) != self.shim_pid:
+                return False
+        except OSError:
+            return False
+        # While a member lives its session's number is not given to others; a leader of another start time means
+        # that all members had gone and the number is somebody else's now.
+        try:
+            return Process(self.shim_pid).start_ticks == self.shim_start_ticks
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise
+            return True
+
+
+def _generation(variable: bytes) -> float:
+    name, _, value = variable.partition(b"=")
+    return int(value) if name == b"HOLDFAST_GENERATION" and value.isdigit() else float("inf")
+
+
+def clear(mark: Mark) -> tuple[int, str]:
+    """Kill the place's processes until none is found twice in a row.
+
+    Returns (how many there were, what is left after the bound; empty when the place is proven empty).
+    """
+    killed: set[tuple[int, int]] = set()
+    clean = 0
+    left: list[Process] = []
+    unseen = ""
+    for _ in range(ROUNDS):
+        try:
+            left, unseen = _find(mark), ""
+        except OSError as error:
+            left, unseen = [], f"can't look for what is left: {error.strerror}"
+        if mark.cgroup:
+            _kill_cgroup(mark.cgroup)
+        if unseen:
+            clean = 0
+            time.sleep(ROUND_S)
+            continue
+        if not left:
+            clean += 1
+            if clean == 2:
+                return len(killed), ""
+            continue
+        clean = 0
+        for process in left:
+            _kill(process)
+            killed.add((process.pid, process.start_ticks))
+        time.sleep(0.002 if len(killed) <= len(left) else ROUND_S)
+    names = ", ".join(f"{process.pid} ({process.state})" for process in left)
+    return len(killed), unseen or f"outlive KILL: {names}"
+
+
+def _find(mark: Mark) -> list[Process]:
+    """The place's processes. Raises ``OSError`` rather than miss one for want of descriptors or memory."""
+    found = []
+    members = _members(mark.cgroup) if mark.cgroup else frozenset()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            process = Process(int(name))
+            if process.state not in "ZX" and (process.pid in members or mark.fits(process)):
+                found.append(process)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise  # else it has ended, or it is of a user whom we may not look at and could not have started
+    return found
+
+
+def _members(cgroup: str) -> frozenset[int]:
+    """Pids in a cgroup and those below it."""
+    pids: set[int] = set()
+    for directory, _, _ in os.walk(cgroup):
+        try:
+            with open(f"{directory}/cgroup.procs", "rb") as file:
+                pids.update(map(int, file.read().split()))
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise
+    return frozenset(pids)
+
+
+def _kill_cgroup(cgroup: str) -> None:
+    """End all that is in it; an empty one is removed."""
+    with contextlib.suppress(OSError), open(f"{cgroup}/cgroup.kill", "wb", buffering=0) as file:
+        file.write(b"1")
+    remove(cgroup)
+
+
+def _kill(process: Process) -> None:
+    """End it and wait a little until it has ended."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        if Process(process.pid).start_ticks == process.start_ticks:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            ended = select.poll()
+            ended.register(pidfd, select.POLLIN)
+            ended.poll(ROUND_S * 1000)
+    except OSError:
+        return
+    finally:
+        os.close(pidfd)

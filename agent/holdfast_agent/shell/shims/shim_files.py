@@ -1,0 +1,152 @@
+"""What a shim leaves on disk, read by the agent: who the shim is, and what a generation's journal says.
+
+Nothing here trusts a pid by itself: a shim is named by pid, start time and boot.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast_agent.shim import processes
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """The generation was to be launched; without one it provably never was."""
+
+    generation: int
+    ranks: tuple[int, ...]
+    boot_id: str
+    gpus: tuple[str, ...] = ()
+    """UUIDs; those of a shim of before this was written are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A rank was forked. `start_ticks` 0: could not be read."""
+
+    rank: int
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A stop was ordered; the first one's reason is the one that exits carry."""
+
+    reason: str
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """How a rank ended. `status` is the raw wait status, None when its program never started."""
+
+    rank: int
+    status: int | None
+    end_time: float
+    reason: str
+    message: str
+    stderr_tail: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """No process of the generation is left."""
+
+
+Record = Intent | Started | Stopping | Exited | Empty
+
+
+def record_from(fields: Mapping[str, Any]) -> Record | None:
+    """A record from a journal's line or from the message of the same kind; None for kinds unknown here.
+
+    Raises KeyError, TypeError or ValueError where a known kind lacks what it must have.
+    """
+    match fields["ev"]:
+        case "intent":
+            gpus = tuple(map(str, fields.get("gpus", ())))
+            return Intent(int(fields["generation"]), tuple(map(int, fields["ranks"])), str(fields["boot_id"]), gpus)
+        case "started":
+            return Started(int(fields["rank"]), int(fields["pid"]), int(fields["start_ticks"]))
+        case "stopping":
+            return Stopping(str(fields["reason"]), float(fields["grace_s"]))
+        case "exited":
+            status = None if fields["status"] is None else int(fields["status"])
+            lines = tuple(map(str, fields["stderr_tail"]))
+            end_time, reason, message = float(fields["end_time"]), str(fields["reason"]), str(fields["message"])
+            return Exited(int(fields["rank"]), status, end_time, reason, message, lines)
+        case "empty":
+            return Empty()
+    return None
+
+
+def read_journal(path: Path) -> list[Record]:
+    """The records of one generation, in order, without a torn tail; [] when there is no such file.
+
+    A line whose checksum fails ends the journal: it and whatever follows never happened. Kinds written by a newer
+    shim are passed over. Raises OSError, and ValueError for a sound line that is no record.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    *lines, _torn = data.split(b"\n")
+    records: list[Record] = []
+    for number, line in enumerate(lines, 1):
+        checksum, _, text = line.partition(b" ")
+        if checksum != b"%08x" % binascii.crc32(text):
+            break
+        try:
+            record = record_from(json.loads(text))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}, line {number}: {error!r}") from error
+        if record is not None:
+            records.append(record)
+    return records
+
+
+@dataclass(frozen=True, slots=True)
+class ShimId:
+    """A shim, for all time: its pid, and the boot and start time (clock ticks) that make it unique."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+
+def read_shim_id(path: Path) -> ShimId | None:
+    """Who wrote a `shim.json`; None when there is none. Raises OSError, and ValueError for anything else in it."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        fields = json.loads(text)
+        return ShimId(int(fields["pid"]), int(fields["start_ticks"]), str(fields["boot_id"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: {error!r}") from error
+
+
+def boot_id() -> str:
+    """The running kernel's."""
+    return processes.boot_id()
+
+
+def start_ticks(pid: int) -> int | None:
+    """When the process was started; None when there is none of that pid, or only its zombie."""
+    try:
+        process = processes.Process(pid)
+    except OSError:
+        return None
+    return None if process.state in "ZX" else process.start_ticks
+
+
+def is_alive(shim_id: ShimId) -> bool:
+    """Whether this very process still runs."""
+    return shim_id.boot_id == boot_id() and start_ticks(shim_id.pid) == shim_id.start_ticks

@@ -1,0 +1,238 @@
+"""The shims of this host: one per place, found again after a restart of the agent, watched until they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from holdfast._base.failpoints import hit
+from holdfast._session.protocol import agree
+from holdfast.errors import StoreError
+from holdfast_agent.core.model.model import PlaceKey
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.shims.shim_files import start_ticks
+from holdfast_agent.shell.shims.shim_link import ShimLink, connect, peer
+from holdfast_agent.shell.shims.spawner import Spawner, watch_exit
+from holdfast_agent.shell.shims.worker_files import PlaceFiles
+from holdfast_agent.shim import shim
+
+RECONNECT_S = 0.5
+"""A living shim that dropped us is asked again after this time."""
+TELLING_S, TELLING_EVERY_S = 10.0, 0.1
+"""How long an agent that starts tries to learn whether a shim lives, before it ends rather than guess."""
+QUIT_S = 5.0
+"""A shim with nothing to do that has not ended by then is killed."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A shim that lives."""
+
+    pid: int
+    start_ticks: int | None
+    link: ShimLink | None = None
+    greeted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it has its directory, or has said why not."""
+    refusal: str = ""
+
+
+class Shims:
+    """Keeps a connection to each place's shim. Callbacks come from the event loop, not from within a call."""
+
+    def __init__(
+        self,
+        files: PlaceFiles,
+        spawner: Spawner,
+        on_message: Callable[[PlaceKey, dict[str, Any]], None],
+        on_lost: Callable[[PlaceKey], None],
+    ) -> None:
+        self._files = files
+        self._spawner = spawner
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._held: dict[PlaceKey, Held] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def pid(self, key: PlaceKey) -> int:
+        """Of the place's shim; 0 without one."""
+        held = self._held.get(key)
+        return held.pid if held else 0
+
+    def is_ready(self, key: PlaceKey) -> bool:
+        """Whether the place's shim has its directory and can be told to launch."""
+        held = self._held.get(key)
+        return held is not None and held.link is not None and held.greeted.is_set() and not held.refusal
+
+    async def ready(self, key: PlaceKey) -> str:
+        """Wait until the place's shim has its directory. Returns why that failed, empty when all is well."""
+        held = self._held.get(key)
+        if held is None:
+            return "its shim ended at once"
+        await held.greeted.wait()
+        return held.refusal
+
+    def ensure(self, key: PlaceKey) -> None:
+        """Have a shim for the place: the one that has its directory, else a new one. Raises ``OSError``."""
+        if key in self._held or self.adopt(key):
+            return
+        directory = self._files.directory(key)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._spawner.take()
+        try:
+            held = self._hold(key, fresh.pid)
+        except OSError:
+            fresh.sock.close()  # which ends it
+            raise
+        held.link = self._link(key, held, fresh.sock)
+        hit("agent.assign.before")
+        held.link.send({"op": "assign", "dir": str(directory)})
+        hit("agent.assign.after")
+
+    def adopt(self, key: PlaceKey) -> bool:
+        """Reconnect to the shim that listens in the place's directory. False where none does.
+
+        Who listens is taken from the kernel, so a file that names another process can't mislead. Raises ``OSError``
+        where that can't be told at present (no descriptors left, a shim that is stopped): what is taken for dead
+        is cleared away.
+        """
+        try:
+            sock = connect(self._files.directory(key))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        try:
+            held = self._hold(key, peer(sock)[0])
+        except OSError:
+            sock.close()
+            raise
+        held.link = self._link(key, held, sock)
+        return True
+
+    async def found(self, key: PlaceKey) -> bool:
+        """As ``adopt``, and patient: raises ``StoreError`` once it could not be told for ``TELLING_S``."""
+        problem = ""
+        for _ in range(int(TELLING_S / TELLING_EVERY_S)):
+            try:
+                return self.adopt(key)
+            except OSError as error:
+                if not problem:
+                    log.warning("shim.unreachable", place=str(key), problem=str(error))
+                problem = error.strerror or str(error)
+            await anyio.sleep(TELLING_EVERY_S)
+        raise StoreError(
+            f"Whether the shim of {key} lives can't be told: {problem}. Its work runs on; start the agent again "
+            "once the host has descriptors and memory to spare."
+        )
+
+    def send(self, key: PlaceKey, message: dict[str, Any]) -> bool:
+        """Tell the place's shim. Lost while it can't be reached: what counts is said again when it greets.
+
+        False for a message that is too long for any shim.
+        """
+        held = self._held.get(key)
+        return held is None or held.link is None or held.link.send(message)
+
+    def dismiss(self, key: PlaceKey) -> None:
+        """Let the place's shim end; it is no longer watched."""
+        held = self._held.pop(key, None)
+        if held is None:
+            return
+        if held.link is not None:
+            held.link.send({"op": "quit"})
+            self._loop.call_later(QUIT_S / 2, held.link.close)
+        self._loop.call_later(QUIT_S, _kill, held)
+
+    def quit(self) -> None:
+        """Let all shims end that have nothing to do; others don't mind."""
+        for held in self._held.values():
+            if held.link is not None:
+                held.link.send({"op": "quit"})
+
+    def close(self) -> None:
+        """Close all connections; the shims go on."""
+        for held in self._held.values():
+            if held.link is not None:
+                held.link.close()
+        self._held.clear()
+
+    def _hold(self, key: PlaceKey, pid: int) -> Held:
+        held = Held(pid, start_ticks(pid))
+        lives = watch_exit(pid, lambda: self._gone(key, held))
+        self._held[key] = held
+        if not lives:
+            self._loop.call_soon(self._gone, key, held)
+        return held
+
+    def _link(self, key: PlaceKey, held: Held, sock: socket.socket) -> ShimLink:
+        return ShimLink(sock, lambda message: self._heard(key, held, message), lambda: self._dropped(key, held))
+
+    def _heard(self, key: PlaceKey, held: Held, message: dict[str, Any]) -> None:
+        if self._held.get(key) is not held:
+            return
+        if message["ev"] == "hello" and not agree(message["version"], shim.VERSION):
+            self._shun(key, held, message["version"])
+            return
+        if message["ev"] == "hello":
+            held.greeted.set()
+        elif message["ev"] == "refused" and message["generation"] == 0:
+            held.refusal = message["message"]
+            held.greeted.set()
+        self._on_message(key, message)
+
+    def _shun(self, key: PlaceKey, held: Held, version: int) -> None:
+        """Leave a shim alone whose words may mean something else: its ranks run on, its journal has their ends."""
+        held.refusal = (
+            f"its shim speaks protocol {version}, this agent {shim.VERSION}: an agent between them is needed"
+        )
+        log.warning("shim.wrong_version", place=str(key), pid=held.pid, problem=held.refusal)
+        if held.link is not None:
+            held.link.close()
+            held.link = None
+        held.greeted.set()
+
+    def _dropped(self, key: PlaceKey, held: Held) -> None:
+        held.link = None
+        self._loop.call_later(RECONNECT_S, self._reconnect, key, held)
+
+    def _reconnect(self, key: PlaceKey, held: Held) -> None:
+        if self._held.get(key) is not held or held.link is not None:
+            return
+        try:
+            held.link = self._link(key, held, connect(self._files.directory(key)))
+        except OSError as error:
+            log.warning("shim.unreachable", place=str(key), pid=held.pid, problem=str(error))
+            self._loop.call_later(RECONNECT_S, self._reconnect, key, held)
+
+    def _gone(self, key: PlaceKey, held: Held) -> None:
+        if self._held.get(key) is not held:
+            return
+        if held.link is not None:
+            held.link.close()
+        del self._held[key]
+        held.refusal = held.refusal or "its shim ended"
+        held.greeted.set()
+        self._on_lost(key)
+
+
+def _kill(held: Held) -> None:
+    try:
+        pidfd = os.pidfd_open(held.pid)
+    except OSError:
+        return
+    try:
+        if held.start_ticks is not None and start_ticks(held.pid) == held.start_ticks:
+            log.warning("shim.killed", pid=held.pid, problem="nothing ran there and it did not end when asked")
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except OSError:
+        return
+    finally:
+        os.close(pidfd)

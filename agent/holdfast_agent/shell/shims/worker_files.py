@@ -1,0 +1,335 @@
+"""What is on disk about each place: the shim's journals, and the little that the agent notes beside them.
+
+``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK", and
+``freed`` the newest generation whose GPUs were proven free, ``closed`` the newest whose epilog has ended. Losing
+the end of any is harmless: an exit is sent once more, or carries the attempt before; a reboot frees GPUs; an epilog
+runs twice.
+"""
+
+from __future__ import annotations
+
+import binascii
+import errno
+import json
+import os
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast._base.failpoints import hit
+from holdfast.errors import StoreError
+from holdfast_agent.core.launch.environment import HostFacts, error_dir, log_paths
+from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.core.worker.events import Journal
+from holdfast_agent.shell.base import log
+from holdfast_agent.shell.shims import shim_files
+from holdfast_agent.shell.users import safe_paths
+from holdfast_agent.shim import namespaces
+from holdfast_agent.shim.journal import RESERVE
+
+_JOURNAL = re.compile(r"g(\d+)\.journal")
+_ERROR_MAX_BYTES = 64 << 10
+_ERROR_LINE_MAX = 500
+_BLOCK_BYTES = 4096
+"""More than an epoch takes, and what any file system gives at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFiles:
+    """The directories of all places of one host."""
+
+    workers: Path
+    facts: HostFacts
+
+    def directory(self, key: PlaceKey) -> Path:
+        """Of one place."""
+        return self.workers / key.job / key.worker
+
+    def found(self) -> list[PlaceKey]:
+        """Every place that has files."""
+        return [PlaceKey(path.parent.name, path.name) for path in sorted(self.workers.glob("*/*")) if path.is_dir()]
+
+    def journals(self, key: PlaceKey) -> tuple[Journal, ...]:
+        """Of every generation, oldest first. A damaged one ends at the damage."""
+        names = (_JOURNAL.fullmatch(path.name) for path in self.directory(key).iterdir())
+        read = (self.journal(key, generation) for generation in sorted(int(found[1]) for found in names if found))
+        return tuple(journal for journal in read if journal is not None)
+
+    def journal(self, key: PlaceKey, generation: int) -> Journal | None:
+        """What a generation's journal says; None where nothing of it became durable. Raises ``OSError``."""
+        records = shim_files.read_journal(self._journal_path(key, generation))
+        intent = next((r for r in records if isinstance(r, shim_files.Intent)), None)
+        if intent is None:
+            return None
+        paths = (path for rank in intent.ranks for path in log_paths(self.facts, key, generation, rank))
+        return Journal(
+            generation=generation,
+            launched=intent.ranks,
+            started=tuple((r.rank, r.pid) for r in records if isinstance(r, shim_files.Started)),
+            ends=tuple(self.end(key, generation, r) for r in records if isinstance(r, shim_files.Exited)),
+            stopping=any(isinstance(r, shim_files.Stopping) for r in records),
+            empty=any(isinstance(r, shim_files.Empty) for r in records),
+            other_boot=intent.boot_id != shim_files.boot_id(),
+            wrote_output=any(_size(path) for path in paths),
+            gpus=intent.gpus,
+        )
+
+    def end(self, key: PlaceKey, generation: int, record: shim_files.Exited) -> RankEnd:
+        """A rank's end as recorded, with the Python exception that it left."""
+        try:
+            reason = ExitReason(record.reason)
+        except ValueError:
+            reason = ExitReason.UNSPECIFIED
+        message = record.message
+        if reason is ExitReason.CANNOT_START:
+            message = f"{self.facts.name}: {message}"
+        if record.status and (error := self._python_error(key, generation, record.rank)):
+            message = f"{message}; {error}" if message else error
+        return RankEnd(record.rank, record.status, reason, message, record.end_time, record.stderr_tail)
+
+    def record_ends(
+        self, key: PlaceKey, generation: int, ends: Iterable[RankEnd], launched: tuple[int, ...]
+    ) -> tuple[RankEnd, ...]:
+        """Write ends that nobody saw, and the proof of emptiness; durable when this returns.
+
+        Raises ``StoreError``.
+        """
+        stamped = []
+        records: list[dict[str, object]] = []
+        if launched:
+            boot = shim_files.boot_id()
+            records.append({"ev": "intent", "generation": generation, "ranks": list(launched), "boot_id": boot})
+        for end in ends:
+            stamp = RankEnd(end.rank, None, end.reason, end.message, end.end_time or time.time())
+            stamped.append(stamp)
+            fields = {"rank": stamp.rank, "status": None, "end_time": stamp.end_time, "reason": stamp.reason.value}
+            records.append({"ev": "exited", **fields, "message": stamp.message, "stderr_tail": []})
+        records.append({"ev": "empty"})
+        path = self._journal_path(key, generation)
+        try:
+            try:
+                _append(path, records)
+            except OSError as error:
+                reserve = path.with_name(RESERVE)
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not reserve.exists():
+                    raise
+                reserve.unlink()  # the dead shim's, held for this
+                _append(path, records)
+        except OSError as error:
+            raise StoreError(
+                f"How ranks have ended can't be kept in {path}: {error.strerror}.",
+                fix="Make room, or see to the disk, and start the agent again. Workers run on.",
+            ) from error
+        return tuple(stamped)
+
+    def attempts(self, key: PlaceKey) -> tuple[tuple[int, int], ...]:
+        """(first generation, attempt)."""
+        return tuple(_pairs(self.directory(key) / "attempts"))
+
+    def acked(self, key: PlaceKey) -> frozenset[tuple[int, int]]:
+        """(generation, rank) of the exits that the controller has."""
+        return frozenset(_pairs(self.directory(key) / "acked"))
+
+    def note_attempt(self, key: PlaceKey, generation: int, attempt: int) -> None:
+        """From this generation on. Raises ``OSError``."""
+        self.directory(key).mkdir(mode=0o700, parents=True, exist_ok=True)
+        hit("agent.attempt.before")
+        _append_line(self.directory(key) / "attempts", f"{generation} {attempt}\n")
+        hit("agent.attempt.after")
+
+    def note_ack(self, key: PlaceKey, generation: int, rank: int) -> None:
+        """Need not be sent again. Raises ``OSError``."""
+        hit("agent.acked.before")
+        _append_line(self.directory(key) / "acked", f"{generation} {rank}\n")
+        hit("agent.acked.after")
+
+    def freed(self, key: PlaceKey) -> int:
+        """The newest generation whose GPUs were proven free; 0 without one."""
+        return self._noted(key, "freed")
+
+    def closed(self, key: PlaceKey) -> int:
+        """The newest generation whose epilog has ended; 0 without one."""
+        return self._noted(key, "closed")
+
+    def note_freed(self, key: PlaceKey, generation: int) -> None:
+        """Its GPUs were proven free. Raises ``OSError``."""
+        self._note(key, "freed", generation)
+
+    def note_closed(self, key: PlaceKey, generation: int) -> None:
+        """Its epilog has ended. Raises ``OSError``."""
+        self._note(key, "closed", generation)
+
+    def prune(self, key: PlaceKey, below: int) -> None:
+        """Remove journals of generations under ``below`` whose exits are all acknowledged. Raises ``OSError``."""
+        acked = self.acked(key)
+        for path in self.directory(key).iterdir():
+            if (found := _JOURNAL.fullmatch(path.name)) and int(found[1]) < below:
+                journal = self.journal(key, int(found[1]))
+                if journal is None or all((journal.generation, rank) in acked for rank in journal.launched):
+                    path.unlink()
+
+    def remove(self, key: PlaceKey) -> None:
+        """Remove the place's directory, and its job's where that is empty. Raises ``OSError``."""
+        directory = self.directory(key)
+        if not directory.exists():
+            return
+        # An attempt without a journal says that nothing was launched: it goes before the journals do.
+        for path in sorted(directory.iterdir(), key=lambda path: path.name != "attempts"):
+            path.unlink(missing_ok=True)
+        directory.rmdir()
+        if not any(path.is_dir() for path in directory.parent.iterdir()):
+            (directory.parent / namespaces.FILE).unlink(missing_ok=True)
+            directory.parent.rmdir()
+
+    def _noted(self, key: PlaceKey, name: str) -> int:
+        try:
+            text = (self.directory(key) / name).read_text().strip()
+        except FileNotFoundError:
+            return 0
+        return int(text) if text.isdigit() else 0
+
+    def _note(self, key: PlaceKey, name: str, generation: int) -> None:
+        fresh = self.directory(key) / f"{name}.new"
+        hit("agent.note.before")
+        fresh.write_text(f"{generation}\n")
+        hit("agent.note.written")
+        fresh.replace(fresh.with_suffix(""))
+        hit("agent.note.after")
+
+    def _journal_path(self, key: PlaceKey, generation: int) -> Path:
+        return self.directory(key) / f"g{generation}.journal"
+
+    def _python_error(self, key: PlaceKey, generation: int, rank: int) -> str:
+        """The exception in torch's error file, which the worker's user may have filled with anything."""
+        top = self.facts.log_dir
+        path = os.path.relpath(f"{error_dir(self.facts, key, generation)}/r{rank}.json", top)
+        try:
+            message = json.loads(safe_paths.read_file(top, path, _ERROR_MAX_BYTES))["message"]
+            text = str(message.get("message", "") if isinstance(message, dict) else message)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return ""
+        lines = text.strip().splitlines()
+        return "".join(c for c in lines[-1] if c.isprintable())[:_ERROR_LINE_MAX] if lines else ""
+
+
+class EpochFile:
+    """The highest epoch seen, across lives of the agent. Room for the next one is held, whatever fills the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._next = path.with_suffix(".new")
+
+    def read(self) -> int:
+        """0 at first. Raises ``StoreError`` for a file that is not ours."""
+        try:
+            return int(self._path.read_text())
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{self._path} is damaged: {error}.",
+                fix="Remove it once you know that no controller of an earlier term is left.",
+            ) from error
+
+    def reserve(self) -> None:
+        """Hold a block for the next write, where there is one."""
+        try:
+            handle = os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, _BLOCK_BYTES)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            log.warning("epoch.no_room", path=str(self._next), problem=error.strerror)
+
+    def write(self, epoch: int) -> None:
+        """Durable when this returns. Raises ``StoreError``, after which this agent may obey nobody."""
+        try:
+            self._write(f"{epoch}\n".encode())
+        except OSError as error:
+            raise StoreError(
+                f"The epoch {epoch} can't be kept in {self._path}: {error.strerror}.",
+                fix="Make room, or see to the disk, and start the agent again. Workers run on.",
+            ) from error
+        self.reserve()
+
+    def _write(self, data: bytes) -> None:
+        handle = os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            hit("agent.epoch.before")
+            os.pwrite(handle, data, 0)
+            os.ftruncate(handle, len(data))  # after the write: the block that was held stays
+            hit("agent.epoch.written")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        hit("agent.epoch.synced")
+        self._next.replace(self._path)
+        _sync_directory(self._path.parent)
+        hit("agent.epoch.after")
+
+
+def _append(path: Path, records: Iterable[dict[str, object]]) -> None:
+    """Add to a journal after its last sound line; what is torn there is cut, as it never happened."""
+    texts = [json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() for record in records]
+    data = b"".join(b"%08x %s\n" % (binascii.crc32(text), text) for text in texts)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        end = _sound_bytes(path.read_bytes())
+        hit("agent.ends.before")
+        os.ftruncate(handle, end)
+        os.pwrite(handle, data, end)
+        hit("agent.ends.written")
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    _sync_directory(path.parent)
+    hit("agent.ends.after")
+
+
+def _sound_bytes(data: bytes) -> int:
+    sound = 0
+    for line in data.split(b"\n")[:-1]:
+        checksum, _, text = line.partition(b" ")
+        if checksum != b"%08x" % binascii.crc32(text):
+            break
+        sound += len(line) + 1
+    return sound
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _append_line(path: Path, line: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, line.encode())
+    finally:
+        os.close(handle)
+
+
+def _pairs(path: Path) -> Iterable[tuple[int, int]]:
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        first, _, second = line.partition(" ")
+        if first.isdigit() and second.isdigit():
+            yield int(first), int(second)
+        else:
+            log.warning("file.damaged", path=str(path), line=line)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

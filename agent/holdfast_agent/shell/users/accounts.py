@@ -1,0 +1,56 @@
+"""Looks up on this host whom a job's account means."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass, field
+
+from holdfast_agent.core.launch.accounts import AccountRules, why_not
+from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.shim.processes import printable
+
+
+class NoAccount(Exception):
+    """Nothing runs here as that account, and why: a sentence without the host's name or a full stop."""
+
+
+@dataclass
+class Accounts:
+    """``default`` is whom workers run as whose job names no account."""
+
+    default: WorkerUser
+    rules: AccountRules
+    _known: dict[str, WorkerUser] = field(default_factory=dict)
+
+    def at_hand(self, name: str) -> WorkerUser | None:
+        """As it was looked up last, asking nobody; None where it never was."""
+        return self._known.get(name) if name else self.default
+
+    def look_up(self, name: str) -> WorkerUser:
+        """The account as the host knows it now, with its groups. Raises ``NoAccount``.
+
+        Blocks: the answer may come from a directory service. Every preparation of a place looks anew, save those of
+        restarts in place.
+        """
+        if not name:
+            return self.default
+        self._known.pop(name, None)
+        try:
+            entry = pwd.getpwnam(name)
+        except (KeyError, ValueError) as error:  # a NUL in it
+            raise NoAccount(f"there is no account {printable(name.encode())} on this host") from error
+        if problem := why_not(name, entry.pw_uid, self.rules):
+            raise NoAccount(problem)
+        found = user_of(entry)
+        self._known[name] = found
+        return found
+
+
+def user_of(entry: pwd.struct_passwd) -> WorkerUser:
+    """An entry of the host's users as whom ranks run."""
+    known = WorkerUser(entry.pw_name, entry.pw_dir or "/", entry.pw_shell or "/bin/sh")
+    if entry.pw_uid == os.geteuid():
+        return known
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return WorkerUser(known.name, known.home, known.shell, entry.pw_uid, entry.pw_gid, groups)

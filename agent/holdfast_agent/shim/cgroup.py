@@ -1,0 +1,161 @@
+"""A generation's cgroup (v2): bounds it, kills it whole, proves it empty, counts what lack of memory has killed.
+
+The agent names the place's directory; each generation has `g<N>` in it, made before the first fork and removed
+once nothing is left. Ranks are moved into it right after their start, and whatever they start stays in. The
+limits are written where the kernel offers them; a host without cgroups, or without some controller, does without.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast_agent.shim.processes import Process, read_small
+
+ROUNDS = 10
+CONTROLLERS = (b"+memory", b"+pids")
+
+
+class Cgroup:
+    """One generation's. Raises OSError where it can't be made; then the generation does without."""
+
+    def __init__(self, place: str, generation: int, memory_bytes: int, pids: int) -> None:
+        self.path = f"{place}/g{generation}"
+        _make(place)
+        try:
+            os.mkdir(self.path, 0o755)
+        except FileExistsError:
+            pass  # of a shim that died before its intent
+        self._limit_bytes = memory_bytes if memory_bytes and self._offer("memory.max", memory_bytes) else 0
+        if pids:
+            self._offer("pids.max", pids)
+        self._procs = os.open(self.path + "/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        self._counted = self._oom_kills()
+
+    def gather(self) -> None:
+        """Takes in every descendant of this process; what they start from then on is in it by itself.
+
+        A move waits for every processor, some milliseconds: too long for a rank to begin with, so it is moved
+        while it starts. Parents go before their children are looked for; a child whose parent ends meanwhile
+        becomes ours, so it is found in the next round. What starts processes faster than that is left to waitpid.
+        """
+        for _ in range(ROUNDS):
+            if not self._gather_once():
+                return
+
+    def _gather_once(self) -> bool:
+        """Whether anything was outside."""
+        inside, moved = self._members(), False
+        found = [os.getpid()]
+        for parent in found:  # grows while it is walked
+            for child in _children(parent):
+                found.append(child)
+                if child not in inside:
+                    moved = True
+                    try:
+                        os.write(self._procs, b"%d" % child)
+                    except OSError:
+                        pass  # it has ended
+        return moved
+
+    def _members(self) -> set[int]:
+        try:
+            with open(self.path + "/cgroup.procs", "rb") as file:
+                return {int(pid) for pid in file.read().split()}
+        except OSError:
+            return set()
+
+    def kill(self) -> None:
+        """Every process in it, at once; nothing can fork its way out."""
+        self._offer("cgroup.kill", 1)
+
+    def is_empty(self) -> bool:
+        """Whether the kernel counts no process in it."""
+        try:
+            return b"populated 0" in read_small(self.path + "/cgroup.events").splitlines()
+        except FileNotFoundError:
+            return True  # it is no more
+        except OSError:
+            return False
+
+    def others(self, known: list[Process]) -> list[Process]:
+        """The first of what is in it beside these."""
+        pids = {process.pid for process in known}
+        found = []
+        try:
+            for pid in read_small(self.path + "/cgroup.procs").split(b"\n")[:-1]:
+                if int(pid) not in pids:
+                    found.append(Process(int(pid)))
+        except (OSError, ValueError):
+            pass  # gone, or cut at the end of what was read
+        return found
+
+    @property
+    def limit(self) -> str:
+        """Its memory's, in words that begin with a space; nothing without one."""
+        return f" (its limit is {self._limit_bytes >> 20} MiB)" if self._limit_bytes else ""
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has killed a process of it for lack of memory since the last call."""
+        before, self._counted = self._counted, self._oom_kills()
+        return self._counted > before
+
+    def close(self) -> None:
+        """Removes it, with what ranks have made in it. The kernel refuses while anything lives there."""
+        os.close(self._procs)
+        remove(self.path)
+
+    def _offer(self, name: str, value: int) -> bool:
+        try:
+            _write(f"{self.path}/{name}", b"%d" % value)
+        except OSError:
+            return False
+        return True
+
+    def _oom_kills(self) -> int:
+        try:
+            counts = dict(line.split() for line in read_small(self.path + "/memory.events").splitlines())
+        except (OSError, ValueError):
+            return 0
+        return int(counts.get(b"oom_kill", 0))
+
+
+def _children(pid: int) -> list[int]:
+    """Of a process that has not many threads yet."""
+    try:
+        return [int(child) for child in read_small(f"/proc/{pid}/task/{pid}/children").split()]
+    except OSError:
+        return []
+
+
+def remove(path: str) -> None:
+    """A cgroup and those below it, as far as they are empty."""
+    for directory, _, _ in os.walk(path, topdown=False):
+        try:
+            os.rmdir(directory)
+        except OSError:
+            pass
+
+
+def enable(path: str) -> None:
+    """Offers memory and pids to the cgroups below this one, as far as it has them itself."""
+    for controller in CONTROLLERS:
+        try:
+            _write(path + "/cgroup.subtree_control", controller)
+        except OSError:
+            pass
+
+
+def _make(path: str) -> None:
+    """A cgroup and those above it that are missing. Raises OSError."""
+    if not os.path.isdir(path):
+        _make(os.path.dirname(path))
+        os.mkdir(path, 0o755)
+        enable(path)
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)

@@ -1,0 +1,275 @@
+"""One launch of the ranks: who lives, how each ended, what the agent was told, and how it is all stopped.
+
+`told` and `untold` are the two halves of the promise that an exit is told only once it is durable: a record goes to
+the journal and to `untold`; after a sync the shim moves it to `told`, which a new connection hears again.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+import time
+
+from holdfast_agent.shim import error_file
+from holdfast_agent.shim.processes import Process, descendants, group_exists, now_s, printable, signal_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast_agent.shim.cgroup import Cgroup
+    from holdfast_agent.shim.journal import Journal, Record
+    from holdfast_agent.shim.lease import Fence
+    from holdfast_agent.shim.namespaces import Room
+
+STUCK_EVERY_S = 5.0
+KILL_FASTEST_S, KILL_SLOWEST_S = 0.01, 1.0  # from one KILL of all to the next; doubles while nothing new turns up
+TAIL_LINES, TAIL_BYTES = 20, 4096
+STOP_WORDS = {"STOPPED": "stopped as asked", "HANG_KILLED": "stopped because the job hung"}
+
+
+class Phase(enum.Enum):
+    """Where the worker stands, in the words of `hello`."""
+
+    IDLE = "idle"  # nothing launched by this shim
+    RUNNING = "running"
+    STOPPING = "stopping"
+    EMPTY = "empty"  # durably so
+
+
+class Rank:
+    """A started rank. While it is in `Generation.live` it has not been reaped, so its pid is its own."""
+
+    __slots__ = ("error_file", "pid", "rank", "start_ticks", "stderr")
+
+    def __init__(self, rank: int, pid: int, stderr: bytes, error_file: bytes = b"") -> None:
+        self.rank, self.pid, self.stderr, self.error_file = rank, pid, stderr, error_file
+        try:
+            self.start_ticks = Process(pid).start_ticks
+        except OSError:  # no descriptor left
+            self.start_ticks = 0
+
+
+def tail(path: bytes) -> list[str]:
+    """A file's last lines, printable; of a line redrawn by carriage returns what it showed last."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        start = max(0, os.fstat(fd).st_size - 2 * TAIL_BYTES)
+        lines = os.pread(fd, 2 * TAIL_BYTES, start).split(b"\n")
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
+    if start and any(lines[1:]):
+        del lines[0]  # its beginning was not read
+    kept: list[str] = []
+    room = TAIL_BYTES
+    for line in reversed(lines):
+        text = printable(line.rstrip(b"\r").rsplit(b"\r", 1)[-1]).rstrip().encode()[-room:]
+        if text:
+            kept.insert(0, text.decode("utf-8", "ignore"))
+            room -= len(text)
+        if len(kept) == TAIL_LINES or room <= 0:
+            break
+    return kept
+
+
+def seen() -> list[Process]:
+    """Our descendants as far as they can be seen at present; whether any is left is for waitpid to say."""
+    try:
+        return descendants()
+    except OSError:
+        return []
+
+
+class Stop:
+    """A stop in progress: TERM has been sent, KILL comes at the deadline and again until nothing is left."""
+
+    def __init__(self, deadline: float, reason: str | None, words: str = "") -> None:
+        self.reason = reason  # None: nobody asked, the ranks are gone and have left processes behind
+        self.words = words  # before what is said of each exit; empty for those of the reason
+        self.interval_s = KILL_FASTEST_S
+        self.seen: set[int] = set()
+        self.shorten(deadline)
+
+    def shorten(self, deadline: float) -> None:
+        """KILL at this time since boot, in seconds."""
+        self.deadline = self.next_kill = deadline
+        self.next_report = deadline + STUCK_EVERY_S
+
+
+class Generation:
+    """`failures` is the reading end of the pipe by which children say that they can't become their program."""
+
+    def __init__(
+        self, number: int, journal: Journal, failures: int, room: Room | None = None, cgroup: Cgroup | None = None
+    ) -> None:
+        self.number = number
+        self.asked = number  # highest generation that a stop has named
+        self.live: dict[int, Rank] = {}
+        self.told: list[Record] = []
+        self.untold: list[Record] = []
+        self.stop: Stop | None = None
+        self.gone = False  # waitpid has said so, and the cgroup
+        self.childless = False  # waitpid has said so, but not the cgroup
+        self.journal = journal
+        self.room = room  # None: ranks share the host's /dev/shm
+        self.cgroup = cgroup  # None: the host has none
+        self.fence: Fence | None = None  # None: it runs on whatever becomes of the controller
+        self.warned = False
+        self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
+        self._failures_fd = failures
+        self._failures: dict[int, str] = {}
+        self._swept = False
+
+    @property
+    def phase(self) -> Phase:
+        """Empty only once that is durable."""
+        if self.gone and not self.untold:
+            return Phase.EMPTY
+        return Phase.STOPPING if self.stop else Phase.RUNNING
+
+    def proven_empty(self) -> bool:
+        """Once waitpid knows no child: whether the cgroup agrees. What is in it is killed without a grace."""
+        if self.cgroup is None or self.cgroup.is_empty():
+            return True
+        now = now_s()
+        self.stop = self.stop or Stop(now, None)
+        if self.stop.deadline > now:
+            self.stop.shorten(now)
+        self.childless = True
+        return False
+
+    def leave_room(self) -> None:
+        """Lets go of its room, which is then gone with the last shim that does so, and of its cgroup."""
+        if self.cgroup:
+            self.cgroup.close()
+            self.cgroup = None
+        if self.room:
+            self.room.close()
+            self.room = None
+
+    def close(self) -> None:
+        """Lets go of its files."""
+        os.close(self._failures_fd)
+        self.journal.close()
+
+    # -- records
+
+    def note(self, record: Record) -> None:
+        """A record that may be told before it is durable; on disk at once if the disk takes it."""
+        self.journal.add(record)
+        self.told.append(record)
+        try:
+            self.journal.write()
+        except OSError:
+            pass  # written again with the next sync
+
+    def record(self, record: Record) -> None:
+        """A record that has to be durable before it is told."""
+        self.journal.add(record)
+        self.untold.append(record)
+
+    def started(self, rank: Rank) -> None:
+        """A rank was forked: should the shim die now, the journal names it."""
+        self.live[rank.pid] = rank
+        self._groups.add(rank.pid)
+        self.note({"ev": "started", "rank": rank.rank, "pid": rank.pid, "start_ticks": rank.start_ticks})
+
+    def not_started(self, rank: int, problem: str) -> None:
+        """A rank whose program never ran."""
+        self._exited(rank, None, "CANNOT_START", problem, [])
+
+    def ended(self, rank: Rank, status: int) -> None:
+        """A rank was reaped: how it ended, and whether that was asked for."""
+        self._read_failures()
+        if rank.rank in self._failures:
+            return self.not_started(rank.rank, self._failures[rank.rank])
+        code = os.waitstatus_to_exitcode(status)
+        if code >= 0:
+            reason, message = "NONZERO_EXIT" if code else "COMPLETED", f"exited with code {code}"
+        else:
+            reason, message = "SIGNALED", f"killed by signal {-code} ({signal_name(-code)})"
+            message += ", core dumped" if os.WCOREDUMP(status) else ""
+        if code > 0 and rank.error_file and (raised := error_file.said(rank.error_file)):
+            message += f"; it raised {raised}"
+        if self.cgroup and self.cgroup.ran_out_of_memory():
+            if code == -signal.SIGKILL and not (self.stop and now_s() >= self.stop.deadline):
+                message += f": out of memory{self.cgroup.limit}"
+                return self._exited(rank.rank, status, "OUT_OF_MEMORY", message, tail(rank.stderr))
+            message += f"; the kernel has killed a process of this worker for lack of memory{self.cgroup.limit}"
+        if self.stop and self.stop.reason:
+            reason = self.stop.reason
+            words = self.stop.words or STOP_WORDS.get(reason, f"stopped ({reason})")
+            message = f"{words}: {message}"
+        return self._exited(rank.rank, status, reason, message, tail(rank.stderr))
+
+    def _exited(self, rank: int, status: int | None, reason: str, message: str, lines: list[str]) -> None:
+        record: Record = {"ev": "exited", "rank": rank, "status": status, "end_time": time.time()}
+        self.record(record | {"reason": reason, "message": message, "stderr_tail": lines})
+
+    def _read_failures(self) -> None:
+        try:
+            while data := os.read(self._failures_fd, 1 << 16):
+                for line in data.decode("utf-8", "replace").splitlines():
+                    rank, _, problem = line.partition(" ")
+                    self._failures[int(rank)] = problem
+        except BlockingIOError:
+            pass
+
+    # -- signals
+
+    def warn(self, number: int) -> bool:
+        """A signal to each rank that lives, once. Whether it was sent now."""
+        if self.warned or self.stop or not self.live:
+            return False
+        self.warned = True
+        for pid in self.live:  # not reaped, so theirs
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass  # it has become somebody whom we may not signal
+        self.note({"ev": "warned", "signal": number})
+        return True
+
+    def terminate(self) -> None:
+        """TERM to the process group of each rank, dead ones' included."""
+        for pid in self.live:
+            try:
+                os.killpg(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                os.kill(pid, signal.SIGTERM)  # it has joined another group
+        if any(group_exists(pid) for pid in self._groups - self.live.keys()):
+            for process in seen():
+                if process.group in self._groups and process.group not in self.live:
+                    process.send(signal.SIGTERM)
+
+    def sweep(self) -> None:
+        """TERM, once, to what dead ranks have left behind, save what `terminate` has reached."""
+        if self._swept or self.stop is None:
+            return
+        self._swept = True
+        for process in seen():
+            if self.stop.reason is None or process.group not in self._groups:
+                process.send(signal.SIGTERM)
+
+    def kill(self, stop: Stop) -> list[Process]:
+        """KILL to every descendant; returns them. The pause after it is never shorter than what this took."""
+        began = now_s()
+        if self.cgroup:
+            self.cgroup.kill()
+        found = seen()
+        if self.cgroup:
+            found += self.cgroup.others(found)
+        for process in found:
+            if process.state not in "ZX":
+                process.send(signal.SIGKILL)
+        pids = {process.pid for process in found}
+        fresh = not found or pids - stop.seen  # none found means that something is too quick to be seen
+        stop.interval_s = KILL_FASTEST_S if fresh else min(2 * stop.interval_s, KILL_SLOWEST_S)
+        stop.seen = pids
+        ended = now_s()
+        stop.next_kill = ended + max(stop.interval_s, ended - began)
+        return found

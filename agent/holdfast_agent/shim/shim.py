@@ -1,0 +1,439 @@
+"""The parent of one worker's ranks and the keeper of their exits: `python -I -S shim.py FD`.
+
+Theory of operation. docs/internals/shim-protocol.md is the contract; this is how it is kept.
+
+- *Nothing forks before the intent is durable*, file and name both, so whoever reads the journal knows whether a
+  generation may have run. It is launched at most once: its journal is created with O_EXCL.
+- *An exit is told only once it is durable.* All that can be reaped is reaped, written and synced as one batch,
+  then told. What the disk refuses stays in memory and is written again every second.
+- *Emptiness is proven by waitpid.* The shim is a subreaper: whoever loses its parent becomes its child, so "no
+  child" means that no descendant is left. Only one generation has processes at any time.
+- *Signals hit only what is ours.* A rank that was not reaped still owns its pid and process group; every other
+  descendant is found in /proc and signalled by a pidfd that was checked.
+- *Nothing blocks.* The agent may be slow, stuck or gone: what is not taken is dropped with the connection, and the
+  next connection begins with a replay.
+
+`holdfast_agent.shim.template` forks itself into shims, which is how an agent gets them; a lone one works the same.
+
+One thread, one epoll loop; timers are the stop's deadline, then its next KILL, and the journal's next try. Imports
+are what start-up costs, so they are few, and `_socket` stands in for `socket`. Every descriptor is close-on-exec: a
+rank gets 0, 1, 2 and no other. The parts lie in `holdfast_agent.shim`; as -I -S leaves site-packages out,
+this file makes its own package known, last on the path.
+
+Longer than 400 lines because the loop and all that it may be told to do are one state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM
+from _socket import socket as Socket
+
+if __name__ == "__main__":
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from holdfast_agent.shim import error_file, journal
+from holdfast_agent.shim.failpoints import hit
+from holdfast_agent.shim.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
+from holdfast_agent.shim.generation_setup import begin
+from holdfast_agent.shim.launch import Identity, Plan, encode, spawn
+from holdfast_agent.shim.lease import LOOK_EVERY_S
+from holdfast_agent.shim.link import Link, may_order
+from holdfast_agent.shim.process_setup import settle
+from holdfast_agent.shim.processes import Process, boot_id, now_s, printable
+
+TYPE_CHECKING = False  # type checkers take it for true; the real one would cost an import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast_agent.shim.journal import Record
+
+VERSION = 1
+LEFTOVER_GRACE_S = 2.0  # for what ranks that ended by themselves leave behind
+RETRY_S = 1.0  # a journal that can't be written
+RESERVE_BYTES, RESERVE_PER_RANK_BYTES = 64 << 10, 8 << 10
+BAD_ORDER = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+
+
+class Shim:
+    """The loop: hears the agent, the children and the clock."""
+
+    def __init__(self, fd: int) -> None:
+        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self.epoll = select.epoll()
+        self.epoll.register(self.wake, select.EPOLLIN)
+        self.directory = -1  # until assigned
+        self.listener: Socket | None = None
+        self.link: Link | None = None
+        self.generation: Generation | None = None
+        self.highest = 0  # generation that has a journal here
+        self.retry_at: float | None = None
+        self.complain_at = 0.0
+        self.done = False
+        self.connect(fd)
+
+    def run(self) -> None:
+        """Until told to quit, or until the agent dies before the assignment."""
+        while not self.done:
+            ready = dict(self.epoll.poll(self.timeout_s()))
+            if ready.pop(self.wake, 0):
+                os.read(self.wake, 4096)
+                self.reap()  # before the agent is heard: these ended by themselves
+            if self.listener and ready.pop(self.listener.fileno(), 0):
+                self.accept(self.listener)
+            for fd, events in ready.items():
+                if self.link and fd == self.link.fd:
+                    self.serve(self.link, events)
+            self.tick()
+
+    # -- the agent
+
+    def connect(self, fd: int) -> None:
+        """Takes the newest connection; the one before it is over."""
+        self.drop()
+        self.link = Link(fd)
+        self.epoll.register(fd, select.EPOLLIN)
+
+    def accept(self, listener: Socket) -> None:
+        try:
+            fd, _ = listener._accept()  # type: ignore[attr-defined]
+        except OSError:
+            self.drop()  # it has gone again, or the old connection's descriptor is needed for it
+            return
+        if not may_order(fd):
+            os.close(fd)
+            return
+        self.connect(fd)
+        self.greet()
+
+    def drop(self) -> None:
+        if self.link:
+            self.link.close()
+            self.link = None
+            self.done = self.done or self.directory < 0
+
+    def greet(self) -> None:
+        """Hello, and everything that was told of the current generation."""
+        generation = self.generation
+        number, phase = (generation.number, generation.phase) if generation else (self.highest, Phase.IDLE)
+        hello = {"ev": "hello", "version": VERSION, "pid": os.getpid(), "generation": number, "phase": phase.value}
+        replay = generation.told if generation else []
+        if self.link:
+            self.link.out_limit_bytes += sum(len(json.dumps(record)) + 32 for record in replay)
+        self.say(hello)
+        self.tell(number, replay)
+
+    def say(self, message: Record | None = None) -> None:
+        """Sends without waiting, or goes on sending; an agent that does not read loses the connection."""
+        link = self.link
+        if link is None:
+            return
+        line = json.dumps(message).encode() + b"\n" if message else b""
+        if link.send(line) and not link.overdue:
+            self.epoll.modify(link.fd, select.EPOLLIN | (select.EPOLLOUT if link.out else 0))
+        else:
+            self.drop()
+
+    def tell(self, generation: int, records: list[Record]) -> None:
+        for record in records:
+            self.say({**record, "generation": generation})
+
+    def refuse(self, generation: int, message: str) -> None:
+        self.say({"ev": "refused", "generation": generation, "message": message})
+
+    def serve(self, link: Link, events: int) -> None:
+        """Sends, reads, obeys. What is not our protocol ends the connection, never the shim."""
+        if events & select.EPOLLOUT:
+            self.say()
+        if not events & ~select.EPOLLOUT:
+            return
+        try:
+            lines = link.receive() if self.link is link else []
+        except (OSError, ValueError):
+            lines = None
+        for line in lines or []:
+            try:
+                act = self.order(json.loads(line))
+            except BAD_ORDER:
+                lines = None
+                break
+            act()
+            if self.link is not link or self.done:
+                return
+        if lines is None:
+            self.drop()
+
+    def order(self, message: Record) -> Callable[[], None]:
+        """What a message asks for, ready to be done. Raises one of BAD_ORDER."""
+        operation = message["op"]
+        if operation == "assign" and self.directory < 0:
+            path = encode(message["dir"])
+            return lambda: self.assign(path)
+        if self.directory >= 0:
+            if operation == "quit":
+                return self.quit
+            number = int(message["generation"])
+            if operation == "launch":
+                return lambda: self.launch(number, message)
+            if operation == "stop":
+                grace_s, reason = float(message["grace_s"]), str(message["reason"])
+                if 0 <= grace_s < 1e9 and reason:
+                    return lambda: self.stop(number, grace_s, reason)
+            if operation == "renew":
+                deadline = float(message["deadline"])
+                return lambda: self.renew(number, deadline)
+            if operation == "signal":
+                which = signal.Signals(message["signal"])
+                return lambda: self.warn(number, which)
+        raise ValueError(operation)
+
+    # -- assignment
+
+    def assign(self, path: bytes) -> None:
+        """Takes the worker's directory, alone, and says so on disk once it can be reached there."""
+        try:
+            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            try:
+                os.lockf(lock, os.F_TLOCK, 0)  # held until we end; children don't inherit it
+            except OSError as error:
+                raise OSError(error.errno, "another shim has it") from None
+            self.highest = journal.highest_generation(directory)
+            self.listener = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK)
+            journal.remove("sock", directory)
+            self.listener.bind(f"/proc/self/fd/{directory}/sock")
+            self.listener.listen(8)
+            journal.reserve(RESERVE_BYTES, directory)
+            me = {"pid": os.getpid(), "start_ticks": Process(os.getpid()).start_ticks}
+            hit("shim.assign.before")
+            journal.write_durably(
+                "shim.json", json.dumps(me | {"boot_id": boot_id(), "version": VERSION}), directory
+            )
+        except OSError as error:
+            self.refuse(0, f"cannot take {printable(path)}: {error.strerror}")
+            self.done = True
+            return
+        hit("shim.assign.after")
+        self.directory = directory
+        self.epoll.register(self.listener.fileno(), select.EPOLLIN)
+        self.greet()
+
+    def quit(self) -> None:
+        """Ends the shim, unless it is needed."""
+        generation = self.generation
+        if generation and generation.phase is not Phase.EMPTY:
+            self.refuse(generation.number, f"generation {generation.number} is not empty")
+            return
+        hit("shim.quit.before")
+        journal.remove("sock", self.directory)
+        journal.remove(journal.RESERVE, self.directory)
+        self.done = True
+
+    # -- launch
+
+    def launch(self, number: int, message: Record) -> None:
+        """Starts the ranks of a new generation, or refuses and has started nothing."""
+        before = self.generation
+        plans: list[Plan] = []
+        try:
+            if number <= self.highest:
+                raise ValueError(f"generation {number} is not above {self.highest}, which was launched here")
+            if before and before.phase is not Phase.EMPTY:
+                raise ValueError(f"generation {before.number} is not empty")
+            identity = Identity(message)
+            for order in message["ranks"]:
+                plans.append(Plan(order))
+            if not plans or len({plan.rank for plan in plans}) < len(plans):
+                raise ValueError("no rank, or one of them twice")
+            plans[0].clears_locks = True
+            for plan in plans:
+                plan.open_files(identity.uid, identity.gid)
+            identity.prepare()
+            journal.reserve(max(RESERVE_BYTES, RESERVE_PER_RANK_BYTES * len(plans)), self.directory)
+            generation, failures, lacks = begin(number, plans, message, self.directory)
+        except OSError as error:
+            self.refuse(number, f"{printable(error.filename or 'the journal')}: {error.strerror}")
+        except BAD_ORDER as error:
+            self.refuse(number, f"{'lacks ' if isinstance(error, KeyError) else ''}{error}")
+        else:
+            if before:
+                before.close()
+            self.highest = number
+            self.generation = generation
+            for lack in lacks:
+                self.say({"ev": "note", "generation": number, "message": lack})
+            self.fork(generation, plans, identity, failures)
+            os.close(failures)
+        for plan in plans:
+            plan.close_files()
+        self.reap()
+
+    def fork(self, generation: Generation, plans: list[Plan], identity: Identity, failures: int) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM,))
+        pids: list[tuple[Plan, int]] = []
+        for plan in plans:
+            try:
+                hit("shim.fork.before")
+                pids.append((plan, spawn(plan, identity, generation, self.null, failures)))
+            except OSError as error:
+                generation.not_started(plan.rank, f"cannot fork: {error.strerror}")
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        hit("shim.fork.after")
+        for plan, pid in pids:
+            generation.started(Rank(plan.rank, pid, plan.stderr, plan.env.get(error_file.VARIABLE, b"")))
+        hit("shim.started.before")
+        self.tell(generation.number, generation.told)
+        hit("shim.started.after")
+        self.commit(generation)  # lest a disk that fails from now on leave the intent alone, as if nothing had run
+        if generation.cgroup:
+            generation.cgroup.gather()
+
+    # -- exits
+
+    def reap(self) -> None:
+        """Takes every exit there is, makes them durable together, tells them."""
+        generation = self.generation
+        if generation is None or generation.gone:
+            return
+        news = False
+        try:
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                if rank := generation.live.pop(reaped[0], None):
+                    generation.ended(rank, reaped[1])
+                    news = True
+        except ChildProcessError:
+            if generation.proven_empty():
+                generation.gone = news = True
+                generation.leave_room()
+                generation.record({"ev": "empty"})
+        if news:
+            hit("shim.exit.before")
+            self.commit(generation)
+            hit("shim.exit.after")
+        if not generation.live and not generation.gone:
+            generation.stop = generation.stop or Stop(now_s() + LEFTOVER_GRACE_S, None)
+            generation.sweep()
+
+    def commit(self, generation: Generation) -> None:
+        """Syncs the journal and tells what waited for it; a full disk costs the reserve first, then another try."""
+        self.retry_at = None
+        try:
+            try:
+                generation.journal.sync()
+            except OSError:
+                if not journal.remove(journal.RESERVE, self.directory):
+                    raise
+                generation.journal.sync()
+        except OSError as error:
+            self.retry_at = now_s() + RETRY_S
+            if now_s() >= self.complain_at:
+                self.complain_at = now_s() + STUCK_EVERY_S
+                self.stuck(generation, [], f"the journal can't be written: {error.strerror}")
+            return
+        news, generation.untold = generation.untold, []
+        generation.told += news
+        self.tell(generation.number, news)
+        if generation.phase is Phase.EMPTY and generation.asked > generation.number:
+            self.tell(generation.asked, [{"ev": "empty"}])
+
+    # -- stop
+
+    def stop(self, number: int, grace_s: float, reason: str, words: str = "") -> None:
+        """TERM now, KILL after the grace; a later order may only bring KILL forward."""
+        self.reap()  # what ended before this order did so by itself
+        generation = self.generation
+        if generation is None or generation.phase is Phase.EMPTY or number < generation.number:
+            self.tell(number, [{"ev": "empty"}])
+            return
+        generation.asked = max(generation.asked, number)
+        stop, deadline = generation.stop, now_s() + grace_s
+        if stop and stop.reason and deadline >= stop.deadline:
+            return
+        why = {"message": words} if words else {}
+        generation.note({"ev": "stopping", "reason": reason, "grace_s": grace_s, **why})
+        self.tell(generation.number, generation.told[-1:])
+        if stop is None:
+            generation.stop = Stop(deadline, reason, words)
+            hit("shim.term.before")
+            generation.terminate()
+            hit("shim.term.after")
+            return
+        stop.reason = stop.reason or reason
+        if deadline < stop.deadline:
+            stop.shorten(deadline)
+
+    def renew(self, number: int, deadline: float) -> None:
+        """The controller was heard: the generation may run on until then."""
+        generation = self.generation
+        if generation and generation.number == number and generation.fence:
+            generation.fence.renew(deadline)
+
+    def warn(self, number: int, which: signal.Signals) -> None:
+        """A signal to the ranks, once in a generation's life."""
+        generation = self.generation
+        if generation and generation.number == number and generation.warn(which):
+            self.tell(number, generation.told[-1:])
+
+    def fence(self, generation: Generation) -> None:
+        """Stops the generation by itself once its time without the controller is over."""
+        fence = generation.fence
+        if fence and not generation.gone and now_s() >= fence.deadline:
+            generation.fence = None
+            self.stop(generation.number, fence.grace_s, "STOPPED", fence.words)
+
+    def timeout_s(self) -> float:
+        """To the next timer; a minute at most, since the poll's clock stands still during a suspend."""
+        due = [now_s() + 60] if self.retry_at is None else [self.retry_at]
+        if self.generation and self.generation.fence and not self.generation.gone:
+            due.append(min(self.generation.fence.deadline, now_s() + LOOK_EVERY_S))
+        if (generation := self.generation) and generation.stop and not generation.gone:
+            due.append(generation.stop.next_kill)
+        return max(0.0, min(due) - now_s())
+
+    def tick(self) -> None:
+        """Does what is due."""
+        generation, now = self.generation, now_s()
+        if generation is None:
+            return
+        if self.retry_at is not None and now >= self.retry_at:
+            self.commit(generation)
+        self.fence(generation)
+        stop = generation.stop
+        if stop is None or generation.gone or now < stop.next_kill:
+            return
+        left = generation.kill(stop)
+        if now >= stop.next_report and (left or generation.childless):
+            stop.next_report = now + STUCK_EVERY_S
+            where = ", ".join(process.where() for process in left[:50])
+            self.stuck(generation, left, f"outlive KILL: {where or 'what its cgroup still counts'}")
+        self.reap()  # nothing tells of the end of what is no child of ours
+
+    def stuck(self, generation: Generation, left: list[Process], message: str) -> None:
+        pids = [process.pid for process in left]
+        self.say({"ev": "stuck", "generation": generation.number, "pids": pids, "message": message})
+
+
+def run(fd: int) -> None:
+    """Makes this process a shim that the agent talks to over a descriptor; returns at its end."""
+    settle(fd)
+    shim = Shim(fd)
+    try:
+        shim.run()
+    except BaseException:
+        if shim.directory >= 0:
+            import traceback  # only now: it costs more than all the rest
+
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            file = os.open("shim.err", flags, 0o600, dir_fd=shim.directory)
+            os.write(file, traceback.format_exc().encode("utf-8", "replace"))
+        raise
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]))

@@ -1,0 +1,115 @@
+"""The SDK's calls about hosts: who is there, and the handling of them by admins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+import anyio
+
+from holdfast._sdk.reconnect import LinkCallback, Outage
+from holdfast._sdk.transport import CALL_TIMEOUT_S, Calling, ended_early, fresh_id
+from holdfast.errors import HoldfastError
+from holdfast.v1 import host_pb2
+
+if TYPE_CHECKING:
+    from holdfast.v1 import host_pb2_grpc
+
+
+class HostCalls(Calling):
+    """A part of ``Client``."""
+
+    _hosts: host_pb2_grpc.HostServiceAsyncStub
+
+    async def list_hosts(self) -> list[host_pb2.Host]:
+        """All hosts, by name."""
+        call = self._hosts.ListHosts(host_pb2.ListHostsRequest(), timeout=CALL_TIMEOUT_S)
+        return list((await self._unary(call)).hosts)
+
+    async def get_host(self, name: str) -> host_pb2.Host:
+        """One host. Raises ``NotFound``."""
+        call = self._hosts.GetHost(host_pb2.GetHostRequest(name=name), timeout=CALL_TIMEOUT_S)
+        return (await self._unary(call)).host
+
+    async def watch_hosts(self, *, on_link: LinkCallback | None = None) -> AsyncGenerator[host_pb2.Host]:
+        """Every host at first, then each one whenever it changes; all of them again after an outage. Never ends."""
+        outage = Outage(on_link)
+        while True:
+            try:
+                call = self._hosts.WatchHosts(host_pb2.WatchHostsRequest())
+                async with contextlib.aclosing(self._stream(call)) as changes:
+                    async for change in changes:
+                        outage.settled()
+                        yield change.host
+                await anyio.sleep(outage.failed(ended_early()))
+            except HoldfastError as error:
+                await self._wait(outage, error)
+
+    async def cordon(
+        self, name: str, reason: str = "", *, start: float | None = None, end: float | None = None
+    ) -> host_pb2.Host:
+        """The host takes no new work; what runs there goes on. From ``start`` to ``end``, if set: epoch seconds."""
+        request = host_pb2.CordonRequest(name=name, reason=reason, request_id=fresh_id())
+        _set_window(request, start, end)
+        return (await self._unary(self._hosts.Cordon(request, timeout=CALL_TIMEOUT_S))).host
+
+    async def uncordon(self, name: str) -> host_pb2.Host:
+        """The host takes work again."""
+        call = self._hosts.Uncordon(
+            host_pb2.UncordonRequest(name=name, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
+        )
+        return (await self._unary(call)).host
+
+    async def drain(
+        self,
+        name: str,
+        reason: str = "",
+        *,
+        deadline_s: float | None = None,
+        at_checkpoint: bool = False,
+        start: float | None = None,
+        end: float | None = None,
+    ) -> host_pb2.Host:
+        """The host takes no new work, and what still runs there ``deadline_s`` from now is moved off.
+
+        Without a deadline that is at once. With ``at_checkpoint`` a job is moved as soon as it has saved one.
+        With ``start`` it begins then, with ``end`` the host takes work again then; both in epoch seconds.
+        ``uncordon`` ends it.
+        """
+        request = host_pb2.DrainRequest(
+            name=name, reason=reason, at_checkpoint=at_checkpoint, request_id=fresh_id()
+        )
+        if deadline_s is not None:
+            request.deadline.FromNanoseconds(round(deadline_s * 1e9))
+        _set_window(request, start, end)
+        return (await self._unary(self._hosts.Drain(request, timeout=CALL_TIMEOUT_S))).host
+
+    async def fence_host(self, name: str, reason: str = "") -> host_pb2.Host:
+        """Vouch that the host is off, or that nothing of its work runs any more: the work is placed elsewhere.
+
+        Where that is not so, two copies of a job run at once.
+        """
+        call = self._hosts.FenceHost(
+            host_pb2.FenceHostRequest(name=name, reason=reason, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
+        )
+        return (await self._unary(call)).host
+
+    async def cancel_maintenance(self, name: str) -> host_pb2.Host:
+        """The host's planned maintenance does not take place, or ends now. Raises ``WrongState`` without any."""
+        request = host_pb2.CancelMaintenanceRequest(name=name, request_id=fresh_id())
+        return (await self._unary(self._hosts.CancelMaintenance(request, timeout=CALL_TIMEOUT_S))).host
+
+    async def dismiss_work(self, name: str, job_id: str) -> host_pb2.Host:
+        """Have work of a job stopped that the controller doesn't know, since it was restored from a backup."""
+        request = host_pb2.DismissWorkRequest(name=name, job_id=job_id, request_id=fresh_id())
+        return (await self._unary(self._hosts.DismissWork(request, timeout=CALL_TIMEOUT_S))).host
+
+
+def _set_window(
+    request: host_pb2.CordonRequest | host_pb2.DrainRequest, start: float | None, end: float | None
+) -> None:
+    if start is not None:
+        request.start.FromNanoseconds(round(start * 1e9))
+    if end is not None:
+        request.end.FromNanoseconds(round(end * 1e9))

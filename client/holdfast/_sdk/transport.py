@@ -1,0 +1,117 @@
+"""How the SDK makes a call: retries, deadlines, errors that are ours, and streams that outlive their link."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncGenerator, Awaitable
+from typing import TypeVar
+
+import anyio
+import anyio.lowlevel
+import grpc
+
+from holdfast._base.rpc_status import from_rpc_error
+from holdfast._sdk.reconnect import Outage, is_away
+from holdfast._security import tls
+from holdfast.errors import HoldfastError
+from holdfast.settings import ClientSettings
+
+Q = TypeVar("Q")
+T = TypeVar("T")
+
+CALL_TIMEOUT_S = 15.0
+"""For a unary call, its retries included."""
+
+_IDEMPOTENT = {
+    "holdfast.v1.JobService": (
+        "CreateJob",
+        "GetJob",
+        "ListJobs",
+        "CancelJob",
+        "RestartJob",
+        "PauseJob",
+        "ResumeJob",
+    ),
+    "holdfast.v1.HostService": ("ListHosts", "GetHost", "Cordon", "Uncordon", "Drain", "FenceHost"),
+    "holdfast.v1.HangService": ("HoldJob",),
+    "holdfast.v1.BundleService": ("GetBundle",),
+}
+"""Reads, and whatever a request id makes happen once."""
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [
+                {"service": service, "method": method} for service, names in _IDEMPOTENT.items() for method in names
+            ],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "0.8s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+OPTIONS = (
+    ("grpc.ssl_target_name_override", tls.SERVER_NAME),
+    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+    ("grpc.enable_retries", 1),
+    # Also the time one attempt to connect may take: a host that swallows packets is noticed soon.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 3_000),
+    # A watcher that hears nothing for hours must still notice a dead link.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", 64 << 20),
+    # A channel of our own per client: nothing is shared with another one's certificate.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class Calling:
+    """What every group of calls is made with; ``Client`` opens the channel."""
+
+    settings: ClientSettings
+
+    async def _unary(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except asyncio.CancelledError:
+            # gRPC raises a CancelledError of its own making, which no cancel scope takes for its own.
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            raise
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, endpoint=self.settings.controller) from error
+
+    async def _stream(self, call: grpc.aio.UnaryStreamCall[Q, T]) -> AsyncGenerator[T]:
+        """The messages of one call, which is cancelled when the reader leaves."""
+        try:
+            async for message in call:
+                yield message
+        except asyncio.CancelledError:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            raise
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, endpoint=self.settings.controller) from error
+        finally:
+            call.cancel()
+
+    async def _wait(self, outage: Outage, error: HoldfastError) -> None:
+        """Sit out one failure of a stream; raises ``error`` when waiting is of no use."""
+        if not is_away(error):
+            raise error
+        await anyio.sleep(outage.failed(error))
+
+
+def fresh_id() -> str:
+    """For one call of the caller's, however often it is sent: it is acted on once."""
+    return uuid.uuid4().hex
+
+
+def ended_early() -> HoldfastError:
+    return HoldfastError("The controller ended the stream before the job had ended.")

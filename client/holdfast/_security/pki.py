@@ -1,0 +1,290 @@
+"""Makes a cluster's certificates: one CA, and a leaf for each controller, host and user.
+
+An identity is the URI in the leaf (``holdfast._base.identity``). All may call; a controller's leaf may serve as the
+controller, and a host's under the one name ``holdfast-host``, which nobody expects of a controller.
+Uses ``cryptography``, so an agent never imports this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import os
+import tempfile
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import certificate
+from holdfast._security.certificate import BACKDATED_S
+from holdfast._security.tls import HOST_NAME, SERVER_NAME, TlsFiles
+from holdfast.errors import ConfigError
+
+CLOCK_SKEW = datetime.timedelta(seconds=BACKDATED_S)
+"""Certificates start this long ago, for parties whose clocks are behind."""
+PublicKey = ec.EllipticCurvePublicKey
+CA_LIFETIME = datetime.timedelta(days=3650)
+LEAF_LIFETIME = datetime.timedelta(days=365)
+
+
+def create_ca(cluster: str, directory: Path) -> None:
+    """Write ``ca.pem`` and ``ca.key`` (mode 0600), each atomically, into ``directory``, which must exist.
+
+    The CA signs leaves only, never another CA.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _common_name(f"Holdfast CA of {cluster}")
+    made = (
+        _builder(key.public_key(), _now(), CA_LIFETIME)
+        .subject_name(name)
+        .issuer_name(name)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    _write_pair(directory, "ca", key, made)
+
+
+def issue(
+    ca_directory: Path,
+    identity: Identity,
+    directory: Path,
+    name: str,
+    *,
+    lifetime: datetime.timedelta = LEAF_LIFETIME,
+    server: bool = False,
+) -> TlsFiles:
+    """Write ``NAME.pem`` and ``NAME.key`` (mode 0600), each atomically, into ``directory``, which must exist.
+
+    ``server`` lets the holder serve everything as ``holdfast-controller``, ``localhost`` and 127.0.0.1 and is for
+    controllers only (``ValueError`` otherwise). The certificate never outlives its CA. Raises ``ConfigError``
+    when the CA's files are missing or unreadable.
+    """
+    if server and identity.kind is not Kind.CONTROLLER:
+        raise ValueError(f"{identity} may not serve: it is no controller.")
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = _leaf(ca_directory, identity, key.public_key(), _now(), lifetime, server=server)
+    _write_pair(directory, name, key, made)
+    return TlsFiles(ca_directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
+
+
+def sign(
+    ca_directory: Path, identity: Identity, key: PublicKey, issued_at: float, lifetime: datetime.timedelta
+) -> bytes:
+    """A certificate in PEM for somebody else's key, issued at a time in epoch seconds; see ``issue``."""
+    issued = datetime.datetime.fromtimestamp(issued_at, datetime.UTC)
+    made = _leaf(ca_directory, identity, key, issued, lifetime, server=False)
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+def renew_server(ca_directory: Path, files: TlsFiles, lifetime: datetime.timedelta) -> None:
+    """Replace a controller's certificate by one for the same key and identity that begins now.
+
+    Raises ``ConfigError`` when a file can't be read or is not what it should be.
+    """
+    old = certificate.read(files.cert)
+    key = _read_key(files.key)
+    renewed = _leaf(ca_directory, old.identity, key.public_key(), _now(), lifetime, server=True)
+    write(files.cert, renewed.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _leaf(
+    ca_directory: Path,
+    identity: Identity,
+    key: PublicKey,
+    issued: datetime.datetime,
+    lifetime: datetime.timedelta,
+    *,
+    server: bool,
+) -> x509.Certificate:
+    ca, ca_key = _read_ca(ca_directory)
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(str(identity))]
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if server:
+        names += [x509.DNSName(SERVER_NAME), x509.DNSName("localhost")]
+        names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+    if identity.kind is Kind.HOST:
+        names.append(x509.DNSName(HOST_NAME))
+    if server or identity.kind is Kind.HOST:
+        usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
+        ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    )
+    return (
+        _builder(key, issued, lifetime, not_after=ca.not_valid_after_utc)
+        .subject_name(_common_name(identity.name))
+        .issuer_name(ca.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(ca=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(authority, critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+
+
+# --- The change of a CA: ``ca.pem`` holds all that are trusted, the issuer first; ``ca.key`` is the issuer's ------
+
+NEXT_KEY = "ca-next.key"
+
+
+def trusted_cas(directory: Path) -> list[bytes]:
+    """Every CA in ``ca.pem``, each in PEM, the issuer first. Raises ``ConfigError``."""
+    return [each.public_bytes(serialization.Encoding.PEM) for each in _read_trusted(directory)]
+
+
+def add_next_ca(directory: Path, cluster: str) -> None:
+    """Make another CA, whose key is kept as ``ca-next.key``, and trust it after the one that issues."""
+    issuer = _read_trusted(directory)[0]
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".next.") as made:
+        create_ca(cluster, Path(made))
+        fresh = _read_certificate(Path(made) / "ca.pem")
+        write(directory / NEXT_KEY, (Path(made) / "ca.key").read_bytes(), 0o600)
+    _write_trusted(directory, [issuer, fresh])
+
+
+def let_next_issue(directory: Path) -> None:
+    """The next CA issues from now on; the one so far is still trusted, and its key is gone."""
+    issuer, fresh = _read_trusted(directory)
+    write(directory / "ca.key", (directory / NEXT_KEY).read_bytes(), 0o600)
+    _write_trusted(directory, [fresh, issuer])
+    (directory / NEXT_KEY).unlink()
+
+
+def drop_old_cas(directory: Path) -> None:
+    """Trust only the CA that issues."""
+    _write_trusted(directory, _read_trusted(directory)[:1])
+
+
+def mend_change(directory: Path) -> None:
+    """Go on with a change that was cut off between its files: whose key is there issues. Raises ``ConfigError``."""
+    trusted = _read_trusted(directory)
+    key = _read_key(directory / "ca.key").public_key()
+    issuers = [each for each in trusted if each.public_key() == key]
+    if issuers and issuers[0] != trusted[0]:
+        _write_trusted(directory, [issuers[0], *(each for each in trusted if each != issuers[0])])
+        (directory / NEXT_KEY).unlink(missing_ok=True)
+
+
+def _read_trusted(directory: Path) -> list[x509.Certificate]:
+    path = directory / "ca.pem"
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no certificate in PEM form.") from error
+
+
+def _write_trusted(directory: Path, trusted: list[x509.Certificate]) -> None:
+    pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in trusted)
+    write(directory / "ca.pem", pem, 0o644)
+
+
+def check_ca(directory: Path) -> None:
+    """Raises ``ConfigError`` unless ``ca.pem`` and ``ca.key`` can be read and belong together."""
+    ca, key = _read_ca(directory)
+    if ca.public_key() != key.public_key():
+        raise ConfigError(f"{directory / 'ca.key'} is not the key of {directory / 'ca.pem'}.")
+
+
+def remaining(certificate: Path) -> datetime.timedelta:
+    """How long the PEM certificate is still valid; negative once it has expired. Raises ``ConfigError``."""
+    loaded = _read_certificate(certificate)
+    return loaded.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _builder(
+    key: PublicKey,
+    issued: datetime.datetime,
+    lifetime: datetime.timedelta,
+    *,
+    not_after: datetime.datetime | None = None,
+) -> x509.CertificateBuilder:
+    end = issued + lifetime
+    return (
+        x509.CertificateBuilder()
+        .serial_number(x509.random_serial_number())
+        .public_key(key)
+        .not_valid_before(issued - CLOCK_SKEW)
+        .not_valid_after(min(end, not_after) if not_after else end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _common_name(text: str) -> x509.Name:
+    # X.509 allows 64 characters; nothing reads the common name but people.
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not ca,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no certificate in PEM form.") from error
+
+
+def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    return _read_certificate(directory / "ca.pem"), _read_key(directory / "ca.key")
+
+
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{path} is no private key in PEM form.") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{path} is no elliptic curve key.")
+    return key
+
+
+def _write_pair(directory: Path, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write(directory / f"{name}.key", pem, 0o600)
+    write(directory / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def write(path: Path, content: bytes, mode: int) -> None:
+    """Replace ``path``, on disk when this returns. Raises ``OSError``."""
+    # A key must never be readable by others, not even for a moment: mkstemp creates with 0600.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise

@@ -1,0 +1,40 @@
+"""A user's certificate renews itself when it is used, after two thirds of its life."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+import anyio.to_thread
+
+from holdfast._security import certificate
+from holdfast._security.tls import TlsFiles
+from holdfast.errors import HoldfastError, Unauthenticated
+
+
+async def on_use(address: str, files: TlsFiles) -> None:
+    """As ``if_due``, where ``address`` says who renews; without one nothing is done."""
+    if address:
+        await anyio.to_thread.run_sync(if_due, address, files)
+
+
+def if_due(address: str, files: TlsFiles) -> None:
+    """Renew the certificate if it is time for that; blocks for a moment then.
+
+    A failure counts only once the certificate has ended: raises ``HoldfastError`` then. Where the file can't be
+    written, as that of the whole system by an ordinary user, whoever may has to do it.
+    """
+    present, now = certificate.read(files.cert), time.time()
+    if now < present.renew_at:
+        return
+    if not os.access(files.cert.parent, os.W_OK):
+        if now < present.ends_at:
+            return
+        raise Unauthenticated(
+            f"The certificate {files.cert} has ended.", fix="Ask an admin: holdfast user token NAME"
+        )
+    from holdfast._security.enrolment.renew import renew
+
+    with contextlib.suppress(HoldfastError) if now < present.ends_at else contextlib.nullcontext():
+        renew(address, files)

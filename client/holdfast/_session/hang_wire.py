@@ -1,0 +1,143 @@
+"""How workers' features and evidence travel from an agent: between ``holdfast.hang`` and the contract."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.hang.evidence import evidence_json
+from holdfast.hang.evidence.evidence import Evidence
+from holdfast.hang.pipeline.features import (
+    GpuFeatures,
+    GpuLook,
+    Motion,
+    OutputFeatures,
+    RankFeatures,
+    WorkerFeatures,
+)
+from holdfast.hang.pipeline.samples import State
+from holdfast.v1 import agent_pb2
+
+_RANK_FIELDS = (
+    *("rank", "still_since_s", "last_work_s", "work", "helpers_s", "cpu_share", "switches_s", "switch_share"),
+    *("wchan", "exit_code", "traced", "paused_by_us", "mount", "hardware", "broken"),
+)
+_OPTIONAL = ("last_work_s", "helpers_s", "switches_s", "switch_share", "exit_code")
+_GPU_FIELDS = ("util_pct", "memory_util_pct", "power_w", "power_share", "links_share")
+_OUTPUT_FIELDS = ("last_progress_s", "step", "last_checkpoint_s")
+
+
+def to_proto(job_id: str, generation: int, features: WorkerFeatures, sent_s: float) -> agent_pb2.FeatureReport:
+    """The vector as sent at ``sent_s`` of the agent's clock."""
+    output = features.output
+    return agent_pb2.FeatureReport(
+        job_id=job_id,
+        generation=generation,
+        worker=features.worker,
+        sent_s=sent_s,
+        at_s=features.at_s,
+        ranks=[_rank_to_proto(rank) for rank in features.ranks],
+        last_progress_s=output.last_progress_s,
+        step=output.step,
+        last_checkpoint_s=output.last_checkpoint_s,
+        checkpoint_open=output.checkpoint_open,
+        declared_idle=features.declared_idle,
+    )
+
+
+def _rank_to_proto(rank: RankFeatures) -> agent_pb2.RankFeatures:
+    message = agent_pb2.RankFeatures(
+        motion=rank.motion.name,
+        state=rank.state.value if rank.state is not None else "",
+        **{name: getattr(rank, name) for name in _RANK_FIELDS},
+    )
+    if rank.gpu is not None:
+        message.gpu.CopyFrom(
+            agent_pb2.GpuFeatures(
+                look=rank.gpu.look.name, **{name: getattr(rank.gpu, name) for name in _GPU_FIELDS}
+            )
+        )
+    return message
+
+
+def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
+    """The vector again, still on the agent's clock. A word that this version doesn't know counts as unseen."""
+    return WorkerFeatures(
+        worker=message.worker,
+        host=host,
+        at_s=message.at_s,
+        ranks=tuple(_rank_from_proto(rank) for rank in message.ranks),
+        output=OutputFeatures(
+            **{name: _present(message, name) for name in _OUTPUT_FIELDS},
+            checkpoint_open=message.checkpoint_open,
+        ),
+        declared_idle=message.declared_idle,
+    )
+
+
+def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
+    values: dict[str, Any] = {
+        name: _present(message, name) if name in _OPTIONAL else getattr(message, name) for name in _RANK_FIELDS
+    }
+    gpu = None
+    if message.HasField("gpu"):
+        look = GpuLook.__members__.get(message.gpu.look, GpuLook.BLIND)
+        gpu = GpuFeatures(look, **{name: _present(message.gpu, name) for name in _GPU_FIELDS})
+    states = {state.value: state for state in State}
+    return RankFeatures(
+        motion=Motion.__members__.get(message.motion, Motion.UNSEEN),
+        state=states.get(message.state),
+        gpu=gpu,
+        **values,
+    )
+
+
+def _present(
+    message: agent_pb2.FeatureReport | agent_pb2.RankFeatures | agent_pb2.GpuFeatures, name: str
+) -> float | None:
+    value: float | None = getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEvidence:
+    """What came from one worker: its evidence, or why there is none. ``host`` is empty where it is not known."""
+
+    worker: str
+    host: str
+    evidence: Evidence | None = None
+    problem: str = ""
+
+
+def received(worker: str, host: str, content: bytes, problem: str = "") -> WorkerEvidence:
+    """A worker's packed evidence as a reader takes it: never an error, at worst a problem in words."""
+    if not content:
+        return WorkerEvidence(worker, host, problem=problem or "nothing came")
+    try:
+        evidence = unpack(content)
+    except ValueError as error:
+        return WorkerEvidence(worker, host, problem=f"what came is no evidence: {error}")
+    return WorkerEvidence(worker, host or evidence.host, evidence, problem)
+
+
+def pack(evidence: Evidence) -> bytes:
+    """Evidence as it travels and is kept: compressed JSON."""
+    return zlib.compress(evidence_json.encode(evidence).encode())
+
+
+def unpack(content: bytes) -> Evidence:
+    """The evidence again. Raises ``ValueError`` for anything else, a bomb included."""
+    expander = zlib.decompressobj()
+    try:
+        text = expander.decompress(content, evidence_json.MAX_BYTES + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if len(text) > evidence_json.MAX_BYTES:
+        raise ValueError(f"more than {evidence_json.MAX_BYTES} bytes")
+    if not expander.eof or expander.unused_data:
+        raise ValueError("it is cut off, or more follows it")
+    try:
+        return evidence_json.decode(text.decode(errors="replace"))
+    except OverflowError as error:
+        raise ValueError(f"no evidence: {error}") from error

@@ -1,0 +1,1 @@
+"""Commands about the cluster: ``status``, ``user``, ``secret``, ``doctor``, ``dev``."""

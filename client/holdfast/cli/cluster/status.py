@@ -1,0 +1,52 @@
+"""``holdfast status``: the whole cluster on one screen."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.output import dump
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.v1 import cluster_pb2
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "json", "yaml")),
+    default="table",
+    show_default=True,
+    help="Format.",
+)
+def status(output: str) -> None:
+    """Show how the cluster stands, and what needs attention."""
+
+    async def work(client: Client) -> tuple[cluster_pb2.GetStatusResponse, float | None]:
+        return await client.status(), _certificate_ends(client)
+
+    found, ends_at = with_client(work)
+    if output != "table":
+        from holdfast._sdk import json_view
+
+        dump(json_view.status(found), output)
+        return
+    from holdfast.cli.cluster.status_page import write_status
+
+    write_status(found, time.time(), certificate_ends=ends_at)
+
+
+def _certificate_ends(client: Client) -> float | None:
+    """Of the caller's own; nobody but the caller has it."""
+    from holdfast._security import certificate
+    from holdfast.errors import ConfigError
+
+    try:
+        return certificate.read(client.settings.cert).ends_at
+    except ConfigError:
+        return None

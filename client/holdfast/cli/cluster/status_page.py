@@ -1,0 +1,115 @@
+"""The status page: a head, a few lines of counts, and what needs attention."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+
+from holdfast.cli.kit.console import OUT, coloured, styled
+from holdfast.cli.kit.durations import age, span
+from holdfast.cli.kit.table import cut, printable, terminal_width
+from holdfast.v1 import cluster_pb2
+
+HOST_STATES = ("ready", "cordoned", "draining", "drained", "going_down", "silent", "lost", "refused")
+GPU_STATES = ("used", "free", "unavailable", "unhealthy", "withheld")
+JOB_STATES = ("RUNNING", "PENDING", "QUEUED", "PAUSED", "CANCELLING")
+ENDED_STATES = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
+MOST_LINES = 3
+"""Of one thing, on a terminal."""
+_GREEN, _YELLOW, _RED = "32", "33", "31"
+_STYLES = {
+    "ready": _GREEN, "cordoned": _YELLOW, "draining": _YELLOW, "drained": _YELLOW, "going_down": _YELLOW,
+    "silent": _RED, "lost": _RED, "refused": _RED,
+    "free": _GREEN, "unavailable": _YELLOW, "unhealthy": _RED, "withheld": _RED,
+    "RUNNING": _GREEN, "FAILED": _RED,
+}  # fmt: skip
+_URGENT = frozenset({"HOST_LOST", "HOST_SILENT", "HOST_REFUSED", "WITHHELD", "GPU_FAULT", "HANG", "CERTIFICATE"})
+_OWN_CERTIFICATE_S = 3 * 86_400.0
+
+
+def write_status(
+    found: cluster_pb2.GetStatusResponse, now: float, *, certificate_ends: float | None = None
+) -> None:
+    """The page on stdout. ``certificate_ends``: the caller's own, epoch seconds."""
+    lines = page(found, now, certificate_ends=certificate_ends, width=terminal_width(), colour=coloured(OUT))
+    click.echo("\n".join(lines), color=True)
+
+
+def page(
+    found: cluster_pb2.GetStatusResponse,
+    now: float,
+    *,
+    certificate_ends: float | None,
+    width: int | None,
+    colour: bool,
+) -> Iterator[str]:
+    """The page's lines, none longer than ``width`` unless that is ``None``."""
+    up = span(now - found.started.seconds)
+    head = f"  controller {found.version}, up {up}, term {found.epoch}"
+    yield styled(found.cluster, "1", colour=colour) + head
+    hosts = sum(found.hosts.values())
+    yield _counts("hosts", hosts, found.hosts, HOST_STATES, colour=colour)
+    yield _counts("GPUs", sum(found.gpus.values()), found.gpus, GPU_STATES, colour=colour)
+    ended = {state: count for state, count in found.jobs.items() if state in ENDED_STATES}
+    live = {state: count for state, count in found.jobs.items() if state not in ENDED_STATES}
+    yield _counts("jobs", sum(live.values()), live, JOB_STATES, colour=colour)
+    if any(ended.values()):
+        yield _counts("ended", sum(ended.values()), ended, ENDED_STATES, colour=colour)
+    rows = [*_rows(found, now), *_own_certificate(certificate_ends, now)]
+    yield ""
+    if not rows:
+        nothing = "No hosts yet: holdfast host token create" if not hosts else "Nothing needs attention."
+        yield styled(nothing, "" if not hosts else _GREEN, colour=colour)
+        return
+    yield styled("Needs attention", "1", colour=colour)
+    yield from _table(rows, width, colour=colour)
+    if found.attention_more:
+        yield f"  … and {found.attention_more} more"
+
+
+def _counts(title: str, total: int, counts: Mapping[str, int], order: Sequence[str], *, colour: bool) -> str:
+    """Such as ``  hosts   12   10 ready, 2 lost``; what there is none of is left out."""
+    states = [*order, *sorted(set(counts) - set(order))]
+    parts = [
+        styled(f"{counts[state]} {state.lower().replace('_', ' ')}", _STYLES.get(state, ""), colour=colour)
+        for state in states
+        if counts.get(state)
+    ]
+    return f"  {styled(f'{title:<6}', '2', colour=colour)}{total:>6}   {', '.join(parts)}".rstrip()
+
+
+_Row = tuple[str, str, str, str]
+"""Subject, since when, what, and the style of the subject."""
+
+
+def _rows(found: cluster_pb2.GetStatusResponse, now: float) -> Iterator[_Row]:
+    for each in found.attention:
+        kind = cluster_pb2.AttentionKind.Name(each.kind).removeprefix("ATTENTION_KIND_")
+        kind_of, _, name = each.subject.rpartition("/")
+        since = age(now - each.since.seconds) if each.HasField("since") else ""
+        subject = f"{kind_of} {name}".strip()
+        yield printable(subject), since, printable(each.message), _RED if kind in _URGENT else _YELLOW
+
+
+def _own_certificate(ends_at: float | None, now: float) -> Iterator[_Row]:
+    if ends_at is not None and ends_at - now < _OWN_CERTIFICATE_S:
+        left = "has ended" if ends_at <= now else f"ends in {span(ends_at - now)}"
+        yield "you", "", f"your certificate {left}", _YELLOW
+
+
+def _table(rows: Sequence[_Row], width: int | None, *, colour: bool) -> Iterator[str]:
+    """Long names give way first, so that there is room for what is the matter."""
+    most = 40 if width is None else max(16, width // 3)
+    subjects = [cut(row[0], most) if width is not None else row[0] for row in rows]
+    first, second = max(map(len, subjects)), max(len(row[1]) for row in rows)
+    for subject, (_, since, message, style) in zip(subjects, rows, strict=True):
+        left = f"{subject:<{first}}  {since:>{second}}  " if second else f"{subject:<{first}}  "
+        texts = [message] if width is None else _wrapped(message, max(width - 2 - len(left), 20))
+        yield "  " + styled(left[: len(subject)], style, colour=colour) + left[len(subject) :] + texts[0]
+        yield from (" " * (2 + len(left)) + text for text in texts[1:])
+
+
+def _wrapped(message: str, width: int) -> list[str]:
+    return textwrap.wrap(message, width, max_lines=MOST_LINES, placeholder=" …") or [""]

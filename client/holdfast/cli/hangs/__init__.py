@@ -1,0 +1,1 @@
+"""Commands about hangs: ``hang``, evidence pages, and recordings."""

@@ -1,0 +1,140 @@
+"""A job's hangs as a page for a person: each verdict with its times and numbers, and the evidence."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.cli.jobs.job_sections import outcome_cell
+from holdfast.cli.kit.console import styled
+from holdfast.cli.kit.durations import local, span
+from holdfast.cli.kit.table import printable
+from holdfast.v1 import job_pb2, spec_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from holdfast._session.hang_wire import WorkerEvidence
+
+_ENDLESS = 1_000_000
+"""Where nothing is to be cut."""
+_INDENT = " " * 14
+
+_RULES = {
+    "R1": "a rank that can't go on",
+    "R2": "nobody moves, GPUs busy with nothing",
+    "R3": "nobody moves, GPUs idle or absent",
+    "R4": "silence, or one rank alone at work",
+    "R6": "counts of collectives that stand still and differ",
+}
+_OUTCOMES = {
+    "": "open: watched on",
+    "RESTARTED": "killed and relaunched in place",
+    "WOULD_RESTART": "told only; with --restart-on-hang it would have been relaunched in place",
+    "WITHHELD": "confirmed, but not acted on",
+    "BUDGET_SPENT": "no hang restart was left, so the job failed",
+    "OVER": "moved again by itself",
+    "ENDED": "over before anything was decided",
+}
+_JUDGED = {"RESTARTED": "acted", "BUDGET_SPENT": "given up", "OVER": "over", "ENDED": "ended"}
+
+
+def hang_lines(hang: job_pb2.Hang, *, width: int | None, colour: bool) -> Iterator[str]:
+    """One hang: when what happened, what was seen, who is suspected, what became of it."""
+    cell = outcome_cell(hang)
+    title = styled(f"Hang {hang.number}", "1", colour=colour)
+    yield f"{title}  {styled(cell.text, cell.style, colour=colour)} · generation {hang.generation}"
+    yield from _timeline(hang, colour)
+    rule = f"{hang.rule}: {_RULES[hang.rule]}" if hang.rule in _RULES else hang.rule
+    outcome = _OUTCOMES.get(hang.outcome, hang.outcome)
+    for name, text in (
+        ("rule", rule),
+        ("seen", hang.sentence),
+        ("suspects", ", ".join(hang.suspects) or "none in particular"),
+        ("stacks", hang.stacks or ("none could be taken" if hang.HasField("diagnosed_at") else "none yet")),
+        ("step", f"{hang.step:g}" if hang.HasField("step") else ""),
+        ("outcome", f"{outcome}: {hang.note}" if hang.note else outcome),
+    ):
+        if text:
+            yield from _fact(name, text, width, colour)
+
+
+def _timeline(hang: job_pb2.Hang, colour: bool) -> Iterator[str]:
+    """Its moments in the order in which they came, each with the time since the one before."""
+    moments = []
+    if hang.HasField("diagnosed_at"):
+        moments.append(("diagnosed", _seconds(hang.diagnosed_at)))
+    if hang.HasField("noticed_at"):
+        moments.append(("noticed", _seconds(hang.noticed_at)))
+    if hang.HasField("judged_at"):
+        moments.append((_JUDGED.get(hang.outcome, "judged"), _seconds(hang.judged_at)))
+    moments.sort(key=lambda moment: moment[1])
+    since = before = _seconds(hang.since)
+    yield _labelled("still since", local(since), colour)
+    for name, at in moments:
+        whole = f", {span(at - since)} in all" if before != since else ""
+        yield _labelled(name, f"{local(at)}  {span(at - before)} later{whole}", colour)
+        before = at
+
+
+def _fact(name: str, text: str, width: int | None, colour: bool) -> Iterator[str]:
+    room = max(20, width - len(_INDENT)) if width else _ENDLESS
+    first, *rest = textwrap.wrap(printable(text), room, break_on_hyphens=False) or [""]
+    yield _labelled(name, first, colour)
+    yield from (_INDENT + line for line in rest)
+
+
+def _labelled(name: str, text: str, colour: bool) -> str:
+    return styled(f"  {name:<11}", "2", colour=colour) + f" {text}"
+
+
+def standing(job: job_pb2.CustomJob, now: float) -> str:
+    """What the detection does at present, in a sentence; empty once the job has ended."""
+    from holdfast.client import TERMINAL
+
+    if job.state in TERMINAL:
+        return ""
+    if job.job_spec.fault_tolerance.hang_detection.action == spec_pb2.HANG_ACTION_OFF:
+        return "Hang detection is off for this job."
+    if job.state != job_pb2.JOB_STATE_RUNNING:
+        return "Hangs are looked for while the job runs; it does not run now."
+    held = ""
+    if job.HasField("held_until") and _seconds(job.held_until) > now:
+        held = f" Until {local(_seconds(job.held_until))} no hang is acted on."
+    if not job.health:
+        return f"The detector has said nothing yet: it waits to hear of every worker.{held}"
+    return f"The detector says: {printable(job.health)}.{held}"
+
+
+def verdict_lines(
+    job: job_pb2.CustomJob, hangs: Sequence[job_pb2.Hang], now: float, *, width: int | None, colour: bool
+) -> Iterator[str]:
+    """All the verdicts, or that there are none, then what the detection does now."""
+    for hang in hangs:
+        yield from hang_lines(hang, width=width, colour=colour)
+        yield ""
+    now_says = standing(job, now)
+    if not hangs:
+        now_says = f"No hang was noticed{' so far' if now_says else ''}. {now_says}".rstrip()
+    yield from textwrap.wrap(now_says, width or _ENDLESS, break_on_hyphens=False)
+    if hangs and now_says:
+        yield ""
+
+
+def evidence_text(found: Sequence[WorkerEvidence], *, width: int | None, full: bool) -> str:
+    """What came from the workers, the odd ones first, and why nothing came from the others."""
+    from holdfast.hang.evidence.render_evidence import render
+
+    parts = [each.evidence for each in found if each.evidence is not None]
+    text = render(parts, width or _ENDLESS, full=full) if parts else ""
+    for each in found:
+        if each.problem:
+            host = f" on {each.host}" if each.host else ""
+            text += f"{each.worker}{host}: {each.problem}\n"
+    # Frames and output are the program's own words, and must not drive the reader's terminal.
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
+def _seconds(stamp: Timestamp) -> float:
+    return stamp.seconds + stamp.nanos / 1e9

@@ -1,0 +1,77 @@
+"""``holdfast hang record``: what agents sample of a live job, kept for ``holdfast hang replay``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.durations import span
+from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.hang.records.recorder import JobRecording, WorkerFile
+    from holdfast.v1 import job_pb2
+
+
+@click.command()
+@job_argument()
+@click.option("--for", "length", type=duration, default="10m", show_default=True, metavar="TIME", help="How long.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where to; made if need be. hang-ID unless given.",
+)
+def record(job_id: str, length: float, out: Path | None) -> None:
+    """Keep what the agents sample of a live job, for a replay.
+
+    `holdfast hang replay` reads it. Writes one file for each worker, from now until the time is over, the job has
+    ended, or Ctrl-C. The job doesn't notice. A file holds the newest 64 MiB, some days of a usual worker; it
+    contains the lines that the ranks print.
+    """
+    if length <= 0:
+        raise click.BadParameter("must be longer than 0 seconds.", param_hint="--for")
+    folder = out or Path(f"hang-{job_id}")
+
+    async def work(client: Client) -> tuple[job_pb2.CustomJob, JobRecording]:
+        from holdfast.cli.hangs.recording import keep
+        from holdfast.hang.records.recorder import JobRecording
+
+        job = await client.get_job(job_id)
+        with JobRecording(folder, job_id) as recording:
+            await keep(client, recording, length)
+        return job, recording
+
+    job, recording = with_client(work)
+    if not recording.files:
+        folder_text = shlex.quote(str(folder))
+        raise HoldfastError(f"No sample came of job {job_id}; nothing was written to {folder_text}.")
+    for file in recording.in_order:
+        click.echo(_line(file))
+    click.echo(f"Replay with: {replay_command(job, recording)}")
+
+
+def _line(file: WorkerFile) -> str:
+    """As in: workerpool0-0 on host-0: 152 samples over 5m 4s, 12 KiB, hang-train/workerpool0-0.jsonl.gz."""
+    plural = "" if file.samples == 1 else "s"
+    size = -(-file.size() // 1024)
+    took = span(file.last_s - file.first_s)
+    return f"{file.worker} on {file.host}: {file.samples} sample{plural} over {took}, {size} KiB, {file.path}"
+
+
+def replay_command(job: job_pb2.CustomJob, recording: JobRecording) -> str:
+    """The command line that replays the files with the job's own wishes."""
+    wishes = job.job_spec.fault_tolerance.hang_detection
+    words = ["holdfast", "hang", "replay", *(str(file.path) for file in recording.in_order)]
+    for field, value in wishes.ListFields():
+        if field.name in ("timeout", "floor", "ceiling", "startup_timeout"):
+            words += [f"--{field.name.replace('_', '-')}", f"{value.ToNanoseconds() / 1e9:g}s"]
+    if wishes.step_pattern:
+        words += ["--step-pattern", wishes.step_pattern]
+    return shlex.join(words)

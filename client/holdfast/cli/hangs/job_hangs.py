@@ -1,0 +1,153 @@
+"""``holdfast job hangs``, ``stacks`` and ``hold``: what hung and why, who is where now, and hands off."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.jobs import exit_status
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import OUT, Console, coloured
+from holdfast.cli.kit.durations import local
+from holdfast.cli.kit.output import dump
+from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.errors import NotFound
+
+if TYPE_CHECKING:
+    from holdfast._session.hang_wire import WorkerEvidence
+    from holdfast.client import Client
+    from holdfast.v1 import job_pb2
+
+_FORMAT = click.option(
+    "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
+)
+_FULL = click.option("--full", is_flag=True, help="Every frame of every thread of every rank.")
+
+
+@click.command()
+@job_argument()
+@click.option("--number", type=click.IntRange(1), help="Only this hang, counted from 1.")
+@_FULL
+@_FORMAT
+def hangs(job_id: str, number: int | None, full: bool, output: str) -> None:
+    """Show the hangs of a job and the evidence that was kept.
+
+    Of each hang since when nothing moved, what was seen, who is suspected and what was done; then the stacks of the
+    newest one, or of the one asked for. Without any hang, what the detection says now.
+    """
+
+    async def work(client: Client) -> tuple[job_pb2.CustomJob, list[WorkerEvidence]]:
+        job = await client.get_job(job_id)
+        if number is not None and number > len(job.hangs):
+            known = f"It has {len(job.hangs)}." if job.hangs else "None was noticed so far."
+            raise NotFound(f"The job {job_id} has no hang {number}.", fix=known)
+        if not job.hangs:
+            return job, []
+        return job, [each async for each in client.hang_evidence(job_id, number or job.hangs[-1].number)]
+
+    job, found = with_client(work)
+    chosen = [hang for hang in job.hangs if number in (None, hang.number)]
+    if output == "json":
+        _dump_hangs(job, chosen, found)
+        return
+    from holdfast.cli.hangs.hang_page import evidence_text, verdict_lines
+    from holdfast.cli.kit.table import terminal_width
+
+    width, colour = terminal_width(), coloured(OUT)
+    for line in verdict_lines(job, chosen, time.time(), width=width, colour=colour):
+        click.echo(line, color=True)
+    if chosen:
+        click.echo(f"Evidence of hang {chosen[-1].number}" + ("" if found else ": none was kept."))
+        click.echo(evidence_text(found, width=width, full=full), nl=False)
+
+
+def _dump_hangs(job: job_pb2.CustomJob, chosen: list[job_pb2.Hang], found: list[WorkerEvidence]) -> None:
+    from holdfast._sdk import json_view
+
+    whole = json_view.job(job, workers=False)
+    dump(
+        {
+            "id": job.id,
+            "state": whole["state"],
+            "health": whole["health"],
+            "heldUntil": whole["heldUntil"],
+            "hangs": [json_view.hang(each) for each in chosen],
+            "evidence": {
+                "number": chosen[-1].number if chosen else None,
+                "workers": [json_view.evidence(each) for each in found],
+            },
+        },
+        "json",
+    )
+
+
+@click.command()
+@job_argument()
+@click.option(
+    "--native",
+    multiple=True,
+    type=click.IntRange(0),
+    metavar="RANK",
+    help="Take C frames and children of this rank too; that stops it for a moment.",
+)
+@_FULL
+@_FORMAT
+def stacks(job_id: str, native: tuple[int, ...], full: bool, output: str) -> None:
+    """Show where every rank of a running job is now.
+
+    Each is looked at twice, some seconds apart; equal stacks are grouped, the odd ones first. The job goes on.
+    """
+
+    async def work(client: Client) -> list[WorkerEvidence]:
+        from holdfast.cli.jobs.gang import chosen, ranks_of
+
+        job = await client.get_job(job_id)
+        chosen(ranks_of(job.job_spec), (), native, "--native")
+        if output != "json":
+            count = len(job.workers)
+            Console().note(f"looking twice at each rank of {count} worker{'' if count == 1 else 's'} …")
+        return [each async for each in client.take_stacks(job_id, native)]
+
+    found = with_client(work)
+    from holdfast._sdk import json_view
+    from holdfast.cli.hangs.hang_page import evidence_text
+    from holdfast.cli.kit.table import terminal_width
+
+    if output == "json":
+        dump([json_view.evidence(each) for each in found], "json")
+    else:
+        click.echo(evidence_text(found, width=terminal_width(), full=full), nl=False)
+    if not any(each.evidence for each in found):
+        sys.exit(exit_status.OUR_FAILURE)
+
+
+@click.command()
+@job_argument()
+@click.option("--for", "length", type=duration, metavar="TIME", help="How long from now, such as 2h.")
+@click.option("--end", is_flag=True, help="End a hold now.")
+def hold(job_id: str, length: float | None, end: bool) -> None:
+    """Suspend action on hangs of a job for a while.
+
+    For a debugging session, say. Hangs are still noticed and told. It outlives restarts of the job and of the
+    controller.
+    """
+    if (length is None) != end:
+        raise click.UsageError("Give either --for TIME or --end.")
+    if length is not None and length <= 0:
+        raise click.BadParameter("must be longer than 0 seconds; --end ends a hold.", param_hint="--for")
+
+    async def work(client: Client) -> job_pb2.CustomJob:
+        return await client.hold_job(job_id, length or 0.0)
+
+    job = with_client(work)
+    from holdfast.client import TERMINAL
+
+    if job.state in TERMINAL:
+        Console().note(f"job {job_id} has ended already; there is nothing to hold.")
+    elif job.HasField("held_until"):
+        Console().note(f"no hang of job {job_id} is acted on until {local(job.held_until.seconds)}.")
+    else:
+        Console().note(f"job {job_id} is not held; hangs are acted on as it asks.")

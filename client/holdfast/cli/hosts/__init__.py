@@ -1,0 +1,1 @@
+"""Commands about hosts: listing, admission, drain and maintenance."""

@@ -1,0 +1,183 @@
+"""Hosts as tables, and one host as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from holdfast._sdk.json_view import state_name
+from holdfast.cli.hosts.maintenance_table import in_words
+from holdfast.cli.kit.console import OUT, coloured, styled
+from holdfast.cli.kit.durations import age, clock
+from holdfast.cli.kit.table import Cell, Column, Row, render, terminal_width, write
+from holdfast.v1 import host_pb2
+
+_STYLES = {"READY": "32", "SUSPECT": "33", "LOST": "31"}
+_GIB = 1 << 30
+
+_COLUMNS = (
+    Column("NAME", give=True),
+    Column("STATE"),
+    Column("GPUS FREE", right=True),
+    Column("CPUS FREE", right=True),
+    Column("MEM FREE", right=True),
+    Column("WORKERS", right=True),
+    Column("SEEN", right=True),
+)
+_LAST = Column("REMARK", give=True)
+
+
+def write_hosts(hosts: Sequence[host_pb2.Host], now: float, *, wide: bool) -> None:
+    """The table on stdout, or a hint on stderr where there is no host."""
+    if not hosts:
+        click.echo("No hosts yet. Start holdfast-agent on one, or try `holdfast dev start`.", err=True)
+        return
+    extra = (
+        [Column("ADDRESS"), Column("AGENT"), Column("LABELS", give=True), Column("JOBS", give=True)] if wide else []
+    )
+    lines: list[Row] = []
+    for host in hosts:
+        jobs = ", ".join(host.job_ids) or "-"
+        more = [host.address, host.agent_version, _labels(host) or "-", jobs] if wide else []
+        lines.append([*_cells(host, now), *more, _remark(host)])
+    write([*_COLUMNS, *extra, _LAST], lines)
+
+
+def write_host(host: host_pb2.Host, now: float, *, wide: bool) -> None:
+    """The page of one host on stdout."""
+    click.echo("\n".join(page(host, now, wide=wide, width=terminal_width(), colour=coloured(OUT))), color=True)
+
+
+def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
+    """The page's lines."""
+    state, inventory = state_cell(host), host.inventory
+    yield styled(host.name, "1", colour=colour) + "  " + styled(state.text, state.style, colour=colour)
+    facts = [
+        ("remark", _remark(host)),
+        ("seen", f"{age(now - host.last_seen.seconds)} ago" if host.HasField("last_seen") else "never"),
+        ("address", host.address),
+        ("agent", host.agent_version),
+        ("cores", f"{inventory.cpu_count}, {host.cpu_reserved} reserved"),
+        ("memory", f"{_gib(inventory.memory_bytes)}, {_gib(host.memory_reserved_bytes)} reserved"),
+        ("workers", f"{host.workers} of at most {inventory.max_workers}"),
+        ("jobs", ", ".join(host.job_ids)),
+        *([("runs", "processes and containers")] if inventory.containers else []),
+        ("cordon", _cordon(host, now)),
+        ("drain", _drain(host, now)),
+        ("planned", in_words(host, now)),
+        ("unknown", _strange(host)),
+        ("labels", _labels(host)),
+        *([("boot", host.boot_id)] if wide else []),
+    ]
+    for name, value in facts:
+        if value:
+            yield styled(f"  {name:<8}", "2", colour=colour) + f"  {value}"
+    if inventory.gpus:
+        yield ""
+        yield styled("GPUs", "1", colour=colour)
+        columns = [
+            Column("INDEX", right=True),
+            Column("MODEL", give=True),
+            Column("MEMORY", right=True),
+            Column("JOB"),
+            Column("HEALTH", give=True),
+            Column("UUID", give=not wide),
+        ]
+        lines: list[Row] = [
+            [
+                str(gpu.index),
+                gpu.model,
+                _gib(gpu.memory_bytes),
+                gpu.job_id or "free",
+                Cell(gpu.problem or "good", "31" if gpu.problem else "32"),
+                gpu.uuid,
+            ]
+            for gpu in inventory.gpus
+        ]
+        room = None if width is None else width - 2
+        for line in render(columns, lines, width=room, colour=colour).splitlines():
+            yield "  " + line
+
+
+def host_line(host: host_pb2.Host, now: float) -> str:
+    """A host as a line of a stream of changes."""
+    colour = coloured(OUT)
+    state = state_cell(host)
+    gpus = f"  {_gpus(host)} GPUs free" if host.inventory.gpus else ""
+    parts = (
+        styled(clock(now, now), "2", colour=colour),
+        f"{host.name:<16}",
+        styled(f"{state.text:<14}", state.style, colour=colour),
+        f"{host.workers} workers{gpus}",
+        _remark(host),
+    )
+    return "  ".join(parts).rstrip()
+
+
+def state_cell(host: host_pb2.Host) -> Cell:
+    """A host's state, and whether it is cordoned or being drained."""
+    name = state_name(host_pb2.HostState.Name(host.state))
+    if host.going_down:
+        return Cell(f"{name} going down", "33")
+    if host.draining:
+        return Cell(f"{name} {'drained' if host.drained else 'draining'}", "33")
+    return Cell(f"{name} cordoned", "33") if host.cordoned else Cell(name, _STYLES.get(name, ""))
+
+
+def _cells(host: host_pb2.Host, now: float) -> Row:
+    inventory = host.inventory
+    return [
+        Cell(host.name, "1"),
+        state_cell(host),
+        _gpus(host) if inventory.gpus else "-",
+        f"{inventory.cpu_count - host.cpu_reserved}/{inventory.cpu_count}",
+        _gib(inventory.memory_bytes - host.memory_reserved_bytes),
+        str(host.workers),
+        age(now - host.last_seen.seconds) if host.HasField("last_seen") else "never",
+    ]
+
+
+def _gpus(host: host_pb2.Host) -> str:
+    """Free and healthy ones, of all."""
+    gpus = host.inventory.gpus
+    return f"{sum(not gpu.job_id and not gpu.problem for gpu in gpus)}/{len(gpus)}"
+
+
+def _remark(host: host_pb2.Host) -> str:
+    bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
+    doubt = "has yet to say what it runs, after a restore" if host.in_doubt else ""
+    known = (host.refused, doubt, host.cordon_reason, host.inventory.gpu_problem, *bad)
+    return "; ".join(filter(None, (*known, f"runs unknown work: {_strange(host)}" if host.strange_work else "")))
+
+
+def _cordon(host: host_pb2.Host, now: float) -> str:
+    """By whom, and since when."""
+    if not host.cordoned or not host.cordoned_by:
+        return ""
+    return f"by {host.cordoned_by} since {clock(host.cordoned_since.seconds, now)}"
+
+
+def _strange(host: host_pb2.Host) -> str:
+    """Jobs that run there and that the controller doesn't know, and how to be rid of them."""
+    names = list(dict.fromkeys(work.job_id for work in host.strange_work))
+    return f"{', '.join(names)} (stop it with: holdfast host dismiss {host.name} {names[0]})" if names else ""
+
+
+def _drain(host: host_pb2.Host, now: float) -> str:
+    """How far a drain is, and until when work may stay."""
+    if not host.draining:
+        return ""
+    if host.drained:
+        return "done: nothing of its work is left"
+    if not host.HasField("drain_deadline"):
+        return "waits for its work to end"
+    return f"moves what is still there off at {clock(host.drain_deadline.seconds, now)}"
+
+
+def _labels(host: host_pb2.Host) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(host.labels.items()))
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.0f}G" if size >= 10 * _GIB or not size else f"{size / _GIB:.1f}G"

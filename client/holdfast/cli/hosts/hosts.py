@@ -1,0 +1,216 @@
+"""``holdfast host …``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.hosts.maintenance import for_each, window, window_options
+from holdfast.cli.jobs import exit_status
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.group import Commands
+from holdfast.cli.kit.output import json_line, output_option, show_list, show_one
+from holdfast.cli.kit.parameters import duration
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.v1 import host_pb2
+
+_CHECKPOINT_DEADLINE_S = 1800.0
+
+
+@click.group(cls=Commands)
+def host() -> None:
+    """Look at hosts, let them in, and keep work off them."""
+
+
+@host.command("list")
+@output_option
+def list_(output: str) -> None:
+    """List the hosts."""
+
+    async def work(client: Client) -> list[host_pb2.Host]:
+        return await client.list_hosts()
+
+    found = with_client(work)
+    from holdfast._sdk import json_view
+    from holdfast.cli.hosts.host_tables import write_hosts
+
+    show_list(
+        found,
+        output,
+        view=json_view.host,
+        name=lambda host: host.name,
+        table=lambda hosts, wide: write_hosts(hosts, time.time(), wide=wide),
+    )
+
+
+@host.command()
+@click.argument("name")
+@output_option
+def show(name: str, output: str) -> None:
+    """Show one host with its GPUs."""
+
+    async def work(client: Client) -> host_pb2.Host:
+        return await client.get_host(name)
+
+    found = with_client(work)
+    from holdfast._sdk import json_view
+    from holdfast.cli.hosts.host_tables import write_host
+
+    show_one(
+        found,
+        output,
+        view=json_view.host,
+        name=lambda host: host.name,
+        page=lambda host, wide: write_host(host, time.time(), wide=wide),
+    )
+
+
+@host.command()
+@click.argument("name", nargs=-1, required=True)
+@click.option("--reason", default="", help="Why, for others to read.")
+@window_options
+def cordon(name: tuple[str, ...], reason: str, at: float | None, lasts: float | None, until: float | None) -> None:
+    """Let hosts take no new work.
+
+    What runs there goes on. Several hosts may be named at once, as in gpu-[01-16].
+    """
+    when = window(at, lasts, until)
+
+    async def call(client: Client, each: str) -> str:
+        host = await client.cordon(each, reason, start=when.start, end=when.end)
+        return f"host {each} {planned(host) or 'is cordoned'}"
+
+    for_each(name, call)
+
+
+@host.command()
+@click.argument("name", nargs=-1, required=True)
+def uncordon(name: tuple[str, ...]) -> None:
+    """Let hosts take work again."""
+
+    async def call(client: Client, each: str) -> str:
+        await client.uncordon(each)
+        return f"host {each} takes work again"
+
+    for_each(name, call)
+
+
+@host.command()
+@click.argument("name", nargs=-1, required=True)
+@click.option(
+    "--deadline",
+    type=duration,
+    help="Time that work gets to end or to save, such as 30m.  [default: none; 30m with --at-checkpoint]",
+)
+@click.option("--at-checkpoint", is_flag=True, help="Move each job as soon as it has saved a checkpoint.")
+@click.option("--reason", default="", help="Why, for others to read.")
+@window_options
+@click.option("--wait", is_flag=True, help="Return once nothing runs there any more.")
+def drain(
+    name: tuple[str, ...],
+    deadline: float | None,
+    at_checkpoint: bool,
+    reason: str,
+    at: float | None,
+    lasts: float | None,
+    until: float | None,
+    wait: bool,
+) -> None:
+    """Empty hosts of their work, and let them take no new one.
+
+    Their work is waited for; with a deadline, what is still there then goes on elsewhere. `holdfast host uncordon`
+    lets them take work again, and ends a drain. Several hosts may be named at once, as in gpu-[01-16].
+    """
+    from holdfast.cli.hosts.draining import left_in_words, wait_until_empty
+
+    if at_checkpoint and deadline is None:
+        deadline = _CHECKPOINT_DEADLINE_S
+    when = window(at, lasts, until)
+    if wait and at is not None:
+        raise click.UsageError("--wait goes with a drain that begins now, not with --at.")
+    begun: list[host_pb2.Host] = []
+
+    async def call(client: Client, each: str) -> str:
+        host = await client.drain(
+            each, reason, deadline_s=deadline, at_checkpoint=at_checkpoint, start=when.start, end=when.end
+        )
+        if not host.draining:
+            return f"host {each} {planned(host)}"
+        begun.append(host)
+        going_on = "being " if host.workers or host.job_ids else ""
+        return f"host {each} is {going_on}drained: {left_in_words(host)}"
+
+    async def until_empty(client: Client) -> bool:
+        console = Console()
+        return all([not host.workers or await wait_until_empty(client, host, console) for host in begun])
+
+    for_each(name, call)
+    if wait and not with_client(until_empty):
+        sys.exit(exit_status.OUR_FAILURE)
+
+
+def planned(host: host_pb2.Host) -> str:
+    """``is to be emptied from 22:00:00 to 23:00:00, by ann``; empty where it has begun without an end."""
+    from holdfast.cli.hosts.maintenance_table import in_words
+
+    words = in_words(host, time.time())
+    return f"has maintenance {words}" if words else ""
+
+
+@host.command()
+@click.argument("name")
+@click.option("--yes-it-is-off", is_flag=True, help="You know that nothing of its work runs any more.")
+@click.option("--reason", default="", help="Why, for others to read.")
+def fence(name: str, yes_it_is_off: bool, reason: str) -> None:
+    """Vouch that a host is off, so that its work is placed elsewhere.
+
+    For a host that can't be reached and won't come back soon. If its work still runs there, two copies of a job
+    write to the same files: cut its power first.
+    """
+    if not yes_it_is_off:
+        raise click.UsageError(
+            "Only somebody who knows can say that nothing of its work runs any more. Cut the power of the host,"
+            f" then write: holdfast host fence {name} --yes-it-is-off"
+        )
+
+    async def work(client: Client) -> host_pb2.Host:
+        return await client.fence_host(name, reason)
+
+    fenced = with_client(work)
+    from holdfast.cli.hosts.draining import left_in_words
+
+    Console().note(f"host {name} is fenced: {left_in_words(fenced)}")
+
+
+@host.command()
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
+)
+def watch(output: str) -> None:
+    """Print hosts as they change.
+
+    All of them at first, then each one whenever it changes, until interrupted.
+    """
+
+    async def work(client: Client) -> None:
+        from holdfast._sdk import json_view
+        from holdfast.cli.hosts.host_tables import host_line
+
+        console = Console()
+        await client.list_hosts()
+        changes = client.watch_hosts(on_link=console.on_link("Waiting"))
+        async with contextlib.aclosing(changes):
+            async for host in changes:
+                if output == "json":
+                    json_line(json_view.host(host))
+                else:
+                    click.echo(host_line(host, time.time()), color=True)
+
+    with_client(work)

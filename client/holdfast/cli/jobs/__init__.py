@@ -1,0 +1,1 @@
+"""Commands about jobs: ``run``, ``submit``, ``ps``, ``job``, ``logs``, and the pages they print."""

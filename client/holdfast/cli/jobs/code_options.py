@@ -1,0 +1,69 @@
+"""The options by which ``submit`` takes local code, in the words of another service's command."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import click
+
+from holdfast.cli.jobs.packaging import CodeOptions
+from holdfast.cli.kit.parameters import C
+
+_OPTIONS = (
+    click.option(
+        "--local-package-path", "folder", metavar="DIR", help="Folder that is packed and sent along.  [default: .]"
+    ),
+    click.option("--script", metavar="FILE", help="What to run, as a path in that folder: a .py or .sh file."),
+    click.option("--python-module", "module", metavar="NAME", help="What to run, as a module in that folder."),
+    click.option(
+        "--requirements",
+        multiple=True,
+        metavar="LIST",
+        help="What to install, with commas, or a file of it; requirements.txt of the folder counts by itself.",
+    ),
+    click.option(
+        "--extra-packages",
+        multiple=True,
+        metavar="LIST",
+        help="Wheels, archives or folders to install, with commas.",
+    ),
+    click.option("--extra-dirs", multiple=True, metavar="LIST", help="Further folders to send along, with commas."),
+    click.option("--args", multiple=True, metavar="LIST", help="Arguments of the script or module, with commas."),
+)
+
+
+def code_options(command: C) -> C:
+    """Adds the options; the command gets them together, as ``code``, or None where there are none."""
+
+    @functools.wraps(command)
+    def gathered(**words: Any) -> object:
+        folder, script, module = words.pop("folder"), words.pop("script"), words.pop("module")
+        lists = {name: items(words.pop(name)) for name in ("requirements", "extra_packages", "extra_dirs", "args")}
+        if script and module:
+            raise click.UsageError("Give one of --script and --python-module.")
+        code = None
+        if folder or script or module:
+            code = CodeOptions(
+                folder=folder or ".",
+                script=script or "",
+                module=module or "",
+                requirements=lists["requirements"],
+                packages=lists["extra_packages"],
+                folders=lists["extra_dirs"],
+                args=lists["args"],
+            )
+        elif any(lists.values()):
+            raise click.UsageError(
+                "Say with --local-package-path, --script or --python-module what they belong to."
+            )
+        return command(code=code, **words)
+
+    for option in reversed(_OPTIONS):
+        gathered = option(gathered)
+    return gathered  # type: ignore[return-value]
+
+
+def items(values: tuple[str, ...], separator: str = ",") -> tuple[str, ...]:
+    """Every item of every list."""
+    return tuple(item.strip() for value in values for item in value.split(separator) if item.strip())

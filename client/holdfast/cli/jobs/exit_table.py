@@ -1,0 +1,92 @@
+"""How ranks ended, with those that ended alike on one line: a gang that was stopped is one fact, not a thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.cli.jobs.event_lines import exit_in_words
+from holdfast.cli.kit.durations import clock
+from holdfast.cli.kit.table import Cell, Column, Row
+from holdfast.v1 import job_pb2
+
+_STYLES = {"COMPLETED": "32", "STOPPED": ""}
+_BAD = "31"
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Ranks of one generation that ended for the same reason and in the same way, in order of their ends."""
+
+    generation: int
+    reason: str
+    text: str
+    late: str
+    ranks: list[int]
+    worker: str
+    ended: float | None
+
+
+def columns(*, wide: bool) -> list[Column]:
+    """Of the rows below; ranks are found in the table of workers, so only ``wide`` repeats theirs."""
+    worker = [Column("WORKER")] if wide else []
+    return [
+        Column("GEN", right=True),
+        Column("RANK"),
+        *worker,
+        Column("ENDED"),
+        Column("REASON"),
+        Column("MESSAGE", give=True),
+    ]
+
+
+def rows(workers: Iterable[job_pb2.Worker], now: float, *, wide: bool) -> list[Row]:
+    """A row for those that ended alike, or with ``wide`` for each rank; by generation, the first end first."""
+    found = [(worker.name, exit_) for worker in workers for exit_ in worker.exits]
+    found.sort(key=lambda pair: _when(pair[1]))
+    groups: dict[object, _Alike] = {}
+    for worker, exit_ in found:
+        reason, text = _reason(exit_), _text(exit_)
+        late = f"{_reason(exit_.late_exit)}: {_text(exit_.late_exit)}" if exit_.HasField("late_exit") else ""
+        key = (exit_.generation, reason, text, late, exit_.rank if wide else None)
+        ended = exit_.end_time.seconds if exit_.HasField("end_time") else None
+        group = groups.setdefault(key, _Alike(exit_.generation, reason, text, late, [], worker, ended))
+        group.ranks.append(exit_.rank)
+    return [row for group in groups.values() for row in _rows(group, now, wide=wide)]
+
+
+def spans_of(numbers: Iterable[int]) -> str:
+    """``0-2,4-7`` for 0, 1, 2, 4, 5, 6, 7."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _rows(group: _Alike, now: float, *, wide: bool) -> Iterable[Row]:
+    worker = [group.worker] if wide else []
+    ended = clock(group.ended, now) if group.ended is not None else "-"
+    reason = Cell(group.reason, _STYLES.get(group.reason, _BAD))
+    yield [str(group.generation), spans_of(group.ranks), *worker, ended, reason, group.text]
+    if group.late:
+        yield ["", "", *([""] if wide else []), "", "known later", group.late]
+
+
+def _when(exit_: job_pb2.Exit) -> tuple[int, int, int, int]:
+    return exit_.generation, exit_.end_time.seconds, exit_.end_time.nanos, exit_.rank
+
+
+def _reason(exit_: job_pb2.Exit) -> str:
+    return job_pb2.ExitReason.Name(exit_.reason).removeprefix("EXIT_REASON_")
+
+
+def _text(exit_: job_pb2.Exit) -> str:
+    """The message, and the bare fact in front of it where the message does not tell it."""
+    fact, number = exit_in_words(exit_), exit_.signal or exit_.exit_code
+    if not exit_.message:
+        return fact
+    told = not (exit_.HasField("signal") or exit_.HasField("exit_code")) or str(number) in exit_.message
+    return exit_.message if told else f"{fact}: {exit_.message}"

@@ -1,0 +1,189 @@
+"""Stay with a job until it ends: its events as notes, its output as output, its end as an exit status.
+
+``run`` shows rank 0 and, of each generation that fails, the rank that was the cause. The user may leave at any time
+with Ctrl-C: the job does not notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import anyio
+import anyio.abc
+from anyio.lowlevel import current_token
+
+from holdfast._sdk.reconnect import Outage, is_away
+from holdfast.cli.jobs import event_lines, exit_status
+from holdfast.cli.jobs.gang import ranks_of
+from holdfast.cli.jobs.rank_output import RankOutput
+from holdfast.cli.kit.console import Console, OutputClosed
+from holdfast.client import Client
+from holdfast.errors import HoldfastError
+from holdfast.v1 import job_pb2
+
+DRAIN_S = 15.0
+"""How long the rest of the output may take once the job has ended."""
+FAILED_TAIL_LINES = 200
+"""Of the first rank that fails; the rest is in the logs."""
+
+
+async def follow(client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool) -> int:
+    """Tell a job's story from its beginning on; the exit status once it has ended, or 0 when the user has left."""
+    return await _Follower(client, job, console, show_all=show_all).run()
+
+
+class _Follower:
+    def __init__(self, client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool) -> None:
+        world = ranks_of(job.job_spec)
+        self._client = client
+        self._job = job
+        self._console = console
+        self._ranks: tuple[int, ...] = () if show_all else (0,)
+        self._output = RankOutput(console, many=show_all and len(world) > 1)
+        self._on_link = console.on_link()
+        self._ends: dict[int, event_lines.EndedRank] = {}
+        self._explained: set[tuple[int, int]] = set()
+        self._problems: list[job_pb2.StreamLogsResponse] = []
+        self._reading = 0
+        self._read_one = anyio.Event()
+
+    async def run(self) -> int:
+        started = time.monotonic()
+        last: job_pb2.CustomJob | None = None
+        complete, waited_s = False, 0.0
+        async with anyio.create_task_group() as tasks:
+            with _detaching(self._job.id, self._console, tasks.cancel_scope):
+                # From the first generation on: the gang may have been relaunched before the stream opens.
+                self._read(tasks, self._ranks, follow=True, generation=1)
+                await self._watch(tasks)
+                last = await self._ended()
+                waited_s = time.monotonic() - started
+                # Where nothing ever ran, hosts would look for output in vain first.
+                with anyio.move_on_after(0 if event_lines.nothing_ran(last) else DRAIN_S):
+                    await self._everything_read()
+                    complete = True
+                tasks.cancel_scope.cancel()
+        if last is None:
+            return exit_status.OK
+        self._finish(last)
+        if not complete and not event_lines.nothing_ran(last):
+            self._console.note(f"some output has not arrived yet; see it with: holdfast logs {last.id}")
+        for line in event_lines.farewell(last, waited_s):
+            self._console.note(line)
+        return exit_status.of_job(last)
+
+    def _finish(self, job: job_pb2.CustomJob) -> None:
+        """Show what is left: lines that never ended, and output that is missing though its rank did run."""
+        with contextlib.suppress(OutputClosed):
+            self._output.finish()
+        silent = event_lines.never_started(job)
+        for problem in self._problems:
+            if (problem.generation, problem.rank) not in silent:
+                self._output.show(problem)
+
+    async def _watch(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Until the job has ended."""
+        events = self._client.watch_job(self._job.id, on_link=self._on_link)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if (end := event_lines.ended_rank(event)) is not None:
+                    self._ends[end.rank] = end
+                if (rank := event_lines.blamed_rank(event)) is not None:
+                    self._explain(tasks, rank, event)
+                if sentence := event_lines.sentence(event):
+                    self._console.note(sentence)
+
+    def _explain(self, tasks: anyio.abc.TaskGroup, rank: int, event: job_pb2.WatchJobResponse) -> None:
+        """Show how the rank ended that is the cause of what follows, and what it printed last."""
+        end = self._ends.get(rank)
+        if end is None or (end.generation, rank) in self._explained or event_lines.told_at_the_end(event, end):
+            return
+        self._explained.add((end.generation, rank))
+        self._console.note(end.sentence)
+        if self._ranks and rank not in self._ranks:
+            self._output.several()
+            self._read(tasks, (rank,), generation=end.generation, tail=FAILED_TAIL_LINES)
+
+    async def _ended(self) -> job_pb2.CustomJob:
+        """The job as it ended, however long the controller takes to come back."""
+        outage = Outage(self._on_link)
+        while True:
+            try:
+                job = await self._client.get_job(self._job.id)
+            except HoldfastError as error:
+                if not is_away(error):
+                    raise
+                await anyio.sleep(outage.failed(error))
+            else:
+                outage.settled()
+                return job
+
+    def _read(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        ranks: tuple[int, ...],
+        *,
+        follow: bool = False,
+        generation: int = 0,
+        tail: int | None = None,
+    ) -> None:
+        async def read() -> None:
+            chunks = self._client.stream_logs(
+                self._job.id,
+                ranks=ranks,
+                follow=follow,
+                generation=generation,
+                tail_lines=tail,
+                on_link=self._on_link,
+            )
+            try:
+                async with contextlib.aclosing(chunks):
+                    async for chunk in chunks:
+                        if chunk.problem:
+                            self._problems.append(chunk)
+                        else:
+                            self._output.show(chunk)
+            except OutputClosed:
+                pass  # the exit status may still be wanted
+            except HoldfastError as error:
+                self._console.note(f"the output can't be shown: {error}")
+            self._reading -= 1
+            self._read_one.set()
+
+        self._reading += 1
+        tasks.start_soon(read)
+
+    async def _everything_read(self) -> None:
+        """Until no stream of output is left: a blamed rank's may have opened after all others had ended."""
+        while self._reading:
+            self._read_one = anyio.Event()
+            await self._read_one.wait()
+
+
+@contextlib.contextmanager
+def _detaching(job_id: str, console: Console, scope: anyio.CancelScope) -> Iterator[None]:
+    """Within, the first Ctrl-C says how to come back and leaves; a second one ends the process at once.
+
+    A handler of Python's own, not of the event loop's: it must also work while stdout blocks.
+    """
+    loop = current_token().native_token
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        console.end_line()
+        console.note(f"detached; job {job_id} goes on.")
+        console.note(f"  come back:  holdfast logs -f {job_id}")
+        console.note(f"              holdfast job watch {job_id}")
+        console.note(f"  cancel it:  holdfast cancel {job_id}")
+        loop.call_soon_threadsafe(scope.cancel)  # type: ignore[attr-defined]
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is leave:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,111 @@
+"""``holdfast job pause``, ``resume`` and ``recoveries``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.jobs import exit_status
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.output import dump
+from holdfast.cli.kit.parameters import job_argument
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.client import Client
+    from holdfast.v1 import job_pb2
+
+
+@click.command()
+@job_argument(nargs=-1, required=True)
+def pause(job_id: tuple[str, ...]) -> None:
+    """Stop jobs for now and free their hosts.
+
+    Their workers get SIGTERM, and SIGKILL after the grace period; save what is to be gone on with. `holdfast job
+    resume` queues them again.
+    """
+    _each(job_id, lambda client, each: client.pause_job(each), _paused)
+
+
+@click.command()
+@job_argument(nargs=-1, required=True)
+def resume(job_id: tuple[str, ...]) -> None:
+    """Queue paused jobs again."""
+    _each(job_id, lambda client, each: client.resume_job(each), _resumed)
+
+
+def _each(
+    ids: tuple[str, ...],
+    call: Callable[[Client, str], Awaitable[job_pb2.CustomJob]],
+    standing: Callable[[job_pb2.CustomJob], str],
+) -> None:
+    async def work(client: Client) -> bool:
+        console, well = Console(), True
+        for each in ids:
+            try:
+                job = await call(client, each)
+            except HoldfastError as error:
+                console.error(error)
+                well = False
+            else:
+                console.note(f"job {each} {standing(job)}")
+        return well
+
+    if not with_client(work):
+        sys.exit(exit_status.OUR_FAILURE)
+
+
+def _paused(job: job_pb2.CustomJob) -> str:
+    from holdfast.client import TERMINAL
+    from holdfast.v1 import job_pb2
+
+    if job.state in TERMINAL:
+        return f"has ended already: {_state(job)}"
+    paused = job.state == job_pb2.JOB_STATE_PAUSED
+    return "is paused" if paused else "is being paused: its workers are stopped first"
+
+
+def _resumed(job: job_pb2.CustomJob) -> str:
+    from holdfast.v1 import job_pb2
+
+    if job.state == job_pb2.JOB_STATE_QUEUED:
+        return f"is queued again: {job.wait_reason}" if job.wait_reason else "is queued again"
+    return f"goes on: {_state(job)}"
+
+
+def _state(job: job_pb2.CustomJob) -> str:
+    from holdfast._sdk.json_view import state_name
+    from holdfast.v1 import job_pb2
+
+    return state_name(job_pb2.JobState.Name(job.state))
+
+
+@click.command()
+@job_argument()
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
+)
+def recoveries(job_id: str, output: str) -> None:
+    """List what has interrupted a job, and what was done about it.
+
+    Each with the attempt and generation that it led to, what ended the one before, how long the job stood still,
+    and where that time went.
+    """
+
+    async def work(client: Client) -> job_pb2.CustomJob:
+        return await client.get_job(job_id)
+
+    job = with_client(work)
+    from holdfast._sdk import json_view
+    from holdfast.cli.jobs.recovery_table import write_recoveries
+
+    if output == "json":
+        dump([json_view.recovery(each) for each in job.recoveries], "json")
+    else:
+        write_recoveries(job, time.time())

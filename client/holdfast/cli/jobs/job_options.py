@@ -1,0 +1,149 @@
+"""Options of ``run`` and ``submit`` that say when and where a job runs; what is not given leaves it as it is."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.cli.kit.parameters import duration
+
+if TYPE_CHECKING:
+    from google.protobuf.duration_pb2 import Duration
+
+    from holdfast.v1 import job_pb2, spec_pb2
+
+    Task = spec_pb2.ProcessSpec | spec_pb2.ContainerSpec | spec_pb2.PythonPackageSpec
+C = TypeVar("C", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What the user asked for. Times in seconds."""
+
+    project: str | None = None
+    priority: int | None = None
+    timeout_s: float | None = None
+    max_wait_s: float | None = None
+    max_retries: int | None = None
+    on_hosts: tuple[str, ...] = ()
+    avoid_hosts: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    run_as: str | None = None
+    secrets: tuple[tuple[str, str], ...] = ()
+    """(variable, name of a secret or absolute path of a file)."""
+
+    def apply(self, job: job_pb2.CustomJob) -> None:
+        """Writes the options into the job, over what it says itself."""
+        if self.project is not None:
+            job.project = self.project
+        if self.run_as is not None:
+            job.job_spec.run_as = self.run_as
+        scheduling = job.job_spec.scheduling
+        if self.priority is not None:
+            scheduling.priority = self.priority
+        if self.timeout_s is not None:
+            set_seconds(scheduling.timeout, self.timeout_s)
+        if self.max_wait_s is not None:
+            set_seconds(scheduling.max_wait_duration, self.max_wait_s)
+        if self.max_retries is not None:
+            job.job_spec.fault_tolerance.max_job_retries = self.max_retries
+        if self.on_hosts:
+            scheduling.host_selector.hosts[:] = self.on_hosts
+        if self.avoid_hosts:
+            scheduling.host_selector.avoid_hosts[:] = self.avoid_hosts
+        for key, value in self.labels:
+            scheduling.host_selector.labels[key] = value
+        for pool in job.job_spec.worker_pool_specs:
+            if (task := pool.WhichOneof("task")) is not None:
+                for name, source in self.secrets:
+                    give_secret(getattr(pool, task), name, source)
+
+
+def give_secret(task: Task, name: str, source: str) -> None:
+    """Has the task's ranks find a secret in a variable, in place of one that they found there."""
+    for index in reversed([index for index, each in enumerate(task.secret_env) if each.name == name]):
+        del task.secret_env[index]
+    file = source.startswith("/")
+    task.secret_env.add(name=name, secret="" if file else source, file=source if file else "")
+
+
+def set_seconds(field: Duration, seconds: float) -> None:
+    """Also 0, which then is not the same as unset."""
+    fraction, whole = math.modf(seconds)
+    field.seconds, field.nanos = int(whole), round(fraction * 1e9)
+    field.SetInParent()
+
+
+def key_value(value: str) -> tuple[str, str]:
+    """``rack=7``."""
+    key, equals, text = value.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{value!r} is not KEY=VALUE.")
+    return key, text
+
+
+def secret_of(value: str) -> tuple[str, str]:
+    """``KEY``, ``KEY=wandb`` or ``KEY=/etc/keys/x``."""
+    name, equals, source = value.partition("=")
+    if not name or (equals and not source):
+        raise click.BadParameter("it is no NAME, NAME=SECRET or NAME=/PATH.")
+    return name, source or name
+
+
+_OPTIONS = (
+    click.option("--project", help="Whom the job's resources are counted for.  [default: default]"),
+    click.option("--priority", type=click.IntRange(1, 3), help="3 is placed first, 1 last.  [default: 1]"),
+    click.option("--timeout", "timeout_s", type=duration, help="Longest run time, such as 2h.  [default: 7d]"),
+    click.option(
+        "--max-wait",
+        "max_wait_s",
+        type=duration,
+        help="Longest wait for resources, such as 2h; 0 waits for ever.  [default: 24h]",
+    ),
+    click.option(
+        "--max-retries",
+        type=click.IntRange(0),
+        help="New placements of the whole job after failures.  [default: 3; with run 0]",
+    ),
+    click.option("--on-host", "on_hosts", multiple=True, metavar="HOST", help="Use only this host, or these."),
+    click.option("--avoid-host", "avoid_hosts", multiple=True, metavar="HOST", help="Never use this host."),
+    click.option(
+        "--label-selector",
+        "labels",
+        multiple=True,
+        type=key_value,
+        metavar="KEY=VALUE",
+        help="Use only hosts with this label.",
+    ),
+    click.option(
+        "--run-as",
+        metavar="ACCOUNT",
+        help="Account of the hosts, one that you are mapped to.  [default: the first of those]",
+    ),
+    click.option(
+        "--secret",
+        "secrets",
+        multiple=True,
+        type=secret_of,
+        metavar="NAME[=SECRET]",
+        help="A variable for the ranks with a secret's value, or with =/PATH what a file on the host holds.",
+    ),
+)
+_NAMES = tuple(JobOptions.__dataclass_fields__)
+
+
+def job_options(command: C) -> C:
+    """Adds the options; the command gets them together, as ``options``."""
+
+    @functools.wraps(command)
+    def gathered(**words: Any) -> object:
+        return command(options=JobOptions(**{name: words.pop(name) for name in _NAMES}), **words)
+
+    for option in reversed(_OPTIONS):
+        gathered = option(gathered)
+    return gathered  # type: ignore[return-value]

@@ -1,0 +1,174 @@
+"""One job as a page for a person: what it is, where it runs, how its ranks ended, what was done about it."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+
+import click
+
+from holdfast._sdk.json_view import state_name
+from holdfast.cli.jobs import exit_table
+from holdfast.cli.jobs.gang import gpus_of, ranks_of
+from holdfast.cli.jobs.job_sections import hangs_section, indented, left_out, recoveries_section
+from holdfast.cli.jobs.job_tables import project_of, ran, reason, state_cell
+from holdfast.cli.kit.console import OUT, coloured, styled
+from holdfast.cli.kit.durations import age, local, span
+from holdfast.cli.kit.table import Cell, Column, Row, cut, printable, terminal_width
+from holdfast.v1 import job_pb2, spec_pb2
+
+_MOST_EXITS = 20
+
+
+def write_page(job: job_pb2.CustomJob, now: float, *, wide: bool) -> None:
+    """The page on stdout. ``wide`` leaves nothing out."""
+    click.echo("\n".join(page(job, now, wide=wide, width=terminal_width(), colour=coloured(OUT))), color=True)
+
+
+def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
+    """The page's lines."""
+    yield from _head(job, now, width=width, colour=colour)
+    for title, text in (
+        ("Workers", _workers(job, wide=wide, width=width, colour=colour)),
+        ("Exits", _exits(job, now, wide=wide, width=width, colour=colour)),
+        ("Hangs", hangs_section(job, now, wide=wide, width=width, colour=colour)),
+        ("Recoveries", recoveries_section(job, now, wide=wide, width=width, colour=colour)),
+    ):
+        if text:
+            yield ""
+            yield styled(title, "1", colour=colour)
+            yield text.rstrip("\n")
+    yield from _error(job, width=width, colour=colour)
+
+
+def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool) -> Iterator[str]:
+    state = state_cell(job.state)
+    seconds = ran(job, now)
+    ran_text = f" · ran {span(seconds)}" if seconds is not None else ""
+    yield (f"{styled(job.id, '1', colour=colour)}  {styled(state.text, state.style, colour=colour)}{ran_text}")
+    room = 1_000_000 if width is None else max(20, width - 14)
+    for name, value in _facts(job, now):
+        # What the detector says is worth more than one line.
+        shown = textwrap.wrap(value, room) if name == "health" else [cut(value, room)]
+        yield styled(f"  {name:<10}", "2", colour=colour) + f"  {shown[0]}"
+        yield from (" " * 14 + line for line in shown[1:])
+
+
+def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
+    yield "name", printable(job.display_name)
+    if job.wait_reason:
+        yield "waits", printable(job.wait_reason)
+    if job.owner:
+        yield "owner", job.owner + (f", runs as {job.account}" if job.account else "")
+    if project_of(job) != "default":
+        yield "project", printable(job.project)
+    yield from _scheduling(job.job_spec.scheduling)
+    yield "created", f"{local(job.create_time.seconds)} ({age(now - job.create_time.seconds)} ago)"
+    if job.HasField("end_time"):
+        yield "ended", f"{local(job.end_time.seconds)} ({age(now - job.end_time.seconds)} ago)"
+    ranks, gpus = len(ranks_of(job.job_spec)), gpus_of(job.job_spec)
+    workers = sum(pool.replica_count for pool in job.job_spec.worker_pool_specs)
+    asked = [_count(workers, "worker"), _count(ranks, "rank"), *([_count(gpus, "GPU")] if gpus else [])]
+    yield "gang", ", ".join(asked)
+    yield "launch", f"attempt {job.attempt}, generation {job.generation}" if job.generation else "not yet"
+    if job.health:
+        yield "health", printable(job.health)
+    if job.HasField("held_until") and job.held_until.seconds > now:
+        left = span(job.held_until.seconds - now)
+        yield "held", f"until {local(job.held_until.seconds)} ({left} left): no hang is acted on"
+    pools = job.job_spec.worker_pool_specs
+    if pools and pools[0].HasField("process_spec"):
+        process = pools[0].process_spec
+        words = [word.replace("$$", "$") for word in (*process.command, *process.args)]
+        yield "command", printable(shlex.join(words))
+        if process.working_directory:
+            yield "directory", process.working_directory
+    images = dict.fromkeys(p.container_spec.image_uri for p in pools if p.HasField("container_spec"))
+    for worker, problem in sorted(job.archive_problems.items()):
+        yield "archive", printable(f"{worker}: {problem}")
+    if images:
+        yield "image", printable(", ".join(images))
+    if job.labels:
+        yield "labels", _pairs(job.labels)
+    if job.annotations:
+        yield "notes", printable(_pairs(job.annotations))
+
+
+def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
+    """What a job asks of the queue and of its hosts, where that is not what nearly all ask."""
+    if scheduling.priority > 1:
+        yield "priority", str(scheduling.priority)
+    strategy = spec_pb2.SchedulingStrategy.Name(scheduling.strategy).removeprefix("SCHEDULING_STRATEGY_")
+    if strategy not in ("UNSPECIFIED", "STANDARD", "ON_DEMAND"):
+        yield "strategy", strategy
+    selector = scheduling.host_selector
+    wishes = [
+        *(["on " + ", ".join(selector.hosts)] if selector.hosts else []),
+        *(["not on " + ", ".join(selector.avoid_hosts)] if selector.avoid_hosts else []),
+        *(["with " + _pairs(selector.labels)] if selector.labels else []),
+        *(["without " + _pairs(selector.avoid_labels)] if selector.avoid_labels else []),
+    ]
+    if wishes:
+        yield "hosts", printable("; ".join(wishes))
+
+
+def _pairs(mapping: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(mapping.items()))
+
+
+def _workers(job: job_pb2.CustomJob, *, wide: bool, width: int | None, colour: bool) -> str:
+    if not job.workers:
+        return ""
+    columns = [
+        Column("NAME"),
+        Column("HOST", give=True),
+        Column("STATE"),
+        Column("GPUS", give=wide, right=not wide),
+    ]
+    columns += [Column("SHIM", right=True)] if wide else []
+    columns += [Column("RANKS", give=True)]
+    lines: list[Row] = []
+    for worker in job.workers:
+        state = state_name(job_pb2.WorkerState.Name(worker.state))
+        gpus = ", ".join(worker.gpus) if wide else str(len(worker.gpus) or "-")
+        row: list[Cell | str] = [worker.name, worker.host, Cell(state, "36" if state == "RUNNING" else ""), gpus]
+        if wide:
+            row.append(str(worker.shim_pid or "-"))
+        lines.append([*row, _ranks(worker.ranks)])
+    return indented(columns, lines, width=width, colour=colour)
+
+
+def _ranks(ranks: Iterable[job_pb2.Rank]) -> str:
+    return ", ".join(f"{r.rank} (pid {r.pid})" if r.pid else str(r.rank) for r in ranks) or "-"
+
+
+def _exits(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> str:
+    lines = exit_table.rows(job.workers, now, wide=wide)
+    if not lines:
+        return ""
+    hidden = 0 if wide else max(0, len(lines) - _MOST_EXITS)
+    return left_out(hidden) + indented(exit_table.columns(wide=wide), lines[hidden:], width=width, colour=colour)
+
+
+def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterator[str]:
+    if not job.HasField("error"):
+        return
+    yield ""
+    failed = job.state != job_pb2.JOB_STATE_CANCELLED
+    yield styled("Error" if failed else "End", "1;31" if failed else "1", colour=colour)
+    message = printable(job.error.message) or reason(job)
+    yield from textwrap.wrap(message, width or 1_000_000, initial_indent="  ", subsequent_indent="  ")
+    if job.error.details:
+        yield ""
+        for line in job.error.details:
+            yield styled("  │ ", "2", colour=colour) + _shown(line)
+
+
+def _shown(line: str) -> str:
+    """As it was printed, tabs and indentation too, but unable to drive the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in line.expandtabs().rstrip("\r\n"))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,161 @@
+"""Jobs as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from holdfast._sdk.json_view import state_name
+from holdfast.cli.jobs.gang import gpus_of, ranks_of
+from holdfast.cli.kit.console import OUT, Console, coloured, styled
+from holdfast.cli.kit.durations import age, local, span
+from holdfast.cli.kit.table import Cell, Column, Row, printable, write
+from holdfast.v1 import job_pb2
+
+STATE_STYLES = {
+    "QUEUED": "33",
+    "PENDING": "33",
+    "RUNNING": "36",
+    "SUCCEEDED": "32",
+    "FAILED": "31",
+    "EXPIRED": "31",
+    "CANCELLING": "35",
+    "CANCELLED": "35",
+    "PAUSED": "35",
+}
+
+_COLUMNS = (
+    Column("ID"),
+    Column("NAME", give=True),
+    Column("STATE"),
+    Column("RANKS", right=True),
+    Column("GPUS", right=True),
+    Column("AGE", right=True),
+    Column("REASON", give=True),
+)
+_WIDE = (
+    *_COLUMNS[:-1],
+    Column("OWNER", give=True),
+    Column("PROJECT", give=True),
+    Column("PRIO", right=True),
+    Column("ATT", right=True),
+    Column("GEN", right=True),
+    Column("RAN", right=True),
+    _COLUMNS[-1],
+)
+_UNUSUAL = ("PROJECT", "PRIO", "ATT")
+"""Shown in the narrow table too, where a job has something else there than nearly all others."""
+
+
+def state_cell(state: int) -> Cell:
+    """A job's state, without its prefix, in its colour."""
+    name = state_name(job_pb2.JobState.Name(job_pb2.JobState.ValueType(state)))
+    return Cell(name, STATE_STYLES.get(name, ""))
+
+
+def reason(job: job_pb2.CustomJob) -> str:
+    """Why the job waits, failed, or was restarted: whichever matters now."""
+    if job.HasField("error"):
+        return job.error.message
+    if job.wait_reason:
+        return job.wait_reason
+    count = len(job.recoveries)
+    return f"{count} restart{'s' if count > 1 else ''}" if count else ""
+
+
+def ran(job: job_pb2.CustomJob, now: float) -> float | None:
+    """Seconds since the first launch, up to the end; ``None`` before it, and while it waits for another."""
+    waits = job.state in (job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_PAUSED)
+    if waits or not job.HasField("start_time"):
+        return None
+    end = job.end_time.seconds + job.end_time.nanos / 1e9 if job.HasField("end_time") else now
+    return end - (job.start_time.seconds + job.start_time.nanos / 1e9)
+
+
+def _row(job: job_pb2.CustomJob, now: float) -> Row:
+    """A cell for each column of the wide table."""
+    seconds = ran(job, now)
+    row: list[Cell | str] = [
+        Cell(job.id, "1"),
+        job.display_name,
+        state_cell(job.state),
+        str(len(ranks_of(job.job_spec))),
+        str(gpus_of(job.job_spec) or "-"),
+        age(now - job.create_time.seconds),
+    ]
+    ran_for = span(seconds) if seconds is not None else "-"
+    return [
+        *row,
+        job.owner,
+        project_of(job),
+        str(priority_of(job)),
+        str(job.attempt),
+        str(job.generation),
+        ran_for,
+        reason(job),
+    ]
+
+
+def project_of(job: job_pb2.CustomJob) -> str:
+    """Whom it is counted for; older controllers don't say."""
+    return job.project or "default"
+
+
+def priority_of(job: job_pb2.CustomJob) -> int:
+    """From 1 to 3."""
+    return job.job_spec.scheduling.priority or 1
+
+
+def table(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool) -> tuple[list[Column], list[Row]]:
+    """Columns, and a row a job in the order given. ``wide`` has all columns, else those that tell something."""
+    told = {
+        "PROJECT": any(project_of(job) != "default" for job in jobs),
+        "PRIO": any(priority_of(job) != 1 for job in jobs),
+        "ATT": any(job.attempt > 1 for job in jobs),
+    }
+    shown = [
+        index
+        for index, column in enumerate(_WIDE)
+        if wide or column in _COLUMNS or (column.title in _UNUSUAL and told[column.title])
+    ]
+    rows = [_row(job, now) for job in jobs]
+    return [_WIDE[index] for index in shown], [[row[index] for index in shown] for row in rows]
+
+
+def write_jobs(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool, hint: str) -> None:
+    """The table on stdout, or, where there is nothing to show, ``hint`` on stderr."""
+    if not jobs:
+        click.echo(hint, err=True)
+        return
+    write(*table(jobs, now, wide=wide))
+
+
+def write_events(events: Sequence[job_pb2.WatchJobResponse], *, wide: bool) -> None:
+    """A job's history as a table."""
+
+    columns = [Column("TIME"), Column("EVENT"), Column("STATE"), Column("MESSAGE", give=True)]
+    if wide:
+        columns.insert(0, Column("CURSOR", right=True))
+    lines: list[Row] = []
+    for event in events:
+        row: list[Cell | str] = [local(event.time.seconds), event.type, state_cell(event.state), event.message]
+        lines.append([str(event.cursor), *row] if wide else row)
+    if not lines:
+        Console().note("no events.")
+        return
+    write(columns, lines)
+
+
+def event_line(event: job_pb2.WatchJobResponse) -> str:
+    """One event as a line of a history that goes on."""
+    colour = coloured(OUT)
+    state = state_cell(event.state)
+    text = " ".join(event.message.split()) or event.type
+    return "  ".join(
+        (
+            styled(local(event.time.seconds), "2", colour=colour),
+            styled(f"{state.text:<10}", state.style, colour=colour),
+            printable(text),
+        )
+    )

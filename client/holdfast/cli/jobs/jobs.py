@@ -1,0 +1,248 @@
+"""``holdfast ps``, ``cancel`` and ``job …``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.hangs.job_hangs import hangs, hold, stacks
+from holdfast.cli.jobs import exit_status
+from holdfast.cli.jobs.job_control import pause, recoveries, resume
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.group import Commands
+from holdfast.cli.kit.output import dump, json_line, output_option, show_list, show_one
+from holdfast.cli.kit.parameters import job_argument
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.v1 import job_pb2
+
+RECENT = 20
+MOST_ACTIVE = 200
+"""Rows of a table that a person might still read."""
+NO_JOBS = "No jobs yet. Start one: holdfast run -- python train.py"
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="Every job that is known.")
+@output_option
+def ps(everything: bool, output: str) -> None:
+    """List the active jobs and the most recent ones, newest last.
+
+    A table shows the 200 oldest active ones at most.
+    """
+    most = MOST_ACTIVE if output == "table" else sys.maxsize
+
+    async def work(client: Client) -> tuple[list[job_pb2.CustomJob], bool]:
+        if everything:
+            return [job async for job in client.list_jobs()], False
+        found = {job.id: job for job in await client.newest_jobs(RECENT)}
+        older: list[job_pb2.CustomJob] = []
+        async with contextlib.aclosing(client.list_jobs("active=true", page_size=min(most, 1000))) as jobs:
+            async for job in jobs:
+                if len(older) == most:
+                    return [*older, *found.values()], True
+                if job.id not in found:
+                    older.append(job)
+        return [*older, *found.values()], False
+
+    jobs, cut = with_client(work)
+    _show(jobs, output, NO_JOBS)
+    if cut:
+        Console().note(f"more jobs are active than the {MOST_ACTIVE} oldest; see them all with: holdfast ps --all")
+
+
+@click.command()
+@job_argument(nargs=-1, required=True)
+def cancel(job_id: tuple[str, ...]) -> None:
+    """Ask for the end of jobs.
+
+    Their workers get SIGTERM, and SIGKILL after the grace period.
+    """
+
+    async def work(client: Client) -> bool:
+        console, well = Console(), True
+        for each in job_id:
+            try:
+                job = await client.cancel_job(each)
+            except HoldfastError as error:
+                console.error(error)
+                well = False
+            else:
+                console.note(f"job {each} {_ending(job)}")
+        return well
+
+    if not with_client(work):
+        sys.exit(exit_status.OUR_FAILURE)
+
+
+def _ending(job: job_pb2.CustomJob) -> str:
+    from holdfast._sdk.json_view import state_name
+    from holdfast.client import TERMINAL
+    from holdfast.v1 import job_pb2
+
+    if job.state in TERMINAL and job.state != job_pb2.JOB_STATE_CANCELLED:
+        return f"has ended already: {state_name(job_pb2.JobState.Name(job.state))}"
+    return "is cancelled" if job.state == job_pb2.JOB_STATE_CANCELLED else "is being cancelled"
+
+
+@click.group(cls=Commands)
+def job() -> None:
+    """Look at jobs and act on them."""
+
+
+@job.command("list")
+@click.option("--state", multiple=True, metavar="STATE", help="Only jobs in this state, such as RUNNING.")
+@click.option("--owner", help="Only jobs of this user.")
+@click.option("--label", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label.")
+@click.option("--active", is_flag=True, help="Only jobs that have not ended.")
+@click.option("--limit", type=click.IntRange(1, 1000), help="Only the newest so many.")
+@output_option
+def list_(
+    state: tuple[str, ...], owner: str | None, label: tuple[str, ...], active: bool, limit: int | None, output: str
+) -> None:
+    """List jobs, newest last."""
+    terms = [f"state={each.upper().removeprefix('JOB_STATE_')}" for each in state]
+    terms += [f"owner={owner}"] if owner else []
+    for each in label:
+        if "=" not in each:
+            raise click.BadParameter(f"{each!r} is not KEY=VALUE.", param_hint="--label")
+        terms.append(f"label.{each}")
+    terms += ["active=true"] if active else []
+    filter = " AND ".join(terms)
+
+    async def work(client: Client) -> list[job_pb2.CustomJob]:
+        if limit is not None:
+            return await client.newest_jobs(limit, filter)
+        return [job async for job in client.list_jobs(filter)]
+
+    _show(with_client(work), output, "No job matches." if filter else NO_JOBS)
+
+
+def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
+    from holdfast._sdk import json_view
+    from holdfast.cli.jobs.job_tables import write_jobs
+
+    show_list(
+        jobs,
+        output,
+        view=lambda job: json_view.job(job, workers=False),
+        name=lambda job: job.id,
+        table=lambda jobs, wide: write_jobs(jobs, time.time(), wide=wide, hint=hint),
+    )
+
+
+@job.command()
+@job_argument()
+@output_option
+def show(job_id: str, output: str) -> None:
+    """Show one job.
+
+    Its workers, how their ranks ended, what was done about it, and why the job waits or failed.
+    """
+
+    async def work(client: Client) -> job_pb2.CustomJob:
+        return await client.get_job(job_id)
+
+    found = with_client(work)
+    from holdfast._sdk import json_view
+    from holdfast.cli.jobs.job_page import write_page
+
+    show_one(
+        found,
+        output,
+        view=json_view.job,
+        name=lambda job: job.id,
+        page=lambda job, wide: write_page(job, time.time(), wide=wide),
+    )
+
+
+@job.command()
+@job_argument()
+@output_option
+def events(job_id: str, output: str) -> None:
+    """List what has happened to a job so far."""
+
+    async def work(client: Client) -> list[job_pb2.WatchJobResponse]:
+        newest = (await client.get_job(job_id)).cursor
+        found: list[job_pb2.WatchJobResponse] = []
+        if not newest:
+            return found
+        async with contextlib.aclosing(client.watch_job(job_id)) as history:
+            async for event in history:
+                found.append(event)
+                if event.cursor >= newest:
+                    break
+        return found
+
+    history = with_client(work)
+    from holdfast._sdk import json_view
+    from holdfast.cli.jobs.job_tables import write_events
+
+    show_list(
+        history,
+        output,
+        view=json_view.event,
+        name=lambda event: event.type,
+        table=lambda found, wide: write_events(found, wide=wide),
+    )
+
+
+@job.command()
+@job_argument()
+@click.option("--cursor", type=click.IntRange(0), default=0, help="Only what happened after this place in the log.")
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
+)
+def watch(job_id: str, cursor: int, output: str) -> None:
+    """Print what happens to a job until it ends.
+
+    From the start of its history on. As JSON, one event a line. Outlives a restart of the controller.
+    """
+
+    async def work(client: Client) -> None:
+        from holdfast._sdk import json_view
+        from holdfast.cli.jobs.job_tables import event_line
+
+        console = Console()
+        await client.get_job(job_id)
+        history = client.watch_job(job_id, cursor, on_link=console.on_link())
+        async with contextlib.aclosing(history):
+            async for event in history:
+                if output == "json":
+                    json_line(json_view.event(event))
+                else:
+                    click.echo(event_line(event), color=True)
+
+    with_client(work)
+
+
+@job.command()
+@job_argument()
+def restart(job_id: str) -> None:
+    """Stop the gang of a job and launch it again on the same hosts."""
+
+    async def work(client: Client) -> None:
+        from_before = await client.restart_job(job_id)
+        Console().note(f"job {job_id} restarts in place (generation {from_before.generation}).")
+
+    with_client(work)
+
+
+for _command in (pause, resume, cancel, recoveries, hangs, stacks, hold):
+    job.add_command(_command)
+
+
+@job.command()
+def schema() -> None:
+    """Print the JSON Schema of job files."""
+    from holdfast import spec
+
+    dump(spec.json_schema(), "json")

@@ -1,0 +1,94 @@
+"""``holdfast logs``: what the ranks of a job print."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import Console, OutputClosed
+from holdfast.cli.kit.parameters import job_argument, moment
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from holdfast.client import Client
+
+SIGPIPE = 141
+"""As every program whose reader has gone."""
+
+
+@click.command()
+@job_argument()
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("--worker", multiple=True, metavar="NAME", help="Only this worker, such as workerpool0-0.")
+@click.option("--rank", multiple=True, type=click.IntRange(0), metavar="RANK", help="Only this rank.")
+@click.option(
+    "--generation",
+    type=click.IntRange(1),
+    help="This launch of the gang, with -f those after it too; the newest unless given.",
+)
+@click.option("--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines of each stream.")
+@click.option("--since", type=moment, metavar="TIME", help="Only what is newer: 10m, or 2026-11-21T04:00:00Z.")
+def logs(
+    job_id: str,
+    follow: bool,
+    worker: tuple[str, ...],
+    rank: tuple[int, ...],
+    generation: int | None,
+    tail: int | None,
+    since: float | datetime.datetime | None,
+) -> None:
+    """Print what the ranks of a job have written.
+
+    Their stdout comes on stdout, their stderr on stderr. With more than one rank in view each line starts with its
+    worker and rank.
+    """
+
+    async def work(client: Client) -> None:
+        from holdfast.cli.jobs.gang import chosen, ranks_of
+        from holdfast.cli.jobs.rank_output import RankOutput
+
+        job = await client.get_job(job_id)
+        ranks = chosen(ranks_of(job.job_spec), worker, rank)
+        console = Console()
+        if not job.generation:
+            console.note(f"job {job_id} has not started yet" + (f": {job.wait_reason}" if job.wait_reason else "."))
+        output = RankOutput(console, many=len(ranks) > 1)
+        chunks = client.stream_logs(
+            job_id,
+            workers=worker,
+            ranks=rank,
+            generation=generation or 0,
+            follow=follow,
+            tail_lines=tail,
+            since=_stamp(since),
+            on_link=console.on_link(),
+        )
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                output.show(chunk)
+        output.finish()
+
+    try:
+        with_client(work)
+    except OutputClosed:
+        sys.exit(SIGPIPE)
+
+
+def _stamp(since: float | datetime.datetime | None) -> Timestamp | None:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    if since is None:
+        return None
+    stamp = Timestamp()
+    if isinstance(since, datetime.datetime):
+        stamp.FromDatetime(since)
+    else:
+        stamp.FromNanoseconds(int((time.time() - since) * 1e9))
+    return stamp

@@ -1,0 +1,239 @@
+"""Local code on its way into a job: what the options name is packed, uploaded, and written into the job's spec.
+
+The folder is packed whole, without what its .holdfastignore (or .gitignore) leaves out. Wheels and folders from
+elsewhere come along under ``.holdfast/``. Jobs are handled as plain data here, as files hold them, before the spec
+reads them: a config file may leave it to the options what its pools run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.jobs.requirements import lines_of
+from holdfast.errors import InvalidInput, Violation
+
+if TYPE_CHECKING:
+    from holdfast.bundles.packing import Bundle
+    from holdfast.cli.kit.console import Console
+    from holdfast.client import Client
+    from holdfast.v1 import job_pb2
+
+EXTRA = ".holdfast"
+_BRING_THEIR_OWN = ("containerSpec", "container_spec", "pythonPackageSpec", "python_package_spec")
+SAY_FROM_BYTES = 8 << 20
+"""Smaller uploads are over before anybody wonders."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOptions:
+    """What the user named. Paths of packages and folders count from here, or from the folder."""
+
+    folder: str
+    script: str = ""
+    module: str = ""
+    requirements: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    folder_option: str = "--local-package-path"
+    """What the user calls the folder."""
+
+
+@dataclass
+class Packed:
+    """Bundles of one job, in a directory that goes with ``packing``."""
+
+    directory: Path
+    bundles: list[Bundle] = field(default_factory=list)
+
+    def code(self, options: CodeOptions) -> dict[str, Any]:
+        """The ``packagedCode`` of a folder and what belongs to it. Raises ``InvalidInput``, ``BundleRefused``."""
+        folder = Path(options.folder)
+        if not folder.is_dir():
+            raise _wrong(options.folder_option, f"there is no folder {options.folder}")
+        if options.script:
+            _check_script(folder, options.script)
+        if options.module:
+            _check_module(folder, options.module)
+        requirements = lines_of(options.requirements, folder)
+        extra: list[tuple[str, Path]] = []
+        keep = [options.script] if options.script else []
+        packages = [_place(each, folder, "packages", extra, keep) for each in options.packages]
+        for each in options.folders:
+            if not _find(each, folder, "--extra-dirs").is_dir():
+                raise _wrong("--extra-dirs", f"{each} is no folder")
+            _place(each, folder, "", extra, keep)
+        if not packages and not (folder / "requirements.txt").is_file() and (folder / "setup.py").is_file():
+            packages = ["."]
+        bundle = self._pack(folder, extra, keep)
+        code: dict[str, Any] = {"bundle": bundle.digest}
+        return code | {
+            key: value for key, value in (("requirements", requirements), ("packages", packages)) if value
+        }
+
+    def give(self, job: job_pb2.CustomJob, options: CodeOptions, *, keep_directory: bool) -> None:
+        """Write a folder into every pool of a job of processes, which run in their copy of it then."""
+        code = self.code(options)
+        for pool in job.job_spec.worker_pool_specs:
+            process = pool.process_spec
+            for name, value in code.items():
+                if isinstance(value, str):
+                    setattr(process.packaged_code, name, value)
+                else:
+                    getattr(process.packaged_code, name).extend(value)
+            if not keep_directory:
+                process.working_directory = ""
+
+    def local_packages(self, task: dict[str, Any], name: str) -> None:
+        """Have local files among a Python package's URIs brought along."""
+        from holdfast.spec.models.packaging import scheme
+
+        uris = task.get(name)
+        if not isinstance(uris, list) or task.get("bundle") or not all(isinstance(uri, str) for uri in uris):
+            return  # the spec's reading says what is wrong with it
+        extra: list[tuple[str, Path]] = []
+        for index, uri in enumerate(uris):
+            if not scheme(uri):
+                source = _find(uri, Path(), "packageUris")
+                path = f"{index}/{source.name}"
+                extra.append((path, source))
+                uris[index] = path
+        if extra:
+            with tempfile.TemporaryDirectory(dir=self.directory) as nothing:
+                task["bundle"] = self._pack(Path(nothing), extra, []).digest
+
+    def _pack(self, folder: Path, extra: Sequence[tuple[str, Path]], keep: Sequence[str]) -> Bundle:
+        from holdfast.bundles import packing
+
+        out = self.directory / f"{len(self.bundles)}.bundle"
+        bundle = packing.pack(folder, out, extra=extra, keep=keep)
+        self.bundles.append(bundle)
+        return bundle
+
+    async def upload(self, client: Client, console: Console) -> None:
+        """Have the cluster hold all of them."""
+        for bundle in self.bundles:
+            told = 0
+
+            def progress(sent: int, size: int) -> None:
+                nonlocal told
+                if size >= SAY_FROM_BYTES and sent * 4 // size > told:
+                    told = sent * 4 // size
+                    console.note(f"uploaded {told * 25} % of {_amount(size)}")
+
+            files = "1 file" if bundle.files == 1 else f"{bundle.files:,} files"
+            about = f"packed {files}, {_amount(bundle.unpacked_bytes)}, into {_amount(bundle.size)}"
+            link = console.on_link("The upload waits")
+            sent = await client.upload_bundle(bundle, on_progress=progress, on_link=link)
+            console.note(f"{about}; {'uploaded' if sent else 'the cluster has it already'}")
+
+
+@contextlib.contextmanager
+def packing() -> Iterator[Packed]:
+    """A place for bundles that are on their way."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as directory:
+        yield Packed(Path(directory))
+
+
+def bring_code(data: dict[str, Any], options: CodeOptions | None, packed: Packed) -> None:
+    """Write packaged code into a job's plain data: the options' into pools of processes, local files of packages.
+
+    Raises ``InvalidInput`` where no pool takes the options' code.
+    """
+    pools = _pools(data)
+    if options is not None:
+        takers = [pool for pool in pools if not any(name in pool for name in _BRING_THEIR_OWN)]
+        if pools and not takers:
+            fix = "submit it without local code, or use a processSpec"
+            raise _wrong("jobSpec.workerPoolSpecs", "every pool brings code of its own: an image or a package", fix)
+        code = packed.code(options)
+        for pool in takers:
+            _give_code(pool, code, options)
+    for pool in pools:
+        for kind, name in (("pythonPackageSpec", "packageUris"), ("python_package_spec", "package_uris")):
+            if isinstance(task := pool.get(kind), dict):
+                packed.local_packages(task, name if name in task else "packageUris")
+
+
+def _give_code(pool: dict[str, Any], code: Mapping[str, Any], options: CodeOptions) -> None:
+    spelled = next((name for name in ("processSpec", "process_spec") if name in pool), "processSpec")
+    task = pool.setdefault(spelled, {})
+    if not isinstance(task, dict):
+        return
+    if command := command_of(options):
+        task["command"] = command
+        if options.args or "args" not in task:
+            task["args"] = list(options.args)
+    task["packagedCode"] = dict(code)
+
+
+def command_of(options: CodeOptions) -> list[str]:
+    """What starts the script or module; empty without either."""
+    if options.module:
+        return ["python3", "-m", options.module.replace("$", "$$")]
+    script = options.script.replace("$", "$$")
+    if not script:
+        return []
+    return ["bash", script] if script.endswith(".sh") else ["python3", script]
+
+
+def _pools(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The worker pools of a job file's data, whichever way it is spelled; without those that are no mappings."""
+    inner = next((data[name] for name in ("jobSpec", "job_spec") if name in data), data)
+    if not isinstance(inner, dict):
+        return []
+    found = next((inner[name] for name in ("workerPoolSpecs", "worker_pool_specs") if name in inner), None)
+    if found is None:
+        found = inner["workerPoolSpecs"] = [{"replicaCount": 1}]
+    return [pool for pool in found if isinstance(pool, dict)] if isinstance(found, list) else []
+
+
+def _check_script(folder: Path, script: str) -> None:
+    path = PurePosixPath(script)
+    if path.is_absolute() or ".." in path.parts:
+        raise _wrong("--script", f"{script} is not below the folder", "write its path from the folder")
+    if not (folder / script).is_file():
+        raise _wrong("--script", f"there is no {script} in {folder}")
+
+
+def _check_module(folder: Path, module: str) -> None:
+    path = folder.joinpath(*module.split("."))
+    if not (path.with_name(path.name + ".py").is_file() or (path / "__main__.py").is_file()):
+        name = module.replace(".", "/")
+        raise _wrong("--python-module", f"there is neither {name}.py nor {name}/__main__.py in {folder}")
+
+
+def _place(given: str, folder: Path, below: str, extra: list[tuple[str, Path]], keep: list[str]) -> str:
+    """Where a file or folder lies in the bundle; what is not below the folder is brought along."""
+    option = "--extra-packages" if below else "--extra-dirs"
+    found = _find(given, folder, option)
+    try:
+        inside = found.resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        path = f"{EXTRA}/{below}/{found.name}" if below else found.name
+        extra.append((path, found.resolve()))
+        return path
+    keep.append(inside)
+    return inside
+
+
+def _find(given: str, folder: Path, option: str) -> Path:
+    for path in (folder / given, Path(given)):
+        if path.exists():
+            return path
+    raise _wrong(option, f"there is no {given}")
+
+
+def _amount(count: int) -> str:
+    if count < 1 << 20:
+        return f"{max(count, 1) / 1024:,.1f} KiB"
+    return f"{count / (1 << 20):,.1f} MiB"
+
+
+def _wrong(where: str, problem: str, fix: str = "") -> InvalidInput:
+    return InvalidInput([Violation(where, problem, fix)], what="The command line")

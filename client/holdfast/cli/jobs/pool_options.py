@@ -1,0 +1,99 @@
+"""Worker pools as another service's command line has them: ``machine-type=…,replica-count=…``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.cli.jobs.packaging import CodeOptions
+from holdfast.errors import InvalidInput, Violation
+
+_MACHINE = {
+    "machine-type": "machineType",
+    "accelerator-type": "acceleratorType",
+    "accelerator-count": "acceleratorCount",
+}
+_TASK = ("container-image-uri", "executor-image-uri", "python-module")
+_PACKAGING = ("local-package-path", "script", "requirements", "extra-packages", "extra-dirs")
+KEYS = (*_MACHINE, "replica-count", *_TASK, *_PACKAGING)
+
+
+def code_of(pools: Sequence[str]) -> CodeOptions | None:
+    """The local code that the first pool names, for it and all pools that name nothing to run; None without any.
+
+    Lists have semicolons. Raises ``InvalidInput``.
+    """
+    found = None
+    for index, text in enumerate(pools):
+        where = f"--worker-pool-spec[{index}]"
+        words = _words(text, where)
+        packaging = [key for key in words if key in _PACKAGING]
+        if not packaging:
+            continue
+        if index:
+            raise _wrong(where, f"{packaging[0]} belongs to the first pool, whose code all pools run", "remove it")
+        if "script" in words and "python-module" in words:
+            raise _wrong(where, "has both a script and a python-module", "keep one of them")
+        if "script" not in words and "python-module" not in words:
+            raise _wrong(
+                where, "has local code, but not what to run of it", "add script=FILE or python-module=NAME"
+            )
+        lists = {key: _list(words.get(key, "")) for key in ("requirements", "extra-packages", "extra-dirs")}
+        found = CodeOptions(
+            folder=words.get("local-package-path", "."),
+            script=words.get("script", ""),
+            module=words.get("python-module", ""),
+            requirements=lists["requirements"],
+            packages=lists["extra-packages"],
+            folders=lists["extra-dirs"],
+        )
+    return found
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(";") if item.strip())
+
+
+def spec_of(pools: Sequence[str], package_uris: str = "") -> dict[str, Any]:
+    """The job spec, as a file would hold it, of one or more ``--worker-pool-spec``.
+
+    ``package_uris`` is a list with commas, for pools with a python-module. Raises ``InvalidInput``.
+    """
+    uris = [uri for uri in package_uris.split(",") if uri]
+    return {"workerPoolSpecs": [_pool(text, f"--worker-pool-spec[{at}]", uris) for at, text in enumerate(pools)]}
+
+
+def _pool(text: str, where: str, uris: list[str]) -> dict[str, Any]:
+    words = _words(text, where)
+    pool: dict[str, Any] = {"replicaCount": words.get("replica-count", "1")}
+    if machine := {name: words[key] for key, name in _MACHINE.items() if key in words}:
+        pool["machineSpec"] = machine
+    if "container-image-uri" in words:
+        pool["containerSpec"] = {"imageUri": words["container-image-uri"]}
+    packaged = any(key in _PACKAGING for key in words)
+    if not packaged and ("executor-image-uri" in words or "python-module" in words):
+        given = {"executorImageUri": words.get("executor-image-uri"), "pythonModule": words.get("python-module")}
+        pool["pythonPackageSpec"] = {
+            name: value for name, value in ({"packageUris": list(uris)} | given).items() if value
+        }
+    return pool
+
+
+def _words(text: str, where: str) -> dict[str, str]:
+    words: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise _wrong(where, f"{part!r} is not KEY=VALUE", "such as machine-type=big,replica-count=1")
+        if key not in KEYS:
+            near = difflib.get_close_matches(key[:60], KEYS, n=1)
+            raise _wrong(where, f"{key} is no known key", f"did you mean {near[0]}?" if near else ", ".join(KEYS))
+        if key in words:
+            raise _wrong(where, f"{key} is given twice", "keep one of them")
+        words[key] = value
+    return words
+
+
+def _wrong(where: str, problem: str, fix: str) -> InvalidInput:
+    return InvalidInput([Violation(where, problem, fix)], what="The command line")

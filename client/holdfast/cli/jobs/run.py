@@ -1,0 +1,124 @@
+"""``holdfast run``: submit a command, show what it prints, exit as it does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.jobs import exit_status
+from holdfast.cli.jobs.code_options import items
+from holdfast.cli.jobs.job_options import JobOptions, job_options
+from holdfast.cli.jobs.packaging import CodeOptions, Packed, packing
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.parameters import duration
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.v1 import job_pb2
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs for each worker.")
+@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Workers.")
+@click.option(
+    "--processes-per-worker", type=click.IntRange(1), help="Ranks of each worker; one per GPU unless given."
+)
+@click.option("--name", default="", help="Display name of the job.")
+@click.option(
+    "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
+)
+@click.option(
+    "--max-restarts", type=click.IntRange(0), help="In-place restarts for each worker's failures.  [default: 5]"
+)
+@click.option("--restart-on-hang", is_flag=True, help="Relaunch in place when it hangs, instead of only telling.")
+@click.option(
+    "--hang-timeout",
+    type=duration,
+    help="Silence of the output that counts as a hang, such as 20m.  [default: learned from the job]",
+)
+@click.option("--cpus", type=click.IntRange(0), default=0, help="Cores reserved for each worker.")
+@click.option("--memory-mb", type=click.IntRange(0), default=0, help="Memory reserved for each worker, in MiB.")
+@job_options
+@click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]")
+@click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]")
+@click.option("--package", metavar="DIR", help="Pack this folder, send it along, and run COMMAND in a copy of it.")
+@click.option(
+    "--requirements", multiple=True, metavar="LIST", help="With --package: what to install, with commas, or a file."
+)
+@click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
+@click.option("--detach", is_flag=True, help="Print the job's id and return.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(
+    command: tuple[str, ...],
+    gpus: int,
+    replicas: int,
+    processes_per_worker: int | None,
+    name: str,
+    env: tuple[str, ...],
+    max_restarts: int | None,
+    restart_on_hang: bool,
+    hang_timeout: float | None,
+    cpus: int,
+    memory_mb: int,
+    grace: float | None,
+    workdir: str,
+    package: str | None,
+    requirements: tuple[str, ...],
+    show_all: bool,
+    detach: bool,
+    options: JobOptions,
+) -> None:
+    """Run COMMAND on the cluster and exit as it does.
+
+    Write -- before COMMAND. It runs in the current directory, which must exist on the hosts, or with --package in a
+    copy of a folder that need not.
+    """
+    if requirements and package is None:
+        raise click.UsageError("--requirements goes with --package.")
+    from holdfast.cli.jobs.run_spec import RunRequest, job_of
+
+    request = RunRequest(
+        command=command,
+        gpus=gpus,
+        replicas=replicas,
+        processes_per_worker=processes_per_worker,
+        name=name,
+        env=env,
+        max_restarts=max_restarts,
+        cpus=cpus,
+        memory_mb=memory_mb,
+        grace_s=grace,
+        workdir=workdir,
+        restart_on_hang=restart_on_hang,
+        hang_timeout_s=hang_timeout,
+    )
+    job = job_of(request, os.environ, os.getcwd())
+    options.apply(job)
+    with packing() as packed:
+        if package is not None:
+            code = CodeOptions(package, requirements=items(requirements), folder_option="--package")
+            packed.give(job, code, keep_directory=bool(workdir))
+        sys.exit(with_client(_running(job, packed, detach=detach, show_all=show_all)))
+
+
+def _running(
+    job: job_pb2.CustomJob, packed: Packed, *, detach: bool, show_all: bool
+) -> Callable[[Client], Awaitable[int]]:
+    async def work(client: Client) -> int:
+        from holdfast.cli.jobs.following import follow
+
+        console = Console()
+        await packed.upload(client, console)
+        created = await client.create_job(job, on_warning=console.warning)
+        if detach:
+            click.echo(created.id)
+            return exit_status.OK
+        console.note(f"job {created.id}: {created.display_name}")
+        return await follow(client, created, console, show_all=show_all)
+
+    return work

@@ -1,0 +1,116 @@
+"""From the words of ``holdfast run`` to a job: pools, ranks, environment, and ``$`` kept as it was typed."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from google.protobuf.duration_pb2 import Duration
+
+from holdfast._base.launcher import is_launcher
+from holdfast.errors import InvalidInput, Violation
+from holdfast.v1 import job_pb2, spec_pb2
+
+_CARRIED = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_CARRIED_PREFIX = "CONDA_"
+_NAME_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What the user asked of ``run``. Times in seconds; ``None`` leaves the choice to the defaults."""
+
+    command: tuple[str, ...]
+    gpus: int = 0
+    replicas: int = 1
+    processes_per_worker: int | None = None
+    name: str = ""
+    env: tuple[str, ...] = ()
+    max_restarts: int | None = None
+    cpus: int = 0
+    memory_mb: int = 0
+    grace_s: float | None = None
+    workdir: str = ""
+    restart_on_hang: bool = False
+    hang_timeout_s: float | None = None
+
+
+def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2.CustomJob:
+    """The job to submit. Raises ``InvalidInput`` for a command or variable that can't be meant."""
+    launcher = is_launcher(request.command)
+    processes = request.processes_per_worker
+    if processes is None:
+        processes = 1 if launcher else max(1, request.gpus)
+    elif launcher and processes > 1:
+        fix = f"Leave --processes-per-worker out, and give {request.command[0]} the number of processes itself."
+        raise _invalid("--processes-per-worker", f"{request.command[0]} starts its processes itself.", fix)
+    process = spec_pb2.ProcessSpec(
+        command=[literal(word) for word in request.command],
+        env=environment(request.env, environ),
+        working_directory=os.path.normpath(os.path.join(cwd, request.workdir)),
+    )
+    machine = spec_pb2.MachineSpec(
+        accelerator_count=request.gpus, cpu_count=request.cpus, memory_mb=request.memory_mb
+    )
+    pools = [
+        spec_pb2.WorkerPoolSpec(
+            machine_spec=machine, replica_count=count, process_spec=process, processes_per_worker=processes
+        )
+        for count in (1, request.replicas - 1)
+        if count > 0
+    ]
+    spec = spec_pb2.CustomJobSpec(worker_pool_specs=pools, success_policy=spec_pb2.SUCCESS_POLICY_ALL)
+    if request.grace_s is not None:
+        spec.scheduling.grace_period.CopyFrom(_duration(request.grace_s))
+    # What runs at a prompt is restarted as often as its option says; a job file's job is retried beyond that.
+    spec.fault_tolerance.max_job_retries = 0
+    if request.max_restarts is not None:
+        spec.fault_tolerance.max_worker_restarts = request.max_restarts
+    if request.restart_on_hang:
+        spec.fault_tolerance.hang_detection.action = spec_pb2.HANG_ACTION_RESTART
+    if request.hang_timeout_s is not None:
+        spec.fault_tolerance.hang_detection.timeout.CopyFrom(_duration(request.hang_timeout_s))
+    return job_pb2.CustomJob(display_name=request.name or name_of(request.command), job_spec=spec)
+
+
+def literal(text: str) -> str:
+    """The text with every ``$`` doubled: specs expand ``$(NAME)`` and read ``$$`` as ``$``."""
+    return text.replace("$", "$$")
+
+
+def environment(asked: Sequence[str], environ: Mapping[str, str]) -> list[spec_pb2.EnvVar]:
+    """What a worker's environment carries of ours, and ``--env``: ``NAME=VALUE``, or ``NAME`` for today's value."""
+    values = {
+        name: value
+        for name, value in sorted(environ.items())
+        if name in _CARRIED or name.startswith(_CARRIED_PREFIX)
+    }
+    for item in asked:
+        name, equals, value = item.partition("=")
+        if not name:
+            raise _invalid("--env", f"{item!r} has no name.", "Write --env NAME=VALUE, or --env NAME.")
+        if not equals:
+            if name not in environ:
+                raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
+            value = environ[name]
+        values[name] = value
+    return [spec_pb2.EnvVar(name=name, value=literal(value)) for name, value in values.items()]
+
+
+def name_of(command: Sequence[str]) -> str:
+    """A display name that people recognise the command by."""
+    words = " ".join([PurePosixPath(command[0]).name, *command[1:]]).split()
+    text = "".join(c if c.isprintable() else "?" for c in " ".join(words))
+    return text if len(text) <= _NAME_LENGTH else text[: _NAME_LENGTH - 1] + "…"
+
+
+def _duration(seconds: float) -> Duration:
+    fraction, whole = math.modf(seconds)
+    return Duration(seconds=int(whole), nanos=round(fraction * 1e9))
+
+
+def _invalid(path: str, problem: str, fix: str) -> InvalidInput:
+    return InvalidInput([Violation(path, problem, fix)], what="The command line")

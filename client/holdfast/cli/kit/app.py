@@ -1,0 +1,96 @@
+"""The root of the command: its subcommands, and how errors leave it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+import click
+
+from holdfast._base.version import __version__
+from holdfast._security import dns
+from holdfast.cli.cluster.dev import dev
+from holdfast.cli.cluster.doctor import doctor
+from holdfast.cli.cluster.secrets import secret
+from holdfast.cli.cluster.status import status
+from holdfast.cli.cluster.users import audit, login, user, whoami
+from holdfast.cli.hangs.hang import hang
+from holdfast.cli.hosts.host_admission import remove, token
+from holdfast.cli.hosts.hosts import host
+from holdfast.cli.hosts.maintenance import dismiss, maintenance
+from holdfast.cli.jobs import exit_status
+from holdfast.cli.jobs.jobs import cancel, job, ps
+from holdfast.cli.jobs.logs import logs
+from holdfast.cli.jobs.run import run
+from holdfast.cli.jobs.submit import submit
+from holdfast.cli.kit.completion import completion
+from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.group import Commands
+from holdfast.errors import HoldfastError, InvalidInput
+
+
+class Root(Commands):
+    """Turns every error into a sentence and a status."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            Console().error(error)
+            sys.exit(exit_status.USAGE if isinstance(error, InvalidInput) else exit_status.OUR_FAILURE)
+        except KeyboardInterrupt:
+            sys.exit(exit_status.CANCELLED)
+
+
+class _Guard:
+    """A fault of ours shows its traceback, and must not look like a job's own exit code."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            traceback.print_exception(error)
+            sys.exit(exit_status.OUR_FAILURE)
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast")
+def root() -> None:
+    """Run training jobs on bare-metal GPU hosts, and keep them running."""
+
+
+host.add_command(token)
+host.add_command(remove)
+host.add_command(maintenance)
+host.add_command(dismiss)
+for _command in (
+    run,
+    submit,
+    ps,
+    logs,
+    cancel,
+    status,
+    job,
+    host,
+    hang,
+    secret,
+    user,
+    login,
+    whoami,
+    audit,
+    doctor,
+    dev,
+    completion,
+):
+    root.add_command(_command)
+
+
+def main() -> None:
+    """The entry point."""
+    dns.as_the_machine_does()
+    with _Guard():
+        root(prog_name="holdfast")

@@ -1,0 +1,69 @@
+"""Kinds of values that options and arguments take."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from holdfast._base import config
+
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
+C = TypeVar("C", bound=Callable[..., object])
+
+
+def duration(value: str | float) -> float:
+    """Seconds, from ``90``, ``90s``, ``15m``, ``2h``."""
+    try:
+        return config.duration_s(float(value) if isinstance(value, str) and value.isdecimal() else value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from error
+
+
+def pattern(value: str) -> str:
+    """A regular expression with a group for the step, or nothing."""
+    try:
+        groups = re.compile(value).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        raise click.BadParameter(f"{value!r} is no regular expression: {error}.") from error
+    if value and not groups:
+        raise click.BadParameter(f"{value!r} has no group for the step, such as step=(\\d+).")
+    return value
+
+
+def host_label(value: str) -> tuple[str, str, str]:
+    """Host, key and value from ``host-0:rack=a``."""
+    host, colon, label = value.partition(":")
+    key, equals, text = label.partition("=")
+    if not (host and colon and equals and _LABEL.fullmatch(key) and _LABEL.fullmatch(text)):
+        raise click.BadParameter(f"{value!r} is no label of a host; write host-0:rack=a.")
+    return host, key, text
+
+
+def moment(value: str) -> float | datetime.datetime:
+    """Seconds before now, or a time such as ``2026-11-21T04:00:00Z``."""
+    try:
+        return config.duration_s(value)
+    except ValueError:
+        pass
+    try:
+        return datetime.datetime.fromisoformat(value).astimezone(datetime.UTC)
+    except ValueError as error:
+        problem = f'{value!r} is neither a span such as "10m" nor a time such as 2026-11-21T04:00:00Z.'
+        raise click.BadParameter(problem) from error
+
+
+def job_id(value: str) -> str:
+    """An id, or the name that ``-o json`` prints (``jobs/ID``)."""
+    bare = value.removeprefix("jobs/")
+    if not bare or any(c.isspace() or c == "/" for c in bare):
+        raise click.BadParameter(f"{value!r} is no job id; `holdfast ps` lists them.")
+    return bare
+
+
+def job_argument(**more: Any) -> Callable[[C], C]:
+    """Adds the argument ID."""
+    return click.argument("job_id", metavar="ID" if more.get("nargs") != -1 else "ID...", type=job_id, **more)

@@ -1,0 +1,239 @@
+"""What is remembered of one job in one generation, and how each look at its workers changes it.
+
+The watch is a value: the controller journals it as it is, and a replay folds the same vectors into the same
+watch. Time that nobody watched, and time that doesn't count, moves the remembered past on instead of becoming a
+silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from holdfast.hang.evidence.stacks import Diagnosis
+from holdfast.hang.judge.rules import Finding
+from holdfast.hang.judge.snapshot import Counts, Seen, View
+from holdfast.hang.judge.stages import Rung, climb
+from holdfast.hang.judge.tuning import Tuning
+from holdfast.hang.pipeline.features import GpuLook, Motion, WorkerFeatures
+from holdfast.hang.pipeline.phase import Phase, facts_of, next_phase
+from holdfast.hang.pipeline.progress_rate import Rhythm
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """One climb of the ladder, from the first finding on."""
+
+    since_s: float
+    finding: Finding
+    diagnosis: Diagnosis | None = None
+    told_would_act: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobWatch:
+    """What is remembered of one job in one generation; a value, to be journalled as it is. Times as in ``step``."""
+
+    began_s: float
+    seen_s: float
+    output: Rhythm
+    # How long the start-up of an earlier generation took; None in the first.
+    earlier_start_s: float | None = None
+    phases: Mapping[str, Phase] = field(default_factory=dict)
+    started_s: float | None = None
+    # When all GPUs first worked: with output too rare for a rhythm, some minutes later start-up is over.
+    first_work_s: float | None = None
+    # The silence that the user has been told of, by its beginning: one notice per silence.
+    told_of_s: float | None = None
+    still_since_s: float | None = None
+    still_longest_s: float = 0.0
+    lone_since_s: float | None = None
+    lone_longest_s: float = 0.0
+    rung: Rung = Rung.HEALTHY
+    suspicion: Suspicion | None = None
+    # Stack dumps: how many in a row, the last one's time, and the ranks whose changing frames it showed.
+    dumps: int = 0
+    dumped_s: float | None = None
+    by_frames: frozenset[tuple[str, int]] = frozenset()
+    hold_until_s: float | None = None
+
+
+def begin(now_s: float, earlier: JobWatch | None = None) -> JobWatch:
+    """The watch of a new generation; everything is reset but the time an earlier start-up took."""
+    took_s = None
+    if earlier is not None:
+        took_s = earlier.earlier_start_s if earlier.started_s is None else earlier.started_s - earlier.began_s
+    return JobWatch(began_s=now_s, seen_s=now_s, output=Rhythm.begin(now_s), earlier_start_s=took_s)
+
+
+def hold(watch: JobWatch, until_s: float) -> JobWatch:
+    """Nothing is acted on until then; noticing goes on."""
+    return replace(watch, hold_until_s=until_s)
+
+
+def stuck(watch: JobWatch) -> JobWatch:
+    """The hang was acted on, and the place could not be proven empty. Raises ValueError when it wasn't acted on."""
+    return replace(watch, rung=climb(watch.rung, Rung.STUCK))
+
+
+# -- Observing ---------------------------------------------------------------------------------------------------
+
+
+def forgive_unwatched(watch: JobWatch, now_s: float, tuning: Tuning) -> JobWatch:
+    """Forgives a pause between two looks that is too long to have been a look."""
+    away_s = now_s - watch.seen_s
+    return forgive(watch, away_s, now_s) if away_s > tuning.stale_s else watch
+
+
+def forgive(watch: JobWatch, away_s: float, now_s: float) -> JobWatch:
+    """The past, moved on by the time that doesn't count. A suspicion starts anew: its silence was not watched."""
+    return replace(
+        watch,
+        began_s=watch.began_s + away_s,
+        first_work_s=None if watch.first_work_s is None else watch.first_work_s + away_s,
+        output=watch.output.forgive(away_s),
+        still_since_s=None,
+        lone_since_s=None,
+        rung=Rung.HEALTHY,
+        suspicion=None,
+        seen_s=now_s,
+    )
+
+
+def pause_reason(workers: Sequence[WorkerFeatures]) -> str:
+    """Why nothing can be judged for now: the program declares itself idle, a tracer is attached; or empty."""
+    for worker in workers:
+        if worker.declared_idle:
+            return f"{worker.worker} declares itself idle: {worker.declared_idle}"
+        if worker.traced:
+            return f"a tracer is attached to {worker.worker}"
+    return ""
+
+
+def observe(
+    watch: JobWatch,
+    workers: Sequence[WorkerFeatures],
+    diagnosis: Diagnosis | None,
+    now_s: float,
+    tuning: Tuning,
+) -> JobWatch:
+    """Takes in progress, first work and a diagnosis."""
+    output = watch.output
+    progress = [w.output.last_progress_s for w in workers if w.output.last_progress_s is not None]
+    if progress and (newest := max(progress)) > output.last_s:
+        output = output.observe(newest, tuning)
+    gpus = [rank.gpu for worker in workers for rank in worker.ranks]
+    works = bool(gpus) and all(gpu is not None and gpu.look is GpuLook.WORK for gpu in gpus)
+    first_work_s = watch.first_work_s if watch.first_work_s is not None or not works else now_s
+    watch = replace(watch, output=output, first_work_s=first_work_s)
+    if watch.started_s is None and _has_started(watch, now_s, tuning):
+        watch = replace(watch, started_s=now_s)
+    if diagnosis is None:
+        return watch
+    suspicion = watch.suspicion and replace(watch.suspicion, diagnosis=diagnosis)
+    return replace(watch, suspicion=suspicion, by_frames=diagnosis.changed, dumped_s=diagnosis.at_s)
+
+
+def _has_started(watch: JobWatch, now_s: float, tuning: Tuning) -> bool:
+    if watch.output.events and watch.output.settled(tuning):
+        return True
+    return watch.first_work_s is not None and now_s - watch.first_work_s > tuning.settle_age_s
+
+
+def phases_of(
+    watch: JobWatch, workers: Sequence[WorkerFeatures], now_s: float, tuning: Tuning, *, lone: bool
+) -> dict[str, Phase]:
+    started = watch.started_s is not None
+    return {
+        worker.worker: next_phase(
+            watch.phases.get(worker.worker, Phase.STARTUP),
+            facts_of(worker, now_s, started=started, lone_work=lone, tuning=tuning),
+        )
+        for worker in workers
+    }
+
+
+def look(
+    watch: JobWatch,
+    workers: Sequence[WorkerFeatures],
+    unseen: tuple[str, ...],
+    counts: Counts | None,
+    now_s: float,
+    tuning: Tuning,
+) -> View:
+    """What the rules judge, from the past and the newest vectors."""
+    grown = [w.output.last_checkpoint_s for w in workers if w.output.last_checkpoint_s is not None]
+    return View(
+        now_s=now_s,
+        tuning=tuning,
+        ranks=tuple(Seen(worker.worker, worker.host, rank) for worker in workers for rank in worker.ranks),
+        output=watch.output,
+        started=watch.started_s is not None,
+        startup_limit_s=_startup_limit_s(watch, tuning),
+        phases=phases_of(watch, workers, now_s, tuning, lone=watch.lone_since_s is not None),
+        unseen=unseen,
+        last_checkpoint_s=max(grown, default=None),
+        still_longest_s=watch.still_longest_s,
+        lone_longest_s=watch.lone_longest_s,
+        lone_since_s=watch.lone_since_s,
+        diagnosis=watch.suspicion.diagnosis if watch.suspicion else None,
+        dumps_awaited=_dumps_awaited(watch, now_s, tuning),
+        by_frames=_still_counting(watch, now_s, tuning),
+        counts=counts,
+        steps={worker.worker: worker.output.step for worker in workers if worker.output.step is not None},
+    )
+
+
+def _dumps_awaited(watch: JobWatch, now_s: float, tuning: Tuning) -> bool:
+    if watch.suspicion is None:
+        return True
+    return watch.suspicion.diagnosis is None and now_s - watch.suspicion.since_s < tuning.diagnose_s
+
+
+def _startup_limit_s(watch: JobWatch, tuning: Tuning) -> float:
+    if watch.earlier_start_s is None:
+        return tuning.startup_s
+    return min(tuning.startup_s, max(tuning.restart_min_s, tuning.restart_factor * watch.earlier_start_s))
+
+
+def _still_counting(watch: JobWatch, now_s: float, tuning: Tuning) -> frozenset[tuple[str, int]]:
+    """Ranks whose changed frames still count as work: until the next dump may be taken."""
+    if watch.dumped_s is None or now_s - watch.dumped_s >= dump_pause_s(watch.dumps, tuning):
+        return frozenset()
+    return watch.by_frames
+
+
+def dump_pause_s(dumps: int, tuning: Tuning) -> float:
+    """How long after so many dumps in a row the next may be taken; so long their changing frames count as work."""
+    doublings = min(max(0, dumps - 1), 32)  # far beyond the longest pause, and far from overflow
+    return min(tuning.rediagnose_last_s, tuning.rediagnose_first_s * 2.0**doublings)
+
+
+def note_stillness(watch: JobWatch, view: View) -> JobWatch:
+    """Learns how long all ranks stood still, and how long one worked alone, whenever either ends by itself."""
+    still_since_s = view.still_since_s if view.all_still else None
+    if still_since_s is None and watch.still_since_s is not None and _survived(watch, view):
+        lasted_s = watch.seen_s - watch.still_since_s
+        # Waiting for each other at the start is survived, and no measure of the pauses to come.
+        longest_s = lasted_s if watch.started_s is not None else lasted_s / view.tuning.still_factor
+        watch = replace(watch, still_longest_s=max(watch.still_longest_s, longest_s))
+    lone_since_s = _lone_since_s(view)
+    if lone_since_s is None and watch.lone_since_s is not None:
+        lasted_s = watch.seen_s - watch.lone_since_s
+        watch = replace(watch, lone_longest_s=max(watch.lone_longest_s, lasted_s))
+    return replace(watch, still_since_s=still_since_s, lone_since_s=lone_since_s)
+
+
+def _survived(watch: JobWatch, view: View) -> bool:
+    """Whether a stillness ended because something moved, and was no checkpoint's, which has a limit of its own."""
+    seen = not view.unseen and all(rank.features.motion is not Motion.UNSEEN for rank in view.ranks)
+    return seen and Phase.CHECKPOINT not in watch.phases.values()
+
+
+def _lone_since_s(view: View) -> float | None:
+    """Since when some ranks work, or seem to, while all others stand still and nothing is printed."""
+    busy = {seen.key for seen in (*view.working, *view.moving)}
+    peers = [seen for seen in view.live if seen.key not in busy]
+    if not peers or len(peers) == len(view.live) or not all(seen.features.still for seen in peers):
+        return None
+    return max([seen.features.still_since_s for seen in peers] + [view.output.last_s])

@@ -1,0 +1,187 @@
+"""What an agent tells of its ranks: small frozen vectors, made to be sent when they change.
+
+The fold from raw samples to these is ``hang.pipeline.rank_baseline``. A vector holds no counters, only what can be
+judged without its past: how a rank moves, since when it has not, and the numbers that say so. Times are on the
+sender's monotonic clock until ``shifted`` moves them onto the reader's.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+
+from holdfast.hang.pipeline.samples import Family, State
+
+
+class Motion(enum.Enum):
+    """How a rank moves."""
+
+    # Evidence of work in the last half minute: storage bytes, major faults, new children, GPU energy, changing
+    # frames.
+    WORKING = "working"
+    # At least half a core, and nothing that tells work from a livelock.
+    BURNING = "burning CPU"
+    # Some wake-ups, little CPU, no evidence of work.
+    STIRRING = "stirring"
+    # Under 2 % CPU, the main thread hardly ever wakes.
+    BLOCKED = "blocked"
+    # The GPU runs a kernel that does nothing: busy, but at low power, without memory traffic.
+    SPINNING = "spinning on the GPU"
+    # Stopped by a signal, dead but not reaped, or ended.
+    STOPPED = "stopped"
+    ZOMBIE = "zombie"
+    EXITED = "exited"
+    # It could not be read.
+    UNSEEN = "unseen"
+
+
+class GpuLook(enum.Enum):
+    """What a rank's GPU seems to do."""
+
+    WORK = "work"
+    IDLE = "idle"
+    SPIN = "spin"
+    # It can be read, but what can be read doesn't tell work from spin.
+    UNCLEAR = "unclear"
+    BLIND = "blind"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFeatures:
+    """A rank's GPU relative to this job's own steady level. Shares are of the band between floor and steady."""
+
+    look: GpuLook
+    util_pct: float | None = None
+    memory_util_pct: float | None = None
+    power_w: float | None = None
+    power_share: float | None = None
+    links_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankFeatures:
+    """One rank. ``still_since_s`` is the last time it moved; meaningful while its motion is a still one."""
+
+    rank: int
+    motion: Motion
+    still_since_s: float
+    # The last evidence of work, and what it was.
+    last_work_s: float | None = None
+    work: str = ""
+    # The last time a helper of it moved bytes or burned CPU.
+    helpers_s: float | None = None
+    cpu_share: float = 0.0
+    # Main-thread switches a second, and relative to its own steady rate (None: not known yet).
+    switches_s: float | None = None
+    switch_share: float | None = None
+    state: State | None = None
+    wchan: str = ""
+    gpu: GpuFeatures | None = None
+    exit_code: int | None = None
+    traced: bool = False
+    paused_by_us: bool = False
+    mount: str = ""
+    # A fatal Xid, or the GPU lost: words, empty when there is none.
+    hardware: str = ""
+    # That only another host, or a repair of this one, will help.
+    broken: bool = False
+
+    @property
+    def still(self) -> bool:
+        """Nothing about this rank moves."""
+        return self.motion in _STILL
+
+    @property
+    def blind(self) -> frozenset[Family]:
+        """The families of signals that could not be read of it."""
+        unseen = {Family.PROCESS} if self.motion is Motion.UNSEEN else set()
+        if self.gpu is not None and self.gpu.look is GpuLook.BLIND:
+            unseen.add(Family.GPU)
+        return frozenset(unseen)
+
+    @property
+    def essence(self) -> tuple[object, ...]:
+        """What a judge goes by; where a rank waits counts only while it stands still."""
+        where = (self.still_since_s, self.state, self.wchan, self.mount, self.helpers_s) if self.still else ()
+        look = self.gpu.look if self.gpu else None
+        return (
+            self.motion,
+            where,
+            look,
+            self.exit_code,
+            self.traced,
+            self.paused_by_us,
+            self.hardware,
+        )
+
+    def shifted(self, by_s: float) -> RankFeatures:
+        return replace(
+            self,
+            still_since_s=self.still_since_s + by_s,
+            last_work_s=_shift(self.last_work_s, by_s),
+            helpers_s=_shift(self.helpers_s, by_s),
+        )
+
+
+_STILL = frozenset({Motion.BLOCKED, Motion.SPINNING, Motion.STOPPED, Motion.ZOMBIE, Motion.EXITED})
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFeatures:
+    """A worker's output: log lines that are progress, steps the program reports, growing files."""
+
+    last_progress_s: float | None = None
+    step: float | None = None
+    last_checkpoint_s: float | None = None
+    checkpoint_open: bool = False
+
+    def shifted(self, by_s: float) -> OutputFeatures:
+        return replace(
+            self,
+            last_progress_s=_shift(self.last_progress_s, by_s),
+            last_checkpoint_s=_shift(self.last_checkpoint_s, by_s),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFeatures:
+    """All ranks of one worker at one time. A worker whose vector is old counts as unseen, not as hung."""
+
+    worker: str
+    host: str
+    at_s: float
+    ranks: tuple[RankFeatures, ...]
+    output: OutputFeatures = field(default_factory=OutputFeatures)
+    # Why the program says it is idle; empty when it doesn't.
+    declared_idle: str = ""
+
+    @property
+    def traced(self) -> bool:
+        """Whether a debugger is attached. A dump of C frames that we take attaches as well, and is none."""
+        return any(rank.traced and not rank.paused_by_us for rank in self.ranks)
+
+    def shifted(self, by_s: float) -> WorkerFeatures:
+        """The same vector on a clock that reads ``by_s`` more."""
+        ranks = tuple(rank.shifted(by_s) for rank in self.ranks)
+        return replace(self, at_s=self.at_s + by_s, ranks=ranks, output=self.output.shifted(by_s))
+
+    def confirmed(self, at_s: float) -> WorkerFeatures:
+        """The same vector, still true at that time: what a heartbeat without a change says."""
+        return replace(self, at_s=at_s)
+
+    def changed_since(self, sent: WorkerFeatures | None) -> bool:
+        """Whether a reader would judge differently by this vector than by the one sent last.
+
+        Numbers of display alone (CPU shares, percents, what the work was) don't count, nor where a moving rank
+        happens to be: they travel with the next change.
+        """
+        return sent is None or self._essence() != sent._essence()
+
+    def _essence(self) -> tuple[object, ...]:
+        ranks = tuple(rank.essence for rank in self.ranks)
+        return ranks, self.output, self.declared_idle
+
+
+def _shift(at_s: float | None, by_s: float) -> float | None:
+    return None if at_s is None else at_s + by_s

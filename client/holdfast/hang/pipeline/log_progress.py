@@ -1,0 +1,109 @@
+"""Which log lines are progress.
+
+A line is progress when it has a shape not seen before in this generation, or when a number in it, other than a
+clock, grows: exceeds the greatest this shape has shown at that place, or, as a step count that starts over with
+each epoch does, keeps growing line after line. A heartbeat that goes on while the job hangs has an old shape
+and no such number. With a step pattern of the job's own, only the number it finds is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from holdfast.hang.pipeline.step_pattern import MAX_STEP_LINE
+
+# Bounds on memory. Shapes beyond the bound are held to be old: a log that prints ever new words must not be eternal
+# progress. A program's own log statements are far fewer.
+MAX_SHAPES = 512
+MAX_NUMBERS = 16
+MAX_LINE = 512
+# So many rises in a row, below the greatest ever, make a count that has started over; a reading that wanders (a
+# temperature, memory in use) turns back sooner as a rule.
+RISES = 3
+
+_CLOCKS = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"  # dates, ISO times
+    r"|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?\b"  # times of day, elapsed times
+    r"|\b1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d+)?\b"  # seconds to nanoseconds since 1970
+    r"|\b(?:mon|tue|wed|thu|fri|sat|sun)\s+[a-z]{3}\s+\d+"  # ctime
+    r"|\b[iwef]\d{4}\b"  # severity and date of glog
+    r"|\b(?:up ?time|elapsed|alive|idle|waited|waiting|after)\b\D{0,12}\d+(?:\.\d+)?"  # a clock's word, its number
+    r"|\b\d+(?:\.\d+)?\s*(?:s|secs?|seconds?|mins?|minutes?|h|hours?|ms)\b",  # durations
+    re.IGNORECASE,
+)
+_OPAQUE = re.compile(
+    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"  # UUIDs
+    r"|\b0x[0-9a-f]+\b"
+    r"|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,}\b",  # hashes
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class _Place:
+    """One number of a shape."""
+
+    highest: float
+    last: float
+    rises: int = 0
+
+    def grows(self, value: float) -> bool:
+        self.rises = self.rises + 1 if value > self.last else 0
+        beyond = value > self.highest
+        self.last, self.highest = value, max(value, self.highest)
+        return beyond or self.rises >= RISES
+
+
+def normalised(line: str) -> tuple[str, tuple[float, ...]]:
+    """A line's shape, with clocks, identifiers and numbers taken out, and the numbers that are no clocks."""
+    text = _OPAQUE.sub("<id>", _CLOCKS.sub("<t>", line[:MAX_LINE].strip()))
+    numbers = tuple(float(found) for found in _NUMBER.findall(text)[:MAX_NUMBERS])
+    return _NUMBER.sub("#", text), numbers
+
+
+class LineReader:
+    """Reads the output of one worker in one generation; a new generation gets a new reader.
+
+    It remembers at most ``MAX_SHAPES`` × ``MAX_NUMBERS`` numbers. Raises ``re.error`` for a pattern that is none.
+    """
+
+    def __init__(self, step_pattern: str = "") -> None:
+        self._pattern = re.compile(step_pattern) if step_pattern else None
+        self._shapes: dict[str, list[_Place]] = {}
+        self.step: float | None = None
+
+    def is_progress(self, line: str) -> bool:
+        """Whether this line tells of work done since the lines before it."""
+        if self._pattern is not None:
+            return self._is_step(self._pattern, line)
+        shape, numbers = normalised(line)
+        if not shape:
+            return False
+        places = self._shapes.get(shape)
+        if places is None:
+            return self._is_new(shape, numbers)
+        # Every place is brought up to date, so no short cut at the first that grows.
+        growing = [place for place, value in zip(places, numbers, strict=True) if place.grows(value)]
+        return bool(growing)
+
+    def _is_new(self, shape: str, numbers: tuple[float, ...]) -> bool:
+        if len(self._shapes) >= MAX_SHAPES:
+            return False
+        self._shapes[shape] = [_Place(value, value) for value in numbers]
+        return True
+
+    def _is_step(self, pattern: re.Pattern[str], line: str) -> bool:
+        """Progress by the job's own pattern: its first group is the step, and a step not seen last is progress."""
+        found = pattern.search(line[:MAX_STEP_LINE])
+        if found is None:
+            return False
+        number = _NUMBER.search(found.group(1) if pattern.groups and found.group(1) else found.group(0))
+        if number is None:
+            return False
+        step = float(number.group(0))
+        # Less is progress too: a step count that starts over, or a job that resumed from an older checkpoint.
+        moved = step != self.step
+        self.step = step
+        return moved

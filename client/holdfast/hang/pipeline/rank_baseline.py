@@ -1,0 +1,335 @@
+"""From raw samples to features: one rank's baseline, folded sample by sample.
+
+Theory of operation. What a rank's counters did between two samples is compared with this rank's own steady
+level, since no absolute number separates work from waiting on every machine. Steady levels are medians tracked
+in one float each, and they learn only from samples that moved: a hang must never become the new normal. A
+single stray wake-up doesn't end a stillness; evidence of work does, and so do two moving samples in a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from holdfast.hang.judge.tuning import Tuning
+from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
+from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State
+from holdfast.hang.pipeline.xids import XidAction, action_of
+
+# A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off
+# outliers.
+_STEP = 0.05
+# Before that many samples it is their mean: the first one often lies half-way between idle and work, and steps from
+# there would take minutes, in which a spin far below the true level looks like work.
+_FIRST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What is known of one rank from its past samples; a few numbers, journalled and restored by the agent."""
+
+    sample: RankSample
+    still_since_s: float
+    last_work_s: float | None = None
+    work: str = ""
+    helpers_s: float | None = None
+    stirs: int = 0
+    # Steady levels and the idle floor.
+    switches_s: float | None = None
+    power_w: float | None = None
+    power_floor_w: float | None = None
+    memory_util_pct: float | None = None
+    link_bytes_s: float | None = None
+    # Readings of the GPU at work that these were learned from.
+    gpu_learned: int = 0
+    gpu: GpuFeatures | None = None
+
+
+def begin(sample: RankSample) -> tuple[Baseline, RankFeatures]:
+    """The first sample of a rank in a generation, or after a pause of the agent without a journal."""
+    base = Baseline(sample=sample, still_since_s=sample.at_s)
+    return base, _features(base, sample, _life(sample) or Motion.STIRRING, 0.0, None)
+
+
+def observe(base: Baseline, sample: RankSample, tuning: Tuning) -> tuple[Baseline, RankFeatures]:
+    """The rank after one more sample. Time nobody sampled (a restarted agent, a leap of the clock) is no
+    stillness.
+    """
+    elapsed_s = sample.at_s - base.sample.at_s
+    if elapsed_s <= 0:
+        return base, _features(base, sample, _life(sample) or Motion.STIRRING, 0.0, None)
+    if elapsed_s > tuning.stale_s:
+        base = replace(base, still_since_s=sample.at_s, stirs=0)
+    life = _life(sample)
+    base = _learn_gpu(base, sample, tuning)
+    if life is not None or sample.process is None:
+        return _without_motion(base, sample, life or Motion.UNSEEN)
+    return _with_motion(base, sample, sample.process, elapsed_s, tuning)
+
+
+def _life(sample: RankSample) -> Motion | None:
+    """The motion that the state alone decides, if it does."""
+    if sample.exit_code is not None:
+        return Motion.EXITED
+    if sample.process is None:
+        return Motion.UNSEEN
+    if sample.process.state is State.ZOMBIE:
+        return Motion.ZOMBIE
+    return Motion.STOPPED if sample.process.state in (State.STOPPED, State.TRACED) else None
+
+
+def _without_motion(base: Baseline, sample: RankSample, motion: Motion) -> tuple[Baseline, RankFeatures]:
+    base = replace(base, sample=_keep_process(base, sample))
+    if motion is Motion.UNSEEN:
+        base = replace(base, still_since_s=sample.at_s)
+    return base, _features(base, sample, motion, 0.0, None)
+
+
+def _keep_process(base: Baseline, sample: RankSample) -> RankSample:
+    """The sample to subtract the next one from: counters that couldn't be read now stay those of the last time."""
+    return sample if sample.process is not None else replace(sample, process=base.sample.process)
+
+
+def _with_motion(
+    base: Baseline, sample: RankSample, process: ProcessSample, elapsed_s: float, tuning: Tuning
+) -> tuple[Baseline, RankFeatures]:
+    before = base.sample.process or process
+    cpu_share = _rate(process.cpu_s, before.cpu_s, elapsed_s)
+    child_share = _rate(sample.children.cpu_s, base.sample.children.cpu_s, elapsed_s)
+    switches = _switches(process, before, elapsed_s)
+    base = _note_work(base, sample, process, before, tuning)
+    base = _note_helpers(base, sample, elapsed_s, tuning)
+    # What wakes because we stop it, to read its C frames, doesn't move.
+    ours = sample.paused_by_us or base.sample.paused_by_us
+    stirs = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
+    stirred = stirs and not ours
+    motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
+    base = _note_motion(base, sample, motion, switches, stirred=stirred)
+    if motion is Motion.STIRRING and base.stirs < 2:
+        motion = Motion.BLOCKED
+    return base, _features(base, sample, motion, max(cpu_share, child_share), switches)
+
+
+def _rate(now: float, before: float, elapsed_s: float) -> float:
+    return max(0.0, now - before) / elapsed_s
+
+
+def _switches(process: ProcessSample, before: ProcessSample, elapsed_s: float) -> float | None:
+    if process.main_switches is None or before.main_switches is None:
+        return None
+    return _rate(process.main_switches, before.main_switches, elapsed_s)
+
+
+def _wakes(base: Baseline, switches: float | None, tuning: Tuning) -> bool:
+    """Whether the main thread wakes as it does when it works."""
+    if switches is None:
+        return False
+    if base.switches_s is None:
+        return switches > tuning.blocked_switches_unknown
+    return switches >= tuning.blocked_switch_share * base.switches_s and switches > 0
+
+
+def _motion(base: Baseline, sample: RankSample, cpu_share: float, stirred: bool, tuning: Tuning) -> Motion:
+    if base.last_work_s is not None and sample.at_s - base.last_work_s < tuning.work_window_s:
+        return Motion.WORKING
+    if base.gpu is not None and base.gpu.look is GpuLook.SPIN:
+        return Motion.SPINNING
+    if cpu_share >= tuning.busy_cpu_share:
+        return Motion.BURNING
+    return Motion.STIRRING if stirred else Motion.BLOCKED
+
+
+def _note_motion(
+    base: Baseline, sample: RankSample, motion: Motion, switches: float | None, *, stirred: bool
+) -> Baseline:
+    """Moves the start of the stillness on while the rank moves, and learns its steady rate of switches."""
+    stirs = base.stirs + 1 if stirred else 0
+    moved = motion is Motion.BURNING or (motion is Motion.STIRRING and stirs >= 2)
+    still_since_s = sample.at_s if moved else base.still_since_s
+    if motion is Motion.WORKING and base.last_work_s is not None:
+        still_since_s = max(still_since_s, base.last_work_s)
+    return replace(
+        base,
+        sample=sample,
+        stirs=stirs,
+        still_since_s=still_since_s,
+        switches_s=_towards(base.switches_s, switches if stirred else None),
+    )
+
+
+def _note_work(
+    base: Baseline, sample: RankSample, process: ProcessSample, before: ProcessSample, tuning: Tuning
+) -> Baseline:
+    """The newest evidence of work by the rank or its own children."""
+    bytes_moved = process.storage_bytes - before.storage_bytes
+    bytes_moved += sample.children.storage_bytes - base.sample.children.storage_bytes
+    faults = process.major_faults - before.major_faults
+    faults += sample.children.major_faults - base.sample.children.major_faults
+    if bytes_moved >= tuning.work_bytes:
+        return replace(base, last_work_s=sample.at_s, work=f"moved {bytes_moved / 1e6:.1f} MB of storage")
+    if faults >= tuning.work_major_faults:
+        return replace(base, last_work_s=sample.at_s, work=f"{faults} major page faults")
+    if sample.children.spawned > base.sample.children.spawned:
+        return replace(base, last_work_s=sample.at_s, work="started child processes")
+    return base
+
+
+def _note_helpers(base: Baseline, sample: RankSample, elapsed_s: float, tuning: Tuning) -> Baseline:
+    old, new = base.sample.helpers, sample.helpers
+    busy = _rate(new.cpu_s, old.cpu_s, elapsed_s) >= tuning.busy_cpu_share
+    if busy or new.storage_bytes - old.storage_bytes >= tuning.work_bytes:
+        return replace(base, helpers_s=sample.at_s)
+    return base
+
+
+# -- GPU ---------------------------------------------------------------------------------------------------------
+
+
+def _learn_gpu(base: Baseline, sample: RankSample, tuning: Tuning) -> Baseline:
+    """Reads the GPU, and learns its floor and steady levels; its work is evidence of the rank's work."""
+    if sample.gpu_blind:
+        return replace(base, gpu=GpuFeatures(GpuLook.BLIND))
+    new, old = sample.gpu, base.sample.gpu
+    if new is None:
+        return replace(base, gpu=None)
+    if new.lost:
+        return replace(base, gpu=GpuFeatures(GpuLook.LOST))
+    if old is None or new.at_s <= old.at_s:
+        return base
+    power = _slope(new.energy_j, old.energy_j, new.at_s - old.at_s)
+    links = _slope(new.link_bytes, old.link_bytes, new.at_s - old.at_s)
+    if power is not None:
+        base = replace(base, power_floor_w=min(power, base.power_floor_w or power))
+    features = _look(base, new, power, links, tuning)
+    base = replace(base, gpu=features)
+    if features.look is not GpuLook.WORK:
+        return base
+    count = base.gpu_learned + 1
+    return replace(
+        base,
+        power_w=_towards(base.power_w, power, count),
+        link_bytes_s=_towards(base.link_bytes_s, links, count),
+        memory_util_pct=_towards(base.memory_util_pct, new.memory_util_pct, count),
+        gpu_learned=count,
+        last_work_s=sample.at_s,
+        work=_gpu_words(features),
+    )
+
+
+def _gpu_words(gpu: GpuFeatures) -> str:
+    power = "" if gpu.power_w is None else f" at {gpu.power_w:.0f} W"
+    return f"GPU busy {gpu.util_pct or 0:.0f} %{power}"
+
+
+def _slope(new: float | None, old: float | None, elapsed_s: float) -> float | None:
+    if new is None or old is None or new < old:
+        return None
+    return (new - old) / elapsed_s
+
+
+def _look(base: Baseline, gpu: GpuSample, power: float | None, links: float | None, tuning: Tuning) -> GpuFeatures:
+    """Work, idle, spin or unclear, by all the signals there are."""
+    power_share = _power_share(base, power, tuning)
+    links_share = None
+    if links is not None and base.link_bytes_s is not None and base.link_bytes_s >= tuning.contrast_link_bytes_s:
+        links_share = links / base.link_bytes_s
+    look = _judge(base, gpu, power, power_share, links_share, tuning)
+    return GpuFeatures(look, gpu.util_pct, gpu.memory_util_pct, power, power_share, links_share)
+
+
+def _power_share(base: Baseline, power: float | None, tuning: Tuning) -> float | None:
+    """Where the power lies between this GPU's floor (0) and the job's steady median (1)."""
+    if power is None or base.power_w is None or base.power_floor_w is None:
+        return None
+    band = base.power_w - base.power_floor_w
+    return (power - base.power_floor_w) / band if band >= tuning.contrast_power_w else None
+
+
+def _judge(
+    base: Baseline,
+    gpu: GpuSample,
+    power: float | None,
+    power_share: float | None,
+    links_share: float | None,
+    tuning: Tuning,
+) -> GpuLook:
+    util = gpu.util_pct
+    if power_share is not None and power_share > tuning.spin_power_share:
+        return GpuLook.WORK
+    if util is None:
+        # Only energy is readable (MIG): the idle slope tells idle; between idle and work nothing can be told.
+        idle = power_share is not None and power_share <= tuning.idle_power_share
+        return GpuLook.IDLE if idle else GpuLook.UNCLEAR
+    if util <= tuning.idle_util_pct:
+        return GpuLook.IDLE
+    if util < tuning.spin_util_pct:
+        # Neither a spinning kernel nor idle: some work is done, unless the power says there is none.
+        return GpuLook.WORK if power_share is None else GpuLook.UNCLEAR
+    memory_contrast = (base.memory_util_pct or 0.0) >= tuning.contrast_memory_util_pct
+    memory_flat = gpu.memory_util_pct is not None and gpu.memory_util_pct <= tuning.spin_memory_util_pct
+    if gpu.memory_util_pct is not None and not memory_flat:
+        # Without power, memory traffic is the evidence; with it, low power contradicts: nothing can be told.
+        return GpuLook.WORK if power_share is None else GpuLook.UNCLEAR
+    if links_share is not None and links_share > tuning.spin_links_share:
+        return GpuLook.UNCLEAR
+    if power_share is not None or (memory_flat and memory_contrast):
+        return GpuLook.SPIN
+    # Busy, and no signal with a contrast yet. Where power rises with memory traffic the steady level is first
+    # learned; without the traffic it may be the spin of ranks that wait for each other at the start.
+    return GpuLook.WORK if not memory_flat and _first_light(base, power, tuning) else GpuLook.UNCLEAR
+
+
+def _first_light(base: Baseline, power: float | None, tuning: Tuning) -> bool:
+    floor = base.power_floor_w
+    return power is not None and floor is not None and power - floor >= tuning.contrast_power_w
+
+
+def _towards(median: float | None, value: float | None, count: int = _FIRST) -> float | None:
+    """A median tracked in one float: a step of a twentieth towards each new value; the mean of the first ones."""
+    if value is None:
+        return median
+    if median is None:
+        return value
+    if count < _FIRST:
+        return median + (value - median) / count
+    return median * (1 + _STEP) if value > median else median * (1 - _STEP) if value < median else median
+
+
+def _features(
+    base: Baseline, sample: RankSample, motion: Motion, cpu_share: float, switches: float | None
+) -> RankFeatures:
+    process = sample.process
+    share = None if switches is None or not base.switches_s else switches / base.switches_s
+    return RankFeatures(
+        rank=sample.rank,
+        motion=motion,
+        still_since_s=base.still_since_s,
+        last_work_s=base.last_work_s,
+        work=base.work if motion is Motion.WORKING else "",
+        helpers_s=base.helpers_s,
+        cpu_share=cpu_share,
+        switches_s=switches,
+        switch_share=share,
+        state=process.state if process else None,
+        wchan=process.wchan if process else "",
+        gpu=base.gpu,
+        exit_code=sample.exit_code,
+        traced=process.traced if process else False,
+        paused_by_us=sample.paused_by_us,
+        mount=sample.mount,
+        hardware=_hardware(sample.gpu),
+        broken=_broken(sample.gpu),
+    )
+
+
+def _hardware(gpu: GpuSample | None) -> str:
+    if gpu is None:
+        return ""
+    if gpu.lost:
+        return "its GPU is lost"
+    return f"its GPU reported Xid {gpu.fatal_xid}" if gpu.fatal_xid is not None else ""
+
+
+def _broken(gpu: GpuSample | None) -> bool:
+    if gpu is None or gpu.fatal_xid is None:
+        return gpu is not None and gpu.lost
+    return gpu.lost or action_of(gpu.fatal_xid) is XidAction.REPLACE

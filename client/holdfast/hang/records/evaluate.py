@@ -1,0 +1,199 @@
+"""Scores a policy on healthy runs: how often it would have spoken or killed wrongly, and how soon it would rightly.
+
+A false notice is a silence of a healthy run longer than the policy bears, one per silence; a run ends at its first
+false kill. Into every run 20 stops are injected, uniform in its time: after the stop nothing is printed any more.
+The time until the policy notices and acts is counted from the stop, not from the last line before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from holdfast.hang.judge.tuning import Tuning
+from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.records.corpus import Run
+
+STOPS_PER_RUN = 20
+# Two-sided 95 %.
+_Z = 1.959963984540054
+_DAY_H = 24.0
+
+
+class Policy(Protocol):
+    """How long a silence may last, given the rhythm before it. Seconds; ``shortest_s`` bounds both from below."""
+
+    @property
+    def shortest_s(self) -> float: ...
+    def observe(self, rhythm: Rhythm, at_s: float) -> Rhythm: ...
+    def notice_after_s(self, rhythm: Rhythm) -> float: ...
+    def act_after_s(self, rhythm: Rhythm) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The detector's own policy, when log lines are its only signal."""
+
+    tuning: Tuning
+
+    @property
+    def shortest_s(self) -> float:
+        return 0.0 if self.tuning.timeout_s is not None else min(self.tuning.silence_floor_s, self.tuning.startup_s)
+
+    def observe(self, rhythm: Rhythm, at_s: float) -> Rhythm:
+        return rhythm.observe(at_s, self.tuning)
+
+    def notice_after_s(self, rhythm: Rhythm) -> float:
+        return rhythm.notice_after_s(self.tuning)
+
+    def act_after_s(self, rhythm: Rhythm) -> float:
+        return rhythm.act_after_s(self.tuning)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its 95 % bounds."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Percentiles of times, in seconds; NaN when there were none."""
+
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What ``holdfast hang evaluate`` prints. Shares and rates are of false alarms; times of injected stops."""
+
+    runs: int
+    hours: float
+    notices: int
+    runs_with_notice: int
+    kills: int
+    runs_with_kill: int
+    kills_per_24h: Interval
+    notices_per_24h: Interval
+    kill_share_of_runs: Interval
+    notice_share_of_runs: Interval
+    notice_s: Times
+    kill_s: Times
+
+    def record(self) -> dict[str, Any]:
+        """The score as plain JSON values; a percentile of no times is null."""
+        record = asdict(self)
+        for name in ("notice_s", "kill_s"):
+            record[name] = {key: None if math.isnan(value) else value for key, value in record[name].items()}
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """The silence that a stop falls into."""
+
+    into_s: float
+    notice_after_s: float
+    act_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _RunScore:
+    time_s: float
+    notices: int
+    killed: bool
+    stops: tuple[_Silence, ...]
+
+
+def score(runs: Iterable[Run], policy: Policy, uniform: Callable[[], float]) -> Score:
+    """The policy's score; ``uniform`` gives numbers in [0, 1), the same ones for every policy that is compared."""
+    scores = [_score_run(run.gaps_s, policy, [uniform() for _ in range(STOPS_PER_RUN)]) for run in runs]
+    hours = sum(one.time_s for one in scores) / 3600
+    stops = [stop for one in scores for stop in one.stops]
+    notices = sum(one.notices for one in scores)
+    noticed = sum(one.notices > 0 for one in scores)
+    killed = sum(one.killed for one in scores)
+    return Score(
+        runs=len(scores),
+        hours=hours,
+        notices=notices,
+        runs_with_notice=noticed,
+        kills=killed,
+        runs_with_kill=killed,
+        kills_per_24h=rate_interval(killed, hours / _DAY_H),
+        notices_per_24h=rate_interval(notices, hours / _DAY_H),
+        kill_share_of_runs=share_interval(killed, len(scores)),
+        notice_share_of_runs=share_interval(noticed, len(scores)),
+        notice_s=_times([max(0.0, stop.notice_after_s - stop.into_s) for stop in stops]),
+        kill_s=_times([max(0.0, stop.act_after_s - stop.into_s) for stop in stops]),
+    )
+
+
+def _score_run(gaps_s: Sequence[float], policy: Policy, draws: Sequence[float]) -> _RunScore:
+    """One run: its false notices, its false kill if any, and the silences its stops fall into.
+
+    Stops are drawn over the whole recorded time; those behind a false kill have nothing left to stop and don't
+    count.
+    """
+    total_s = math.fsum(gaps_s)
+    pending = sorted((draw * total_s for draw in draws), reverse=True)
+    rhythm = Rhythm.begin(0.0)
+    stops: list[_Silence] = []
+    notices = 0
+    now_s = 0.0
+    shortest_s = policy.shortest_s
+    for gap_s in gaps_s:
+        if gap_s == 0:
+            continue
+        end_s = now_s + gap_s
+        stopped = bool(pending) and pending[-1] < end_s
+        if stopped or gap_s > shortest_s:
+            notice_s, act_s = policy.notice_after_s(rhythm), policy.act_after_s(rhythm)
+            killed = gap_s > act_s
+            until_s = now_s + act_s if killed else end_s
+            while pending and pending[-1] < until_s:
+                stops.append(_Silence(pending.pop() - now_s, notice_s, act_s))
+            notices += gap_s > notice_s
+            if killed:
+                return _RunScore(until_s, notices, True, tuple(stops))
+        rhythm = policy.observe(rhythm, end_s)
+        now_s = end_s
+    return _RunScore(now_s, notices, False, tuple(stops))
+
+
+def share_interval(count: int, of: int) -> Interval:
+    """Wilson's score interval of a share."""
+    if of == 0:
+        return Interval(0.0, 0.0, 1.0)
+    share, spread = count / of, _Z * _Z / of
+    middle = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
+
+
+def rate_interval(count: int, exposure: float) -> Interval:
+    """The score interval of a rate, which is Wilson's for events that can come more than once per unit of
+    exposure.
+    """
+    if exposure <= 0:
+        return Interval(0.0, 0.0, math.inf)
+    middle = count + _Z * _Z / 2
+    half = _Z * math.sqrt(count + _Z * _Z / 4)
+    return Interval(count / exposure, max(0.0, middle - half) / exposure, (middle + half) / exposure)
+
+
+def _times(times_s: list[float]) -> Times:
+    ordered = sorted(times_s)
+    return Times(*(_percentile(ordered, share) for share in (0.5, 0.9, 0.99)))
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile: a time that did occur."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan

@@ -1,0 +1,121 @@
+"""What an agent samples of one worker at one time, and its form in a file: one JSON object a line.
+
+A record holds only what differs from the default, so that an idle worker costs little. Times are seconds on the
+sender's monotonic clock. A field that a reader doesn't know is an error: records are made to be replayed exactly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.hang.pipeline.samples import RankSample
+from holdfast.hang.records.codec import from_plain
+
+FORMAT = 1
+
+
+class RecordingError(HoldfastError):
+    """A line that is no record of this version; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a rank's output, without its end; long ones are cut."""
+
+    rank: int
+    # "out" or "err".
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFiles:
+    """Files that the worker's processes have open for writing. A time is None while none has been seen to grow."""
+
+    checkpoint_open: bool = False
+    # When a checkpoint was last seen to have grown.
+    checkpoint_grew_s: float | None = None
+    # The same of TensorBoard's event files.
+    events_grew_s: float | None = None
+    # The same of any other regular file outside the log directory.
+    other_grew_s: float | None = None
+    # The checkpoint that grew last.
+    path: str = ""
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankProgress:
+    """What a rank's training loop has said by ``holdfast.progress``; ``at_s`` is the time of the newest report."""
+
+    rank: int
+    reports: int = 0
+    step: int | None = None
+    at_s: float = 0.0
+    # Why it is in a declared pause; None when it isn't.
+    idle_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSample:
+    """All that was read of one worker at one time. ``lines`` are those since the sample before."""
+
+    job: str
+    worker: str
+    generation: int
+    at_s: float
+    ranks: tuple[RankSample, ...] = ()
+    lines: tuple[LogLine, ...] = ()
+    # Output that came too fast to be read, in bytes since the sample before.
+    skipped_bytes: int = 0
+    files: SavedFiles = SavedFiles()
+    progress: tuple[RankProgress, ...] = ()
+
+    @property
+    def idle_reason(self) -> str:
+        """Why some rank declares itself idle; empty when none does."""
+        return next((said.idle_reason for said in self.progress if said.idle_reason is not None), "")
+
+
+def encode(sample: WorkerSample) -> str:
+    """The sample as one line, without its end."""
+    return json.dumps({"v": FORMAT, **_record(sample)}, ensure_ascii=False, separators=(",", ":"))
+
+
+def decode(line: str) -> WorkerSample:
+    """The sample that a line holds. Raises ``RecordingError``."""
+    try:
+        record = json.loads(line)
+        version = record.pop("v")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordingError(f"no record: {error!r}") from error
+    if version != FORMAT:
+        raise RecordingError(f"a record of version {version}; this program reads {FORMAT}")
+    try:
+        return from_plain(WorkerSample, record)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordingError(f"no record: {error!r}") from error
+
+
+def _record(value: Any) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        held = getattr(value, field.name)
+        if held != field.default:
+            record[field.name] = _plain(held)
+    return record
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, float):
+        return round(value, 4)
+    return _record(value) if dataclasses.is_dataclass(value) else value

@@ -1,0 +1,101 @@
+"""What this host makes of one worker's samples: the vector that the controller judges by. Pure.
+
+Each rank's counters are compared with its own past (``pipeline.rank_baseline``); its lines are told apart into
+progress and talk (``pipeline.log_progress``). A new generation starts from nothing. What was learned can be written
+down and taken up again, so that an agent's restart makes no rank look new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.hang.judge.tuning import Tuning
+from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.log_progress import LineReader
+from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
+from holdfast.hang.records.codec import from_plain, to_plain
+from holdfast.hang.records.recording import WorkerSample
+
+REPEAT_S = 8.0
+"""A vector without news is sent again after so long; the controller calls a worker blind after 15 s."""
+
+
+@dataclass
+class WorkerWatch:
+    """One worker in one generation. Times in seconds on this host's monotonic clock."""
+
+    host: str
+    generation: int
+    step_pattern: str = ""
+    tuning: Tuning = field(default_factory=Tuning)
+    baselines: dict[int, Baseline] = field(default_factory=dict)
+    last_progress_s: float | None = None
+    step: float | None = None
+    sent: WorkerFeatures | None = None
+    _reader: LineReader = field(init=False)
+    _reports: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._reader = LineReader(self.step_pattern)
+
+    def take(self, sample: WorkerSample) -> WorkerFeatures:
+        """The worker after one more sample."""
+        ranks = tuple(self._rank(sample, index) for index in range(len(sample.ranks)))
+        if self._has_progressed(sample):
+            self.last_progress_s = sample.at_s
+        grown = sample.files.events_grew_s
+        if grown is not None and (self.last_progress_s is None or grown > self.last_progress_s):
+            self.last_progress_s = grown
+        output = OutputFeatures(
+            last_progress_s=self.last_progress_s,
+            step=self.step,
+            last_checkpoint_s=sample.files.checkpoint_grew_s,
+            checkpoint_open=sample.files.checkpoint_open,
+        )
+        return WorkerFeatures(sample.worker, self.host, sample.at_s, ranks, output, sample.idle_reason)
+
+    def is_news(self, vector: WorkerFeatures) -> bool:
+        """Whether the controller should be told of it now."""
+        return self.sent is None or vector.changed_since(self.sent) or vector.at_s - self.sent.at_s >= REPEAT_S
+
+    def _rank(self, sample: WorkerSample, index: int) -> RankFeatures:
+        rank = sample.ranks[index]
+        known = self.baselines.get(rank.rank)
+        base, features = begin(rank) if known is None else observe(known, rank, self.tuning)
+        self.baselines[rank.rank] = base
+        return features
+
+    def _has_progressed(self, sample: WorkerSample) -> bool:
+        """Whether a line of the output, or the program itself, tells of progress."""
+        progressed = False
+        for line in sample.lines:
+            progressed = self._reader.is_progress(line.text) or progressed
+        if self._reader.step is not None:
+            self.step = self._reader.step
+        for said in sample.progress:
+            if said.step is not None and said.reports != self._reports.get(said.rank, 0):
+                self._reports[said.rank] = said.reports
+                self.step = float(said.step) if self.step is None else max(self.step, float(said.step))
+                progressed = True
+        return progressed
+
+    def journal(self) -> dict[str, Any]:
+        """What is worth keeping over a restart of the agent, as plain JSON values."""
+        return {
+            "generation": self.generation,
+            "baselines": {str(rank): to_plain(base) for rank, base in self.baselines.items()},
+            "lastProgressS": self.last_progress_s,
+            "step": self.step,
+        }
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Take up what ``journal`` gave, if it is of this generation. Raises ``ValueError`` for a bad record."""
+        if record.get("generation") != self.generation:
+            return
+        try:
+            baselines = {int(rank): from_plain(Baseline, base) for rank, base in record["baselines"].items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no baseline: {error!r}") from error
+        self.baselines = baselines
+        self.last_progress_s, self.step = record.get("lastProgressS"), record.get("step")

@@ -1,0 +1,138 @@
+"""Fields of managed training services that a bare host has nothing like: kept, printed back, and warned about.
+
+``warnings`` says of each that a job sets why nothing comes of it and what to do instead. A field that is set to
+false or to nothing asks for nothing, and nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+from pydantic.alias_generators import to_camel
+
+from holdfast.errors import Violation
+from holdfast.spec.models.base import Model
+from holdfast.spec.parse.scalars import Text, Whole
+
+if TYPE_CHECKING:
+    from holdfast.spec.models.job import JobSpec, MachineSpec, WorkerPoolSpec
+
+Kept = Annotated[str, Text(max_chars=4096)]
+
+
+class OutputDirectory(Model):
+    """Where a job's results go."""
+
+    output_uri_prefix: Annotated[
+        str,
+        Text(
+            max_chars=4096,
+            empty=False,
+            pattern=r"(/|file:///|(?!file:)[A-Za-z][A-Za-z0-9+.-]*://).*",
+            must='be an absolute path such as "/data/out" or a URI such as "file:///data/out"',
+        ),
+    ] = Field(examples=["/data/out"])
+    """An absolute path or a URI; AIP_MODEL_DIR, AIP_CHECKPOINT_DIR and AIP_TENSORBOARD_LOG_DIR are below it."""
+
+
+class NfsMount(Model):
+    """A directory of an NFS server. Kept; nothing is mounted."""
+
+    server: Kept = ""
+    """The server's name or address."""
+    path: Kept = ""
+    """The directory there."""
+    mount_point: Kept = ""
+    """Below /mnt/nfs."""
+
+
+class DiskSpec(Model):
+    """A virtual machine's boot disk. Kept; a worker uses its host's disks."""
+
+    boot_disk_type: Kept = ""
+    """Such as pd-ssd."""
+    boot_disk_size_gb: Annotated[int, Whole(0, 2**31 - 1)] = 0
+    """In GB."""
+
+
+_OF_JOB = {
+    "service_account": ("a bare host has no service accounts", "name an account of the hosts under runAs"),
+    "network": ("ranks use their host's network", "an admin chooses the interface with the agent's data_interface"),
+    "reserved_ip_ranges": ("ranks use their host's addresses", "remove it"),
+    "persistent_resource_id": (
+        "the cluster's hosts are there already",
+        "choose among them with scheduling.hostSelector",
+    ),
+    "tensorboard": (
+        "there is no TensorBoard service",
+        "run tensorboard --logdir where AIP_TENSORBOARD_LOG_DIR (of baseOutputDirectory) can be read",
+    ),
+    "enable_web_access": (
+        "there is no shell in the browser",
+        "see where the ranks are with holdfast job stacks, and what they print with holdfast logs -f",
+    ),
+    "enable_dashboard_access": ("there is no dashboard", "see holdfast job show and holdfast job watch"),
+    "experiment": ("there are no experiments", "use labels, and find jobs by them with holdfast job list --label"),
+    "experiment_run": ("there are no experiments", "use labels"),
+    "models": ("there is no model registry", "register what the job has left in AIP_MODEL_DIR yourself"),
+}
+"""Field of the job spec: why nothing comes of it, and what to do instead."""
+
+
+KEPT = frozenset({*_OF_JOB, "nfs_mounts", "disk_spec"})
+"""Names of all such fields that are kept whole."""
+
+
+def warnings(job: JobSpec) -> list[Violation]:
+    """One for each field that is set and changes nothing here: its path, why, and what to do instead."""
+    return [
+        Violation(f"jobSpec.{place}", f"is kept, but changes nothing: {why}", fix)
+        for place, why, fix in _found(job)
+    ]
+
+
+def _found(job: JobSpec) -> Iterator[tuple[str, str, str]]:
+    for index, pool in enumerate(job.worker_pool_specs):
+        for place, why, fix in _of_pool(pool):
+            yield f"workerPoolSpecs[{index}].{place}", why, fix
+    output = job.base_output_directory
+    if output is not None and not output.output_uri_prefix.startswith(("/", "file:")):
+        yield (
+            "baseOutputDirectory.outputUriPrefix",
+            "nothing is copied there; the program gets it in AIP_MODEL_DIR and so on and writes there itself",
+            "put what it needs for that on the hosts, or use a path that all hosts share",
+        )
+    for name, (why, fix) in _OF_JOB.items():
+        if getattr(job, name):
+            yield to_camel(name), why, fix
+
+
+def _of_pool(pool: WorkerPoolSpec) -> Iterator[tuple[str, str, str]]:
+    if _is_a_name_only(pool.machine_spec):
+        yield (
+            "machineSpec.machineType",
+            "hosts have no machine types",
+            "say what a worker needs with cpuCount, memoryMb and acceleratorCount",
+        )
+    if (package := pool.python_package_spec) is not None and package.executor_image_uri:
+        yield (
+            "pythonPackageSpec.executorImageUri",
+            "packages are installed on the host itself, beside what its Python has",
+            "have the host's Python hold what the image does, or name it in the packages' requirements",
+        )
+    for index, mount in enumerate(pool.nfs_mounts):
+        yield (
+            f"nfsMounts[{index}]",
+            "nothing is mounted for a job",
+            f"mount {mount.server}:{mount.path} on the hosts, at /mnt/nfs/{mount.mount_point.strip('/')}",
+        )
+    if disk := pool.disk_spec:
+        for name in ("boot_disk_type", "boot_disk_size_gb"):
+            if getattr(disk, name):
+                yield f"diskSpec.{to_camel(name)}", "ranks use their host's disks", "remove it"
+
+
+def _is_a_name_only(machine: MachineSpec) -> bool:
+    return bool(machine.machine_type) and not (machine.cpu_count or machine.memory_mb or machine.accelerator_count)

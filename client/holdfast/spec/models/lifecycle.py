@@ -1,0 +1,181 @@
+"""The parts of a job file that say how a job lives: times, queue, hosts, and what is done about failures and hangs.
+
+Rules that join several of these fields are in ``lifecycle_rules``.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+from pydantic import Field
+
+from holdfast.spec.models.base import Label, LabelKey, Model
+from holdfast.spec.parse.scalars import Choice, Flag, Many, Seconds, Text, Whole
+
+DAY_S = 86_400.0
+
+HostName = Annotated[str, Text(max_chars=253, empty=False)]
+ExitCode = Annotated[int, Whole(1, 255)]
+HostNames = Annotated[tuple[HostName, ...], Many(0, 10_000)]
+Labels = Annotated[dict[LabelKey, Label], Many(0, 64)]
+
+
+class SchedulingStrategy(enum.Enum):
+    """What a job lets happen to its hosts. Values are the names in the contract."""
+
+    STANDARD = "SCHEDULING_STRATEGY_STANDARD"
+    SPOT = "SCHEDULING_STRATEGY_SPOT"
+    FLEX_START = "SCHEDULING_STRATEGY_FLEX_START"
+    ON_DEMAND = "SCHEDULING_STRATEGY_ON_DEMAND"
+    LOW_COST = "SCHEDULING_STRATEGY_LOW_COST"
+
+    @property
+    def current(self) -> SchedulingStrategy:
+        """The strategy under its present name: ON_DEMAND is STANDARD and LOW_COST is SPOT."""
+        match self:
+            case SchedulingStrategy.ON_DEMAND:
+                return SchedulingStrategy.STANDARD
+            case SchedulingStrategy.LOW_COST:
+                return SchedulingStrategy.SPOT
+            case _:
+                return self
+
+
+class WarningSignal(Model):
+    """A signal that tells the ranks to save their work."""
+
+    signal: Annotated[str, Text(max_chars=32, empty=False)] = Field(examples=["SIGUSR1"])
+    """Such as SIGUSR1."""
+    before: Annotated[float, Seconds(30 * DAY_S, zero=False)] = Field(examples=["10m"])
+    """How long before the ranks are stopped, by the timeout, a drain or a pause."""
+
+
+class HostSelector(Model):
+    """Which hosts a job may use. All conditions must hold."""
+
+    hosts: HostNames = ()
+    """Only these, by name; any when empty."""
+    avoid_hosts: HostNames = ()
+    """Never these."""
+    labels: Labels = Field(default_factory=dict)
+    """Only hosts that carry all of these labels."""
+    avoid_labels: Labels = Field(default_factory=dict)
+    """Never a host that carries one of these labels."""
+
+
+class Scheduling(Model):
+    """Times and limits of the whole job."""
+
+    timeout: Annotated[float, Seconds(3650 * DAY_S, zero=False)] = 7 * DAY_S
+    """Longest run time."""
+    grace_period: Annotated[float, Seconds(3600.0)] = 10.0
+    """Time between SIGTERM and SIGKILL."""
+    end_grace: Annotated[float, Seconds(DAY_S)] = 300.0
+    """Time the other workers get to finish after the primary exited 0."""
+    restart_job_on_worker_restart: Annotated[bool, Flag()] = False
+    """Whether a worker's restart is one of all workers; so it is unless restartScope is WORKER."""
+    disable_retries: Annotated[bool, Flag()] = False
+    """No restart and no retry of any kind, not even after an internal error."""
+    max_wait_duration: Annotated[float, Seconds(3650 * DAY_S)] = DAY_S
+    """Longest wait for resources; 0 for ever."""
+    strategy: Annotated[
+        SchedulingStrategy, Choice(SchedulingStrategy, "SCHEDULING_STRATEGY_", SchedulingStrategy.STANDARD)
+    ] = SchedulingStrategy.STANDARD
+    """STANDARD: the hosts are the job's until it ends. SPOT: it may be stopped and queued again when others need
+    them. FLEX_START: it waits for resources. ON_DEMAND and LOW_COST are old names of STANDARD and SPOT."""
+    priority: Annotated[int, Whole(1, 3)] = 1
+    """From 1, the lowest, to 3: who is placed first."""
+    warning_signal: WarningSignal | None = None
+    """Sent once to the ranks before the job's time is over."""
+    wait_for_resources: Annotated[bool, Flag()] = True
+    """Whether the job queues until there are resources; without, it fails after three tries."""
+    host_selector: HostSelector = Field(default_factory=HostSelector)
+    """Hosts that may and may not be used."""
+
+
+class HangAction(enum.Enum):
+    """What a confirmed hang leads to. Values are the names in the contract."""
+
+    NOTIFY = "HANG_ACTION_NOTIFY"
+    RESTART = "HANG_ACTION_RESTART"
+    OFF = "HANG_ACTION_OFF"
+
+
+Learned = Annotated[float | None, Seconds(30 * DAY_S, zero=False, optional=True)]
+"""A time that the job's own rhythm decides unless it is set."""
+
+
+class HangDetection(Model):
+    """What is done about a hang, and how long is too long. What is unset is learned from the job."""
+
+    action: Annotated[HangAction | None, Choice(HangAction, "HANG_ACTION_", None)] = None
+    """NOTIFY: explained and told. RESTART: killed and relaunched in place. OFF: nobody looks. The cluster's
+    default unless set."""
+    timeout: Learned = None
+    """Silence of the output after which a hang is noticed and, unless ceiling says otherwise, acted on."""
+    floor: Learned = None
+    """The least silence that counts, whatever the job's rhythm."""
+    ceiling: Learned = None
+    """Silence after which a hang is acted on though only one family of signals shows it."""
+    startup_timeout: Learned = None
+    """How long the start may take while every rank is blocked."""
+    lone_work_timeout: Learned = None
+    """How long one rank may work while all others wait."""
+    step_pattern: Annotated[str, Text(max_chars=1024)] = ""
+    """Regular expression whose first group is the step in a line of output."""
+
+
+class RestartScope(enum.Enum):
+    """What a restart in place relaunches. Values are the names in the contract."""
+
+    GANG = "RESTART_SCOPE_GANG"
+    WORKER = "RESTART_SCOPE_WORKER"
+
+
+class DisconnectPolicy(enum.Enum):
+    """What happens to the work on a host that is cut off. Values are the names in the contract."""
+
+    KEEP = "DISCONNECT_POLICY_KEEP"
+    STOP_AND_REPLACE = "DISCONNECT_POLICY_STOP_AND_REPLACE"
+
+
+class Backoff(Model):
+    """The pause before a restart doubles with each failure without progress."""
+
+    initial: Annotated[float, Seconds(DAY_S)] = 0.0
+    """Before the first restart."""
+    limit: Annotated[float, Seconds(DAY_S)] = 300.0
+    """The longest pause."""
+
+
+class FaultTolerance(Model):
+    """How failures of workers are answered."""
+
+    max_worker_restarts: Annotated[int, Whole(0, 1000)] = 5
+    """In-place restarts for each worker's failures; 0 for none."""
+    hang_detection: HangDetection = Field(default_factory=HangDetection)
+    """What is done about a hang."""
+    max_hang_restarts: Annotated[int, Whole(0, 1000)] = 3
+    """Hang restarts in a row without progress; 0 for none."""
+    restart_scope: Annotated[RestartScope, Choice(RestartScope, "RESTART_SCOPE_", RestartScope.GANG)] = (
+        RestartScope.GANG
+    )
+    """What is relaunched in place when a worker fails. GANG: all workers. WORKER: only the one that failed."""
+    max_job_retries: Annotated[int, Whole(0, 1000)] = 3
+    """New placements of the whole job once restarts in place are spent; 0 for none."""
+    permanent_exit_codes: Annotated[tuple[ExitCode, ...], Many(0, 255)] = ()
+    """Exit codes from 1 to 255 after which the job fails at once."""
+    transient_exit_codes: Annotated[tuple[ExitCode, ...], Many(0, 255)] = ()
+    """Exit codes from 1 to 255 after which the worker is always worth another try."""
+    backoff: Backoff = Field(default_factory=Backoff)
+    """Pauses before restarts."""
+    unconditional_retry: Annotated[bool, Flag()] = False
+    """Failures that would count as permanent are worth another try too, until the budgets are spent."""
+    no_progress_limit: Annotated[int, Whole(0, 1000)] = 3
+    """How often the same failure may end the job's work without progress; 0 for no limit."""
+    disconnect_policy: Annotated[
+        DisconnectPolicy, Choice(DisconnectPolicy, "DISCONNECT_POLICY_", DisconnectPolicy.KEEP)
+    ] = DisconnectPolicy.KEEP
+    """KEEP: work on a host that is cut off runs on. STOP_AND_REPLACE: the host stops it once its lease is over, and
+    the job is placed elsewhere."""

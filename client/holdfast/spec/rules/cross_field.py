@@ -1,0 +1,89 @@
+"""What is decided once a whole job file was read: what metadata and annotations ask for, and rules across fields.
+
+Works on the fields as ``reading`` has them (absent where unset, None where refused) and completes them in place.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Protocol
+
+from holdfast.spec.compat.annotations import Wish, wishes_of
+from holdfast.spec.parse.scalars import shown
+from holdfast.spec.rules import rules
+from holdfast.spec.rules.violation import Broken, Fields, Place
+
+ONE_OF_TWO = "remove one of the two"
+
+
+class Reading(Protocol):
+    """Where complaints go, and how places are called."""
+
+    spec_place: Place
+
+    def refuse(self, place: Place, problem: str, fix: str = "") -> None:
+        """One complaint about a place in the data."""
+
+    def path(self, place: Place) -> str:
+        """The place as the user spelled it."""
+
+
+def join(job: dict[str, Any], metadata: Fields, reading: Reading) -> None:
+    """Brings ``metadata`` and what annotations ask for into ``job``, and holds it to the rules that join fields."""
+    origins = _take_metadata(job, metadata, reading)
+    if not job.get("job_spec"):
+        return
+    for wish in wishes_of(job):
+        place = _place(wish.place if isinstance(wish, Broken) else wish.origin, origins, reading)
+        if isinstance(wish, Broken):
+            reading.refuse(place, wish.problem, wish.fix)
+        elif _grant(job["job_spec"], wish, place, reading):
+            origins["job_spec", *wish.field] = place
+    for broken in rules.broken(job["job_spec"]):
+        reading.refuse(_place(("job_spec", *broken.place), origins, reading), broken.problem, broken.fix)
+
+
+def _place(place: Place, origins: dict[Place, Place], reading: Reading) -> Place:
+    """Where the data has what stands at ``place`` of a job file."""
+    if place in origins:
+        return origins[place]
+    return (*reading.spec_place, *place[1:]) if place[0] == "job_spec" else place
+
+
+def _take_metadata(job: dict[str, Any], metadata: Fields, reading: Reading) -> dict[Place, Place]:
+    """Where in the data those fields stand that came from the metadata."""
+    origins: dict[Place, Place] = {}
+    name = metadata.get("name")
+    if name is not None and job.setdefault("display_name", name) not in (name, None):
+        reading.refuse(("metadata", "name"), f"differs from {reading.path(('display_name',))}", ONE_OF_TWO)
+    for field in ("annotations", "labels"):
+        for key, value in (metadata.get(field) or {}).items():
+            kept = job.setdefault(field, {})
+            if kept is None:
+                continue
+            if key not in kept:
+                origins[field, key] = ("metadata", field, key)
+                kept[key] = value
+            elif None not in (kept[key], value) and kept[key] != value:
+                other = reading.path((field, key))
+                reading.refuse(("metadata", field, key), f"differs from {other}", ONE_OF_TWO)
+    return origins
+
+
+def _grant(job: dict[str, Any], wish: Wish, place: Place, reading: Reading) -> bool:
+    """Whether the field had no value of its own, and has the wish's now. Refuses a wish that contradicts it."""
+    *outer, name = wish.field
+    holder: Any = job
+    for step in outer:
+        holder = holder.setdefault(step, {})
+        if holder is None:
+            return False
+    if name not in holder:
+        holder[name] = wish.value
+        return True
+    has = holder[name].name if isinstance(holder[name], enum.Enum) else holder[name]
+    if has is not None and has != wish.value and has not in wish.agrees and not wish.yields:
+        other = reading.path((*reading.spec_place, *wish.field))
+        words = [each if isinstance(each, str) else shown(each) for each in (wish.value, has)]
+        reading.refuse(place, f"asks for {words[0]}, but {other} is {words[1]}", ONE_OF_TWO)
+    return False

@@ -1,0 +1,138 @@
+"""Rules that join fields of ``scheduling`` and ``faultTolerance``. Pure, on plain mappings, as in ``rules``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+
+from holdfast.spec.parse.scalars import written_duration
+from holdfast.spec.rules.violation import Broken, Fields
+
+DAY_S = 86_400.0
+DEFAULT_TIMEOUT_S = 7 * DAY_S
+DEFAULT_BACKOFF_LIMIT_S = 300.0
+
+WARNING_SIGNALS: Mapping[str, int] = {
+    "SIGHUP": 1,
+    "SIGINT": 2,
+    "SIGQUIT": 3,
+    "SIGUSR1": 10,
+    "SIGUSR2": 12,
+    "SIGALRM": 14,
+    "SIGTERM": 15,
+    "SIGCONT": 18,
+    "SIGURG": 23,
+    "SIGXCPU": 24,
+    "SIGWINCH": 28,
+}
+"""Signals that a program can take as a warning, with their numbers on Linux (x86-64 and arm64)."""
+
+_SCHEDULING = "scheduling"
+_TOLERANCE = "fault_tolerance"
+
+
+def broken(job: Fields) -> Iterator[Broken]:
+    """Every broken rule, at places counted from the spec."""
+    scheduling, tolerance = job.get(_SCHEDULING) or {}, job.get(_TOLERANCE) or {}
+    yield from _retries(scheduling, tolerance)
+    yield from _restart_scope(scheduling, tolerance)
+    yield from _warning_signal(scheduling)
+    yield from _host_selector(scheduling.get("host_selector") or {})
+    yield from _exit_codes(tolerance)
+    yield from _backoff(tolerance.get("backoff") or {})
+
+
+def _retries(scheduling: Fields, tolerance: Fields) -> Iterator[Broken]:
+    """``disableRetries`` says no to everything that another field may ask for."""
+    if not scheduling.get("disable_retries"):
+        return
+    if scheduling.get("restart_job_on_worker_restart"):
+        yield Broken(
+            (_SCHEDULING, "restart_job_on_worker_restart"),
+            "is true, though disableRetries allows no restart",
+            "remove one of the two",
+        )
+    for name in ("max_worker_restarts", "max_job_retries"):
+        if (count := tolerance.get(name)) is not None and count > 0:
+            yield Broken(
+                (_TOLERANCE, name),
+                f"is {count:,}, though scheduling.disableRetries allows no retry",
+                "remove one of the two, or write 0 here",
+            )
+    if tolerance.get("unconditional_retry"):
+        yield Broken(
+            (_TOLERANCE, "unconditional_retry"),
+            "is true, though scheduling.disableRetries allows no retry",
+            "remove one of the two",
+        )
+
+
+def _restart_scope(scheduling: Fields, tolerance: Fields) -> Iterator[Broken]:
+    scope = tolerance.get("restart_scope")
+    if scope is not None and scope.name == "WORKER" and scheduling.get("restart_job_on_worker_restart"):
+        yield Broken(
+            (_TOLERANCE, "restart_scope"),
+            "is WORKER, though scheduling.restartJobOnWorkerRestart restarts the whole job",
+            "remove one of the two",
+        )
+
+
+def _warning_signal(scheduling: Fields) -> Iterator[Broken]:
+    warning = scheduling.get("warning_signal") or {}
+    place = (_SCHEDULING, "warning_signal")
+    name = warning.get("signal")
+    if name is not None and name not in WARNING_SIGNALS:
+        yield _bad_signal(name)
+    before, timeout = warning.get("before"), scheduling.get("timeout", DEFAULT_TIMEOUT_S)
+    if before is not None and timeout is not None and before >= timeout:
+        yield Broken(
+            (*place, "before"),
+            f"is {written_duration(before)}, not shorter than the timeout of {written_duration(timeout)}",
+            "write a shorter time here, or a longer scheduling.timeout",
+        )
+
+
+def _bad_signal(name: str) -> Broken:
+    place = (_SCHEDULING, "warning_signal", "signal")
+    full = f"SIG{name.upper().removeprefix('SIG')}"
+    if full in ("SIGKILL", "SIGSTOP"):
+        return Broken(place, f"must not be {full}: no program can take it as a warning", "use SIGUSR1 or SIGTERM")
+    near = [known for known, number in WARNING_SIGNALS.items() if full == known or name == str(number)]
+    if not near and not name.isdecimal():
+        near = difflib.get_close_matches(full[:32], WARNING_SIGNALS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(WARNING_SIGNALS)}"
+    return Broken(place, "names no signal that can warn a program", hint)
+
+
+def _host_selector(selector: Fields) -> Iterator[Broken]:
+    place = (_SCHEDULING, "host_selector")
+    fix = "remove it from one of them"
+    wanted = {host for host in selector.get("hosts") or () if host is not None}
+    for index, host in enumerate(selector.get("avoid_hosts") or ()):
+        if host in wanted:
+            yield Broken((*place, "avoid_hosts", index), f"{host} is in hosts as well", fix)
+    labels = selector.get("labels") or {}
+    for key, value in (selector.get("avoid_labels") or {}).items():
+        if value is not None and labels.get(key) == value:
+            yield Broken((*place, "avoid_labels", key), "is asked for in labels", fix)
+
+
+def _exit_codes(tolerance: Fields) -> Iterator[Broken]:
+    permanent = set(tolerance.get("permanent_exit_codes") or ())
+    for index, code in enumerate(tolerance.get("transient_exit_codes") or ()):
+        if code is not None and code in permanent:
+            yield Broken(
+                (_TOLERANCE, "transient_exit_codes", index),
+                f"{code} is in permanentExitCodes as well",
+                "remove it from one of them",
+            )
+
+
+def _backoff(backoff: Fields) -> Iterator[Broken]:
+    initial, limit = backoff.get("initial"), backoff.get("limit", DEFAULT_BACKOFF_LIMIT_S)
+    if initial is not None and limit is not None and initial > limit:
+        yield Broken(
+            (_TOLERANCE, "backoff", "initial"),
+            f"is {written_duration(initial)}, longer than the limit of {written_duration(limit)}",
+            "write a shorter time here, or a longer limit beside it",
+        )

@@ -1,0 +1,153 @@
+"""Rules of a job spec that join several fields. Pure; on plain mappings, so that they also run on half a spec.
+
+A mapping here holds the spec's fields under their snake_case names: a field that the user left out is absent, one
+whose value was refused already is None, and rules that need it keep silent. That is how one reading reports the
+broken fields and the broken rules together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast._base.expand import TooLong, expand_args, expand_env
+from holdfast._base.launcher import is_launcher
+from holdfast.hang.pipeline.step_pattern import why_endless
+from holdfast.spec.models import notifications, secret_env
+from holdfast.spec.rules import lifecycle_rules
+from holdfast.spec.rules.violation import Broken, Fields
+
+TASKS = ("process_spec", "container_spec", "python_package_spec")
+MAX_ARGS_CHARS = 100_000
+MAX_RANKS = 100_000
+
+
+def broken(job: Fields) -> Iterator[Broken]:
+    """Every broken rule of ``job``, pool by pool, then those of the whole."""
+    pools = job.get("worker_pool_specs") or ()
+    for index, pool in enumerate(pools):
+        if pool is not None:
+            for found in _pool(pool, index):
+                yield Broken(("worker_pool_specs", index, *found.place), found.problem, found.fix)
+    yield from _ranks(pools)
+    yield from _step_pattern(job.get("fault_tolerance") or {})
+    yield from lifecycle_rules.broken(job)
+    yield from notifications.broken(job)
+
+
+def _step_pattern(tolerance: Fields) -> Iterator[Broken]:
+    pattern = (tolerance.get("hang_detection") or {}).get("step_pattern")
+    if not pattern:
+        return
+    place = ("fault_tolerance", "hang_detection", "step_pattern")
+    try:
+        groups, endless = re.compile(pattern).groups, why_endless(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        yield Broken(place, f"is no regular expression: {str(error)[:200]}", r"such as step=(\d+)")
+        return
+    if not groups:
+        yield Broken(place, "has no group for the step", r"put the number into parentheses, such as step=(\d+)")
+    if endless:
+        yield Broken(place, endless, r"match less, such as step=(\d+)")
+
+
+def _pool(pool: Fields, index: int) -> Iterator[Broken]:
+    if index == 0:
+        yield from _primary(pool)
+    yield from _one_task(pool)
+    yield from _machine(pool.get("machine_spec") or {})
+    for kind in TASKS:
+        if (task := pool.get(kind)) is not None:
+            for found in _task(task, pool.get("processes_per_worker", 1)):
+                place = found.place if found.place[0] == "processes_per_worker" else (kind, *found.place)
+                yield Broken(place, found.problem, found.fix)
+
+
+def _primary(pool: Fields) -> Iterator[Broken]:
+    count = pool.get("replica_count")
+    if count is not None and count > 1:
+        yield Broken(
+            ("replica_count",),
+            f"must be 1, not {count:,}: pool 0 is the primary",
+            f"put the other {count - 1:,} into a second pool"
+            if count > 2
+            else "put the other one into a second pool",
+        )
+
+
+def _one_task(pool: Fields) -> Iterator[Broken]:
+    kinds = [kind for kind in TASKS if kind in pool]
+    if not kinds:
+        yield Broken((), "has no task", 'say what to run, such as processSpec: {"command": ["python", "train.py"]}')
+    for extra in kinds[1:]:
+        yield Broken((extra,), "is a second task; a pool has exactly one", f"remove it, or the {_camel(kinds[0])}")
+
+
+def _machine(machine: Fields) -> Iterator[Broken]:
+    if machine.get("accelerator_type") and machine.get("accelerator_count", 0) == 0:
+        yield Broken(
+            ("machine_spec", "accelerator_count"),
+            "is 0, though acceleratorType names a GPU",
+            "write how many GPUs each worker needs, or remove acceleratorType",
+        )
+
+
+def _task(task: Fields, processes: int | None) -> Iterator[Broken]:
+    command, args, env = task.get("command", ()), task.get("args", ()), task.get("env", ())
+    if command and not command[0].strip():
+        yield Broken(("command", 0), "must name a program; it is empty")
+    if args is not None and (total := sum(map(len, args))) > MAX_ARGS_CHARS:
+        yield Broken(
+            ("args",),
+            f"have {total:,} characters together; at most {MAX_ARGS_CHARS:,} are allowed",
+            "pass long input in a file",
+        )
+        args = None
+    if env is not None:
+        yield from _env(env, args)
+    yield from secret_env.broken(task)
+    if command is not None and args is not None and processes is not None and processes > 1:
+        whole = [*command, *args]
+        if is_launcher(whole):
+            yield Broken(
+                ("processes_per_worker",),
+                f"must be 1, not {processes:,}: the command is a launcher, which starts the processes itself",
+                "remove processesPerWorker, or run the training program without the launcher",
+            )
+
+
+def _env(env: Any, args: Any) -> Iterator[Broken]:
+    first: dict[str, int] = {}
+    for index, variable in enumerate(env):
+        name = variable and variable.get("name")
+        if name and first.setdefault(name, index) != index:
+            yield Broken(("env", index, "name"), f"{name} is set already by env[{first[name]}]", "set it once")
+    pairs = [(v["name"], v.get("value", "")) for v in env if v and v.get("name") and v.get("value", "") is not None]
+    try:
+        # References to what only the host will know count as they are written.
+        values = expand_env(pairs, {})
+    except TooLong as error:
+        yield Broken(("env",), f"is too long: {error}", "pass long text in a file")
+        return
+    try:
+        expand_args(args or (), values)
+    except TooLong as error:
+        yield Broken(("args",), f"are too long: {error}", "pass long text in a file")
+
+
+def _ranks(pools: Any) -> Iterator[Broken]:
+    total = 0
+    for pool in pools:
+        total += ((pool or {}).get("replica_count") or 0) * ((pool or {}).get("processes_per_worker") or 1)
+    if total > MAX_RANKS:
+        yield Broken(
+            ("worker_pool_specs",),
+            f"ask for {total:,} ranks; at most {MAX_RANKS:,} are allowed",
+            "lower replicaCount or processesPerWorker",
+        )
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(map(str.capitalize, tail))

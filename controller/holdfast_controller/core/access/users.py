@@ -1,0 +1,136 @@
+"""Verbs of people: give and take roles, make and use tokens. Sentences say what to do."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast._base.identity import NAME_RULE, Kind, is_name
+from holdfast.errors import Denied, HoldfastError, InvalidInput, NotFound, Violation, WrongState
+from holdfast_controller.core.access.accounts import bad_accounts, map_user
+from holdfast_controller.core.events import access as ev
+from holdfast_controller.core.model.users import EVERY_PROJECT, Token
+from holdfast_controller.core.step.access_commands import EnrolAsked, RoleAsked, TokenAsked, UserRemovalAsked
+from holdfast_controller.core.step.actions import AccessChanged, Refuse, Reply
+from holdfast_controller.core.step.step import Step
+
+TOKEN_LONGEST_S = 1800.0
+MAX_TOKENS = 10_000
+MAX_USERS = 10_000
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def on_role(step: Step, asked: RoleAsked) -> None:
+    """Give a user a role in a project. Asking twice changes nothing."""
+    problem = _bad_name(asked.user) or _bad_project(asked.project)
+    people = step.cluster.people
+    if problem is None and asked.user not in people.roles and len(people.roles) >= MAX_USERS:
+        problem = InvalidInput([Violation("name", f"there are {MAX_USERS} users already", "remove some")])
+    problem = problem or bad_accounts(asked.accounts)
+    if problem is not None:
+        step.do(Refuse(asked.token, problem))
+        return
+    if people.roles.get(asked.user, {}).get(asked.project) is not asked.role:
+        step.emit(ev.RoleGranted(step.now.wall, asked.user, asked.project, asked.role, asked.by))
+        step.do(AccessChanged(f"user/{asked.user}"))
+    if asked.accounts:
+        map_user(step, asked.user, asked.accounts, asked.by)
+    step.do(Reply(asked.token, asked.user))
+
+
+def on_user_removal(step: Step, asked: UserRemovalAsked) -> None:
+    """Take one role away, or all rights; then the certificates are void and open streams end."""
+    grants = step.cluster.people.roles.get(asked.user)
+    if asked.user in step.policies.admins and not asked.project:
+        problem = f"{asked.user} is an admin by controller.toml."
+        fix = "Take the name out of admins there and restart the controller, then remove the user."
+        step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
+        return
+    if grants is None or (asked.project and asked.project not in grants):
+        where = f" with a role in project {asked.project}" if grants is not None else ""
+        unknown = NotFound(f"There is no user {asked.user!r}{where}.", fix="See: holdfast user list")
+        step.do(Refuse(asked.token, unknown))
+        return
+    if asked.project:
+        step.emit(ev.RoleTaken(step.now.wall, asked.user, asked.project, asked.by))
+    else:
+        step.emit(ev.UserRemoved(step.now.wall, asked.user, asked.by))
+    step.do(AccessChanged(f"user/{asked.user}"))
+    step.do(Reply(asked.token, asked.user))
+
+
+def on_token(step: Step, asked: TokenAsked) -> None:
+    """Make a token for a known user, for a host by name, or for any host that is not known yet."""
+    problem = _token_problem(step, asked)
+    if problem is not None:
+        step.do(Refuse(asked.token, problem))
+        return
+    expires_at = step.now.wall + asked.ttl_s
+    step.emit(ev.TokenMade(step.now.wall, asked.digest, asked.kind, asked.name, expires_at, asked.by))
+    step.do(Reply(asked.token, asked.name))
+
+
+def _token_problem(step: Step, asked: TokenAsked) -> HoldfastError | None:
+    people = step.cluster.people
+    if not 0 < asked.ttl_s <= TOKEN_LONGEST_S:
+        violation = Violation("ttl", f"{asked.ttl_s:g} s is out of range", "use more than 0, and at most 30m")
+        return InvalidInput([violation])
+    if sum(token.expires_at > step.now.wall for token in people.tokens.values()) >= MAX_TOKENS:
+        return InvalidInput([Violation("", f"{MAX_TOKENS} tokens wait already", "try again in half an hour")])
+    if asked.kind is Kind.USER and asked.name not in people.roles and asked.name not in step.policies.admins:
+        return NotFound(f"There is no user {asked.name!r}.", fix=f"First: holdfast user add {asked.name}")
+    return _bad_name(asked.name) if asked.name else None
+
+
+def on_enrol(step: Step, asked: EnrolAsked) -> None:
+    """Use a token up for a name and a key. The reply is the identity, as KIND/NAME.
+
+    The same key may ask again until the token ends: the answer may have been lost on its way.
+    """
+    token = step.cluster.people.tokens.get(asked.digest)
+    if token is None:
+        fix = _ANOTHER
+        step.do(Refuse(asked.token, Denied("The controller knows no such token, or has withdrawn it.", fix=fix)))
+        return
+    name = token.name or asked.name
+    problem = _bad_enrolment(step, token, name, asked)
+    if token.used_by and token.key != asked.key:
+        problem = Denied(f"The token was used already, by {token.kind.value} {token.used_by}.", fix=_ANOTHER)
+    if problem is not None:
+        step.do(Refuse(asked.token, problem))
+        return
+    if not token.used_by:
+        step.emit(ev.TokenUsed(step.now.wall, asked.digest, token.kind, name, asked.key))
+    step.do(Reply(asked.token, f"{token.kind.value}/{name}"))
+
+
+def _bad_enrolment(step: Step, token: Token, name: str, asked: EnrolAsked) -> HoldfastError | None:
+    if step.now.wall >= token.expires_at:
+        ago = step.now.wall - token.expires_at
+        return Denied(f"The token has ended {ago:.0f} s ago.", fix=_ANOTHER)
+    if token.kind is not asked.kind:
+        how = "holdfast-agent join" if token.kind is Kind.HOST else "holdfast login"
+        return Denied(f"The token is for a {token.kind.value}, not for a {asked.kind.value}.", fix=f"Use: {how}")
+    if asked.name and asked.name != name:
+        fix = f"Join as {name}, or: holdfast host token create {asked.name}"
+        return Denied(f"The token is for {token.kind.value} {name}, not for {asked.name}.", fix=fix)
+    if not name:
+        return InvalidInput([Violation("host", "is missing", "write --name NAME")])
+    cluster = step.cluster
+    if not token.name and not token.used_by and (name in cluster.hosts or name in cluster.people.joined):
+        problem = f"There is a host {name} in this cluster, and this token is for a new one."
+        return Denied(problem, fix=f"Choose another --name, or: holdfast host token create {name}")
+    return _bad_name(name)
+
+
+def _bad_name(name: str) -> InvalidInput | None:
+    return None if is_name(name) else InvalidInput([Violation("name", f"{name!r} is no name", NAME_RULE)])
+
+
+def _bad_project(project: str) -> InvalidInput | None:
+    if project == EVERY_PROJECT or _PROJECT.fullmatch(project):
+        return None
+    rule = "letters, digits, . _ and - between them; at most 63; or * for all"
+    return InvalidInput([Violation("project", f"{project!r} is no project", rule)])
+
+
+_ANOTHER = "Have another one made: holdfast host token create, or holdfast user token NAME"

@@ -1,0 +1,78 @@
+"""Events of people, tokens and certificates; see ``events``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast._base.identity import Kind
+from holdfast_controller.core.events.secrets import SecretRemoved as SecretRemoved
+from holdfast_controller.core.events.secrets import SecretSet as SecretSet
+from holdfast_controller.core.model.users import Role
+
+
+@dataclass(frozen=True)
+class RoleGranted:
+    """A user has a role in a project, in place of any that it had there."""
+
+    at: float
+    user: str
+    project: str
+    role: Role
+    by: str
+
+
+@dataclass(frozen=True)
+class RoleTaken:
+    """A user has no role in a project any more."""
+
+    at: float
+    user: str
+    project: str
+    by: str
+
+
+@dataclass(frozen=True)
+class AccountsMapped:
+    """As which accounts of the hosts a user's jobs may run from now on; none: as the cluster has it for all."""
+
+    at: float
+    user: str
+    accounts: tuple[str, ...]
+    by: str
+
+
+@dataclass(frozen=True)
+class UserRemoved:
+    """A user has no rights any more, and its certificates are void."""
+
+    at: float
+    user: str
+    by: str
+
+
+@dataclass(frozen=True)
+class TokenMade:
+    """Who shows what has this digest gets a certificate, once; ``name`` is empty for any new host."""
+
+    at: float
+    digest: str
+    kind: Kind
+    name: str
+    expires_at: float
+    by: str
+
+
+@dataclass(frozen=True)
+class TokenUsed:
+    """A host or user gets its first certificate, for the key with this digest."""
+
+    at: float
+    digest: str
+    kind: Kind
+    name: str
+    key: str
+
+
+PeopleEvent = (
+    RoleGranted | RoleTaken | AccountsMapped | UserRemoved | TokenMade | TokenUsed | SecretSet | SecretRemoved
+)

@@ -1,0 +1,461 @@
+"""The event log: what happened, in past tense, frozen. Each names its job or host, or is the cluster's own.
+
+``at`` is wall-clock seconds.
+
+A type's name and fields are durable: change one only by a new version (see ``shell/store/codec``).
+
+Longer than 400 lines because the log is one list, whose union says what there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast_controller.core.events.access import AccountsMapped as AccountsMapped
+from holdfast_controller.core.events.access import PeopleEvent as PeopleEvent
+from holdfast_controller.core.events.access import RoleGranted as RoleGranted
+from holdfast_controller.core.events.access import RoleTaken as RoleTaken
+from holdfast_controller.core.events.access import SecretRemoved as SecretRemoved
+from holdfast_controller.core.events.access import SecretSet as SecretSet
+from holdfast_controller.core.events.access import TokenMade as TokenMade
+from holdfast_controller.core.events.access import TokenUsed as TokenUsed
+from holdfast_controller.core.events.access import UserRemoved as UserRemoved
+from holdfast_controller.core.events.hang import HangDiagnosed as HangDiagnosed
+from holdfast_controller.core.events.hang import HangJudged as HangJudged
+from holdfast_controller.core.events.hang import HangNoticed as HangNoticed
+from holdfast_controller.core.events.hang import HangOver as HangOver
+from holdfast_controller.core.events.hang import HangStuck as HangStuck
+from holdfast_controller.core.events.hang import JobHeld as JobHeld
+from holdfast_controller.core.events.host import HostCordoned as HostCordoned
+from holdfast_controller.core.events.host import HostDrained as HostDrained
+from holdfast_controller.core.events.host import HostDraining as HostDraining
+from holdfast_controller.core.events.host import HostEvent as HostEvent
+from holdfast_controller.core.events.host import HostFenced as HostFenced
+from holdfast_controller.core.events.host import HostJoined as HostJoined
+from holdfast_controller.core.events.host import HostLost as HostLost
+from holdfast_controller.core.events.host import HostPlaceFreed as HostPlaceFreed
+from holdfast_controller.core.events.host import HostRefused as HostRefused
+from holdfast_controller.core.events.host import HostRemoved as HostRemoved
+from holdfast_controller.core.events.host import HostReturned as HostReturned
+from holdfast_controller.core.events.host import HostShutdownBegan as HostShutdownBegan
+from holdfast_controller.core.events.host import HostUncordoned as HostUncordoned
+from holdfast_controller.core.events.host import MaintenanceBegan as MaintenanceBegan
+from holdfast_controller.core.events.host import MaintenanceEnded as MaintenanceEnded
+from holdfast_controller.core.events.host import MaintenancePlanned as MaintenancePlanned
+from holdfast_controller.core.events.restore import ClusterDoubt as ClusterDoubt
+from holdfast_controller.core.events.restore import ClusterRestored as ClusterRestored
+from holdfast_controller.core.events.restore import DoubtEnded as DoubtEnded
+from holdfast_controller.core.events.restore import JobCleared as JobCleared
+from holdfast_controller.core.events.restore import JobFound as JobFound
+from holdfast_controller.core.events.restore import JobUnsure as JobUnsure
+from holdfast_controller.core.events.restore import StrangerDismissed as StrangerDismissed
+from holdfast_controller.core.events.restore import StrangerEnded as StrangerEnded
+from holdfast_controller.core.events.restore import StrangerEvent as StrangerEvent
+from holdfast_controller.core.events.restore import StrangerFound as StrangerFound
+from holdfast_controller.core.events.restore import StrangerGone as StrangerGone
+from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.job import Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.model.job_state import JobState
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a failure means for budgets: what it was, whose fault it may be, and whether there was progress before.
+
+    ``key`` is equal for failures of the same kind. ``host`` is empty unless the host may be at fault.
+    """
+
+    key: str
+    budget: str = ""
+    """WORKER, TRANSIENT, INTERNAL, HANG, HOST, or empty: free."""
+    host: str = ""
+    progressed: bool = False
+    step: float | None = None
+    """Highest step known."""
+    checkpoint: bool = False
+    """A checkpoint was seen in this generation."""
+
+
+@dataclass(frozen=True)
+class JobSubmitted:
+    """A user handed in a job."""
+
+    job_id: str
+    at: float
+    owner: str
+    request_id: str
+    display_name: str
+    labels: dict[str, str]
+    gang: Gang
+    spec_json: str
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobQueued:
+    """It could not be placed at once."""
+
+    job_id: str
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class PlacementTried:
+    """A job that doesn't wait for room found none, the ``number``-th time; the next try is at ``not_before``."""
+
+    job_id: str
+    at: float
+    number: int
+    reason: str
+    not_before: float
+    """Wall clock."""
+
+
+@dataclass(frozen=True)
+class JobPlaced:
+    """Every worker has its host; ``places`` in gang order."""
+
+    job_id: str
+    at: float
+    attempt: int
+    generation: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class PreparationNoted:
+    """A host makes ready for a worker, and is the first of the gang's to do what takes long."""
+
+    job_id: str
+    at: float
+    worker: str
+    host: str
+    doing: str
+    """Such as "installing requirements"."""
+
+
+@dataclass(frozen=True)
+class GangLaunched:
+    """All places were ready; from this commit on the ranks may start."""
+
+    job_id: str
+    at: float
+    generation: int
+    rendezvous: Rendezvous
+
+
+@dataclass(frozen=True)
+class GangStarted:
+    """Every rank of the generation was started."""
+
+    job_id: str
+    at: float
+    generation: int
+    started: dict[int, Started]
+
+
+@dataclass(frozen=True)
+class RankExited:
+    """The terminal record of a rank of a generation."""
+
+    job_id: str
+    at: float
+    worker: str
+    exit: Exit
+
+
+@dataclass(frozen=True)
+class LateExitFound:
+    """A truth about a rank whose terminal record was already written."""
+
+    job_id: str
+    at: float
+    worker: str
+    exit: Exit
+
+
+@dataclass(frozen=True)
+class RestartDecided:
+    """The gang goes on as ``generation`` on the same places. ``charged`` is the worker whose budget pays."""
+
+    job_id: str
+    at: float
+    generation: int
+    end_reason: str
+    related: str
+    stop_reason: ExitReason
+    failed_at: float
+    charged: int | None = None
+    port_retry: bool = False
+    hang_restarts: int | None = None
+    """With a hang: restarts upon hangs in a row, this one included."""
+    hang_step: float | None = None
+    detect_s: float | None = None
+    diagnose_s: float = 0.0
+    failure: Failure | None = None
+    not_before: float | None = None
+    """Wall clock before which the next generation isn't launched."""
+    worker: int | None = None
+    """The only one that is relaunched; None: all are."""
+
+
+@dataclass(frozen=True)
+class WorkerLaunched:
+    """A worker's own relaunch, which was held back, may begin."""
+
+    job_id: str
+    at: float
+    worker: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class WorkerStarted:
+    """The ranks of a worker that was relaunched by itself were started."""
+
+    job_id: str
+    at: float
+    worker: str
+    generation: int
+    started: Started
+
+
+@dataclass(frozen=True)
+class AttemptEnded:
+    """The attempt is given up: its workers are stopped, and the job is placed anew, or pauses.
+
+    ``keep`` names workers whose places are reserved for the next attempt, ``avoid`` the hosts to leave out if
+    others are free. ``recover`` is the word of the recovery record; empty where there is none (a pause).
+    ``budget`` says what pays: JOB, HOST, TRANSIENT, INTERNAL or nothing.
+    """
+
+    job_id: str
+    at: float
+    leaving: Leaving
+    end_reason: str
+    related: str = ""
+    failed_at: float = 0.0
+    recover: str = ""
+    budget: str = ""
+    keep: tuple[int, ...] = ()
+    avoid: tuple[str, ...] = ()
+    stop_reason: ExitReason = ExitReason.STOPPED
+    failure: Failure | None = None
+    not_before: float | None = None
+    hang_restarts: int | None = None
+    hang_step: float | None = None
+    detect_s: float | None = None
+    diagnose_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class PauseRequested:
+    """A user wants the job to give its hosts up and wait. ``due``: its ranks have until then (wall clock)."""
+
+    job_id: str
+    at: float
+    by: str
+    due: float | None = None
+
+
+@dataclass(frozen=True)
+class JobWarned:
+    """The ranks of a generation get the signal that the job has asked for, ahead of ``until`` (wall clock)."""
+
+    job_id: str
+    at: float
+    generation: int
+    signal: int
+    until: float
+    why: str
+
+
+@dataclass(frozen=True)
+class JobPaused:
+    """Nothing of it is left anywhere; it holds nothing until it is resumed."""
+
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True)
+class JobResumed:
+    """It waits for hosts again."""
+
+    job_id: str
+    at: float
+    by: str
+
+
+@dataclass(frozen=True)
+class CauseFound:
+    """Once all of the old generation is accounted for, another rank turns out to have failed first."""
+
+    job_id: str
+    at: float
+    generation: int
+    """The generation that the recovery launches."""
+    end_reason: str
+    related: str
+    failed_at: float
+    charged: int | None = None
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """The generation has reached the step where the job was before its last recovery."""
+
+    job_id: str
+    at: float
+    generation: int
+    step: float
+
+
+@dataclass(frozen=True)
+class PrimaryCompleted:
+    """The primary is done; the others get their end grace."""
+
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True)
+class CancelRequested:
+    """A user wants the job to end."""
+
+    job_id: str
+    at: float
+    by: str
+
+
+@dataclass(frozen=True)
+class JobEnding:
+    """The end is decided; what still runs is stopped."""
+
+    job_id: str
+    at: float
+    outcome: JobState
+    error: JobError | None = None
+    stop_reason: ExitReason = ExitReason.STOPPED
+
+
+@dataclass(frozen=True)
+class OutputArchived:
+    """Whether a worker's output is in the base output directory, told where that had failed. Empty: it is."""
+
+    job_id: str
+    at: float
+    worker: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class WorkerEmptied:
+    """Nothing of the worker is left on its host, and nothing more will be started."""
+
+    job_id: str
+    at: float
+    worker: str
+
+
+@dataclass(frozen=True)
+class WorkerFenced:
+    """Nothing of the worker runs any more, though its host can't say so: its deadline or an admin has seen to it.
+
+    What it held stays withheld until the host proves it empty, unless an admin vouches for it.
+    """
+
+    job_id: str
+    at: float
+    worker: str
+    vouched: bool = False
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """The job has reached its final state. ``error`` replaces the one of ``JobEnding``, if there is one."""
+
+    job_id: str
+    at: float
+    state: JobState
+    error: JobError | None = None
+
+
+@dataclass(frozen=True)
+class MaintenanceAhead:
+    """A host on which the job runs is to be emptied, from ``start`` on (wall clock)."""
+
+    job_id: str
+    at: float
+    host: str
+    start: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class NotificationGivenUp:
+    """Somebody who was to be told could not be reached. ``notice`` is what of, ``to`` names the receiver."""
+
+    job_id: str
+    at: float
+    notice: str
+    to: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CommonCauseNoticed:
+    """Several jobs, or several hosts of one, hang for one reason, as far as is known. An event of the cluster."""
+
+    at: float
+    sentence: str
+    jobs: tuple[str, ...]
+    mount: str = ""
+    """The storage that they wait for, if it is that."""
+    hosts: tuple[str, ...] = ()
+    """Those that wait for it, else those that all of the jobs share."""
+
+
+JobEvent = (
+    JobSubmitted
+    | JobQueued
+    | PlacementTried
+    | JobPlaced
+    | PreparationNoted
+    | GangLaunched
+    | GangStarted
+    | RankExited
+    | LateExitFound
+    | RestartDecided
+    | WorkerLaunched
+    | WorkerStarted
+    | AttemptEnded
+    | PauseRequested
+    | JobWarned
+    | JobPaused
+    | JobResumed
+    | CauseFound
+    | HangNoticed
+    | HangDiagnosed
+    | HangJudged
+    | HangStuck
+    | HangOver
+    | JobHeld
+    | CaughtUp
+    | PrimaryCompleted
+    | CancelRequested
+    | JobEnding
+    | OutputArchived
+    | WorkerEmptied
+    | WorkerFenced
+    | JobEnded
+    | MaintenanceAhead
+    | NotificationGivenUp
+    | JobFound
+    | JobUnsure
+    | JobCleared
+)
+ClusterEvent = CommonCauseNoticed | ClusterRestored | DoubtEnded
+Event = JobEvent | HostEvent | StrangerEvent | PeopleEvent | ClusterEvent

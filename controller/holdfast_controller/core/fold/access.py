@@ -1,0 +1,53 @@
+"""What the events of people mean: the part of ``fold`` that keeps ``People``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from holdfast._base.identity import Kind
+from holdfast_controller.core.events import access as ev
+from holdfast_controller.core.model.users import People, SecretNote, Token
+
+TOKEN_KEPT_S = 86_400.0
+"""So long after its end a token is told apart from one that never was."""
+
+
+def fold_people(people: People, event: ev.PeopleEvent) -> None:
+    """Apply ``event``."""
+    match event:
+        case ev.RoleGranted():
+            people.roles.setdefault(event.user, {})[event.project] = event.role
+        case ev.RoleTaken():
+            people.roles[event.user].pop(event.project, None)
+        case ev.AccountsMapped():
+            people.accounts[event.user] = event.accounts
+            if not event.accounts:
+                del people.accounts[event.user]
+        case ev.UserRemoved():
+            people.roles.pop(event.user, None)
+            people.accounts.pop(event.user, None)
+            make_void(people, Kind.USER, event.user, event.at)
+        case ev.TokenMade():
+            kept = {d: t for d, t in people.tokens.items() if t.expires_at + TOKEN_KEPT_S > event.at}
+            people.tokens = kept | {event.digest: Token(event.kind, event.name, event.expires_at)}
+        case ev.TokenUsed():
+            token = people.tokens[event.digest]
+            people.tokens[event.digest] = replace(token, used_by=event.name, key=event.key)
+            if event.kind is Kind.HOST:
+                people.joined.add(event.name)
+        case ev.SecretSet():
+            people.secrets.setdefault(event.holder, {})[event.name] = SecretNote(event.at, event.by)
+        case ev.SecretRemoved():
+            people.secrets[event.holder].pop(event.name, None)
+            if not people.secrets[event.holder]:
+                del people.secrets[event.holder]
+        case _:
+            assert_never(event)
+
+
+def make_void(people: People, kind: Kind, name: str, at: float) -> None:
+    """Whatever was certified for the name until ``at`` counts no more, nor does a token that waits for it."""
+    people.void_until[f"{kind.value}/{name}"] = at
+    people.joined -= {name} if kind is Kind.HOST else set()
+    people.tokens = {d: t for d, t in people.tokens.items() if t.used_by or (t.kind, t.name) != (kind, name)}

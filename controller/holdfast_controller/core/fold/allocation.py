@@ -1,0 +1,50 @@
+"""What workers hold on hosts: the part of ``fold`` that keeps allocations, and the projects' sums with them."""
+
+from __future__ import annotations
+
+from holdfast_controller.core.model.free_capacity import Openings
+from holdfast_controller.core.model.host import Allocation, Host
+from holdfast_controller.core.model.job import Cluster, Job, Leaving
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.queue import Queue
+from holdfast_controller.core.model.quota import Holdings
+
+
+def hold(cluster: Cluster, host: Host, key: str, share: Allocation) -> None:
+    """A worker holds a share of a host, in place of what it may have held there before."""
+    let_go(cluster, host, key)
+    host.allocations[key] = share
+    _note_change(cluster, host)
+    job = _job(cluster, key)
+    cluster.holdings.take(job.gang.project, job.id, len(share.gpus))
+
+
+def let_go(cluster: Cluster, host: Host, key: str) -> None:
+    """A worker holds nothing on a host any more."""
+    share = host.allocations.pop(key, None)
+    if share is not None:
+        _note_change(cluster, host)
+        job = _job(cluster, key)
+        cluster.holdings.give_back(job.gang.project, job.id, len(share.gpus))
+
+
+def recount(cluster: Cluster) -> None:
+    """Make queue and sums anew from jobs and hosts: for a state that was not folded from the log's beginning."""
+    cluster.queue, cluster.holdings, cluster.openings = Queue(), Holdings(), Openings()
+    for job in cluster.jobs.values():
+        if job.state is JobState.QUEUED and job.outcome is None and job.leaving is not Leaving.PAUSE:
+            cluster.queue.add(job.id, job.turn)
+    for host in cluster.hosts.values():
+        cluster.openings.changed(host.name)
+        for key, share in host.allocations.items():
+            job = _job(cluster, key)
+            cluster.holdings.take(job.gang.project, job.id, len(share.gpus))
+
+
+def _note_change(cluster: Cluster, host: Host) -> None:
+    cluster.openings.changed(host.name)
+    cluster.altered.add(host.name)
+
+
+def _job(cluster: Cluster, key: str) -> Job:
+    return cluster.jobs[key.rpartition("/")[0]]

@@ -1,0 +1,146 @@
+"""What the ends of attempts mean: the part of ``fold`` that keeps attempts, their places and the budgets."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.allocation import let_go
+from holdfast_controller.core.fold.hang import close_hang
+from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.job import Cluster, Job, Leaving, Recovery
+from holdfast_controller.core.model.job_state import JobState, checked
+
+AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobWarned | ev.JobPaused | ev.JobResumed
+
+
+def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
+    """Apply ``event``."""
+    match event:
+        case ev.AttemptEnded():
+            _ended(cluster, job, event)
+        case ev.PauseRequested():
+            job.pause_due = event.due
+            if event.due is None:
+                leave_queue(cluster, job)
+            if job.leaving is not None:
+                job.leaving = Leaving.PAUSE
+        case ev.JobWarned():
+            job.warned = event.generation
+        case ev.JobPaused():
+            job.pause_due = None
+            job.state = checked(job.state, JobState.PAUSED)
+            job.leaving = None
+            job.queued_since = job.not_before = None
+            close_recoveries(job, event.at)
+            release_kept(cluster, job)
+            cluster.runtime.pop(job.id, None)
+        case ev.JobResumed():
+            job.state = checked(job.state, JobState.QUEUED)
+            _queue(cluster, job, event.at)
+        case _:
+            assert_never(event)
+
+
+def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
+    close_hang(job, event.at, f"the attempt was given up before: {event.end_reason}")
+    close_recoveries(job, event.at)
+    job.leaving = event.leaving
+    job.pause_due = None
+    job.stop_reason = event.stop_reason
+    job.last_end = event.end_reason
+    job.primary_done_at = None
+    if job.running_since is not None:
+        job.ran_s += event.at - job.running_since
+        job.running_since = None
+    job.kept, job.avoided = frozenset(event.keep), frozenset(event.avoid)
+    cluster.suspects.pop(job.id, None)
+    if event.failure is not None:
+        note_failure(job, event.failure)
+    if event.budget == "JOB":
+        job.job_retries += 1
+    if event.hang_restarts is not None:
+        job.hang_restarts, job.hang_step = event.hang_restarts, event.hang_step
+    if event.leaving is Leaving.RETRY:
+        job.state = checked(job.state, JobState.QUEUED)
+        job.not_before = event.not_before
+        _queue(cluster, job, event.at)
+    if event.recover:
+        failed = job.generation if event.failure is not None and event.hang_restarts is None else None
+        job.recoveries.append(
+            Recovery(
+                job.attempt + 1,
+                job.generation + 1,
+                event.at,
+                event.end_reason,
+                event.related,
+                recover=event.recover,
+                start_type="INIT_OR_RESCHEDULED",
+                failed_at=event.failed_at,
+                failed_generation=failed,
+                detect_s=event.detect_s,
+                diagnose_s=event.diagnose_s,
+                step=max((at for at in (job.best_step, event.hang_step) if at is not None), default=None),
+            )
+        )
+
+
+def _queue(cluster: Cluster, job: Job, at: float) -> None:
+    cluster.queue.add(job.id, job.turn)
+    job.queued_since = at
+
+
+def note_failure(job: Job, failure: ev.Failure) -> None:
+    """Charge a failure to the budgets; progress before it has refilled them all."""
+    if failure.progressed:
+        job.worker_restarts.clear()
+        job.job_retries = job.transient_restarts = job.internal_errors = job.host_moves = job.failures = 0
+        job.same_failure = ("", 0)
+    key, times = job.same_failure
+    job.same_failure = (failure.key, times + 1 if key == failure.key else 1)
+    job.failures += 1
+    job.checkpointed |= failure.checkpoint
+    if failure.step is not None:
+        job.best_step = failure.step if job.best_step is None else max(job.best_step, failure.step)
+    if failure.host:
+        job.suspected[failure.host] = job.suspected.get(failure.host, 0) + 1
+    match failure.budget:
+        case "TRANSIENT":
+            job.transient_restarts += 1
+        case "INTERNAL":
+            job.internal_errors += 1
+        case "HOST":
+            job.host_moves += 1
+        case "HANG":
+            job.hang_restarts += 1
+
+
+def close_recoveries(job: Job, at: float, generation: int | None = None) -> None:
+    """Recoveries under way (of one generation, where it is given) are over, though nobody saw them through.
+
+    What they launched failed, or was stopped, before all of it was seen running.
+    """
+    for recovery in job.recoveries:
+        if recovery.ended_at is None and generation in (None, recovery.generation):
+            recovery.ended_at = at
+
+
+def leave_queue(cluster: Cluster, job: Job) -> None:
+    """It waits for no hosts any more."""
+    cluster.queue.discard(job.id)
+    cluster.watches.pop(job.id, None)
+    cluster.suspects.pop(job.id, None)
+
+
+def release(cluster: Cluster, job: Job, index: int) -> None:
+    """Give back what a worker held on its host."""
+    host = cluster.hosts.get(job.places[index].host)
+    if host is not None:  # else it was removed while the job was in doubt
+        let_go(cluster, host, place_key(job.id, index))
+
+
+def release_kept(cluster: Cluster, job: Job) -> None:
+    """Give back what was reserved, though empty, for the next attempt."""
+    for index in job.kept & job.emptied:
+        release(cluster, job, index)
+    job.kept = frozenset()

@@ -1,0 +1,68 @@
+"""What the events of hangs mean: the part of ``fold`` that keeps a job's list of them."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.job import Job
+
+HangEvent = ev.HangNoticed | ev.HangDiagnosed | ev.HangJudged | ev.HangStuck | ev.HangOver | ev.JobHeld
+
+
+def fold_hang(job: Job, event: HangEvent) -> None:
+    """Apply ``event`` to the newest hang, or begin one."""
+    match event:
+        case ev.HangNoticed():
+            job.hangs.append(
+                Hang(
+                    number=len(job.hangs) + 1,
+                    generation=event.generation,
+                    since=event.since,
+                    noticed_at=event.at,
+                    rule=event.rule,
+                    sentence=event.sentence,
+                    suspects=event.suspects,
+                    hosts=event.hosts,
+                    step=event.step,
+                )
+            )
+        case ev.HangDiagnosed():
+            hang = job.hangs[-1]
+            hang.stacks, hang.diagnosed_at = event.stacks, event.at
+            _name(hang, event)
+        case ev.HangJudged():
+            hang = job.hangs[-1]
+            hang.outcome, hang.note, hang.judged_at = event.outcome, event.note, event.at
+            _name(hang, event)
+        case ev.HangStuck():
+            hang = job.hangs[-1]
+            hang.stuck_hosts = (*hang.stuck_hosts, event.host)
+            words = f"{event.host} could not be emptied" + (f": {event.why}" if event.why else "")
+            hang.note = f"{hang.note}; {words}" if hang.note else words
+        case ev.HangOver():
+            hang = job.hangs[-1]
+            hang.note, hang.over_at = event.note, event.at
+            # That it would have been restarted stays on record: it is what a trial run is for.
+            if hang.outcome != "WOULD_RESTART":
+                hang.outcome, hang.judged_at = "OVER", event.at
+        case ev.JobHeld():
+            job.held_until = event.until
+        case _:
+            assert_never(event)
+
+
+def close_hang(job: Job, at: float, why: str) -> None:
+    """The newest hang, where it is still open, ends with its job or generation. What was told of it stays."""
+    hang = job.hangs[-1] if job.hangs else None
+    if hang is None or not hang.open:
+        return
+    hang.over_at = at
+    if not hang.outcome:
+        hang.outcome, hang.note, hang.judged_at = "ENDED", why, at
+
+
+def _name(hang: Hang, event: ev.HangDiagnosed | ev.HangJudged) -> None:
+    if event.suspects:
+        hang.suspects, hang.hosts = event.suspects, event.hosts

@@ -1,0 +1,90 @@
+"""What the events of hosts mean: the part of ``fold`` that keeps the hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from holdfast._base.identity import Kind
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.access import make_void
+from holdfast_controller.core.fold.allocation import let_go
+from holdfast_controller.core.model.host import Host, Inventory
+from holdfast_controller.core.model.job import Cluster
+
+
+def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
+    """Apply ``event`` to its host."""
+    cluster.altered.add(event.host)
+    match event:
+        case ev.HostJoined():
+            cluster.openings.changed(event.host)
+            cluster.can_fit.clear()
+            host = cluster.hosts.get(event.host)
+            if host is None:
+                cluster.hosts[event.host] = Host(
+                    event.host,
+                    event.address,
+                    event.boot_id,
+                    event.agent_version,
+                    event.inventory,
+                    labels=event.labels,
+                )
+            else:
+                host.going_down = host.going_down and host.boot_id == event.boot_id
+                host.address, host.boot_id = event.address, event.boot_id
+                host.agent_version, host.inventory = event.agent_version, event.inventory
+                host.labels, host.refused = event.labels, ""
+        case ev.HostRefused():
+            host = cluster.hosts.setdefault(event.host, Host(event.host, "", "", "", Inventory(0, 0)))
+            host.agent_version, host.refused = event.agent_version, event.problem
+        case ev.HostCordoned():
+            host = cluster.hosts[event.host]
+            host.cordoned, host.cordon_reason = True, event.reason
+            host.cordoned_by, host.cordoned_since = event.by, event.at
+        case ev.HostUncordoned():
+            host = cluster.hosts[event.host]
+            host.cordoned, host.cordon_reason = False, ""
+            host.cordoned_by, host.cordoned_since = "", 0.0
+            if host.maintenance is not None and host.maintenance.begun:
+                host.maintenance = None
+            host.draining, host.drain_deadline, host.drain_at_checkpoint = False, None, False
+            host.drain_since, host.drained = 0.0, False
+            host.going_down = False
+            cluster.draining.discard(event.host)
+        case ev.HostDraining():
+            host = cluster.hosts[event.host]
+            host.cordoned, host.cordon_reason, host.draining = True, event.reason, True
+            host.drain_deadline, host.drain_at_checkpoint = event.deadline, event.at_checkpoint
+            host.drain_since, host.drained = event.at, False
+            host.cordoned_by, host.cordoned_since = event.by, event.at
+            cluster.draining.add(event.host)
+        case ev.HostDrained():
+            cluster.hosts[event.host].drained = True
+        case ev.HostFenced():
+            cluster.hosts[event.host].in_doubt = False
+            # What follows for the places there are events of their jobs.
+        case ev.HostPlaceFreed():
+            let_go(cluster, cluster.hosts[event.host], event.place)
+        case ev.HostLost():
+            cluster.hosts[event.host].lost = True
+        case ev.HostReturned():
+            cluster.hosts[event.host].lost = False
+        case ev.HostRemoved():
+            cluster.hosts.pop(event.host, None)
+            cluster.draining.discard(event.host)
+            cluster.openings.forget(event.host)
+            cluster.can_fit.clear()
+            make_void(cluster.people, Kind.HOST, event.host, event.at)
+        case ev.HostShutdownBegan():
+            cluster.hosts[event.host].going_down = True
+        case ev.MaintenancePlanned():
+            cluster.hosts[event.host].maintenance = event.maintenance
+        case ev.MaintenanceBegan():
+            host = cluster.hosts[event.host]
+            if host.maintenance is not None:
+                host.maintenance = replace(host.maintenance, begun=True, stays_cordoned=host.cordoned)
+        case ev.MaintenanceEnded():
+            cluster.hosts[event.host].maintenance = None
+        case _:
+            assert_never(event)

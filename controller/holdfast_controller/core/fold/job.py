@@ -1,0 +1,296 @@
+"""Fold an event into the state: what it means, and nothing of what follows from it.
+
+Every change of a durable field happens here, so replaying the log gives the state again. Decisions and
+effects are the reactor's.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.access import fold_people
+from holdfast_controller.core.fold.allocation import hold
+from holdfast_controller.core.fold.attempt import (
+    close_recoveries,
+    fold_attempt,
+    leave_queue,
+    note_failure,
+    release,
+    release_kept,
+)
+from holdfast_controller.core.fold.hang import close_hang, fold_hang
+from holdfast_controller.core.fold.host import fold_host
+from holdfast_controller.core.fold.restore import fold_cluster_doubt, fold_job_doubt, fold_stranger
+from holdfast_controller.core.model.host import Allocation, place_key
+from holdfast_controller.core.model.job import Attempt, Cluster, Job, Recovery, Runtime
+from holdfast_controller.core.model.job_state import JobState, checked
+
+
+def fold(cluster: Cluster, event: ev.Event) -> None:
+    """Apply ``event`` and count it."""
+    cluster.sequence += 1
+    match event:
+        case (
+            ev.HostJoined()
+            | ev.HostRefused()
+            | ev.HostCordoned()
+            | ev.HostUncordoned()
+            | ev.HostDraining()
+            | ev.HostDrained()
+            | ev.HostFenced()
+            | ev.HostPlaceFreed()
+            | ev.HostLost()
+            | ev.HostReturned()
+            | ev.HostRemoved()
+            | ev.HostShutdownBegan()
+            | ev.MaintenancePlanned()
+            | ev.MaintenanceBegan()
+            | ev.MaintenanceEnded()
+        ):
+            fold_host(cluster, event)
+        case (
+            ev.RoleGranted()
+            | ev.RoleTaken()
+            | ev.AccountsMapped()
+            | ev.UserRemoved()
+            | ev.TokenMade()
+            | ev.TokenUsed()
+            | ev.SecretSet()
+            | ev.SecretRemoved()
+        ):
+            fold_people(cluster.people, event)
+        case ev.JobSubmitted():
+            _submitted(cluster, event)
+        case ev.CommonCauseNoticed():
+            pass
+        case ev.ClusterRestored() | ev.DoubtEnded():
+            fold_cluster_doubt(cluster, event)
+        case ev.StrangerFound() | ev.StrangerEnded() | ev.StrangerDismissed() | ev.StrangerGone():
+            cluster.altered.add(event.host)
+            fold_stranger(cluster, event)
+        case _:
+            job = cluster.jobs[event.job_id]
+            job.cursor = cluster.sequence
+            job.updated_at = event.at
+            _fold_job(cluster, job, event)
+
+
+def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
+    cluster.jobs[event.job_id] = Job(
+        id=event.job_id,
+        owner=event.owner,
+        request_id=event.request_id,
+        display_name=event.display_name,
+        labels=event.labels,
+        gang=event.gang,
+        spec_json=event.spec_json,
+        created_at=event.at,
+        annotations=event.annotations,
+        number=cluster.sequence,
+        updated_at=event.at,
+        cursor=cluster.sequence,
+        queued_since=event.at,
+    )
+    cluster.queue.add(event.job_id, cluster.jobs[event.job_id].turn)
+    if event.request_id:
+        cluster.requests[event.owner, event.request_id] = event.job_id
+
+
+def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
+    match event:
+        case (
+            ev.JobSubmitted()
+            | ev.JobQueued()
+            | ev.NotificationGivenUp()
+            | ev.PreparationNoted()
+            | ev.MaintenanceAhead()
+        ):
+            pass
+        case ev.JobPlaced():
+            _placed(cluster, job, event)
+        case ev.PlacementTried():
+            job.lacks, job.not_before = event.number, event.not_before
+        case ev.GangLaunched():
+            job.rendezvous = event.rendezvous
+            if job.recoveries and job.recoveries[-1].generation == event.generation:
+                job.recoveries[-1].stopped_at = event.at
+        case ev.GangStarted():
+            _started(cluster, job, event)
+        case ev.RankExited():
+            job.exits.setdefault(event.exit.generation, {})[event.exit.rank] = event.exit
+        case ev.LateExitFound():
+            job.late_exits.append(event.exit)
+        case ev.RestartDecided():
+            _restart(cluster, job, event)
+        case ev.WorkerLaunched():
+            job.held_back.discard(job.gang.index_by_name[event.worker])
+        case ev.WorkerStarted():
+            job.started[job.gang.index_by_name[event.worker]] = event.started
+            for recovery in job.recoveries:
+                if recovery.generation == event.generation:
+                    recovery.ended_at = event.at
+        case ev.AttemptEnded() | ev.PauseRequested() | ev.JobWarned() | ev.JobPaused() | ev.JobResumed():
+            fold_attempt(cluster, job, event)
+        case ev.CauseFound():
+            _cause_found(job, event)
+        case (
+            ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
+        ):
+            fold_hang(job, event)
+        case ev.CaughtUp():
+            job.recoveries[-1].caught_up_at = event.at
+        case ev.PrimaryCompleted():
+            job.primary_done_at = event.at
+        case ev.CancelRequested():
+            if job.awaited:
+                job.state = checked(job.state, JobState.CANCELLING)
+        case ev.JobEnding():
+            job.outcome = event.outcome
+            job.pause_due = None
+            job.error = event.error
+            job.stop_reason = event.stop_reason
+            close_hang(job, event.at, _ENDED[event.outcome])
+            close_recoveries(job, event.at)
+            leave_queue(cluster, job)
+            release_kept(cluster, job)
+        case ev.OutputArchived():
+            job.unarchived.pop(event.worker, None)
+            if event.problem:
+                job.unarchived[event.worker] = event.problem
+        case ev.WorkerEmptied():
+            index = job.gang.index_by_name[event.worker]
+            job.emptied.add(index)
+            if job.outcome is not None or index not in job.kept:
+                release(cluster, job, index)
+        case ev.WorkerFenced():
+            index = job.gang.index_by_name[event.worker]
+            job.emptied.add(index)
+            job.kept -= {index}
+            if event.vouched:
+                release(cluster, job, index)
+            else:
+                job.fenced.add(index)
+        case ev.JobEnded():
+            job.state = checked(job.state, event.state)
+            job.ended_at = event.at
+            job.error = event.error or job.error
+            cluster.runtime.pop(job.id, None)
+        case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
+            fold_job_doubt(cluster, job, event)
+        case _:
+            assert_never(event)
+
+
+_ENDED = {
+    JobState.CANCELLED: "the job was cancelled",
+    JobState.FAILED: "the job failed",
+    JobState.SUCCEEDED: "the job ended",
+    JobState.EXPIRED: "the job ended",
+}
+
+
+def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
+    job.state = checked(job.state, JobState.PENDING)
+    if job.generation and not job.launched:
+        job.unlaunched.add(job.generation)
+    release_kept(cluster, job)
+    job.attempt = event.attempt
+    job.generation = job.gang_generation = event.generation
+    job.places = event.places
+    job.attempts.append(Attempt(event.attempt, event.generation, event.places))
+    job.rendezvous = None
+    job.started = {}
+    job.alone, job.held_back = {}, set()
+    job.emptied, job.fenced = set(), set()
+    job.leaving = None
+    job.avoided = frozenset()
+    job.queued_since = job.not_before = None
+    job.lacks = 0
+    cluster.queue.discard(job.id)
+    cluster.runtime[job.id] = Runtime()
+    for member, place in zip(job.gang.members, event.places, strict=True):
+        pool = job.gang.pool_of(member)
+        share = Allocation(pool.cpus, pool.memory_mb, place.gpus)
+        hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share)
+
+
+def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
+    job.started = event.started
+    if job.state is JobState.PENDING:
+        job.state = checked(job.state, JobState.RUNNING)
+        job.started_at = event.at if job.started_at is None else job.started_at
+    if job.running_since is None:
+        job.running_since = event.at
+    if job.recoveries and job.recoveries[-1].generation == event.generation:
+        job.recoveries[-1].ended_at = event.at
+
+
+def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
+    failed = job.generation
+    is_failure = event.hang_restarts is None and event.failure is not None and event.worker is None
+    close_hang(job, event.at, f"the gang was relaunched before: {event.related} ({event.end_reason})")
+    close_recoveries(job, event.at, None if event.worker is None else job.generation_of(event.worker))
+    job.generation = event.generation
+    if event.worker is None:
+        job.gang_generation = event.generation
+        job.rendezvous = None
+        job.started = {}
+        job.alone, job.held_back = {}, set()
+        job.primary_done_at = None
+        cluster.runtime[job.id] = Runtime()
+    else:
+        _alone(cluster, job, event.worker, event)
+    job.stop_reason = event.stop_reason
+    job.last_end = event.end_reason
+    job.not_before = event.not_before
+    if event.failure is not None:
+        note_failure(job, event.failure)
+    if event.charged is not None:
+        job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
+    if event.hang_restarts is not None:
+        job.hang_restarts, job.hang_step = event.hang_restarts, event.hang_step
+    job.port_retries = job.port_retries + 1 if event.port_retry else 0
+    job.recoveries.append(
+        Recovery(
+            job.attempt,
+            event.generation,
+            event.at,
+            event.end_reason,
+            event.related,
+            failed_at=event.failed_at,
+            charged=event.charged,
+            failed_generation=failed if is_failure else None,
+            detect_s=event.detect_s,
+            diagnose_s=event.diagnose_s,
+            step=_highest(job.best_step, event.hang_step),
+        )
+    )
+
+
+def _highest(*steps: float | None) -> float | None:
+    return max((step for step in steps if step is not None), default=None)
+
+
+def _alone(cluster: Cluster, job: Job, worker: int, event: ev.RestartDecided) -> None:
+    """One worker goes on in a generation of its own; the others are not touched."""
+    job.alone[worker] = event.generation
+    job.alone_ever[event.generation] = worker
+    job.started.pop(worker, None)
+    if event.not_before is not None:
+        job.held_back.add(worker)
+    runtime = cluster.runtime.get(job.id)
+    if runtime is not None:
+        runtime.forget(worker)
+
+
+def _cause_found(job: Job, event: ev.CauseFound) -> None:
+    """The recovery names the true cause, and the budget of that worker pays instead."""
+    recovery = job.recoveries[-1]
+    if recovery.charged is not None and event.charged is not None:
+        job.worker_restarts[recovery.charged] = max(job.worker_restarts.get(recovery.charged, 0) - 1, 0)
+        job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
+        recovery.charged = event.charged
+    recovery.related, recovery.end_reason = event.related, event.end_reason
+    recovery.failed_at = event.failed_at
+    job.last_end = event.end_reason

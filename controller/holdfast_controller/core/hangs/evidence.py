@@ -1,0 +1,100 @@
+"""Verbs of evidence: have every live worker dumped, put the answers together, keep them with the hang.
+
+An answer counts only for the order that it was given to: one that comes late, of an earlier suspicion of the same
+generation, says nothing of this one.
+"""
+
+from __future__ import annotations
+
+from holdfast.hang.evidence.evidence import Evidence, diagnosis
+from holdfast.hang.judge.snapshot import Counts
+from holdfast.hang.pipeline.nccl_ras import mismatch
+from holdfast_controller.core.model.hang import Dump, Standstill
+from holdfast_controller.core.model.job import Job, Runtime
+from holdfast_controller.core.step.actions import KeepEvidence, TakeEvidence
+from holdfast_controller.core.step.commands import EvidenceArrived
+from holdfast_controller.core.step.step import Step
+
+
+def take_evidence(step: Step, job: Job, runtime: Runtime, suspects: tuple[str, ...]) -> None:
+    """Order dumps of every worker that has a live rank; the suspect ranks are looked at more closely."""
+    ended = job.exits_now()
+    live = [m.index for m in job.gang.members if not all(rank in ended for rank in m.ranks)]
+    runtime.dumps += 1
+    runtime.dump = Dump(runtime.dumps, set(live), suspects)
+    for index in live:
+        _order(step, job, runtime.dump, index)
+
+
+def take_again(step: Step, job: Job, runtime: Runtime, index: int) -> None:
+    """Ask a worker once more that is heard of again after its answer was lost, as by a restart of its agent."""
+    dump = runtime.dump
+    if dump is None or index not in dump.lost:
+        return
+    dump.lost.discard(index)
+    dump.awaited.add(index)
+    dump.again.add(index)
+    _order(step, job, dump, index)
+
+
+def _order(step: Step, job: Job, dump: Dump, index: int) -> None:
+    member = job.gang.members[index]
+    wanted = tuple(rank for rank in member.ranks if f"{member.name} rank {rank}" in dump.suspects)
+    step.do(
+        TakeEvidence(job.places[index].host, job.id, job.generation_of(index), member.name, dump.number, wanted)
+    )
+
+
+def take_in(step: Step, job: Job, index: int, arrived: EvidenceArrived) -> Dump | None:
+    """Add a worker's dumps to those of the others; the dump, if it was still wanted.
+
+    Where every answer is lost, each worker is asked once more and waited for until then: what nobody has looked
+    at is no diagnosis. One answer is, though: a host that is away for good is not waited for.
+    """
+    dump = step.cluster.runtime_of(job.id).dump
+    if dump is None or dump.number != arrived.dump or index not in dump.awaited:
+        return None
+    dump.awaited.discard(index)
+    if arrived.evidence is not None:
+        dump.parts.append(arrived.evidence)
+        _note_counts(step, job, arrived.evidence)
+    elif index not in dump.again:
+        dump.lost.add(index)
+    if arrived.content:
+        dump.contents[arrived.worker] = arrived.content
+    if not dump.awaited and (dump.parts or not dump.lost):
+        dump.lost.clear()
+        dump.diagnosis = diagnosis(dump.parts, step.now.mono)
+        dump.parts = []
+    return dump
+
+
+def _note_counts(step: Step, job: Job, evidence: Evidence) -> None:
+    """Take NCCL's counts in, where two answers agree that they differ: since the first answer they stand still.
+
+    A job whose counts moved meanwhile has none; a worker that NCCL doesn't answer says nothing of them.
+    """
+    if not evidence.ras or not evidence.ras_after:
+        return
+    runtime, world = step.cluster.runtime_of(job.id), job.gang.world_size
+    found = mismatch(evidence.ras_after, world)
+    if found is None or found != mismatch(evidence.ras, world):
+        runtime.counts = None
+    elif runtime.counts is None or runtime.counts.found != found:
+        runtime.counts = Standstill(found, step.now.mono - evidence.interval_s)
+
+
+def counts_of(job: Job, runtime: Runtime) -> Counts | None:
+    """The counts as the detector takes them: laggards by worker and rank."""
+    if runtime.counts is None:
+        return None
+    behind = runtime.counts.found.laggards
+    names = frozenset((member.name, rank) for member in job.gang.members for rank in member.ranks if rank in behind)
+    return Counts(runtime.counts.since_s, mismatched=True, laggards=names)
+
+
+def keep(step: Step, job: Job, dump: Dump) -> None:
+    """Hand what has come over to the store, as the newest hang's, once."""
+    for worker, content in dump.contents.items():
+        step.do(KeepEvidence(job.id, job.hangs[-1].number, worker, content))
+    dump.contents = {}

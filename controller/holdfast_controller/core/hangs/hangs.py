@@ -1,0 +1,281 @@
+"""Verbs of hangs: fold what agents see into a verdict, have evidence taken, and act as the job asks.
+
+The rules are ``holdfast.hang``'s. Here their orders meet the job: a notice becomes an event that the user sees, a
+diagnosis is asked of every host, and an order to act becomes the next generation in place, within the budget of
+hang restarts, or the job's end. Nothing is judged before every worker was heard of. Across a restart of this
+controller what was learned of a job is remembered (``watch_keeping``) and a suspicion is not, so the evidence is
+taken anew; a hang that was told stays open until something is seen to move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.hang.evidence.stacks import Diagnosis
+from holdfast.hang.judge import verdict
+from holdfast.hang.judge.rules import Finding, Rule
+from holdfast.hang.judge.stages import Rung
+from holdfast.hang.judge.state import JobWatch, begin, pause_reason
+from holdfast.hang.judge.tuning import Action
+from holdfast.hang.pipeline.features import Motion, WorkerFeatures
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.hangs.common_cause import (
+    forget_passed,
+    note_hang,
+    note_relaunched,
+    note_withheld,
+    why_braked,
+)
+from holdfast_controller.core.hangs.evidence import counts_of, keep, take_again, take_evidence, take_in
+from holdfast_controller.core.hangs.features import of_member, vectors_of
+from holdfast_controller.core.hangs.restart import act, highest_step, hosts_of
+from holdfast_controller.core.hangs.suspects import note_suspect, shared_cause
+from holdfast_controller.core.hangs.watch_cache import keep_watch
+from holdfast_controller.core.lifecycle import drain
+from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.job import Job, Runtime
+from holdfast_controller.core.step.actions import Reply
+from holdfast_controller.core.step.commands import EvidenceArrived, FeaturesReported, HoldAsked
+from holdfast_controller.core.step.lookup import find_job
+from holdfast_controller.core.step.step import Step
+
+LOOK_EVERY_S = 5.0
+"""At least so often each job is judged; a heartbeat's time."""
+LOOK_AFTER_NEWS_S = 0.25
+"""News of many workers that come together are judged together."""
+LOOK_PER_RANK_S = 0.0005
+"""A look costs in proportion to the ranks: those of a big gang are spaced out, so that they stay a small share."""
+
+
+# --- What agents say ----------------------------------------------------------------------------------------------
+
+
+def on_features(step: Step, reported: FeaturesReported) -> None:
+    """Take a worker's newest vector in, onto our clock, and look at the job soon."""
+    job = step.cluster.jobs.get(reported.job_id)
+    index = job.gang.index_by_name.get(reported.features.worker) if job is not None else None
+    if job is None or index is None or not _is_current(job, index, reported.host, reported.generation):
+        return
+    vector = of_member(reported.features, job.gang.members[index])
+    runtime = step.cluster.runtime_of(job.id)
+    runtime.features[index] = vector.shifted(step.now.mono - reported.sent_s)
+    take_again(step, job, runtime, index)
+    _note_catching_up(step, job, reported.features.output.step)
+    if step.cluster.draining:
+        drain.on_progress(step, job)
+    if _is_judged(job):
+        wait_s = min(LOOK_AFTER_NEWS_S + LOOK_PER_RANK_S * job.gang.world_size, LOOK_EVERY_S)
+        _look_by(step, job, step.now.mono + wait_s)
+
+
+def _note_catching_up(step: Step, job: Job, reached: float | None) -> None:
+    """Tell when the job is back where it was before its last recovery."""
+    last = job.recoveries[-1] if job.recoveries else None
+    if last is None or last.step is None or last.caught_up_at is not None or reached is None or not job.started:
+        return
+    if reached >= last.step and last.generation == job.generation:
+        step.emit(ev.CaughtUp(job.id, step.now.wall, job.generation, reached))
+
+
+def on_evidence(step: Step, arrived: EvidenceArrived) -> None:
+    """Put a worker's dumps to the others'; with the last of them the diagnosis is made."""
+    job = step.cluster.jobs.get(arrived.job_id)
+    index = job.gang.index_by_name.get(arrived.worker) if job is not None else None
+    if job is None or index is None or not _is_current(job, index, arrived.host, arrived.generation):
+        return
+    dump = take_in(step, job, index, arrived)
+    if dump is None:
+        return
+    if _open(job) is not None:
+        keep(step, job, dump)
+    if dump.diagnosis is not None:
+        _look_by(step, job, step.now.mono)
+
+
+def _is_current(job: Job, index: int, host: str, generation: int) -> bool:
+    placed = index < len(job.places) and job.places[index].host == host
+    return placed and generation == job.generation_of(index) and job.launched and not job.stopping
+
+
+def _is_judged(job: Job) -> bool:
+    """A gang whose primary is done may stand still: it ends by itself, or is ended when its grace is over."""
+    runs = job.launched and not job.stopping and job.primary_done_at is None and job.doubt is None
+    return runs and job.gang.hang.action is not Action.OFF
+
+
+# --- The look -----------------------------------------------------------------------------------------------------
+
+
+def _look_by(step: Step, job: Job, at: float) -> None:
+    key = ("hang", job.id)
+    if key not in step.timers.due or step.timers.due[key] > at:
+        step.timers.set(key, at)
+
+
+def on_look(step: Step, job: Job) -> None:
+    """Judge a job by the newest vectors of all its workers, and do what follows."""
+    runtime = step.cluster.runtime.get(job.id)
+    if runtime is None or not _is_judged(job):
+        return
+    _look_by(step, job, step.now.mono + LOOK_EVERY_S)
+    workers, missing = vectors_of(job, runtime, step.now)
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        runtime.health = f"nothing was heard of {', '.join(missing[:3])}{more} yet: blind, not hung"
+        return
+    known = _watch(step, job)
+    cause = shared_cause(step.cluster, job, workers)
+    why = why_braked(step.cluster, job, cause, step.now.mono)
+    result = verdict.step(
+        known,
+        workers,
+        job.gang.hang,
+        step.now.mono,
+        diagnosis=_fresh_diagnosis(known, runtime),
+        counts=counts_of(job, runtime),
+        brake=why,
+    )
+    step.cluster.watches[job.id] = (job.generation, result.watch)
+    keep_watch(step, job, result.watch)
+    suspicion = result.watch.suspicion
+    note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
+    forget_passed(step.cluster, job, step.now.mono)
+    if cause is not None and why and result.verdict.withheld == cause.sentence:
+        note_withheld(step, job, cause)
+    runtime.health = result.verdict.sentence
+    for order in result.orders:
+        _obey(step, job, runtime, result.verdict, order)
+    if _is_judged(job):
+        _note_change(step, job, runtime, workers, result, kept=bool(why) or _is_held(step, job))
+
+
+def _fresh_diagnosis(known: JobWatch, runtime: Runtime) -> Diagnosis | None:
+    """The diagnosis that the suspicion still waits for, if it is there."""
+    waits = known.suspicion is not None and known.suspicion.diagnosis is None
+    return runtime.dump.diagnosis if waits and runtime.dump is not None else None
+
+
+def _watch(step: Step, job: Job) -> JobWatch:
+    """What is remembered of this generation; of the one before only how long its start took."""
+    generation, watch = step.cluster.watches.get(job.id, (0, None))
+    if watch is None or generation != job.generation:
+        watch = begin(step.now.mono, watch)
+    held_s = None if job.held_until is None else step.now.mono + job.held_until - step.now.wall
+    return replace(watch, hold_until_s=held_s)
+
+
+def _is_held(step: Step, job: Job) -> bool:
+    return job.held_until is not None and step.now.wall < job.held_until
+
+
+def _obey(step: Step, job: Job, runtime: Runtime, found: verdict.Verdict, order: verdict.Order) -> None:
+    match order:
+        case verdict.Diagnose(suspects):
+            take_evidence(step, job, runtime, suspects)
+        case verdict.Notify(finding):
+            _tell(step, job, runtime, finding)
+        case verdict.WouldAct():
+            pass  # The verdict says that it is withheld, and why: see _note_change.
+        case verdict.Act(finding):
+            _tell(step, job, runtime, finding)
+            _tell_diagnosis(step, job, runtime, finding)
+            note_relaunched(step, job)
+            act(step, job, runtime, finding, found.sentence)
+
+
+# --- What users are told ------------------------------------------------------------------------------------------
+
+
+def _open(job: Job) -> Hang | None:
+    """The hang of this generation that was told and goes on."""
+    if not job.hangs or job.hangs[-1].generation != job.generation:
+        return None
+    return job.hangs[-1] if job.hangs[-1].open else None
+
+
+def _tell(step: Step, job: Job, runtime: Runtime, finding: Finding) -> None:
+    """Tell the user, unless this very hang was told: before a time without sight, or a restart of ours."""
+    if _open(job) is not None:
+        return
+    step.emit(
+        ev.HangNoticed(
+            job.id,
+            step.now.wall,
+            job.generation,
+            step.now.wall - max(step.now.mono - finding.since_s, 0.0),
+            finding.rule.value,
+            finding.sentence,
+            finding.suspects,
+            hosts_of(job, finding.suspects),
+            highest_step(runtime),
+        )
+    )
+    note_hang(step, job)
+    if runtime.dump is not None:
+        keep(step, job, runtime.dump)
+
+
+def _tell_diagnosis(step: Step, job: Job, runtime: Runtime, finding: Finding | None) -> None:
+    dump = runtime.dump
+    if dump is None or dump.diagnosis is None or dump.told:
+        return
+    dump.told = True
+    suspects = finding.suspects if finding is not None else ()
+    words = dump.diagnosis.words
+    step.emit(ev.HangDiagnosed(job.id, step.now.wall, words, suspects, hosts_of(job, suspects)))
+
+
+def _note_change(
+    step: Step, job: Job, runtime: Runtime, workers: list[WorkerFeatures], result: verdict.Step, *, kept: bool
+) -> None:
+    """Tell what the dumps say, why a confirmed hang isn't acted on, or that it has ended by itself.
+
+    ``kept``: a hold or a common cause keeps hands off whatever the job's setting is.
+    """
+    finding, why = result.verdict.finding, result.verdict.withheld
+    if finding is not None and why:
+        _tell(step, job, runtime, finding)
+    hang = _open(job)
+    if hang is not None:
+        _tell_diagnosis(step, job, runtime, finding)
+        if finding is not None and why:
+            outcome = "WOULD_RESTART" if job.gang.hang.action is Action.NOTIFY and not kept else "WITHHELD"
+            if not hang.outcome or (outcome == "WOULD_RESTART" and hang.outcome == "WITHHELD"):
+                note = why if outcome == "WITHHELD" else ""
+                hosts = hosts_of(job, finding.suspects)
+                step.emit(ev.HangJudged(job.id, step.now.wall, outcome, note, finding.suspects, hosts))
+        elif _moves(step, hang, workers, result):
+            step.emit(ev.HangOver(job.id, step.now.wall, result.verdict.sentence))
+    if result.watch.suspicion is None:
+        runtime.dump = None
+
+
+def _moves(step: Step, hang: Hang, workers: list[WorkerFeatures], result: verdict.Step) -> bool:
+    """Whether a hang is over because something is seen to move; not to find it any more is not enough."""
+    if result.watch.rung is not Rung.HEALTHY or result.verdict.blind or pause_reason(workers):
+        return False
+    noticed_s = step.now.mono - (step.now.wall - hang.noticed_at)
+    if any((worker.output.last_progress_s or 0.0) > noticed_s for worker in workers):
+        return True
+    motions = {rank.motion for worker in workers for rank in worker.ranks if not rank.still}
+    match Rule(hang.rule):
+        case Rule.WORKS:
+            return bool(motions) and result.watch.lone_since_s is None
+        case Rule.SILENT:
+            return Motion.WORKING in motions or bool(result.watch.by_frames)
+        case _:
+            return bool(motions - {Motion.UNSEEN})
+
+
+# --- What users ask for -------------------------------------------------------------------------------------------
+
+
+def on_hold(step: Step, asked: HoldAsked) -> None:
+    """Suspend action on hangs, or end that."""
+    job = find_job(step, asked.token, asked.job_id)
+    if job is None:
+        return
+    until = step.now.wall + asked.duration_s if asked.duration_s > 0 else None
+    if not job.terminal and (until is not None or job.held_until is not None):
+        step.emit(ev.JobHeld(job.id, step.now.wall, asked.by, until))
+    step.do(Reply(asked.token, job.id))

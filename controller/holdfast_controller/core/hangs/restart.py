@@ -1,0 +1,115 @@
+"""What a confirmed hang leads to: the next generation in place, within its budget, or the job's end."""
+
+from __future__ import annotations
+
+from holdfast.hang.judge.rules import Finding
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, retry
+from holdfast_controller.core.lifecycle.exits import cordon_faulty, restart_gang
+from holdfast_controller.core.lifecycle.stop import end
+from holdfast_controller.core.model.exits import ExitReason, JobError
+from holdfast_controller.core.model.job import Job, Runtime
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.step import Step
+
+ABORTED = 10
+
+
+def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str) -> None:
+    """Relaunch in place, unless as many restarts in a row as the job allows have led nowhere.
+
+    The hang has been told; ``sentence`` is all that is known of it now.
+    """
+    hang = job.hangs[-1]
+    suspects = finding.suspects or hang.suspects
+    hosts = hosts_of(job, suspects)
+    again = _again(job, hosts)
+    reached = highest_step(runtime)
+    restarts = 1 if _progressed(step, job, runtime, reached) else job.hang_restarts + 1
+    if restarts > job.gang.max_hang_restarts:
+        step.emit(ev.HangJudged(job.id, step.now.wall, "BUDGET_SPENT", again, suspects, hosts))
+        error = JobError(ABORTED, _spent(job, sentence), (hang.stacks,) if hang.stacks else ())
+        end(step, job, JobState.FAILED, error, stop_reason=ExitReason.HANG_KILLED)
+        return
+    step.emit(ev.HangJudged(job.id, step.now.wall, "RESTARTED", again, suspects, hosts))
+    related = " and ".join(suspects) or "no rank in particular"
+    highest = max((at for at in (reached, job.hang_step) if at is not None), default=None)
+    detect_s, diagnose_s = hang.noticed_at - hang.since, step.now.wall - hang.noticed_at
+    broken = _broken_hosts(job, runtime)
+    failure = ev.Failure("HANG", host=hosts[0] if len(hosts) == 1 else "", step=reached)
+    story = Story(related, hang.since, HangRestart(restarts, highest, detect_s, diagnose_s))
+    for name, problem in broken.items():
+        cordon_faulty(step, name, f"{job.id}: {problem}")
+    if again or broken:
+        away, why = frozenset(broken) or frozenset(hosts), ExitReason.HANG_KILLED
+        retry(step, job, failure, "HANG", story, away=away, replace=True, stop_reason=why, cordoned=bool(broken))
+        return
+    restart_gang(
+        step,
+        job,
+        end_reason="HANG",
+        related=related,
+        failed_at=hang.since,
+        stop_reason=ExitReason.HANG_KILLED,
+        hang=story.hang,
+        failure=failure,
+    )
+
+
+def _broken_hosts(job: Job, runtime: Runtime) -> dict[str, str]:
+    """Hosts on which a rank's GPU needs repair, and why."""
+    return {
+        job.places[index].host: f"{job.gang.members[index].name} rank {rank.rank}: {rank.hardware}"
+        for index, vector in sorted(runtime.features.items())
+        for rank in vector.ranks
+        if rank.broken
+    }
+
+
+def _spent(job: Job, sentence: str) -> str:
+    if not job.hang_restarts:
+        return f"The job hangs, and no restart upon a hang is allowed: {sentence}."
+    where = f" past step {job.hang_step:g}" if job.hang_step is not None else ""
+    times = f"{job.hang_restarts} restarts in a row" if job.hang_restarts != 1 else "1 restart"
+    return f"The job hangs again after {times} without progress{where}: {sentence}."
+
+
+def _progressed(step: Step, job: Job, runtime: Runtime, reached: float | None) -> bool:
+    """Whether the job got past where it hung before: by its highest step, or by a checkpoint since."""
+    if not job.hang_restarts:
+        return True
+    if reached is not None or job.hang_step is not None:
+        return reached is not None and (job.hang_step is None or reached > job.hang_step)
+    began = step.cluster.watches[job.id][1].began_s
+    grown = (vector.output.last_checkpoint_s for vector in runtime.features.values())
+    return any(at is not None and at > began for at in grown)
+
+
+def _again(job: Job, hosts: tuple[str, ...]) -> str:
+    """What is to be said of a host that was suspect before."""
+    for host in hosts:
+        before = [
+            str(old.number)
+            for old in job.hangs[:-1]
+            if host in old.hosts and old.outcome in ("RESTARTED", "BUDGET_SPENT")
+        ]
+        if before:
+            which = f"hang {before[0]}" if len(before) == 1 else f"hangs {', '.join(before)}"
+            return f"{host} was suspect in {which} too: its work moves to another host if one is free"
+    return ""
+
+
+def hosts_of(job: Job, suspects: tuple[str, ...]) -> tuple[str, ...]:
+    """The hosts of ranks named as in "workerpool0-1 rank 5", each once."""
+    found: dict[str, None] = {}
+    for name in suspects:
+        index = job.gang.index_by_name.get(name.partition(" ")[0])
+        if index is not None:
+            found[job.places[index].host] = None
+    return tuple(found)
+
+
+def highest_step(runtime: Runtime) -> float | None:
+    """The highest step that the program has told in this generation."""
+    steps = [f.output.step for f in runtime.features.values() if f.output.step is not None]
+    return max(steps, default=None)

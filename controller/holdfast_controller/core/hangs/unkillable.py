@@ -1,0 +1,47 @@
+"""Verbs of places that can't be emptied after a hang was acted on: no second action, but everybody is told.
+
+What outlives KILL sits in the kernel: storage that doesn't answer, a driver that is wedged. Nothing we could do
+again would help, so the restart waits until the place is proven empty, and goes on by itself then. The host takes
+no new work until an admin has looked at it.
+"""
+
+from __future__ import annotations
+
+from holdfast.hang.judge.stages import Rung
+from holdfast.hang.judge.state import stuck
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.step.step import Step
+
+BY = "holdfast"
+"""Who cordons a host that nobody has asked to."""
+
+
+def on_stuck(step: Step, job: Job, index: int, why: str) -> None:
+    """A host reports that it can't empty a worker's place: told once per hang and host, durably."""
+    hang = _acted_on(job)
+    name = job.places[index].host
+    if hang is None or name in hang.stuck_hosts:
+        return
+    generation, watch = step.cluster.watches.get(job.id, (0, None))
+    if watch is not None and watch.rung is Rung.ACTED:
+        step.cluster.watches[job.id] = generation, stuck(watch)
+    worker = job.gang.members[index].name
+    step.emit(ev.HangStuck(job.id, step.now.wall, worker, name, why))
+    if not step.cluster.hosts[name].cordoned:
+        reason = f"{worker} of {job.id} outlives KILL after a hang" + (f": {why}" if why else "")
+        step.emit(ev.HostCordoned(name, step.now.wall, reason, BY))
+
+
+def _acted_on(job: Job) -> Hang | None:
+    """The hang that the present stop is because of."""
+    if not job.hangs or job.stop_reason is not ExitReason.HANG_KILLED:
+        return None
+    hang = job.hangs[-1]
+    if job.outcome is not None:
+        return hang if hang.outcome == "BUDGET_SPENT" else None
+    moving = job.leaving is not None and hang.generation == job.generation
+    again = hang.generation == job.generation - 1 and not job.launched
+    return hang if hang.outcome == "RESTARTED" and (again or moving) else None

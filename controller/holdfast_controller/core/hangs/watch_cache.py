@@ -1,0 +1,48 @@
+"""Verbs of kept watches: what was learned of a job's rhythm is written beside the log and taken up after a restart.
+
+It is a cache: nothing is decided from it that looks at the job wouldn't show again, later. So a record that is
+missing, can't be read or is of another generation is a watch that begins anew.
+"""
+
+from __future__ import annotations
+
+from holdfast.hang.judge.state import JobWatch
+from holdfast.hang.records import persistence
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.hang import KeptWatch
+from holdfast_controller.core.model.job import Cluster, Job, Now
+from holdfast_controller.core.step.actions import KeepWatch
+from holdfast_controller.core.step.step import Step
+
+
+def keep_watch(step: Step, job: Job, watch: JobWatch) -> None:
+    """Write the watch down if it has something new to say."""
+    known = step.cluster.kept_watches.get(job.id)
+    now_s = step.now.mono
+    if known is not None:
+        kept_s, kept = known
+        same = kept.generation == job.generation
+        if same and not persistence.worth_keeping(kept.watch, kept_s, watch, now_s):
+            return
+    fresh = KeptWatch(job.generation, persistence.resting(watch, now_s))
+    step.cluster.kept_watches[job.id] = now_s, fresh
+    step.do(KeepWatch(job.id, fresh))
+
+
+def forget_ended(step: Step) -> None:
+    """Nobody watches a job that is ending: what was kept of it goes in the same commit."""
+    for entry in step.entries:
+        if isinstance(entry.event, ev.JobEnding):
+            step.cluster.ripe.pop(entry.event.job_id, None)
+            known = step.cluster.kept_watches.pop(entry.event.job_id, None)
+            if known is not None:
+                step.do(KeepWatch(entry.event.job_id, None))
+
+
+def wake(cluster: Cluster, kept: dict[str, KeptWatch], now: Now) -> None:
+    """After a start: go on with the watches of the jobs that go on."""
+    for job_id, record in kept.items():
+        job = cluster.jobs.get(job_id)
+        if job is not None and job.outcome is None and not job.terminal:
+            cluster.kept_watches[job_id] = now.mono, record
+            cluster.watches[job_id] = record.generation, persistence.woken(record.watch, now.mono)

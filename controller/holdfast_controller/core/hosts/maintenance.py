@@ -1,0 +1,128 @@
+"""Verbs of planned maintenance: from a set time on a host takes no work, until another or until it is uncordoned.
+
+The times are people's, so the wall clock decides and is looked at again at least each minute: a clock that is set,
+or a controller that was down, moves nothing by more than that. A window that passed while nobody was there is over.
+A host that isn't well when its maintenance ends stays cordoned, and says why.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import InvalidInput, Violation, WrongState
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.drain import note_drained, set_timers
+from holdfast_controller.core.model.host import Host, Liveness, Maintenance
+from holdfast_controller.core.step.actions import Refuse, Reply
+from holdfast_controller.core.step.assignment import on_host
+from holdfast_controller.core.step.commands import MaintenanceAsked, MaintenanceCancelled
+from holdfast_controller.core.step.lookup import find_host
+from holdfast_controller.core.step.step import Step
+
+LOOK_S = 60.0
+"""The longest time until the wall clock is looked at again."""
+LATE_S = 60.0
+"""A start that is so little past was meant to be now."""
+
+
+def on_maintenance(step: Step, asked: MaintenanceAsked) -> None:
+    """Plan a host's maintenance, or refuse it with the reason; it begins at once where its start has come."""
+    host = find_host(step, asked.token, asked.host)
+    if host is None:
+        return
+    start = step.now.wall if asked.start is None else asked.start
+    refusal = _wrong_times(step.now.wall, start, asked.end) or _overlap(host)
+    if refusal is not None:
+        step.do(Refuse(asked.token, refusal))
+        return
+    plan = Maintenance(start, asked.end, asked.reason, asked.by, asked.drain, asked.deadline_s, asked.at_checkpoint)
+    step.emit(ev.MaintenancePlanned(host.name, step.now.wall, plan))
+    if plan.drain:
+        for job_id in dict.fromkeys(job.id for job, _ in on_host(step.cluster, host.name)):
+            step.emit(ev.MaintenanceAhead(job_id, step.now.wall, host.name, start, plan.reason))
+    on_time(step, host)
+    step.do(Reply(asked.token, host.name))
+
+
+def _wrong_times(now: float, start: float, end: float | None) -> InvalidInput | None:
+    wrong = []
+    if start < now - LATE_S:
+        wrong.append(Violation("start", f"lies {now - start:.0f} s in the past", "leave it out to begin now"))
+    if end is not None and end <= max(start, now):
+        wrong.append(Violation("end", "is not after the start and after now", "name a later time"))
+    return InvalidInput(wrong) if wrong else None
+
+
+def _overlap(host: Host) -> WrongState | None:
+    if host.maintenance is None:
+        return None
+    state = "is in" if host.maintenance.begun else "has"
+    why = f" ({host.maintenance.reason})" if host.maintenance.reason else ""
+    return WrongState(
+        f"The host {host.name} {state} maintenance{why} already, by {host.maintenance.by}.",
+        fix=f"End that first: holdfast host maintenance cancel {host.name}",
+    )
+
+
+def on_cancel(step: Step, asked: MaintenanceCancelled) -> None:
+    """Call it off, or end it now: then the host takes work again, unless it was cordoned before."""
+    host = find_host(step, asked.token, asked.host)
+    if host is None:
+        return
+    if host.maintenance is None:
+        problem = f"No maintenance of {host.name} is planned."
+        step.do(Refuse(asked.token, WrongState(problem, fix="See: holdfast host maintenance list")))
+        return
+    _end(step, host, host.maintenance, asked.by, "it was before" if host.maintenance.stays_cordoned else "")
+    step.do(Reply(asked.token, host.name))
+
+
+def on_time(step: Step, host: Host) -> None:
+    """Look at the clock: it may begin, or be over."""
+    plan, wall = host.maintenance, step.now.wall
+    if plan is None:
+        return
+    if plan.end is not None and wall >= plan.end:
+        _end(step, host, plan, "holdfast", _unwell(step, host, plan) if plan.begun else "")
+        return
+    if not plan.begun and wall >= plan.start:
+        _begin(step, host, plan)
+        plan = host.maintenance
+    following = plan.end if plan is not None and plan.begun else plan.start if plan is not None else None
+    if following is not None:
+        step.timers.set(("maintenance", host.name), step.now.mono + min(max(following - wall, 0.0), LOOK_S))
+
+
+def _begin(step: Step, host: Host, plan: Maintenance) -> None:
+    step.emit(ev.MaintenanceBegan(host.name, step.now.wall))
+    if plan.drain:
+        deadline = None if plan.deadline_s is None else step.now.wall + plan.deadline_s
+        step.emit(ev.HostDraining(host.name, step.now.wall, plan.reason, plan.by, deadline, plan.at_checkpoint))
+        set_timers(step, host)
+        note_drained(step)
+    elif not host.cordoned:
+        step.emit(ev.HostCordoned(host.name, step.now.wall, plan.reason, plan.by))
+
+
+def _end(step: Step, host: Host, plan: Maintenance, by: str, why: str) -> None:
+    step.timers.clear(("maintenance", host.name))
+    step.emit(ev.MaintenanceEnded(host.name, step.now.wall, by, why))
+    if not plan.begun:
+        return
+    if why and not plan.stays_cordoned:
+        step.emit(ev.HostCordoned(host.name, step.now.wall, f"not in service after its maintenance: {why}", by))
+    elif not why:
+        step.emit(ev.HostUncordoned(host.name, step.now.wall, by))
+        set_timers(step, host)
+        step.capacity_freed = True
+
+
+def _unwell(step: Step, host: Host, plan: Maintenance) -> str:
+    """Why a host is not put to work by itself; empty where nothing speaks against it."""
+    if plan.stays_cordoned:
+        return "it was before"
+    presence = step.cluster.presence_of(host.name)
+    if host.lost or presence.session is None or presence.liveness is not Liveness.READY:
+        return "nothing is heard of it"
+    if host.going_down:
+        return "it shuts down"
+    bad = next((f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem), "")
+    return host.inventory.gpu_problem or bad

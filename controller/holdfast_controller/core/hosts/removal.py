@@ -1,0 +1,45 @@
+"""The verb that forgets a host: its certificates are void, its work is gone, its name is free."""
+
+from __future__ import annotations
+
+from holdfast.errors import NotFound, WrongState
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.hosts.sessions import give_up_work
+from holdfast_controller.core.restore.reconcile import end_if_all_told
+from holdfast_controller.core.step.access_commands import HostRemovalAsked
+from holdfast_controller.core.step.actions import AccessChanged, CloseSession, Refuse, Reply
+from holdfast_controller.core.step.step import Step
+
+
+def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
+    """Forget a host that holds nothing; with ``force`` what it holds is taken as gone first."""
+    cluster = step.cluster
+    host = cluster.hosts.get(asked.host)
+    if host is None and asked.host not in cluster.people.joined:
+        unknown = NotFound(f"There is no host {asked.host!r}.", fix="See: holdfast host list")
+        step.do(Refuse(asked.token, unknown))
+        return
+    if host is not None and host.allocations and not asked.force:
+        jobs = sorted({key.rpartition("/")[0] for key in host.allocations})
+        problem = f"The host {host.name} still holds work of {', '.join(jobs[:4])}{' …' * (len(jobs) > 4)}."
+        fix = f"First: holdfast host drain {host.name} --wait. If it is off for good: --force"
+        step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
+        return
+    if host is not None:
+        give_up_work(step, host, f"{host.name} was removed by {asked.by}")
+    if host is not None and host.allocations:
+        # Kept for the next attempt of a job that is still being stopped elsewhere.
+        problem = f"A job that is moving still has its place on {host.name}."
+        step.do(Refuse(asked.token, WrongState(problem, fix="Try again in a moment.")))
+        return
+    presence = cluster.presence.pop(asked.host, None)
+    if presence is not None and presence.session is not None:
+        step.do(CloseSession(asked.host, presence.session, "the host was removed"))
+    step.emit(ev.HostRemoved(asked.host, step.now.wall, asked.by))
+    cluster.unheard.discard(asked.host)
+    end_if_all_told(step)
+    for kind in ("host", "drain", "drain_warn", "maintenance"):
+        step.timers.clear((kind, asked.host))
+    step.capacity_freed = True
+    step.do(AccessChanged(f"host/{asked.host}"))
+    step.do(Reply(asked.token, asked.host))

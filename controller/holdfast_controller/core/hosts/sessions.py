@@ -1,0 +1,258 @@
+"""Verbs of hosts: hello, silence, return, cordon."""
+
+from __future__ import annotations
+
+from holdfast.errors import WrongState
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.drain import set_timers
+from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vanished
+from holdfast_controller.core.lifecycle.stop import settle
+from holdfast_controller.core.model import lease
+from holdfast_controller.core.model.host import Host, Liveness, Presence
+from holdfast_controller.core.model.job import Doubt, Job
+from holdfast_controller.core.restore import reconcile
+from holdfast_controller.core.step.actions import CloseSession, Note, Refuse, Reply, Welcome
+from holdfast_controller.core.step.assignment import on_host, withheld
+from holdfast_controller.core.step.commands import (
+    CordonAsked,
+    FenceAsked,
+    HostBeat,
+    HostConnected,
+    HostDisconnected,
+    HostTurnedAway,
+    UncordonAsked,
+)
+from holdfast_controller.core.step.lookup import find_host
+from holdfast_controller.core.step.step import Step
+
+
+def on_connected(step: Step, hello: HostConnected) -> None:
+    """Take a host in. The newest session of a host is its only one.
+
+    Everything that the controller wants there is sent again. A worker that was launched there and of which
+    the host has no record is lost; it is not launched a second time.
+    """
+    presence = step.cluster.presence_of(hello.host)
+    if presence.session is not None and presence.session != hello.session:
+        step.do(CloseSession(hello.host, presence.session, "a newer session of this host replaces it"))
+    presence.session = hello.session
+    presence.forgetting.clear()
+    known = step.cluster.hosts.get(hello.host)
+    rebooted = known is not None and known.boot_id != hello.boot_id
+    if known is None or known.refused or _news(known, hello):
+        step.emit(
+            ev.HostJoined(
+                hello.host,
+                step.now.wall,
+                hello.address,
+                hello.boot_id,
+                hello.agent_version,
+                hello.inventory,
+                hello.labels,
+            )
+        )
+    heard(step, hello.host)
+    reconcile.on_hello(step, hello)
+    reported = {(report.job_id, report.worker) for report in hello.places}
+    placed = [(job, index) for job, index in on_host(step.cluster, hello.host) if job.doubt is not Doubt.OPEN]
+    uncertain = step.cluster.hosts[hello.host].in_doubt or known is None
+    tell_all = bool(step.cluster.gaps) and uncertain
+    step.do(Welcome(hello.host, hello.session, len(placed), tell_all))
+    for job, index in placed:
+        step.touch(job, index)
+        if (job.id, job.gang.members[index].name) not in reported:
+            on_place_vanished(step, job, index, rebooted=rebooted)
+    for key in withheld(step.cluster, hello.host):
+        job_id, _, number = key.rpartition("/")
+        if (job_id, step.cluster.jobs[job_id].gang.members[int(number)].name) not in reported:
+            step.emit(ev.HostPlaceFreed(hello.host, step.now.wall, key))
+    step.capacity_freed = True
+
+
+def on_refused(step: Step, refused: HostTurnedAway) -> None:
+    """Note an agent that can't be worked with. Its call is no sign of life: what runs there is not seen."""
+    name, presence = refused.host, step.cluster.presence_of(refused.host)
+    if presence.session is not None:
+        step.do(CloseSession(name, presence.session, "a newer agent of this host was turned away"))
+        presence.session = None
+    known = step.cluster.hosts.get(name)
+    if known is None:
+        presence.last_seen = step.now.mono  # it is silent from now on, and lost in time
+        _watch(step, name, presence)
+    if known is None or (known.refused, known.agent_version) != (refused.problem, refused.agent_version):
+        step.emit(ev.HostRefused(name, step.now.wall, refused.agent_version, refused.problem))
+    _is_known(step, name)
+
+
+def _news(known: Host, hello: HostConnected) -> bool:
+    now = (known.address, known.boot_id, known.agent_version, known.inventory, known.labels)
+    return now != (hello.address, hello.boot_id, hello.agent_version, hello.inventory, hello.labels)
+
+
+def on_disconnected(step: Step, gone: HostDisconnected) -> None:
+    """A session ended. The host is only suspect once it has been silent for long enough."""
+    presence = step.cluster.presence_of(gone.host)
+    if presence.session == gone.session:
+        presence.session = None
+
+
+def on_beat(step: Step, beat: HostBeat) -> None:
+    """A host is alive, and may have something new to say of what it has."""
+    host = step.cluster.hosts.get(beat.host)
+    if host is not None and beat.inventory is not None and beat.inventory != host.inventory:
+        step.emit(
+            ev.HostJoined(
+                host.name,
+                step.now.wall,
+                host.address,
+                host.boot_id,
+                host.agent_version,
+                beat.inventory,
+                host.labels,
+            )
+        )
+        step.capacity_freed = True
+
+
+def heard(step: Step, name: str) -> None:
+    """Anything at all was heard from a host: its lease starts anew."""
+    presence = step.cluster.presence_of(name)
+    if step.now.mono - presence.last_seen >= step.policies.leases.suspect_s:
+        _spare_the_others(step)
+    presence.last_seen, presence.last_seen_wall = step.now.mono, step.now.wall
+    _is_known(step, name)
+    if presence.liveness is not Liveness.READY:
+        presence.liveness = Liveness.READY
+        step.capacity_freed = True
+    if ("host", name) not in step.timers.due:
+        _watch(step, name, presence)
+    host = step.cluster.hosts.get(name)
+    if host is not None and host.lost:
+        step.emit(ev.HostReturned(name, step.now.wall))
+
+
+def _is_known(step: Step, name: str) -> None:
+    """What is to be expected of the host is known: it has said hello, or has let the time for it pass."""
+    if name in step.cluster.unheard:
+        step.cluster.unheard.discard(name)
+        step.capacity_freed |= not step.cluster.unheard
+
+
+def _watch(step: Step, name: str, presence: Presence) -> None:
+    due = lease.next_change(step.policies.leases, presence, step.now.mono)
+    if due is not None:
+        step.timers.set(("host", name), due)
+
+
+def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
+    """Deadlines of hosts passed; most often they were heard since.
+
+    Where that is noticed ``late_s`` after the time it was the controller that stood still. What hosts have said
+    meanwhile may not have been read yet, so they are given time for it.
+    """
+    policy, now = step.policies.leases, step.now.mono
+    spared = late_s > lease.LATE_S or now < step.cluster.spared_until
+    kept: list[str] = []
+    lost: list[tuple[str, float]] = []
+    for name in names:
+        presence = step.cluster.presence_of(name)
+        verdict = lease.liveness(policy, presence, now)
+        if verdict is Liveness.LOST and presence.liveness is not Liveness.LOST:
+            if spared or kept or (not lost and _mass_silence(step)):
+                presence.liveness = Liveness.SUSPECT
+                step.timers.set(("host", name), now + policy.suspect_s)
+                kept.append(name)
+                continue
+            lost.append((name, now - presence.last_seen))
+        if verdict is not Liveness.READY:
+            _is_known(step, name)
+        if verdict is not presence.liveness:
+            presence.liveness = verdict
+            step.do(Note("host_silent", (("host", name), ("state", verdict.name))))
+        _watch(step, name, presence)
+    if kept:
+        if not spared:
+            step.cluster.spared_until = now + policy.suspect_s
+        shown = ", ".join(kept[:8])
+        step.do(Note("mass_silence", (("hosts", shown), ("kept", str(len(kept))))))
+    for name, silent_s in lost:
+        _lose(step, name, silent_s)
+
+
+def _mass_silence(step: Step) -> bool:
+    """Asked once per step, since it looks at every host. Hosts that were given up before are no part of it."""
+    cluster = step.cluster
+    watched = [cluster.presence_of(name) for name, host in cluster.hosts.items() if not host.lost]
+    return lease.brake(step.policies.leases, watched, step.now.mono)
+
+
+def _spare_the_others(step: Step) -> None:
+    """A host is back from a silence. If that was common, the others get time to be back as well."""
+    cluster, until = step.cluster, step.now.mono + step.policies.leases.suspect_s
+    if until - cluster.spared_until > lease.LATE_S and _mass_silence(step):
+        cluster.spared_until = until
+
+
+def _lose(step: Step, name: str, silent_s: float) -> None:
+    """Give a host up: ending jobs wait for it no longer, running ones run on, unless they asked otherwise."""
+    host = step.cluster.hosts.get(name)
+    if host is None or host.lost:
+        return
+    step.emit(ev.HostLost(name, step.now.wall, silent_s))
+    for job in _jobs_on(step, name):
+        if job.gang.replace_when_lost and job.doubt is None:
+            lose_workers(step, job, name, f"{name} was lost")
+        settle(step, job)
+
+
+def _jobs_on(step: Step, name: str) -> list[Job]:
+    jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, name)}
+    return list(jobs.values())
+
+
+def on_fence(step: Step, asked: FenceAsked) -> None:
+    """Take an admin's word that nothing runs on a host any more: jobs go on without it."""
+    host = find_host(step, asked.token, asked.host)
+    if host is None:
+        return
+    if step.cluster.presence_of(host.name).session is not None:
+        problem = f"The host {host.name} is connected; fencing is for hosts that can't answer."
+        step.do(Refuse(asked.token, WrongState(problem, fix="Drain it, or switch it off first.")))
+        return
+    step.emit(ev.HostFenced(host.name, step.now.wall, asked.reason, asked.by))
+    give_up_work(step, host, f"{host.name} was fenced by {asked.by}")
+    reconcile.end_if_all_told(step)
+    step.do(Reply(asked.token, host.name))
+
+
+def give_up_work(step: Step, host: Host, why: str) -> None:
+    """Take what a host holds as gone and free, as somebody has vouched that nothing runs there any more."""
+    reconcile.on_vouched(step, host)
+    for job in _jobs_on(step, host.name):
+        lose_workers(step, job, host.name, why, vouched=True)
+        settle(step, job)
+    for key in withheld(step.cluster, host.name):
+        step.emit(ev.HostPlaceFreed(host.name, step.now.wall, key))
+    step.capacity_freed = True
+
+
+def on_cordon(step: Step, asked: CordonAsked) -> None:
+    """Take no new work on a host; what runs there runs on."""
+    host = find_host(step, asked.token, asked.host)
+    if host is None:
+        return
+    if not host.cordoned or host.cordon_reason != asked.reason:
+        step.emit(ev.HostCordoned(host.name, step.now.wall, asked.reason, asked.by))
+    step.do(Reply(asked.token, host.name))
+
+
+def on_uncordon(step: Step, asked: UncordonAsked) -> None:
+    """Take work on a host again."""
+    host = find_host(step, asked.token, asked.host)
+    if host is None:
+        return
+    if host.cordoned or host.going_down:
+        step.emit(ev.HostUncordoned(host.name, step.now.wall, asked.by))
+        set_timers(step, host)
+        step.capacity_freed = True
+    step.do(Reply(asked.token, host.name))

@@ -1,0 +1,28 @@
+"""A host shuts down and says so first: what runs there moves off at once, instead of after a silence.
+
+Its agent ends the workers by itself, with their jobs' grace; what it then reports are ends that were wanted. Nobody
+pays for them. A drain of the host's stays as it was. The host takes work again once it says hello out of another
+boot, or when an admin uncordons it.
+"""
+
+from __future__ import annotations
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.attempts import Story, retry
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.step.assignment import on_host
+from holdfast_controller.core.step.commands import ShutdownAnnounced
+from holdfast_controller.core.step.step import Step
+
+
+def on_going_down(step: Step, told: ShutdownAnnounced) -> None:
+    """Have each job go on without this host. Said again, it changes nothing for jobs that are about to."""
+    host = step.cluster.hosts[told.host]
+    if not host.going_down:
+        step.emit(ev.HostShutdownBegan(host.name, step.now.wall))
+    jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, host.name)}
+    for job in jobs.values():
+        if not job.stopping and job.doubt is None:
+            story = Story(f"host {host.name}", step.now.wall)
+            away = frozenset({host.name})
+            retry(step, job, ev.Failure("HOST_SHUTDOWN"), "HOST_SHUTDOWN", story, away=away, replace=True)

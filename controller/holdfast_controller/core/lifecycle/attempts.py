@@ -1,0 +1,214 @@
+"""Verbs of attempts: give one up, wait until every place of it is empty, then be placed anew or pause.
+
+An attempt is given up as a job ends: each worker is told to stop, and counts as gone only once its place is proven
+empty. Nothing of the next attempt is ordered before. Places that the next attempt will use again stay reserved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.errors import WrongState
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.failure_policy import Budget, Reached, backoff_s
+from holdfast_controller.core.lifecycle.warning_signal import PAUSE, is_running, warn
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.job import Job, Leaving
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.queue import PREEMPTED
+from holdfast_controller.core.step.actions import Refuse, Reply
+from holdfast_controller.core.step.commands import PauseAsked, ResumeAsked
+from holdfast_controller.core.step.lookup import find_job
+from holdfast_controller.core.step.step import Step
+
+_TIMERS = ("end_grace", "timeout", "hang", "settle", "launch", "retry", "warn", "pause", "expire")
+
+
+def clear_timers(step: Step, job: Job) -> None:
+    """Nothing of an attempt is timed any more."""
+    for kind in _TIMERS:
+        step.timers.clear((kind, job.id))
+
+
+def reached(step: Step, job: Job) -> Reached:
+    """How far the current generation came, as its hosts have told."""
+    runtime = step.cluster.runtime.get(job.id)
+    if runtime is None:
+        return Reached()
+    outputs = [vector.output for vector in runtime.features.values()]
+    steps = [output.step for output in outputs if output.step is not None]
+    saved = [output.last_checkpoint_s for output in outputs if output.last_checkpoint_s is not None]
+    _, watch = step.cluster.watches.get(job.id, (0, None))
+    since_s = watch.began_s if watch is not None else 0.0
+    return Reached(max(steps, default=None), any(at > since_s for at in saved))
+
+
+@dataclass(frozen=True)
+class HangRestart:
+    """What a restart upon a hang adds: how many in a row, the step it hung at, and where the time went."""
+
+    restarts: int
+    step: float | None
+    detect_s: float
+    diagnose_s: float
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the recovery record tells: the worker and rank, and when it failed (wall clock)."""
+
+    related: str
+    failed_at: float
+    hang: HangRestart | None = None
+
+
+def retry(
+    step: Step,
+    job: Job,
+    failure: ev.Failure,
+    end_reason: str,
+    story: Story,
+    *,
+    away: frozenset[str] = frozenset(),
+    replace: bool = False,
+    stop_reason: ExitReason = ExitReason.STOPPED,
+    cordoned: bool = False,
+) -> None:
+    """Give the attempt up, to place the job anew without the hosts ``away`` if it can be.
+
+    With ``replace`` the workers on other hosts keep their places. A job that is about to pause does that instead.
+    """
+    if job.pause_due is not None:
+        pause(step, job)
+        return
+    keep = tuple(i for i, place in enumerate(job.places) if replace and place.host not in away)
+    wait_s = backoff_s(job, failure)
+    hang = story.hang
+    clear_timers(step, job)
+    step.emit(
+        ev.AttemptEnded(
+            job.id,
+            step.now.wall,
+            Leaving.RETRY,
+            end_reason,
+            story.related,
+            story.failed_at,
+            recover=_recover(replace=bool(keep), cordoned=cordoned),
+            budget=failure.budget if replace else Budget.JOB.value,
+            keep=keep,
+            avoid=tuple(sorted(away)),
+            stop_reason=stop_reason,
+            failure=failure,
+            not_before=step.now.wall + wait_s if wait_s else None,
+            hang_restarts=hang.restarts if hang else None,
+            hang_step=hang.step if hang else None,
+            detect_s=hang.detect_s if hang else None,
+            diagnose_s=hang.diagnose_s if hang else 0.0,
+        )
+    )
+    if wait_s:
+        step.timers.set(("retry", job.id), step.now.mono + wait_s)
+    _leave(step, job)
+
+
+def give_way(step: Step, job: Job, to: Job) -> None:
+    """Stop a job so that another one may have its hosts. It waits for others, and no budget pays for it."""
+    clear_timers(step, job)
+    step.emit(
+        ev.AttemptEnded(
+            job.id,
+            step.now.wall,
+            Leaving.RETRY,
+            PREEMPTED,
+            f"job {to.id}",
+            step.now.wall,
+            recover=_recover(replace=False, cordoned=False),
+        )
+    )
+    _leave(step, job)
+
+
+def await_hosts(step: Step, job: Job) -> None:
+    """The job waits from now on, as long as it may."""
+    if job.gang.max_wait_s:
+        step.timers.set(("expire", job.id), step.now.mono + job.gang.max_wait_s)
+
+
+def _recover(*, replace: bool, cordoned: bool) -> str:
+    if replace:
+        return "WORKER_RESCHEDULE"
+    return "JOB_RESCHEDULE_WITH_CORDON" if cordoned else "JOB_RESCHEDULE"
+
+
+def _leave(step: Step, job: Job) -> None:
+    if job.leaving is Leaving.RETRY:
+        await_hosts(step, job)
+    step.touch(job)
+    step.capacity_freed = True
+    on_left(step, job)
+
+
+def on_left(step: Step, job: Job) -> None:
+    """If nothing of the attempt is left anywhere: the job pauses, or may be placed anew."""
+    if job.outcome is not None or job.leaving is None or job.awaited:
+        return
+    if job.leaving is Leaving.PAUSE:
+        step.emit(ev.JobPaused(job.id, step.now.wall))
+    step.capacity_freed = True
+
+
+# --- Pause and resume ---------------------------------------------------------------------------------------------
+
+
+def on_pause(step: Step, asked: PauseAsked) -> None:
+    """Stop the job's processes and give its hosts up, until it is resumed. Asking twice changes nothing."""
+    job = find_job(step, asked.token, asked.job_id)
+    if job is None:
+        return
+    if job.terminal or job.outcome is not None:
+        state = job.state.name if job.terminal else "ending"
+        fix = "Submit it again." if job.terminal else "Wait for its end."
+        step.do(Refuse(asked.token, WrongState(f"The job {job.id} is {state} and can't be paused.", fix=fix)))
+        return
+    if job.state is not JobState.PAUSED and job.leaving is not Leaving.PAUSE and job.pause_due is None:
+        warning = job.gang.warning if is_running(job) else None
+        due = step.now.wall + warning.before_s if warning else None
+        step.emit(ev.PauseRequested(job.id, step.now.wall, asked.by, due))
+        step.timers.clear(("expire", job.id))
+        if warning and due is not None:
+            warn(step, job, due, PAUSE)
+            step.timers.set(("pause", job.id), step.now.mono + warning.before_s)
+        else:
+            pause(step, job)
+    step.do(Reply(asked.token, job.id))
+
+
+def pause(step: Step, job: Job) -> None:
+    """The workers are stopped, if there are any. Nothing where the job ends, or its attempt."""
+    if job.terminal or job.outcome is not None or job.state is JobState.PAUSED:
+        return
+    if job.leaving is None and job.awaited:
+        clear_timers(step, job)
+        step.emit(ev.AttemptEnded(job.id, step.now.wall, Leaving.PAUSE, "PAUSED"))
+        _leave(step, job)
+    elif not job.awaited:
+        clear_timers(step, job)
+        step.emit(ev.JobPaused(job.id, step.now.wall))
+        step.capacity_freed = True
+
+
+def on_resume(step: Step, asked: ResumeAsked) -> None:
+    """Let a paused job wait for hosts again, where it stood by its priority and the time of its submission."""
+    job = find_job(step, asked.token, asked.job_id)
+    if job is None:
+        return
+    if job.state is not JobState.PAUSED:
+        doing = "being paused" if job.leaving is Leaving.PAUSE else job.state.name
+        problem = f"The job {job.id} is {doing}; only a PAUSED job can be resumed."
+        fix = "Wait until it is." if job.leaving is Leaving.PAUSE else f"See: holdfast job show {job.id}"
+        step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
+        return
+    step.emit(ev.JobResumed(job.id, step.now.wall, asked.by))
+    await_hosts(step, job)
+    step.capacity_freed = True
+    step.do(Reply(asked.token, job.id))

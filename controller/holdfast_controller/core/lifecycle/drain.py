@@ -1,0 +1,82 @@
+"""Verbs of draining: a host takes no new work, and what runs there ends by itself or moves off in time.
+
+Without a deadline the work is waited for. With one, what is still there then goes on elsewhere; with
+``at_checkpoint``, each job does so as soon as it has saved a checkpoint since the drain began. A host of which
+nothing is left is drained; only uncordoning ends a drain.
+"""
+
+from __future__ import annotations
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle import warning_signal
+from holdfast_controller.core.lifecycle.attempts import Story, retry
+from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.step.actions import Reply
+from holdfast_controller.core.step.assignment import on_host
+from holdfast_controller.core.step.commands import DrainAsked
+from holdfast_controller.core.step.lookup import find_host
+from holdfast_controller.core.step.step import Step
+
+
+def on_drain(step: Step, asked: DrainAsked) -> None:
+    """Let a host take no new work, and have what runs there moved off at the deadline. The last word counts."""
+    host = find_host(step, asked.token, asked.host)
+    if host is None:
+        return
+    deadline = None if asked.deadline_s is None else step.now.wall + asked.deadline_s
+    step.emit(ev.HostDraining(host.name, step.now.wall, asked.reason, asked.by, deadline, asked.at_checkpoint))
+    set_timers(step, host)
+    note_drained(step)
+    step.do(Reply(asked.token, host.name))
+
+
+def set_timers(step: Step, host: Host) -> None:
+    """For the deadline of a host's drain and for the warnings before it, or for none."""
+    for kind in ("drain", "drain_warn"):
+        step.timers.clear((kind, host.name))
+    if host.draining and host.drain_deadline is not None:
+        step.timers.set(("drain", host.name), step.now.mono + max(host.drain_deadline - step.now.wall, 0.0))
+        warning_signal.of_drain(step, host)
+
+
+def on_deadline(step: Step, host: Host) -> None:
+    """Its time is up: whatever still runs there goes on elsewhere."""
+    if not host.draining:
+        return
+    jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, host.name)}
+    for job in jobs.values():
+        move_off(step, job, host.name)
+
+
+def on_progress(step: Step, job: Job) -> None:
+    """A vector of the job has come: if it tells of a checkpoint that is newer than the drain, the job moves."""
+    for name in dict.fromkeys(place.host for place in job.places):
+        host = step.cluster.hosts[name]
+        if host.draining and host.drain_at_checkpoint and _saved_since(step, job, host.drain_since):
+            move_off(step, job, name)
+            return
+
+
+def _saved_since(step: Step, job: Job, since: float) -> bool:
+    """Whether a checkpoint was begun and finished after a moment (wall clock), and none is being written."""
+    outputs = [vector.output for vector in step.cluster.runtime_of(job.id).features.values()]
+    if any(output.checkpoint_open for output in outputs):
+        return False
+    saved = [output.last_checkpoint_s for output in outputs if output.last_checkpoint_s is not None]
+    return any(step.now.wall - (step.now.mono - at) > since for at in saved)
+
+
+def move_off(step: Step, job: Job, host: str) -> None:
+    """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
+    if not job.stopping and job.doubt is None:
+        story = Story(f"host {host}", step.now.wall)
+        retry(step, job, ev.Failure("DRAINED"), "DRAINED", story, away=frozenset({host}), replace=True)
+
+
+def note_drained(step: Step) -> None:
+    """Say of which draining hosts nothing is left any more."""
+    for name in sorted(step.cluster.draining):
+        host = step.cluster.hosts[name]
+        if not host.allocations and not host.drained:
+            step.emit(ev.HostDrained(name, step.now.wall))

@@ -1,0 +1,72 @@
+"""Error reports: the first cause of a job's end, in the words that managed services use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast_controller.core.events.job import Failure
+from holdfast_controller.core.lifecycle.exit_blame import raised_by
+from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.gang import Member
+from holdfast_controller.core.model.job import Job
+
+INVALID_ARGUMENT = 3
+RESOURCE_EXHAUSTED = 8
+INTERNAL = 13
+
+
+def error_of(member: Member, exit_: Exit, *, restarts: int = 0) -> JobError:
+    """The report of a job that ends because of ``exit_``.
+
+    Details: how often it was tried, the Python exception where there is one, and the last lines of stderr.
+    """
+    details = []
+    if restarts:
+        times = "once" if restarts == 1 else f"{restarts} times"
+        details.append(f"{member.name} had been restarted in place {times}.")
+    raised = raised_by(exit_)
+    if raised and raised != (exit_.stderr_tail or ("",))[-1]:
+        details.append(raised)
+    details.extend(exit_.stderr_tail)
+    return JobError(_code(exit_), _sentence(member, exit_), tuple(details), exit_.shell_code, exit_.rank)
+
+
+def internal_error(error: JobError) -> JobError:
+    """The report of a job that ends because we failed too often; what happened goes into the details."""
+    message = "Internal error occurred for the current attempt."
+    return replace(error, code=INTERNAL, message=message, details=(error.message, *error.details))
+
+
+def no_progress(error: JobError, job: Job, failure: Failure, times: int) -> JobError:
+    """The report of a job that fails in the same way again and again and gets nowhere."""
+    steps = [at for at in (job.best_step, failure.step) if at is not None]
+    where = f" past step {max(steps):g}" if steps else " and no newer checkpoint"
+    note = f"It failed in the same way {times} times running, without progress{where}; it is not tried again."
+    return replace(error, details=(note, *error.details))
+
+
+def _code(exit_: Exit) -> int:
+    ours = exit_.reason.name.startswith("LOST") or exit_.reason is ExitReason.NOT_STARTED
+    return INTERNAL if ours else INVALID_ARGUMENT
+
+
+def _sentence(member: Member, exit_: Exit) -> str:
+    who = f"The replica {member.name}"
+    rank = f" (rank {exit_.rank})" if member.processes > 1 else ""
+    match exit_.reason:
+        case ExitReason.CANNOT_START:
+            return f"{who}{rank} could not be started: {exit_.message.rstrip('.')}."
+        case ExitReason.OUT_OF_MEMORY:
+            return f"{who}{rank} ran out of memory and exited with a non-zero status of {exit_.shell_code}."
+        case ExitReason.NONZERO_EXIT:
+            return f"{who}{rank} exited with a non-zero status of {exit_.exit_code}. Termination reason: Error."
+        case ExitReason.STOPPED if exit_.exit_code:
+            return f"{who}{rank} exited with a non-zero status of {exit_.exit_code}. Termination reason: Error."
+        case ExitReason.SIGNALED:
+            core = ", core dumped" if exit_.core_dumped else ""
+            return (
+                f"{who}{rank} exited with a non-zero status of {exit_.shell_code}."
+                f" Termination reason: signal {exit_.signal}{core}."
+            )
+        case _:
+            return f"{who}{rank} was lost: {exit_.message.rstrip('.') or exit_.reason.name}."

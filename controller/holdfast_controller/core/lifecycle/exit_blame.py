@@ -1,0 +1,125 @@
+"""What an end says about itself: a cause, a mere consequence of another rank's end, or nothing.
+
+A Python that raises closes its sockets before it is gone. Peers that wait for it see that, raise too, and may be
+gone first. So the order of ends alone would often name a victim. What a rank printed last tells more: a victim
+speaks of its lost connection, the guilty one of something else. Where neither says anything the earlier end counts.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from holdfast_controller.core.model.exits import Exit, ExitReason
+
+OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STARTED, ExitReason.LOST_RECORD})
+"""Ends that we brought about, or that tell nothing of themselves."""
+
+
+class Blame(enum.Enum):
+    """What an end may be."""
+
+    CAUSE = "CAUSE"
+    """For all that is known."""
+    CONSEQUENCE = "CONSEQUENCE"
+    """It speaks of a peer that was gone before."""
+    NONE = "NONE"
+    """Finished, or stopped by us."""
+
+
+_LOST_PEER = re.compile(
+    r"connection (was |has been )?(closed|reset|refused|aborted|lost)\b"
+    r"|broken pipe"
+    r"|remote process exit"  # NCCL: "... or a remote process exiting prematurely"
+    r"|ncclremoteerror|ncclsystemerror"
+    r"|(store|socket|peer|rank)\b[^:]{0,60}\b(closed|disconnected|no longer alive)"
+    r"|(recvvalue|sendbytes|recv|wait)\b[^:]{0,40} failed"
+    r"|timed out waiting for clients|connect\(\) timed out|no route to host"
+    r"|end of file|unexpected eof",
+    re.IGNORECASE,
+)
+"""Words of torch.distributed, gloo, NCCL, MPI and plain sockets for "the other side is gone"."""
+
+_RAISED = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<kind>[A-Za-z_][\w.]*)(?::\s|$)(?P<text>.*)")
+"""The last line of a Python traceback: ``ValueError: no such key``; torch puts ``[rank3]:`` before it."""
+
+_NAMES = re.compile(r"(Error|Exception|Interrupt|Exit|Warning|Timeout|Iteration|Abort|Failure)$")
+_TRACEBACK = "Traceback (most recent call last)"
+_TOLD_TO_END = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "SignalException"})
+
+
+def exception(tail: tuple[str, ...]) -> str:
+    """The Python exception that a rank's last lines end with, such as "ValueError: no such key"; empty without one.
+
+    The traceback's head need not be among the lines, since long ones are cut.
+    """
+    found = ""
+    for line in tail:
+        match = _RAISED.match(line.rstrip())
+        if match and _NAMES.search(match["kind"].rpartition(".")[2]):
+            found = line.rstrip().removeprefix(line[: match.start("kind")])
+    return found
+
+
+_RECORDED = "; it raised "
+"""How an agent tells the exception that a program recorded for its launcher (torch's error file)."""
+
+
+def raised_by(exit_: Exit) -> str:
+    """The exception that a rank ended with: the recorded one, or else the one that it printed."""
+    return exit_.message.partition(_RECORDED)[2] or exception(exit_.stderr_tail)
+
+
+def blame(exit_: Exit) -> Blame:
+    """What this end is, by its reason and by what the rank printed last."""
+    if exit_.ok:
+        return Blame.NONE
+    if exit_.reason in OURS:
+        return _of_stopped(exit_)
+    if exit_.reason is not ExitReason.NONZERO_EXIT:
+        return _of_signalled(exit_)
+    raised = raised_by(exit_)
+    if raised:
+        return Blame.CONSEQUENCE if _is_consequence(raised, exit_.stderr_tail) else Blame.CAUSE
+    return Blame.CONSEQUENCE if any(map(_LOST_PEER.search, exit_.stderr_tail[-3:])) else Blame.CAUSE
+
+
+def _of_signalled(exit_: Exit) -> Blame:
+    """A peer's end can make a C++ runtime abort, and says so; no other signal is anybody's consequence."""
+    if exit_.signal == _SIGABRT and any(map(_LOST_PEER.search, exit_.stderr_tail)):
+        return Blame.CONSEQUENCE
+    return Blame.CAUSE
+
+
+_SIGABRT = 6
+
+
+def _of_stopped(exit_: Exit) -> Blame:
+    """A rank that was on its way out when our order came: it exited by itself, and says what for."""
+    raised = raised_by(exit_)
+    if exit_.reason is not ExitReason.STOPPED or not exit_.exit_code or not raised:
+        return Blame.NONE
+    if raised.partition(":")[0].rpartition(".")[2] in _TOLD_TO_END or not _is_told(exit_):
+        return Blame.NONE
+    return Blame.NONE if _is_consequence(raised, exit_.stderr_tail) else Blame.CAUSE
+
+
+def _is_told(exit_: Exit) -> bool:
+    """Whether the exception is beyond doubt: recorded, or printed with its traceback."""
+    tail = exit_.stderr_tail
+    return _RECORDED in exit_.message or any(
+        _TRACEBACK in line or re.match(r"\s+File \"", line.partition("]: ")[2] or line) for line in tail
+    )
+
+
+_OF_CONNECTIONS = frozenset(
+    {"ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError", "ConnectionError"}
+)
+
+
+def _is_consequence(raised: str, tail: tuple[str, ...]) -> bool:
+    """Whether an exception speaks of a lost peer, in its own line or in those that its message goes on with."""
+    if raised.partition(":")[0].rpartition(".")[2] in _OF_CONNECTIONS:
+        return True
+    printed = [index for index, line in enumerate(tail) if line.rstrip().endswith(raised)]
+    return any(map(_LOST_PEER.search, (raised, *tail[max(printed, default=len(tail)) :])))

@@ -1,0 +1,343 @@
+"""Verbs of the end of a rank: record it once, and decide whether the job is done, goes on, or is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle import failure_policy
+from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, on_left, pause, reached, retry
+from holdfast_controller.core.lifecycle.drain import move_off
+from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
+from holdfast_controller.core.lifecycle.exit_tally import all_well
+from holdfast_controller.core.lifecycle.launch import check_started
+from holdfast_controller.core.lifecycle.missing_exits import close_records, unknown_ends
+from holdfast_controller.core.lifecycle.root_cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
+from holdfast_controller.core.lifecycle.stop import end
+from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.gang import Member, Scope, Success
+from holdfast_controller.core.model.job import Doubt, Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.actions import AckExit, Note
+from holdfast_controller.core.step.commands import ExitReported
+from holdfast_controller.core.step.step import Step
+
+LATE_MOST = 8
+"""Further accounts of one end that are kept."""
+
+
+def on_exit(step: Step, reported: ExitReported) -> None:
+    """Record an exit, whichever generation it is of, and acknowledge it once it is durable.
+
+    A second, different account of the same end is kept beside the first. What an agent says of jobs that we
+    don't know, or of workers that aren't on its host, is neither believed nor acknowledged: it keeps it.
+    """
+    job = step.cluster.jobs.get(reported.job_id)
+    index = job.gang.index_by_name.get(reported.worker) if job is not None else None
+    if job is not None and job.doubt is Doubt.OPEN:
+        step.cluster.unjudged.setdefault(job.id, []).append(reported)
+        return
+    if (job is None or index is None) and step.cluster.gaps:
+        what = (reported.job_id, reported.worker, reported.exit)
+        step.emit(ev.StrangerEnded(reported.host, step.now.wall, *what))
+        step.do(AckExit(reported.host, reported.session, reported.sequence))
+        return
+    if job is None or index is None or not _is_there(job, index, reported):
+        fields = (("host", reported.host), ("job", reported.job_id), ("worker", reported.worker))
+        step.do(Note("exit_of_unknown_worker", fields))
+        return
+    exit_ = reported.exit
+    if exit_.reason is ExitReason.CANNOT_START and reported.host not in exit_.message:
+        exit_ = replace(exit_, message=f"{reported.host}: {exit_.message}")
+    record_exits(step, job, job.gang.members[index], [exit_], port_taken=reported.port_taken)
+    step.do(AckExit(reported.host, reported.session, reported.sequence))
+
+
+def _is_there(job: Job, index: int, reported: ExitReported) -> bool:
+    generation = reported.exit.generation
+    if job.is_skipped(generation):
+        return reported.exit.rank in job.gang.members[index].ranks  # launched by a controller whose log is lost
+    place = job.place_at(generation, index)
+    return (
+        place is not None
+        and place.host == reported.host
+        and job.was_launched(generation, index)
+        and reported.exit.rank in job.gang.members[index].ranks
+    )
+
+
+def record_exits(
+    step: Step, job: Job, member: Member, exits: list[Exit], *, port_taken: bool = False, unfit: bool = False
+) -> None:
+    """Write terminal records of a worker's ranks where there are none, then act on those of this generation."""
+    fresh = []
+    for exit_ in exits:
+        known = job.exit_of(exit_.generation, exit_.rank)
+        if known is None:
+            step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))
+            fresh.append(exit_)
+        elif _differs(known, exit_) and exit_ not in job.late_exits and _is_heard(job, exit_):
+            step.emit(ev.LateExitFound(job.id, step.now.wall, member.name, exit_))
+    generation = job.generation_of(member.index)
+    older = any(exit_.generation < generation for exit_ in fresh)
+    if (older or job.stopping) and not job.terminal:
+        name_cause(step, job)
+    current = [exit_ for exit_ in fresh if exit_.generation == generation]
+    if not current or job.stopping:
+        return
+    leaves = leaves_by_itself(step, job)
+    if leaves is not None:
+        _check_left(step, job, leaves)
+        return
+    if job.primary_done_at is not None or all_well(job):
+        _check_done(step, job)
+    elif _is_alone(job) and not port_taken:
+        # One that nobody is to blame for counts as well: its shim has stopped it, or it never started.
+        bad = next((exit_ for exit_ in current if blame(exit_) is not Blame.NONE), None)
+        bad = bad or next((exit_ for exit_ in current if not exit_.ok), None)
+        if bad is not None:
+            _answer_for(step, job, member, bad, unfit=unfit)
+    elif port_taken or is_settled(job):
+        answer(step, job, port_taken=port_taken, unfit=unfit)
+    elif ("settle", job.id) not in step.timers.due:
+        step.timers.set(("settle", job.id), step.now.mono + SETTLE_S)
+
+
+def _check_left(step: Step, job: Job, host: str) -> None:
+    """Of a job that was warned: with its last rank it pauses, or leaves the host that is drained."""
+    if len(job.exits_now()) < job.gang.world_size:
+        return
+    if host:
+        move_off(step, job, host)
+    else:
+        pause(step, job)
+
+
+def _differs(known: Exit, late: Exit) -> bool:
+    return (known.exit_code, known.signal, known.reason) != (late.exit_code, late.signal, late.reason)
+
+
+def _is_heard(job: Job, late: Exit) -> bool:
+    """Not from a host that tells the same end in ever new ways."""
+    told = [exit_ for exit_ in job.late_exits if (exit_.generation, exit_.rank) == (late.generation, late.rank)]
+    return len(told) < LATE_MOST
+
+
+def _check_done(step: Step, job: Job) -> None:
+    """End the job when all ranks have ended, or start the end grace when the primary has."""
+    ended = job.exits_now()
+    if len(ended) == job.gang.world_size:
+        end(step, job, JobState.SUCCEEDED)
+    elif job.gang.success is Success.PRIMARY and job.primary_done_at is None:
+        primary = job.gang.members[0]
+        if all(rank in ended for rank in primary.ranks):
+            step.emit(ev.PrimaryCompleted(job.id, step.now.wall))
+            step.timers.set(("end_grace", job.id), step.now.mono + job.gang.end_grace_s)
+    if job.outcome is None:
+        check_started(step, job)
+
+
+def on_settled(step: Step, job: Job) -> None:
+    """Whoever may have been the cause had time enough to say so."""
+    if may_settle(job):
+        answer(step, job)
+
+
+def may_settle(job: Job) -> bool:
+    """Whether a failure waits for what other ranks may still say of themselves."""
+    runs = job.launched and not job.stopping and not _is_alone(job)
+    return runs and first_failure(job, job.generation) is not None
+
+
+def _is_alone(job: Job) -> bool:
+    """Whether each worker's failure is its own matter."""
+    return job.gang.retries.scope is Scope.WORKER and len(job.gang.members) > 1
+
+
+def answer(step: Step, job: Job, *, port_taken: bool = False, unfit: bool = False) -> None:
+    """Do what the failure policy says of the first failure of this generation."""
+    found = first_failure(job, job.generation) or _any_failure(job)
+    if found is None:
+        return
+    _answer_for(step, job, *found, port_taken=port_taken, unfit=unfit)
+
+
+def _answer_for(
+    step: Step, job: Job, member: Member, exit_: Exit, *, port_taken: bool = False, unfit: bool = False
+) -> None:
+    problem = _gpu_problem(step, job, member)
+    cause = failure_policy.classify(job.gang, exit_, port_taken=port_taken, unfit=unfit, gpu_problem=problem)
+    _act(step, job, member, exit_, cause, problem)
+
+
+def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_policy.Cause, problem: str = "") -> None:
+    step.timers.clear(("settle", job.id))
+    story = Story(f"{member.name} rank {exit_.rank}", exit_.end_time or step.now.wall)
+    host = job.places[member.index].host
+    match failure_policy.decide(job, member, exit_, cause, reached(step, job)):
+        case failure_policy.Fail(error):
+            end(step, job, JobState.FAILED, error)
+        case failure_policy.Restart(cause, failure, charged):
+            whole = not _is_alone(job) or cause in (failure_policy.Cause.PORT_TAKEN, failure_policy.Cause.HANG)
+            restart_gang(
+                step,
+                job,
+                worker=None if whole else member.index,
+                end_reason=_REASONS.get(cause, exit_.reason.name),
+                related=story.related,
+                failed_at=story.failed_at,
+                charged=charged,
+                failure=failure if cause is not failure_policy.Cause.PORT_TAKEN else None,
+            )
+        case failure_policy.Replace(cause, failure, cordon):
+            if cordon:
+                cordon_faulty(step, host, f"{job.id}: {problem or exit_.message or cause.value}")
+            why = _REASONS.get(cause, exit_.reason.name)
+            retry(step, job, failure, why, story, away=frozenset({host}), replace=True, cordoned=cordon)
+        case failure_policy.Retry(cause, failure):
+            why = _REASONS.get(cause, exit_.reason.name)
+            retry(step, job, failure, why, story, away=frozenset({host}))
+
+
+_REASONS = {
+    failure_policy.Cause.PORT_TAKEN: "PORT_TAKEN",
+    failure_policy.Cause.HANG: "HANG",
+    failure_policy.Cause.CUT_OFF: "CUT_OFF",
+    failure_policy.Cause.HARDWARE_FAULT: "HARDWARE_FAULT",
+    failure_policy.Cause.HOST_UNFIT: "HOST_UNFIT",
+}
+"""Where the class says more of a recovery than the end's own reason does."""
+
+
+def _any_failure(job: Job) -> tuple[Member, Exit] | None:
+    """A rank that did not end well, though nobody is to blame: it never started."""
+    bad = next((exit_ for exit_ in job.exits_now().values() if not exit_.ok), None)
+    return (member_of(job, bad.rank), bad) if bad is not None else None
+
+
+def _gpu_problem(step: Step, job: Job, member: Member) -> str:
+    """What is wrong with a GPU of the worker, by its ranks or its host's inventory; empty when all are well."""
+    runtime = step.cluster.runtime.get(job.id)
+    vector = runtime.features.get(member.index) if runtime is not None else None
+    for rank in vector.ranks if vector is not None else ():
+        if rank.broken:
+            return f"rank {rank.rank}: {rank.hardware}"
+    place = job.places[member.index]
+    gpus = step.cluster.hosts[place.host].inventory.gpus
+    return next((f"GPU {gpu.index}: {gpu.problem}" for gpu in gpus if gpu.uuid in place.gpus and gpu.problem), "")
+
+
+def cordon_faulty(step: Step, name: str, reason: str) -> None:
+    """Let a host take no more work until somebody has looked at it.
+
+    Where most hosts would be cordoned the fault is likelier common to them (a prolog, a name server), and taking
+    them all away helps nobody: an operator is told instead.
+    """
+    hosts = step.cluster.hosts
+    if hosts[name].cordoned:
+        return
+    cordoned = sum(host.cordoned for host in hosts.values())
+    if cordoned and cordoned + 1 > step.policies.leases.mass_share * len(hosts):
+        step.do(Note("mass_fault", (("host", name), ("cordoned", str(cordoned)), ("reason", reason))))
+        return
+    step.emit(ev.HostCordoned(name, step.now.wall, reason, "holdfast"))
+
+
+def restart_gang(
+    step: Step,
+    job: Job,
+    *,
+    end_reason: str,
+    related: str,
+    failed_at: float,
+    charged: int | None = None,
+    stop_reason: ExitReason = ExitReason.STOPPED,
+    hang: HangRestart | None = None,
+    failure: ev.Failure | None = None,
+    worker: int | None = None,
+) -> None:
+    """Go on with the next generation in the same places: one message stops the old and prepares the new.
+
+    With ``worker`` only that one is relaunched, under the addresses that its peers know already.
+    """
+    wait_s = failure_policy.backoff_s(job, failure) if failure is not None and hang is None else 0.0
+    step.emit(
+        ev.RestartDecided(
+            job.id,
+            step.now.wall,
+            job.generation + 1,
+            end_reason,
+            related,
+            stop_reason,
+            failed_at,
+            charged,
+            end_reason == "PORT_TAKEN",
+            hang.restarts if hang else None,
+            hang.step if hang else None,
+            hang.detect_s if hang else None,
+            hang.diagnose_s if hang else 0.0,
+            failure,
+            step.now.wall + wait_s if wait_s else None,
+            worker,
+        )
+    )
+    step.timers.clear(("end_grace", job.id))
+    step.timers.clear(("settle", job.id))
+    if worker is None:
+        step.touch(job)
+    else:
+        step.touch(job, worker)
+        if wait_s:
+            step.timers.set(("launch", job.id), step.now.mono + wait_s)
+
+
+def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fault: bool = False) -> None:
+    """A place can't be made ready: its ranks will never start, and the failure policy decides.
+
+    Once the gang is launched that means that what was ready (its ports, most likely) is so no longer; the next
+    generation prepares afresh, and finds out if it is more than that.
+    """
+    if job.stopping:
+        return
+    member = job.gang.members[index]
+    gone = job.launched and not host_fault
+    reason = ExitReason.NOT_STARTED if gone else ExitReason.CANNOT_START
+    records = [
+        Exit(job.attempt, job.generation_of(index), rank, reason, message=message, end_time=step.now.wall)
+        for rank in member.ranks
+    ]
+    record_exits(step, job, member, records, port_taken=gone, unfit=host_fault)
+
+
+def on_place_vanished(step: Step, job: Job, index: int, *, rebooted: bool) -> None:
+    """The host knows nothing of a worker that was launched there: its ranks are lost, never launched twice."""
+    reason = ExitReason.LOST_REBOOT if rebooted else ExitReason.LOST_SHIM_DIED
+    if step.cluster.hosts[job.places[index].host].in_doubt:
+        reason = ExitReason.LOST_RECORD  # it may have ended, and been forgotten, after the backup
+    member = job.gang.members[index]
+    message = f"{job.places[index].host} has no record of it"
+    record_exits(step, job, member, unknown_ends(job, member, reason, message, step.now.wall))
+
+
+def lose_workers(step: Step, job: Job, host: str, message: str, *, vouched: bool = False) -> None:
+    """A host is given up together with what ran there: its ranks are lost, and the job goes on without it.
+
+    Only for jobs whose shims stop the work by themselves by now, or where an admin ``vouched`` for it.
+    """
+    gone = [i for i in job.awaited if job.places[i].host == host]
+    for index in gone:
+        member = job.gang.members[index]
+        records = unknown_ends(job, member, ExitReason.LOST_HOST, message, step.now.wall)
+        record_exits(step, job, member, records)
+    if not job.stopping and gone:
+        member = job.gang.members[gone[0]]
+        lost = Exit(
+            job.attempt, job.generation_of(member.index), member.first_rank, ExitReason.LOST_HOST, message=message
+        )
+        _act(step, job, member, lost, failure_policy.Cause.HOST_LOST)
+    for index in gone:
+        member = job.gang.members[index]
+        close_records(step, job, member, ExitReason.LOST_HOST, message)
+        step.emit(ev.WorkerFenced(job.id, step.now.wall, member.name, vouched))
+    on_left(step, job)

@@ -1,0 +1,312 @@
+"""The failure policy: what a rank's end is, and what is done about it.
+
+``classify`` says which class the first failure of a generation belongs to, ``TABLE`` what its class deserves, and
+``decide`` applies the budgets. Nothing here depends on the order of anything else.
+
+Where the managed services contradict themselves, this is what we hold. One of them calls a user's exception a
+common error, which ends the job at once, and says elsewhere that any non-zero exit is restarted five times and the
+job then retried three times: we restart, since a program that can resume loses nothing by it. It retries the whole
+job for codes that may be transient (abort, segmentation fault), at most three times: we do that in place, which is
+quicker, and on another host from the second time on, since such ends are often the host's. A budget is refilled
+only by progress: past the job's highest step, or by a checkpoint where no step is known.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from holdfast_controller.core.events.job import Failure
+from holdfast_controller.core.lifecycle.error_report import error_of, internal_error, no_progress
+from holdfast_controller.core.lifecycle.exit_blame import raised_by
+from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.gang import Gang, Member
+from holdfast_controller.core.model.job import Job
+
+PORT_RETRIES = 5
+"""Times in a row that a launch is tried anew because its port was taken at the last moment."""
+TRANSIENT_RESTARTS = 3
+INTERNAL_RESTARTS = 2
+"""Three attempts in all."""
+HOST_MOVES = 3
+"""Times in a row, without progress, that work moves away from hosts that were lost or broken."""
+_SIGABRT, _SIGSEGV = 6, 11
+_FROM_OUTSIDE = frozenset({1, 2, 9, 15})
+"""HUP, INT, KILL, TERM: nobody gets these from his own code."""
+
+
+class Cause(enum.Enum):
+    """The classes of failures."""
+
+    USER_ERROR = "USER_ERROR"
+    PERMANENT = "PERMANENT"
+    """By the job's own list of exit codes."""
+    TRANSIENT = "TRANSIENT"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    CANNOT_START = "CANNOT_START"
+    KILLED = "KILLED"
+    """From outside, and not by us."""
+    HANG = "HANG"
+    """The communication library gave up waiting, and ended the process."""
+    HOST_LOST = "HOST_LOST"
+    CUT_OFF = "CUT_OFF"
+    """Its shim has stopped it, since nothing was heard of us for the length of the lease."""
+    HARDWARE_FAULT = "HARDWARE_FAULT"
+    HOST_UNFIT = "HOST_UNFIT"
+    """The host failed the checks before the start."""
+    PORT_TAKEN = "PORT_TAKEN"
+    INTERNAL = "INTERNAL"
+    """Ours: a shim died, or a start never came about."""
+
+
+class Way(enum.Enum):
+    """Where it goes on."""
+
+    IN_PLACE = "IN_PLACE"
+    REPLACE = "REPLACE"
+    """The failed worker on another host, the others where they are."""
+    NOWHERE = "NOWHERE"
+
+
+class Budget(enum.Enum):
+    """What pays for it."""
+
+    NONE = ""
+    WORKER = "WORKER"
+    TRANSIENT = "TRANSIENT"
+    INTERNAL = "INTERNAL"
+    HANG = "HANG"
+    HOST = "HOST"
+    JOB = "JOB"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a class of failures deserves."""
+
+    way: Way
+    budget: Budget
+    suspect: bool = False
+    """The host may be at fault: the second such failure there in a row moves the worker away."""
+    cordon: bool = False
+    """The host is at fault, and takes no more work until somebody has looked at it."""
+    then_retry: bool = False
+    """When the budget is spent the whole job is retried; otherwise it fails."""
+    repeats: bool = False
+    """The same again and again without progress is final."""
+
+
+TABLE: dict[Cause, Rule] = {
+    Cause.USER_ERROR: Rule(Way.IN_PLACE, Budget.WORKER, then_retry=True, repeats=True),
+    Cause.KILLED: Rule(Way.IN_PLACE, Budget.WORKER, then_retry=True, repeats=True),
+    Cause.TRANSIENT: Rule(Way.IN_PLACE, Budget.TRANSIENT, suspect=True, repeats=True),
+    Cause.PERMANENT: Rule(Way.NOWHERE, Budget.NONE),
+    Cause.OUT_OF_MEMORY: Rule(Way.NOWHERE, Budget.NONE),
+    Cause.CANNOT_START: Rule(Way.NOWHERE, Budget.NONE),
+    Cause.HANG: Rule(Way.IN_PLACE, Budget.HANG, suspect=True),
+    Cause.HOST_LOST: Rule(Way.REPLACE, Budget.HOST, suspect=True),
+    Cause.CUT_OFF: Rule(Way.IN_PLACE, Budget.HOST, suspect=True),
+    Cause.HARDWARE_FAULT: Rule(Way.REPLACE, Budget.HOST, suspect=True, cordon=True),
+    Cause.HOST_UNFIT: Rule(Way.REPLACE, Budget.HOST, cordon=True),
+    Cause.PORT_TAKEN: Rule(Way.IN_PLACE, Budget.NONE),
+    Cause.INTERNAL: Rule(Way.IN_PLACE, Budget.INTERNAL, suspect=True),
+}
+
+_GAVE_UP_WAITING = re.compile(
+    r"watchdog caught collective operation timeout|collective operation timeout: workNCCL"
+    r"|to avoid data inconsistency, we are taking the entire process down",
+    re.IGNORECASE,
+)
+"""What torch prints before NCCL's watchdog aborts a process that waited too long."""
+_FATAL_FOR_GPU = re.compile(
+    r"uncorrectable (ecc|nvlink) error|cudaerrorecc|gpu has fallen off the bus|unspecified launch failure.*xid",
+    re.IGNORECASE,
+)
+
+
+def classify(gang: Gang, exit_: Exit, *, port_taken: bool, unfit: bool = False, gpu_problem: str = "") -> Cause:
+    """The class of a failure. ``gpu_problem``: what is wrong with a GPU of the worker, if anything is."""
+    if port_taken:
+        return Cause.PORT_TAKEN
+    match exit_.reason:
+        case ExitReason.CANNOT_START:
+            return Cause.HOST_UNFIT if unfit else Cause.CANNOT_START
+        case ExitReason.OUT_OF_MEMORY:
+            return Cause.OUT_OF_MEMORY
+        case ExitReason.LOST_HOST | ExitReason.LOST_REBOOT:
+            return Cause.HOST_LOST
+        case ExitReason.STOPPED:
+            return Cause.CUT_OFF  # we have not asked for it, or there were no question
+        case ExitReason.LOST_SHIM_DIED | ExitReason.NOT_STARTED | ExitReason.LOST_RECORD:
+            return Cause.INTERNAL
+        case _:
+            return _of_program(gang, exit_, gpu_problem)
+
+
+def _of_program(gang: Gang, exit_: Exit, gpu_problem: str) -> Cause:
+    """The class of an end of the program itself. The job's own lists of codes go first."""
+    code = exit_.shell_code
+    if code in gang.retries.permanent_codes:
+        return Cause.PERMANENT
+    if code in gang.retries.transient_codes:
+        return Cause.TRANSIENT
+    if gpu_problem or any(map(_FATAL_FOR_GPU.search, exit_.stderr_tail)):
+        return Cause.HARDWARE_FAULT
+    aborted = exit_.signal == _SIGABRT or exit_.exit_code in (_SIGABRT, 128 + _SIGABRT)
+    if aborted and any(map(_GAVE_UP_WAITING.search, exit_.stderr_tail)):
+        return Cause.HANG
+    if aborted or exit_.signal == _SIGSEGV or exit_.exit_code in (_SIGSEGV, 128 + _SIGSEGV):
+        return Cause.TRANSIENT
+    if exit_.signal in _FROM_OUTSIDE or exit_.exit_code in {128 + signal for signal in _FROM_OUTSIDE}:
+        return Cause.KILLED
+    return Cause.USER_ERROR
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a generation came: its highest step, if it told one, and whether a checkpoint was written."""
+
+    step: float | None = None
+    checkpoint: bool = False
+
+    def progressed(self, job: Job) -> bool:
+        """Whether that is past everything before: by steps where any is known, by a checkpoint otherwise."""
+        if self.step is not None or job.best_step is not None:
+            return self.step is not None and (job.best_step is None or self.step > job.best_step)
+        return self.checkpoint
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Go on with the next generation on the same places."""
+
+    cause: Cause
+    failure: Failure
+    charged: int | None = None
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Go on elsewhere with the worker that failed; the others keep their places."""
+
+    cause: Cause
+    failure: Failure
+    cordon: bool = False
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Place the whole job anew, on other hosts where there are any."""
+
+    cause: Cause
+    failure: Failure
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The job is over."""
+
+    error: JobError
+
+
+Answer = Restart | Replace | Retry | Fail
+
+
+def decide(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached) -> Answer:
+    """Answer the first failure of a generation: ``exit_`` of a rank of ``member``."""
+    rule, retries = TABLE[cause], job.gang.retries
+    failure = failure_of(job, member, exit_, cause, reached)
+    used = _used(job, member, failure)
+    error = error_of(member, exit_, restarts=job.worker_restarts.get(member.index, 0))
+    if cause is Cause.PORT_TAKEN:
+        return _on_port(job, member, failure, error)
+    if retries.disabled and cause is not Cause.HOST_UNFIT:
+        return Fail(error)
+    if _is_stuck(job, rule, failure) and not retries.unconditional:
+        return Fail(no_progress(error, job, failure, retries.no_progress_limit))
+    if rule.way is Way.NOWHERE:
+        return _retry_or_fail(job, cause, failure, error, allowed=retries.unconditional)
+    if used[rule.budget] >= _limits(job)[rule.budget]:
+        spent = internal_error(error) if cause is Cause.INTERNAL else error
+        return _retry_or_fail(job, cause, failure, spent, allowed=rule.then_retry or retries.unconditional)
+    again = failure.host and job.suspected.get(failure.host, 0) >= 1
+    if rule.way is Way.REPLACE or again:
+        return Replace(cause, failure, cordon=rule.cordon)
+    return Restart(cause, failure, charged=member.index if rule.budget is Budget.WORKER else None)
+
+
+def failure_of(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached) -> Failure:
+    """What a failure means for the budgets."""
+    rule = TABLE[cause]
+    return Failure(
+        key=_key(cause, exit_),
+        budget=rule.budget.value,
+        host=job.places[member.index].host if rule.suspect or rule.cordon else "",
+        progressed=reached.progressed(job),
+        step=reached.step,
+        checkpoint=reached.checkpoint,
+    )
+
+
+def _key(cause: Cause, exit_: Exit) -> str:
+    """Equal for failures of the same kind: figures and addresses in the exception's text may differ."""
+    raised = re.sub(r"0x[0-9a-f]+|\d+", "#", raised_by(exit_))
+    return f"{cause.value} {exit_.shell_code} {raised}"[:300].rstrip()
+
+
+def _used(job: Job, member: Member, failure: Failure) -> dict[Budget, int]:
+    if failure.progressed:
+        return dict.fromkeys(Budget, 0)
+    return {
+        Budget.NONE: 0,
+        Budget.WORKER: job.worker_restarts.get(member.index, 0),
+        Budget.TRANSIENT: job.transient_restarts,
+        Budget.INTERNAL: job.internal_errors,
+        Budget.HANG: job.hang_restarts,
+        Budget.HOST: job.host_moves,
+        Budget.JOB: job.job_retries,
+    }
+
+
+def _limits(job: Job) -> dict[Budget, int]:
+    return {
+        Budget.NONE: 1,
+        Budget.WORKER: job.gang.max_worker_restarts,
+        Budget.TRANSIENT: TRANSIENT_RESTARTS if job.gang.max_worker_restarts else 0,
+        Budget.INTERNAL: INTERNAL_RESTARTS,
+        Budget.HANG: job.gang.max_hang_restarts,
+        Budget.HOST: HOST_MOVES,
+        Budget.JOB: job.gang.retries.job_retries,
+    }
+
+
+def _is_stuck(job: Job, rule: Rule, failure: Failure) -> bool:
+    """The same failure so often in a row without progress, in a job of whose progress something is known."""
+    limit = job.gang.retries.no_progress_limit
+    known = failure.step is not None or failure.checkpoint or job.best_step is not None or job.checkpointed
+    if not rule.repeats or not limit or not known or failure.progressed:
+        return False
+    key, times = job.same_failure
+    return key == failure.key and times + 1 >= limit
+
+
+def _on_port(job: Job, member: Member, failure: Failure, error: JobError) -> Answer:
+    """A port that was taken costs nothing, some times; then it is the program's failure."""
+    if job.port_retries < PORT_RETRIES:
+        return Restart(Cause.PORT_TAKEN, failure)
+    if job.worker_restarts.get(member.index, 0) < job.gang.max_worker_restarts:
+        return Restart(Cause.USER_ERROR, failure, charged=member.index)
+    return Fail(error)
+
+
+def _retry_or_fail(job: Job, cause: Cause, failure: Failure, error: JobError, *, allowed: bool) -> Answer:
+    used = 0 if failure.progressed else job.job_retries
+    return Retry(cause, failure) if allowed and used < job.gang.retries.job_retries else Fail(error)
+
+
+def backoff_s(job: Job, failure: Failure) -> float:
+    """How long the next launch waits: nothing after the first failure in a row, then doubling up to the limit."""
+    before = 0 if failure.progressed else job.failures
+    first_s, limit_s = job.gang.retries.backoff_s, job.gang.retries.backoff_limit_s
+    return min(first_s * 2.0 ** min(before - 1, 32), limit_s) if before else 0.0

@@ -1,0 +1,117 @@
+"""Verbs of the gang's start: places report that they are ready, one commit launches all, ranks have started."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle import warning_signal
+from holdfast_controller.core.lifecycle.missing_exits import close_records
+from holdfast_controller.core.lifecycle.root_cause import name_cause
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.job import Cluster, Job, Prepared, Rendezvous, Started
+from holdfast_controller.core.step.commands import PlaceReport
+from holdfast_controller.core.step.step import Step
+
+
+def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
+    """A place is empty of older generations and ready; with the last of them the gang is launched."""
+    if job.stopping or (job.launched and index not in job.held_back):
+        step.touch(job, index)
+        return
+    close_records(step, job, job.gang.members[index], ExitReason.NOT_STARTED, "stopped before it was started")
+    if job.launched:
+        return  # It waits for its own time.
+    prepared = step.cluster.runtime_of(job.id).prepared
+    prepared[index] = Prepared(report.port, report.master_port)
+    if len(prepared) == len(job.places):
+        launch(step, job)
+
+
+def on_preparing(step: Step, job: Job, index: int, report: PlaceReport) -> None:
+    """A place isn't ready yet and says what takes so long. The gang's first to say so gets into the history."""
+    runtime = step.cluster.runtime_of(job.id)
+    if job.stopping or not report.message or runtime.preparing.get(index) == report.message:
+        return
+    known = report.message in runtime.preparing.values()
+    runtime.preparing[index] = report.message
+    if not known:
+        member, host = job.gang.members[index], job.places[index].host
+        step.emit(ev.PreparationNoted(job.id, step.now.wall, member.name, host, report.message))
+
+
+def launch(step: Step, job: Job, *, due: bool = False) -> None:
+    """Launch a gang whose places are all ready, unless its time has not come yet.
+
+    ``due``: it has come by our own clock, whatever the wall clock was set to meanwhile.
+    """
+    prepared = step.cluster.runtime_of(job.id).prepared
+    if job.held_back and not job.stopping:
+        _launch_alone(step, job, due=due)
+    if job.stopping or job.launched or len(prepared) < len(job.places):
+        return
+    if not due and _waits(step, job):
+        return
+    name_cause(step, job)
+    rendezvous = _rendezvous(step.cluster, job, prepared, step.policies.secret_key)
+    step.emit(ev.GangLaunched(job.id, step.now.wall, job.generation, rendezvous))
+    step.touch(job)
+
+
+def _waits(step: Step, job: Job) -> bool:
+    """Whether the next launch has to wait; then a timer is set for it, for as long as its backoff may be."""
+    wait_s = min((job.not_before or 0.0) - step.now.wall, job.gang.retries.backoff_limit_s)
+    if wait_s > 0:
+        step.timers.set(("launch", job.id), step.now.mono + wait_s)
+    return wait_s > 0
+
+
+def _launch_alone(step: Step, job: Job, *, due: bool) -> None:
+    """The time of workers that were held back has come."""
+    if not due and _waits(step, job):
+        return
+    for index in sorted(job.held_back):
+        name = job.gang.members[index].name
+        step.emit(ev.WorkerLaunched(job.id, step.now.wall, name, job.generation_of(index)))
+        step.touch(job, index)
+
+
+def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: bytes) -> Rendezvous:
+    """A fresh port and secret for each generation, so that nothing of an older one can join it."""
+    addresses = tuple(cluster.hosts[place.host].address for place in job.places)
+    secret = hmac.new(key, f"{job.id}/{job.generation}".encode(), hashlib.sha256).hexdigest()[:32]
+    ports = tuple(prepared[index].port for index in range(len(job.places)))
+    return Rendezvous(addresses[0], prepared[0].master_port, secret, addresses, ports)
+
+
+def on_running(step: Step, job: Job, index: int, report: PlaceReport) -> None:
+    """A worker's ranks were started; with the last of them the job is running."""
+    if index in job.alone and index not in job.started and not job.stopping:
+        started = Started(report.shim_pid, report.pids)
+        name = job.gang.members[index].name
+        step.emit(ev.WorkerStarted(job.id, step.now.wall, name, job.generation_of(index), started))
+    elif job.launched and not job.started and not job.stopping:
+        step.cluster.runtime_of(job.id).started[index] = Started(report.shim_pid, report.pids)
+        check_started(step, job)
+
+
+def check_started(step: Step, job: Job) -> None:
+    """Note the gang's start once every worker was seen running, or has ended before it was seen."""
+    if not job.launched or job.started or job.stopping:
+        return
+    seen, ended = step.cluster.runtime_of(job.id).started, job.exits_now()
+    if len(seen) + len(ended) < len(job.gang.members):
+        return  # The rest of them is yet to be heard of.
+    started = {}
+    for member in job.gang.members:
+        if member.index in seen:
+            started[member.index] = seen[member.index]
+        elif all(rank in ended for rank in member.ranks):
+            started[member.index] = Started(0, ())
+        else:
+            return
+    if job.running_since is None:
+        step.timers.set(("timeout", job.id), step.now.mono + max(job.gang.timeout_s - job.ran_s, 0.0))
+    step.emit(ev.GangStarted(job.id, step.now.wall, job.generation, started))
+    warning_signal.set_timers(step, job)

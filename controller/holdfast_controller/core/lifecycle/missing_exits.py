@@ -1,0 +1,49 @@
+"""Terminal records that nobody will report: each launched rank gets exactly one, even where nothing is known of it.
+
+An agent sends every end that it knows of before it says that a place is empty or ready for the next generation,
+and says neither in its hello. So whatever is unaccounted for at that point will stay so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.gang import Member
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.step.step import Step
+
+LOST = "how it ended was lost with the controller's disk"
+
+
+def unaccounted(job: Job, member: Member) -> list[tuple[int, int]]:
+    """(generation, rank) of every rank that was ordered to start and has no record.
+
+    An attempt may be given up before its launch, and a worker be relaunched by itself: a generation that a worker
+    was not launched in owes nothing of it.
+    """
+    return [
+        (generation, rank)
+        for generation in range(1, job.generation + 1)
+        if job.was_launched(generation, member.index)
+        for rank in member.ranks
+        if job.exit_of(generation, rank) is None
+    ]
+
+
+def unknown_ends(job: Job, member: Member, reason: ExitReason, message: str, at: float) -> list[Exit]:
+    """A record without a code for each rank that is unaccounted for, oldest generation first."""
+    return [
+        Exit(job.attempt, generation, rank, reason, message=message, end_time=at)
+        for generation, rank in unaccounted(job, member)
+    ]
+
+
+def close_records(step: Step, job: Job, member: Member, reason: ExitReason, message: str) -> None:
+    """Write them, where nothing is to be decided from them: of older generations, or of one that is ending."""
+    for exit_ in unknown_ends(job, member, reason, message, step.now.wall):
+        if exit_.generation < job.generation_of(member.index) or job.stopping:
+            if exit_.generation < job.unsure_below:
+                exit_ = replace(exit_, reason=ExitReason.LOST_RECORD, message=LOST)
+            step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))

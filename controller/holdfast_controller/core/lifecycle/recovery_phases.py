@@ -1,0 +1,34 @@
+"""Where the time of a recovery went. Seconds; None for what isn't over, or can't be known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_controller.core.model.job import Recovery
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """From the failure on, one after the other; ``lost_s`` is all of it until the ranks ran again."""
+
+    detect_s: float
+    diagnose_s: float
+    stop_s: float | None = None
+    start_s: float | None = None
+    catch_up_s: float | None = None
+    lost_s: float | None = None
+
+
+def phases_of(recovery: Recovery) -> Phases:
+    """As far as the recovery has come. A wall clock that was set back makes nothing negative."""
+    failed = min(recovery.failed_at, recovery.started_at)
+    detect_s = recovery.detect_s if recovery.detect_s is not None else recovery.started_at - failed
+    stop_s = start_s = catch_up_s = lost_s = None
+    if recovery.stopped_at is not None:
+        stop_s = max(recovery.stopped_at - recovery.started_at, 0.0)
+    if recovery.ended_at is not None:
+        start_s = max(recovery.ended_at - (recovery.stopped_at or recovery.started_at), 0.0)
+        lost_s = max(recovery.ended_at - failed, 0.0)
+        if recovery.caught_up_at is not None:
+            catch_up_s = max(recovery.caught_up_at - recovery.ended_at, 0.0)
+    return Phases(max(detect_s, 0.0), max(recovery.diagnose_s, 0.0), stop_s, start_s, catch_up_s, lost_s)

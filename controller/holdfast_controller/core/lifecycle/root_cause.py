@@ -1,0 +1,71 @@
+"""Who failed first. What is reported first need not have happened first, and what happened first need not be the
+cause: so the answer weighs what each end says of itself (see ``blame``) before its time, and is looked at again as
+a generation's last exits come in, which may be only once the next one is under way.
+"""
+
+from __future__ import annotations
+
+import bisect
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
+from holdfast_controller.core.lifecycle.exit_tally import tally
+from holdfast_controller.core.model.exits import Exit
+from holdfast_controller.core.model.gang import Member
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.step.step import Step
+
+SETTLE_S = 1.0
+"""How long the answer to an end that speaks of a lost peer waits for that peer's own: a Python with torch in it
+takes some tenths of a second to leave after it has raised."""
+
+
+def first_failure(job: Job, generation: int) -> tuple[Member, Exit] | None:
+    """Which rank of a generation failed first, of those that failed by themselves.
+
+    Consequences of another's end come last; otherwise the earliest counts. Ends are ordered by their hosts' wall
+    clocks, which agree to milliseconds where time is kept by NTP; between ranks of one host the order is exact.
+    """
+    first = tally(job, generation).first
+    if first is None:
+        return None
+    rank = first[2]
+    return member_of(job, rank), job.exits[generation][rank]
+
+
+def member_of(job: Job, rank: int) -> Member:
+    """The worker that a rank belongs to."""
+    members = job.gang.members
+    return members[bisect.bisect_right(members, rank, key=lambda member: member.first_rank) - 1]
+
+
+def is_settled(job: Job) -> bool:
+    """Whether what is known of the current generation's failures is enough to answer them."""
+    found = first_failure(job, job.generation)
+    if found is None or blame(found[1]) is not Blame.CONSEQUENCE:
+        return True
+    return len(job.exits_now()) == job.gang.world_size
+
+
+def name_cause(step: Step, job: Job) -> None:
+    """If another rank of the last generation turns out to be the cause: say so, and let it pay."""
+    recovery = job.recoveries[-1] if job.recoveries else None
+    if recovery is None or recovery.failed_generation is None:
+        return
+    found = first_failure(job, recovery.failed_generation)
+    if found is None:
+        return
+    member, exit_ = found
+    related = f"{member.name} rank {exit_.rank}"
+    if related != recovery.related:
+        step.emit(
+            ev.CauseFound(
+                job.id,
+                step.now.wall,
+                recovery.generation,
+                exit_.reason.name,
+                related,
+                exit_.end_time or step.now.wall,
+                member.index if recovery.charged is not None else None,
+            )
+        )

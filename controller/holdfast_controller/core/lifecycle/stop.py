@@ -1,0 +1,120 @@
+"""Verbs of the end of a job: decide it once, stop what runs, and be done when every place is empty."""
+
+from __future__ import annotations
+
+from holdfast.errors import WrongState
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.attempts import clear_timers, on_left
+from holdfast_controller.core.lifecycle.error_report import error_of
+from holdfast_controller.core.lifecycle.missing_exits import close_records
+from holdfast_controller.core.lifecycle.root_cause import first_failure
+from holdfast_controller.core.model.exits import ExitReason, JobError
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.actions import Refuse, Reply
+from holdfast_controller.core.step.commands import CancelAsked, RestartAsked
+from holdfast_controller.core.step.lookup import find_job
+from holdfast_controller.core.step.step import Step
+
+CANCELLED = 1
+DEADLINE_EXCEEDED = 4
+
+
+def end(
+    step: Step,
+    job: Job,
+    outcome: JobState,
+    error: JobError | None = None,
+    *,
+    stop_reason: ExitReason = ExitReason.STOPPED,
+) -> None:
+    """Decide the job's end. It has it once nothing of it is left anywhere."""
+    step.emit(ev.JobEnding(job.id, step.now.wall, outcome, error, stop_reason))
+    clear_timers(step, job)
+    step.touch(job)
+    settle(step, job)
+
+
+def settle(step: Step, job: Job) -> None:
+    """Reach the final state if every place is proven empty, or is on a host that was given up.
+
+    A place that was given up stays withheld from others until its host returns and proves it empty.
+    """
+    if job.outcome is None or job.terminal:
+        return
+    hosts = step.cluster.hosts
+    lost: list[int] = []
+    for index, place in enumerate(job.places):
+        if index not in job.emptied:
+            if not hosts[place.host].lost:
+                return
+            lost.append(index)
+    for index in lost:
+        message = f"{job.places[index].host} was lost before it reported the end"
+        close_records(step, job, job.gang.members[index], ExitReason.LOST_HOST, message)
+    step.emit(ev.JobEnded(job.id, step.now.wall, job.outcome, _first_cause(job)))
+    step.touch(job)
+
+
+def _first_cause(job: Job) -> JobError | None:
+    """The error of the rank that failed first, where that is another one than was reported first."""
+    if job.outcome is not JobState.FAILED or job.error is None or job.error.rank is None:
+        return None
+    found = first_failure(job, job.generation)
+    if found is None or found[1].rank == job.error.rank:
+        return None
+    member, exit_ = found
+    return error_of(member, exit_, restarts=job.worker_restarts.get(member.index, 0))
+
+
+def on_empty(step: Step, job: Job, index: int) -> None:
+    """A place is proven empty; that matters once the job or its attempt ends: then nothing more starts there."""
+    if not job.stopping:
+        return
+    if index not in job.emptied:
+        member = job.gang.members[index]
+        ran = index in job.started or index in step.cluster.runtime_of(job.id).started
+        reason = ExitReason.LOST_SHIM_DIED if ran else ExitReason.NOT_STARTED
+        message = "its end was not recorded" if ran else "stopped before it was started"
+        close_records(step, job, member, reason, message)
+        step.emit(ev.WorkerEmptied(job.id, step.now.wall, member.name))
+        step.capacity_freed = True
+    settle(step, job)
+    on_left(step, job)
+    if job.terminal:
+        step.touch(job, index)
+
+
+def on_cancel(step: Step, asked: CancelAsked) -> None:
+    """End a job at a user's wish. Asking twice, or for a job that has ended, changes nothing."""
+    job = find_job(step, asked.token, asked.job_id)
+    if job is None:
+        return
+    if not job.terminal and job.outcome is None:
+        step.emit(ev.CancelRequested(job.id, step.now.wall, asked.by))
+        error = JobError(CANCELLED, f"The job was cancelled by {asked.by}.")
+        end(step, job, JobState.CANCELLED, error)
+        step.capacity_freed = True
+    step.do(Reply(asked.token, job.id))
+
+
+def restartable(step: Step, asked: RestartAsked) -> Job | None:
+    """The job, if its gang may be relaunched now; else the caller is told why not."""
+    job = find_job(step, asked.token, asked.job_id)
+    if job is None:
+        return None
+    if job.state is not JobState.RUNNING or job.stopping or not job.launched:
+        state = "ending" if job.outcome is not None and not job.terminal else job.state.name
+        problem = f"The job {job.id} is {state}; only a RUNNING job can be restarted in place."
+        fix = "Submit it again." if job.terminal else "Wait until it runs."
+        step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
+        return None
+    return job
+
+
+def on_timeout(step: Step, job: Job) -> None:
+    """The job has run as long as it may."""
+    if job.outcome is None and not job.terminal:
+        limit = f"{job.gang.timeout_s:g}s"
+        error = JobError(DEADLINE_EXCEEDED, f"The job ran longer than its timeout of {limit}.")
+        end(step, job, JobState.FAILED, error)

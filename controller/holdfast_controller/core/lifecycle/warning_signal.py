@@ -1,0 +1,87 @@
+"""Verbs of warnings: a signal to a job's ranks some time before they are stopped for time's sake.
+
+Theory of operation. A job may ask for a signal so long before it is stopped: by its timeout, by the deadline of a
+drain, by a pause. Each generation gets it once, whatever the reasons: ``JobWarned`` is in the log, each worker's
+desired state carries the signal from then on, and its shim sends it once. What a warned rank does is its own
+affair; most save and exit. Where the job is to leave its hosts anyway (a pause, a drain), whatever its ranks exit
+with is no failure and no success: once the last of them has ended the job pauses, or moves, without waiting for the
+deadline. A job that ends its work in just that time is launched once more, and finds that it is done.
+"""
+
+from __future__ import annotations
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.step.assignment import on_host
+from holdfast_controller.core.step.step import Step, Timers
+
+PAUSE, TIMEOUT = "the pause", "the job's timeout"
+
+
+def is_running(job: Job) -> bool:
+    """Whether there are ranks that a signal could reach."""
+    return bool(job.started) and not job.stopping and not job.terminal
+
+
+def warn(step: Step, job: Job, until: float, why: str) -> None:
+    """Have the ranks of this generation get the job's signal, unless they have had it. ``until`` is wall clock."""
+    if job.gang.warning is None or not is_running(job) or job.warned >= job.generation:
+        return
+    step.emit(ev.JobWarned(job.id, step.now.wall, job.generation, job.gang.warning.signal, until, why))
+    step.touch(job)
+
+
+def set_timers(step: Step, job: Job) -> None:
+    """The gang runs: warn it ahead of its timeout, and of the drains that it runs into."""
+    if job.gang.warning is None:
+        return
+    ahead_of_timeout(step.timers, job)
+    for name in sorted({place.host for place in job.places} & step.cluster.draining):
+        of_drain(step, step.cluster.hosts[name])
+
+
+def ahead_of_timeout(timers: Timers, job: Job) -> None:
+    """If the job's timeout is timed, so is the warning before it."""
+    due = timers.due.get(("timeout", job.id))
+    if job.gang.warning is not None and due is not None:
+        timers.set(("warn", job.id), due - job.gang.warning.before_s)
+
+
+def on_timer(step: Step, job: Job) -> None:
+    """The job's own timeout is near."""
+    due = step.timers.due.get(("timeout", job.id))
+    if due is not None:
+        warn(step, job, step.now.wall + due - step.now.mono, TIMEOUT)
+
+
+def of_drain(step: Step, host: Host) -> None:
+    """Warn the jobs on a draining host whose time has come, and set a timer for the next."""
+    if not host.draining or host.drain_deadline is None:
+        return
+    left_s = host.drain_deadline - step.now.wall
+    jobs = {job.id: job for job, _ in on_host(step.cluster, host.name)}
+    later = []
+    for job in jobs.values():
+        if job.gang.warning is None or job.warned >= job.generation or not is_running(job):
+            continue
+        wait_s = left_s - job.gang.warning.before_s
+        if wait_s > 0:
+            later.append(wait_s)
+        else:
+            warn(step, job, host.drain_deadline, f"the drain of {host.name}")
+    if later:
+        step.timers.set(("drain_warn", host.name), step.now.mono + min(later))
+
+
+def leaves_by_itself(step: Step, job: Job) -> str | None:
+    """Whether a warned job's ends are its way out: ``""`` into a pause, a host's name off that host; else None."""
+    if job.pause_due is not None:
+        return ""
+    if job.gang.warning is None or job.warned < job.generation:
+        return None
+    for name in sorted({place.host for place in job.places} & step.cluster.draining):
+        deadline = step.cluster.hosts[name].drain_deadline
+        if deadline is not None and step.now.wall >= deadline - job.gang.warning.before_s:
+            return name
+    return None

@@ -1,0 +1,39 @@
+"""Events of people in words; see ``narrate``."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast_controller.core.events import access as ev
+from holdfast_controller.core.events.secrets import in_words
+from holdfast_controller.core.model.users import EVERY_PROJECT
+
+
+def narrate_people(event: ev.PeopleEvent) -> str:
+    """The sentence for ``event``."""
+    match event:
+        case ev.RoleGranted():
+            return f"{event.user} is {event.role.name.lower()} {_where(event.project)} by {event.by}"
+        case ev.RoleTaken():
+            return f"{event.user} has no role {_where(event.project)} any more, by {event.by}"
+        case ev.AccountsMapped() if event.accounts:
+            return f"jobs of {event.user} may run as {', '.join(event.accounts)}, by {event.by}"
+        case ev.AccountsMapped():
+            return f"jobs of {event.user} have no account of their own any more, by {event.by}"
+        case ev.UserRemoved():
+            return f"user {event.user} removed by {event.by}; its certificates are void"
+        case ev.TokenMade():
+            whom = f"{event.kind.value} {event.name}" if event.name else "a new host"
+            return f"token for {whom} made by {event.by}"
+        case ev.TokenUsed():
+            return f"{event.kind.value} {event.name} has its first certificate"
+        case ev.SecretSet():
+            return f"secret {event.name} of {in_words(event.holder)} set by {event.by}"
+        case ev.SecretRemoved():
+            return f"secret {event.name} of {in_words(event.holder)} removed by {event.by}"
+        case _:
+            assert_never(event)
+
+
+def _where(project: str) -> str:
+    return "everywhere" if project == EVERY_PROJECT else f"in project {project}"

@@ -1,0 +1,206 @@
+"""Each event in words: one sentence that users find in the job's history and operators in the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import assert_never
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.messages.access import narrate_people
+from holdfast_controller.core.messages.maintenance import maintenance_ahead, narrate_maintenance
+from holdfast_controller.core.messages.restore import narrate_cluster_doubt, narrate_job_doubt, narrate_stranger
+from holdfast_controller.core.model.job import Job, Leaving
+from holdfast_controller.core.model.queue import PLACEMENT_TRIES, PREEMPTED
+
+
+def narrate(event: ev.Event, job: Job | None) -> str:
+    """The sentence for ``event``; ``job`` as it stands right after it."""
+    match event:
+        case ev.HostJoined():
+            gpus = f", {_count(len(event.inventory.gpus), 'GPU')}" if event.inventory.gpus else ""
+            return f"{event.host} joined from {event.address} with {_count(event.inventory.cpus, 'core')}{gpus}"
+        case ev.HostRefused():
+            return f"{event.host} turned away: {event.problem}"
+        case ev.HostCordoned():
+            return f"{event.host} cordoned by {event.by}" + (f": {event.reason}" if event.reason else "")
+        case ev.HostUncordoned():
+            return f"{event.host} uncordoned by {event.by}"
+        case ev.HostDraining():
+            until = ", moved off at its deadline" if event.deadline is not None else ""
+            why = f": {event.reason}" if event.reason else ""
+            return f"{event.host} is being drained by {event.by}{until}{why}"
+        case ev.HostDrained():
+            return f"{event.host} is drained: nothing of its work is left"
+        case ev.HostFenced():
+            return f"{event.host} fenced by {event.by}: nothing runs there any more" + (
+                f" ({event.reason})" if event.reason else ""
+            )
+        case ev.HostPlaceFreed():
+            return f"{event.host} has proven the place of {event.place} empty"
+        case ev.HostLost():
+            return f"{event.host} lost: silent for {event.silent_s:.0f} s"
+        case ev.HostReturned():
+            return f"{event.host} is back"
+        case ev.HostRemoved():
+            return f"{event.host} removed by {event.by}; its certificates are void"
+        case (
+            ev.RoleGranted()
+            | ev.RoleTaken()
+            | ev.AccountsMapped()
+            | ev.UserRemoved()
+            | ev.TokenMade()
+            | ev.TokenUsed()
+            | ev.SecretSet()
+            | ev.SecretRemoved()
+        ):
+            return narrate_people(event)
+        case ev.MaintenancePlanned() | ev.MaintenanceBegan() | ev.MaintenanceEnded():
+            return narrate_maintenance(event)
+        case ev.HostShutdownBegan():
+            return f"{event.host} shuts down; its work moves elsewhere"
+        case ev.ClusterRestored() | ev.DoubtEnded():
+            return narrate_cluster_doubt(event)
+        case ev.StrangerFound() | ev.StrangerEnded() | ev.StrangerDismissed() | ev.StrangerGone():
+            return narrate_stranger(event)
+        case ev.CommonCauseNoticed():
+            where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
+            return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
+        case _:
+            assert job is not None
+            return _job_sentence(event, job)
+
+
+def _job_sentence(event: ev.JobEvent, job: Job) -> str:
+    match event:
+        case ev.JobSubmitted():
+            ranks, workers = _count(job.gang.world_size, "rank"), _count(len(job.gang.members), "worker")
+            return f"submitted by {event.owner}: {ranks} on {workers}"
+        case ev.JobQueued():
+            return f"queued: {event.reason}"
+        case ev.PlacementTried():
+            return f"no room at try {event.number} of {PLACEMENT_TRIES}: {event.reason}"
+        case ev.JobPlaced():
+            counts = Counter(place.host for place in event.places)
+            return "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
+        case ev.PreparationNoted():
+            return f"{event.doing} on {event.host}"
+        case ev.GangLaunched():
+            where = f"{event.rendezvous.master_address}:{event.rendezvous.master_port}"
+            return f"generation {event.generation} launched, rank 0 at {where}"
+        case ev.GangStarted():
+            return f"generation {event.generation} is running"
+        case ev.RankExited():
+            return f"{_rank(event.worker, event.exit.rank)} {event.exit.message or event.exit.reason.name}"
+        case ev.LateExitFound():
+            return f"late news of {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
+        case ev.RestartDecided():
+            whom = "" if event.worker is None else f" {job.gang.members[event.worker].name} alone"
+            return f"restarting{whom} in place as generation {event.generation}: {_cause(event, job)}"
+        case ev.WorkerLaunched():
+            return f"{event.worker} is launched as generation {event.generation}"
+        case ev.WorkerStarted():
+            return f"{event.worker} is running as generation {event.generation}"
+        case ev.AttemptEnded():
+            return _attempt_ended(event, job)
+        case ev.PauseRequested():
+            left = f"; its ranks have {event.due - event.at:.0f} s to end" if event.due is not None else ""
+            return f"paused by {event.by}{left}"
+        case ev.JobWarned():
+            which = _SIGNALS.get(event.signal, f"signal {event.signal}")
+            return f"the ranks get {which}, {event.until - event.at:.0f} s ahead of {event.why}"
+        case ev.JobPaused():
+            return f"PAUSED: it holds no hosts; go on with: holdfast job resume {job.id}"
+        case ev.JobResumed():
+            return f"resumed by {event.by}"
+        case ev.WorkerFenced():
+            return f"{event.worker} is taken as gone"
+        case ev.CauseFound():
+            return f"first to fail was {event.related} ({event.end_reason})"
+        case ev.HangNoticed():
+            whom = f"; suspect: {' and '.join(event.suspects)}" if event.suspects else ""
+            return f"hang noticed ({event.rule}): {event.sentence}{whom}"
+        case ev.HangDiagnosed():
+            return f"stacks: {event.stacks or 'none could be taken'}"
+        case ev.HangJudged():
+            return _JUDGED[event.outcome] + (f": {event.note}" if event.note else "")
+        case ev.HangStuck():
+            why = f": {event.why}" if event.why else ""
+            return f"escalated: {event.host} holds processes of {event.worker} that outlive KILL{why}"
+        case ev.HangOver():
+            return f"moves again: {event.note}"
+        case ev.JobHeld():
+            held = event.until is not None
+            return f"held by {event.by}: no hang is acted on" if held else f"hold ended by {event.by}"
+        case ev.CaughtUp():
+            return f"generation {event.generation} is back at step {event.step:g}"
+        case ev.PrimaryCompleted():
+            return f"primary completed; the others have {job.gang.end_grace_s:g} s to finish"
+        case ev.CancelRequested():
+            return f"cancelled by {event.by}"
+        case ev.JobEnding():
+            return f"ending as {event.outcome.name}" + (f": {event.error.message}" if event.error else "")
+        case ev.OutputArchived():
+            if event.problem:
+                return f"the output of {event.worker} is not archived: {event.problem}"
+            return f"the output of {event.worker} is archived"
+        case ev.WorkerEmptied():
+            return f"{event.worker} is gone from its host"
+        case ev.JobEnded():
+            return event.state.name
+        case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
+            return narrate_job_doubt(event)
+        case ev.MaintenanceAhead():
+            return maintenance_ahead(event)
+        case ev.NotificationGivenUp():
+            return f"{event.to} could not be told of {event.notice}: {event.reason}"
+        case _:
+            assert_never(event)
+
+
+_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
+_JUDGED = {
+    "RESTARTED": "hang confirmed, relaunching in place",
+    "WOULD_RESTART": "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",
+    "WITHHELD": "hang confirmed, not acted on",
+    "BUDGET_SPENT": "hang confirmed, no hang restart is left",
+}
+
+
+def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
+    if event.leaving is Leaving.PAUSE:
+        return "stopping all workers to pause"
+    if event.end_reason == "DRAINED":
+        return f"moving away from {_listing(list(event.avoid))}, which is drained; workers elsewhere stay there"
+    if event.end_reason == "HOST_SHUTDOWN":
+        return f"moving away from {_listing(list(event.avoid))}, which shuts down; workers elsewhere stay there"
+    if event.end_reason == PREEMPTED:
+        return f"preempted for {event.related}; it waits for hosts again"
+    cause = f"{event.related} ({event.end_reason})"
+    away = f" away from {_listing(list(event.avoid))}" if event.avoid else ""
+    if event.keep:
+        return f"moving{away}; workers elsewhere stay there: {cause}"
+    count = f", job retry {job.job_retries} of {job.gang.retries.job_retries}" if event.budget == "JOB" else ""
+    return f"trying the whole job again{away}: {cause}{count}"
+
+
+def _cause(event: ev.RestartDecided, job: Job) -> str:
+    cause = f"{event.related} ({event.end_reason})"
+    if event.hang_restarts is not None:
+        return f"{cause}, hang restart {event.hang_restarts} of {job.gang.max_hang_restarts} in a row"
+    if event.charged is None:
+        return cause
+    used, budget = job.worker_restarts[event.charged], job.gang.max_worker_restarts
+    return f"{cause}, restart {used} of {budget}"
+
+
+def _rank(worker: str, rank: int) -> str:
+    return f"{worker} rank {rank}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _listing(names: list[str]) -> str:
+    shown = ", ".join(names[:6])
+    return f"{shown} and {len(names) - 6} more" if len(names) > 6 else shown

@@ -1,0 +1,61 @@
+"""Which events of a job are news for people, and of what kind: a function of the log, so it can be asked again."""
+
+from __future__ import annotations
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.job import Job, Leaving
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.queue import PREEMPTED
+from holdfast_controller.core.model.subscription import Notice
+
+TELLING: tuple[type[ev.JobEvent], ...] = (
+    ev.GangStarted,
+    ev.WorkerStarted,
+    ev.RestartDecided,
+    ev.AttemptEnded,
+    ev.HangNoticed,
+    ev.MaintenanceAhead,
+    ev.JobUnsure,
+    ev.JobEnded,
+)
+"""Types of events that may be news."""
+
+_ENDS = {
+    JobState.SUCCEEDED: Notice.COMPLETED,
+    JobState.FAILED: Notice.FAILED,
+    JobState.CANCELLED: Notice.CANCELLED,
+    JobState.EXPIRED: Notice.EXPIRED,
+}
+
+
+def notice_of(event: ev.Event, job: Job) -> Notice | None:
+    """What ``event`` is news of; None if of nothing. ``job`` as it stands then or at any later time."""
+    match event:
+        case ev.GangStarted():
+            if job.started_at == event.at:
+                return Notice.STARTED
+            recovers = any(recovery.generation == event.generation for recovery in job.recoveries)
+            # What starts again after a pause was not broken.
+            return Notice.RECOVERED if recovers else Notice.STARTED
+        case ev.WorkerStarted():
+            return Notice.RECOVERED
+        case ev.RestartDecided():
+            return Notice.RESTARTED
+        case ev.AttemptEnded():
+            return _of_attempt(event)
+        case ev.HangNoticed():
+            return Notice.HANGED
+        case ev.MaintenanceAhead():
+            return Notice.MAINTENANCE
+        case ev.JobUnsure():
+            return Notice.UNSURE
+        case ev.JobEnded():
+            return _ENDS.get(event.state)
+        case _:
+            return None
+
+
+def _of_attempt(event: ev.AttemptEnded) -> Notice | None:
+    if event.leaving is Leaving.PAUSE:
+        return None
+    return {PREEMPTED: Notice.PREEMPTED, "DRAINED": Notice.DRAINED}.get(event.end_reason, Notice.RESTARTED)

@@ -1,0 +1,237 @@
+"""What a job asks for, as the core sees it: pools, their workers and the ranks, all resolved and frozen.
+
+Worker ``i`` of the gang is ``members[i]``; global ranks count through the members in order, so that rank 0
+is the first process of the primary.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from holdfast.hang.judge.tuning import HangSettings
+from holdfast_controller.core.model.subscription import Subscription
+
+
+class Success(enum.Enum):
+    """When a job counts as done."""
+
+    PRIMARY = "PRIMARY"
+    ALL = "ALL"
+
+
+class Scope(enum.Enum):
+    """What is launched anew when a worker fails: all of the gang, or that worker alone."""
+
+    GANG = "GANG"
+    WORKER = "WORKER"
+
+
+class Strategy(enum.Enum):
+    """How a job shares the cluster. SPOT gives way to others; FLEX_START waits like STANDARD."""
+
+    STANDARD = "STANDARD"
+    SPOT = "SPOT"
+    FLEX_START = "FLEX_START"
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How failures are answered, and how often, beside restarts in place. Exit codes; times in seconds."""
+
+    scope: Scope = Scope.GANG
+    job_retries: int = 3
+    """Of the whole job, on other hosts where there are any."""
+    permanent_codes: frozenset[int] = frozenset()
+    transient_codes: frozenset[int] = frozenset()
+    backoff_s: float = 0.0
+    """Before a second failure in a row is answered by a launch; doubles with each one more."""
+    backoff_limit_s: float = 300.0
+    unconditional: bool = False
+    """Retry the job whatever its failure was."""
+    no_progress_limit: int = 3
+    """The same failure so often in a row without progress, where progress is known, is final; 0: never."""
+    disabled: bool = False
+    """Nothing is tried again, whoever is at fault."""
+
+
+@dataclass(frozen=True)
+class HostSelector:
+    """Which hosts a job may have. Labels are (key, value) pairs: all of ``labels``, none of ``avoid_labels``."""
+
+    hosts: frozenset[str] = frozenset()
+    """Only these, if there are any."""
+    avoid: frozenset[str] = frozenset()
+    labels: tuple[tuple[str, str], ...] = ()
+    avoid_labels: tuple[tuple[str, str], ...] = ()
+
+    def admits(self, name: str, labels: dict[str, str]) -> bool:
+        """Whether a host of this name and with these labels may be used."""
+        if name in self.avoid or (self.hosts and name not in self.hosts):
+            return False
+        wanted = all(labels.get(key) == value for key, value in self.labels)
+        return wanted and not any(labels.get(key) == value for key, value in self.avoid_labels)
+
+    def in_words(self) -> str:
+        """Which hosts those are, such as ``rack=a, not host-3``."""
+        wanted = [*sorted(self.hosts), *(f"{key}={value}" for key, value in self.labels)]
+        unwanted = [*sorted(self.avoid), *(f"{key}={value}" for key, value in self.avoid_labels)]
+        return ", ".join([*wanted, *(f"not {what}" for what in unwanted)])
+
+
+@dataclass(frozen=True)
+class WarningSignal:
+    """A signal that ranks get before they are stopped for time's sake. ``before_s`` is how long before."""
+
+    signal: int
+    before_s: float
+
+
+@dataclass(frozen=True)
+class Code:
+    """What has to be brought to a host and installed there before the task can run."""
+
+    bundle: str = ""
+    """SHA-256 of a bundle, or empty."""
+    requirements: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SecretVariable:
+    """A variable whose value is secret: either what a file on the host holds, or a holder's secret of some name."""
+
+    name: str
+    file: str = ""
+    secret: str = ""
+    holder: str = ""
+    """``user/NAME`` or ``project/NAME``."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What each rank runs. ``env`` holds (name, value) pairs, not yet expanded."""
+
+    command: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    working_directory: str = ""
+    image: str = ""
+    """Of the container in which it runs; the image may have a command of its own. Empty on the bare host."""
+    code: Code | None = None
+    account: str = ""
+    """Of the hosts, by name, as which it runs; the same for all pools. Empty: each host's own choice."""
+    secrets: tuple[SecretVariable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Workers with one spec. Resources are for each worker; 0 reserves nothing."""
+
+    replicas: int
+    task: Task
+    processes: int = 1
+    cpus: int = 0
+    memory_mb: int = 0
+    gpus: int = 0
+    gpu_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One worker of the gang, wherever it is placed."""
+
+    index: int
+    name: str
+    pool: int
+    replica: int
+    first_rank: int
+    processes: int
+
+    @property
+    def ranks(self) -> range:
+        """Its global ranks."""
+        return range(self.first_rank, self.first_rank + self.processes)
+
+
+@dataclass(frozen=True)
+class Gang:
+    """All workers of a job and the rules for them. Times in seconds."""
+
+    pools: tuple[Pool, ...]
+    timeout_s: float = 604800.0
+    grace_s: float = 10.0
+    end_grace_s: float = 300.0
+    max_worker_restarts: int = 5
+    """In place, for each worker."""
+    success: Success = Success.PRIMARY
+    hang: HangSettings = field(default_factory=HangSettings)
+    max_hang_restarts: int = 3
+    retries: Retries = field(default_factory=Retries)
+    strategy: Strategy = Strategy.STANDARD
+    priority: int = 1
+    """1 to 3; 3 goes first."""
+    project: str = "default"
+    max_wait_s: float = 86400.0
+    """Longest time in the queue; 0 for ever."""
+    waits: bool = True
+    """Where there is no room: wait for it. Otherwise it is tried three times."""
+    selector: HostSelector = field(default_factory=HostSelector)
+    replace_when_lost: bool = False
+    """When a host is cut off, its shims stop the work, and the job goes on without it."""
+    warning: WarningSignal | None = None
+    subscriptions: tuple[Subscription, ...] = ()
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        """Every worker in rank order."""
+        found: list[Member] = []
+        rank = 0
+        for p, pool in enumerate(self.pools):
+            for r in range(pool.replicas):
+                found.append(Member(len(found), f"workerpool{p}-{r}", p, r, rank, pool.processes))
+                rank += pool.processes
+        return tuple(found)
+
+    @cached_property
+    def index_by_name(self) -> dict[str, int]:
+        """Index of each worker by its name."""
+        return {member.name: member.index for member in self.members}
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs of all workers."""
+        return sum(pool.replicas * pool.gpus for pool in self.pools)
+
+    @cached_property
+    def shape(self) -> tuple[object, ...]:
+        """Equal for jobs that ask the same of the same hosts: where one has no room, the other has none."""
+        pools = tuple(
+            (
+                *(p.replicas, p.cpus, p.memory_mb, p.gpus, p.gpu_type),
+                *(bool(p.task.image), bool(p.task.account), bool(p.task.secrets)),
+            )
+            for p in self.pools
+        )
+        return pools if self.selector == HostSelector() else (*pools, self.selector)
+
+    @property
+    def account(self) -> str:
+        """Of the hosts, as which its ranks run; empty: each host's own choice."""
+        return self.pools[0].task.account
+
+    def running_as(self, account: str) -> Gang:
+        """The same gang, as that account."""
+        pools = (replace(pool, task=replace(pool.task, account=account)) for pool in self.pools)
+        return replace(self, pools=tuple(pools))
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        last = self.members[-1]
+        return last.first_rank + last.processes
+
+    def pool_of(self, member: Member) -> Pool:
+        """The pool that a worker belongs to."""
+        return self.pools[member.pool]

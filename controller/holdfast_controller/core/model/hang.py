@@ -1,0 +1,99 @@
+"""What is known of hangs only while this controller runs; what is durable of one is ``model.Hang``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.hang.evidence.evidence import Evidence
+from holdfast.hang.evidence.stacks import Diagnosis
+from holdfast.hang.judge.state import JobWatch
+from holdfast.hang.pipeline.nccl_ras import Mismatch
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """Collective counts that differ between ranks and don't move, on our monotonic clock."""
+
+    found: Mismatch
+    since_s: float
+
+
+@dataclass
+class Dump:
+    """Evidence that was asked for: what has come so far. ``number`` counts within the generation."""
+
+    number: int
+    awaited: set[int]
+    suspects: tuple[str, ...] = ()
+    lost: set[int] = field(default_factory=set)
+    """Workers whose answer was lost; where all are, each is asked again, once, when it is heard of."""
+    again: set[int] = field(default_factory=set)
+    parts: list[Evidence] = field(default_factory=list)
+    contents: dict[str, bytes] = field(default_factory=dict)
+    """What is to be kept, by worker."""
+    diagnosis: Diagnosis | None = None
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A job on the ladder: since when on our monotonic clock, and the mounts that its ranks wait for."""
+
+    since_s: float
+    mounts: frozenset[str]
+
+
+@dataclass
+class SharedCause:
+    """Jobs that hang together. Times on our monotonic clock; ``mount`` is the storage they wait for, if any."""
+
+    since_s: float
+    """When the first of them would have been acted on."""
+    mount: str
+    jobs: dict[str, None]
+    relaunched: dict[str, float] = field(default_factory=dict)
+    """When each of them had its turn."""
+    cleared_s: float | None = None
+    """When one of them was last seen to move again by itself."""
+    told_again: bool = False
+    swept_s: float = 0.0
+    """When all of its jobs were last looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWatch:
+    """A watch as it is written down: of which generation, with times relative to the moment of keeping."""
+
+    generation: int
+    watch: JobWatch
+
+
+@dataclass
+class Hang:
+    """One suspicion that was told, from the first notice to its end. Wall-clock seconds."""
+
+    number: int
+    generation: int
+    since: float
+    noticed_at: float
+    rule: str
+    sentence: str
+    suspects: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
+    """Of the suspects."""
+    step: float | None = None
+    stacks: str = ""
+    diagnosed_at: float | None = None
+    outcome: str = ""
+    """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER, ENDED; empty while it is open."""
+    note: str = ""
+    judged_at: float | None = None
+    over_at: float | None = None
+    """When it was seen to move again, or ended with its job or generation."""
+    stuck_hosts: tuple[str, ...] = ()
+    """Hosts that could not be emptied when it was acted on."""
+
+    @property
+    def open(self) -> bool:
+        """It was told and goes on, and nothing final was done about it."""
+        return self.over_at is None and self.outcome in ("", "WITHHELD", "WOULD_RESTART")

@@ -1,0 +1,365 @@
+"""The controller's state, mutated in place by ``fold`` (what is durable) and by the reactor (what is not).
+
+Jobs and hosts are the fold of the event log and nothing else. What an agent said last and will say again
+(``Runtime``, ``Presence``) is kept apart: it isn't in the log and is gone after a restart.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from holdfast.hang.judge.state import JobWatch
+from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.free_capacity import Openings
+from holdfast_controller.core.model.gang import Gang, Strategy
+from holdfast_controller.core.model.hang import Hang, KeptWatch, SharedCause, Suspect
+from holdfast_controller.core.model.host import Host, Presence
+from holdfast_controller.core.model.host import Place as Place
+from holdfast_controller.core.model.job_state import TERMINAL, JobState
+from holdfast_controller.core.model.queue import PREEMPTED, Queue, Turn
+from holdfast_controller.core.model.quota import Holdings
+from holdfast_controller.core.model.request_cache import Answer
+from holdfast_controller.core.model.runtime import Prepared as Prepared
+from holdfast_controller.core.model.runtime import Runtime as Runtime
+from holdfast_controller.core.model.runtime import Started as Started
+from holdfast_controller.core.model.users import People
+
+if TYPE_CHECKING:
+    from holdfast_controller.core.step.commands import ExitReported, PlaceReport
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time of a step: ``mono`` decides (seconds on a monotonic clock), ``wall`` only prints (epoch seconds)."""
+
+    mono: float
+    wall: float
+
+
+class WorkerState(enum.Enum):
+    """Where a worker stands; ENDED means that its place is proven empty."""
+
+    ASSIGNED = "ASSIGNED"
+    PREPARED = "PREPARED"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    ENDED = "ENDED"
+
+
+class Leaving(enum.Enum):
+    """Why an attempt is being ended while the job is not: to be placed anew, or to pause."""
+
+    RETRY = "RETRY"
+    PAUSE = "PAUSE"
+
+
+class Doubt(enum.Enum):
+    """After a restore: OPEN, its hosts have not told yet where it stands; CLEARING, what is left of it goes."""
+
+    OPEN = "OPEN"
+    CLEARING = "CLEARING"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One placement of the gang: from which generation on, and where. ``places`` in gang order."""
+
+    number: int
+    generation: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """How the ranks of one launched generation find each other. ``ports`` is one per worker, in gang order."""
+
+    master_address: str
+    master_port: int
+    secret: str
+    addresses: tuple[str, ...]
+    ports: tuple[int, ...]
+
+
+@dataclass
+class Recovery:
+    """One answer to a failure. Wall-clock seconds; None while it goes on."""
+
+    attempt: int
+    generation: int
+    """The one that it launches."""
+    started_at: float
+    end_reason: str
+    related: str
+    recover: str = "PROC_RESTART"
+    start_type: str = "RESTARTED"
+    failed_at: float = 0.0
+    charged: int | None = None
+    """The worker whose budget paid."""
+    failed_generation: int | None = None
+    """Of which a rank failed; None where the reason is another."""
+    detect_s: float | None = None
+    """From the cause to its notice; None where the exit itself was the notice."""
+    diagnose_s: float = 0.0
+    stopped_at: float | None = None
+    ended_at: float | None = None
+    step: float | None = None
+    """The job's highest step before."""
+    caught_up_at: float | None = None
+    """When it was there again."""
+
+
+@dataclass
+class Job:
+    """A job: the fold of its events."""
+
+    id: str
+    owner: str
+    request_id: str
+    display_name: str
+    labels: dict[str, str]
+    gang: Gang
+    spec_json: str
+    created_at: float
+    annotations: dict[str, str] = field(default_factory=dict)
+    number: int = 0
+    """Place of its submission in the log: the order of creation."""
+    cursor: int = 0
+    state: JobState = JobState.QUEUED
+    attempt: int = 0
+    generation: int = 0
+    """The newest of any worker."""
+    gang_generation: int = 0
+    """Of the last launch of all workers; those that were relaunched alone are past it."""
+    places: tuple[Place, ...] = ()
+    rendezvous: Rendezvous | None = None
+    """Set once the current generation is launched."""
+    started: dict[int, Started] = field(default_factory=dict)
+    emptied: set[int] = field(default_factory=set)
+    """Workers whose place is proven empty for good, as far as this attempt goes."""
+    fenced: set[int] = field(default_factory=set)
+    """Of them, those taken as gone without their host's word: what they held stays withheld there."""
+    attempts: list[Attempt] = field(default_factory=list)
+    """Every placement so far, the current one included."""
+    unlaunched: set[int] = field(default_factory=set)
+    """Generations that were given up before their launch."""
+    alone: dict[int, int] = field(default_factory=dict)
+    """Workers that were relaunched by themselves since the gang's last launch, and their generation."""
+    alone_ever: dict[int, int] = field(default_factory=dict)
+    """By generation: the only worker that was launched in it, where it wasn't the gang."""
+    held_back: set[int] = field(default_factory=set)
+    """Of ``alone``: those whose launch waits for its time."""
+    leaving: Leaving | None = None
+    """Set while the attempt's workers are stopped for good, though the job goes on."""
+    kept: frozenset[int] = frozenset()
+    """Workers whose place is reserved for the next attempt."""
+    avoided: frozenset[str] = frozenset()
+    """Hosts that the next placement leaves out if it can: the job failed there."""
+    not_before: float | None = None
+    """Wall clock before which the next launch, or placement, doesn't come."""
+    queued_since: float | None = None
+    """Since when it waits for hosts; wall clock."""
+    lacks: int = 0
+    """Times that it was tried to place a job that doesn't wait."""
+    exits: dict[int, dict[int, Exit]] = field(default_factory=dict)
+    """Terminal records by generation and rank."""
+    late_exits: list[Exit] = field(default_factory=list)
+    unarchived: dict[str, str] = field(default_factory=dict)
+    """By worker: why its output is not in the base output directory."""
+    recoveries: list[Recovery] = field(default_factory=list)
+    worker_restarts: dict[int, int] = field(default_factory=dict)
+    job_retries: int = 0
+    transient_restarts: int = 0
+    internal_errors: int = 0
+    host_moves: int = 0
+    same_failure: tuple[str, int] = ("", 0)
+    """What the last failure was, and how often in a row without progress."""
+    failures: int = 0
+    """In a row without progress, of any kind."""
+    best_step: float | None = None
+    """Highest step known when the job last failed."""
+    checkpointed: bool = False
+    """A checkpoint was seen in the job's life."""
+    suspected: dict[str, int] = field(default_factory=dict)
+    """By host: failures in a row that may be its fault."""
+    port_retries: int = 0
+    hangs: list[Hang] = field(default_factory=list)
+    hang_restarts: int = 0
+    """Restarts upon hangs in a row, without progress in between."""
+    hang_step: float | None = None
+    """Highest step known at the last of them."""
+    warned: int = 0
+    """Ranks of generations up to this one get the warning signal."""
+    pause_due: float | None = None
+    """Wall clock; it was warned of a pause, and until then its ranks may end by themselves."""
+    held_until: float | None = None
+    """Until then no hang is acted on."""
+    stop_reason: ExitReason = ExitReason.STOPPED
+    """Why whatever is older than the current generation, or all of an ending job, is stopped."""
+    last_end: str = ""
+    outcome: JobState | None = None
+    """Decided end; the job has it once every place is empty."""
+    error: JobError | None = None
+    primary_done_at: float | None = None
+    started_at: float | None = None
+    running_since: float | None = None
+    """Since when the attempt runs."""
+    ran_s: float = 0.0
+    """Run time of earlier attempts."""
+    updated_at: float = 0.0
+    ended_at: float | None = None
+    doubt: Doubt | None = None
+    unsure_below: int = 0
+    """Records of generations below this may have been lost with the log."""
+    skipped: list[tuple[int, int]] = field(default_factory=list)
+    """First and last of generations of which the restored log doesn't know whether they were launched."""
+
+    @cached_property
+    def tallies(self) -> dict[int, object]:
+        """By generation: see ``tally``, which alone uses it. It can be made again from the records."""
+        return {}
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing more happens to it."""
+        return self.state in TERMINAL
+
+    @property
+    def stopping(self) -> bool:
+        """Its workers are, or were, stopped for good: the job ends, or this attempt of it."""
+        waits = self.state in (JobState.QUEUED, JobState.PAUSED)
+        return self.outcome is not None or self.leaving is not None or waits
+
+    @property
+    def turn(self) -> Turn:
+        """Its place among those that wait: first whose attempt failed, then by priority, SPOT last, by submission.
+
+        Who was preempted didn't fail: it is served when it would have been had it never run.
+        """
+        failed = self.leaving is Leaving.RETRY and self.last_end != PREEMPTED
+        return (not failed, -self.gang.priority, self.gang.strategy is Strategy.SPOT, self.number)
+
+    @property
+    def awaited(self) -> list[int]:
+        """Workers whose place is not proven empty."""
+        return [index for index in range(len(self.places)) if index not in self.emptied]
+
+    @property
+    def launched(self) -> bool:
+        """The current generation was launched."""
+        return self.rendezvous is not None
+
+    @property
+    def restarts_in_place(self) -> int:
+        """Launches that needed no scheduling, over the job's life."""
+        return sum(recovery.recover == "PROC_RESTART" for recovery in self.recoveries)
+
+    def place_at(self, generation: int, index: int) -> Place | None:
+        """Where a worker was in a generation; None for one that was never placed."""
+        found = [attempt for attempt in self.attempts if attempt.generation <= generation]
+        return found[-1].places[index] if found and index < len(found[-1].places) else None
+
+    def generation_of(self, index: int) -> int:
+        """The generation that a worker is in."""
+        return self.alone.get(index, self.gang_generation)
+
+    def starts_of(self, index: int) -> int:
+        """Launches of a worker since its placement, the one that it is in included."""
+        first = self.attempts[-1].generation if self.attempts else 1
+        launches = range(first, self.generation_of(index) + 1)
+        return sum(self.alone_ever.get(generation, index) == index for generation in launches)
+
+    def was_launched(self, generation: int, index: int) -> bool:
+        """Whether a worker was ever ordered to start in a generation."""
+        newest = self.generation if self.launched else self.generation - 1
+        if not 1 <= generation <= newest or generation in self.unlaunched:
+            return False
+        if self.alone_ever.get(generation, index) != index or self.is_skipped(generation):
+            return False
+        return not (index in self.held_back and generation == self.alone.get(index))
+
+    def is_skipped(self, generation: int) -> bool:
+        """Whether a restored log can't say if the generation was launched."""
+        return any(first <= generation <= last for first, last in self.skipped)
+
+    def exits_now(self) -> dict[int, Exit]:
+        """Exits of every worker's current generation, by rank."""
+        if not self.alone:
+            return self.exits.get(self.generation, {})
+        found: dict[int, Exit] = {}
+        for member in self.gang.members:
+            ended = self.exits.get(self.generation_of(member.index), {})
+            found.update((rank, ended[rank]) for rank in member.ranks if rank in ended)
+        return found
+
+    def exit_of(self, generation: int, rank: int) -> Exit | None:
+        """The terminal record of a rank of a generation."""
+        return self.exits.get(generation, {}).get(rank)
+
+
+@dataclass
+class Cluster:
+    """Everything. ``sequence`` numbers the log; ``epoch`` is this controller's term."""
+
+    epoch: int = 0
+    sequence: int = 0
+    jobs: dict[str, Job] = field(default_factory=dict)
+    hosts: dict[str, Host] = field(default_factory=dict)
+    draining: set[str] = field(default_factory=set)
+    """Hosts that are being drained, or have been and take no work yet."""
+    queue: Queue = field(default_factory=Queue)
+    holdings: Holdings = field(default_factory=Holdings)
+    hopeless: set[tuple[object, ...]] = field(default_factory=set)
+    """Shapes of waiting gangs that had no room at the last look at the queue. What is freed brings a new look."""
+    altered: set[str] = field(default_factory=set)
+    """Hosts that have changed since whoever takes snapshots has last emptied this."""
+    openings: Openings = field(default_factory=Openings)
+    can_fit: set[tuple[object, ...]] = field(default_factory=set)
+    """Shapes of gangs that all hosts together can hold when they are empty."""
+    requests: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Job by (owner, request id)."""
+    answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
+    """By (caller, request id), oldest first: what was answered."""
+    presence: dict[str, Presence] = field(default_factory=dict)
+    unheard: set[str] = field(default_factory=set)
+    """Hosts that this controller has not heard of since it started, and that may still say hello."""
+    spared_until: float = 0.0
+    """Before that no host is given up, since most were silent just now; monotonic."""
+    ripe: dict[str, float] = field(default_factory=dict)
+    """By job: the ``not_before`` that has come by our own clock, whatever the wall clock says."""
+    runtime: dict[str, Runtime] = field(default_factory=dict)
+    watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
+    """By job: the generation that is watched for hangs, and what is remembered of it."""
+    kept_watches: dict[str, tuple[float, KeptWatch]] = field(default_factory=dict)
+    """By job: what was last written down of its watch, and when on our monotonic clock."""
+    suspects: dict[str, Suspect] = field(default_factory=dict)
+    shared_causes: list[SharedCause] = field(default_factory=list)
+    people: People = field(default_factory=People)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """For each restore from a backup: the last event that is left of what was before, and the first after it."""
+    found: dict[str, dict[int, dict[str, PlaceReport]]] = field(default_factory=dict)
+    """By job in doubt, worker and host: what hosts have said of it since this controller started."""
+    told: set[str] = field(default_factory=set)
+    """Hosts that have said what they hold since this controller started."""
+    in_doubt_until: float = 0.0
+    """Not before that is decided of jobs that nobody has told of; monotonic."""
+    unjudged: dict[str, list[ExitReported]] = field(default_factory=dict)
+    """By job in doubt: ends that were reported meanwhile."""
+
+    def runtime_of(self, job_id: str) -> Runtime:
+        """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""
+        found = self.runtime.get(job_id)
+        if found is None:
+            found = Runtime()
+            if not self.jobs[job_id].terminal:
+                self.runtime[job_id] = found
+        return found
+
+    def presence_of(self, host: str) -> Presence:
+        """The host's presence, made when first asked for."""
+        found = self.presence.get(host)
+        if found is None:
+            found = self.presence[host] = Presence()
+        return found

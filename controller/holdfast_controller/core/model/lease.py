@@ -1,0 +1,54 @@
+"""Whether a host is heard from: heartbeats, suspicion, loss. Times in seconds on a monotonic clock.
+
+The figures are the design's: a beat each 5 s, suspect after three missed, a lease of 60 s that the holder
+counts from sending and the grantor from receiving, and nothing reassigned before 75 s. After a restart of
+the controller every lease starts anew, and when more than 55 % of the hosts fall silent at once the fault is
+likelier ours, so none of them is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from holdfast_controller.core.model.host import Liveness, Presence
+
+LATE_S = 1.0
+"""A deadline that is noticed so long after its time was missed because we stood still."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePolicy:
+    """Times of the lease, and the share of silent hosts at which nobody is given up."""
+
+    heartbeat_s: float = 5.0
+    suspect_s: float = 15.0
+    lease_s: float = 60.0
+    lost_s: float = 75.0
+    mass_share: float = 0.55
+
+
+def liveness(policy: LeasePolicy, presence: Presence, now_mono: float) -> Liveness:
+    """What the silence of a host means by itself."""
+    silent = now_mono - presence.last_seen
+    if silent >= policy.lost_s:
+        return Liveness.LOST
+    return Liveness.SUSPECT if silent >= policy.suspect_s else Liveness.READY
+
+
+def next_change(policy: LeasePolicy, presence: Presence, now_mono: float) -> float | None:
+    """When the verdict changes if nothing is heard; None once it is final."""
+    for bound in (policy.suspect_s, policy.lost_s):
+        due = presence.last_seen + bound
+        if due > now_mono:
+            return due
+    return None
+
+
+def brake(policy: LeasePolicy, presences: Collection[Presence], now_mono: float) -> bool:
+    """Whether so many hosts are silent at once that the cause is common and none may be given up.
+
+    A single host is no crowd: the brake needs two at least.
+    """
+    silent = sum(1 for p in presences if liveness(policy, p, now_mono) is not Liveness.READY)
+    return silent >= 2 and silent > policy.mass_share * len(presences)

@@ -1,0 +1,83 @@
+"""What the controller knows of people and of who may call at all: the fold of ``people_events``.
+
+A certificate proves a name and when it was issued, and nothing else: what the name may do is looked up here at
+each call. So a right that is taken away is gone at once, and no list of serial numbers has to be kept: of a name
+that was removed, whatever was issued until then is void, and a name that is admitted again gets a newer one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast._base.identity import Kind
+
+EVERY_PROJECT = "*"
+"""In the place of a project's name: all of them, and the cluster itself."""
+
+
+class Role(enum.Enum):
+    """What a user may do in a project; each includes the one before."""
+
+    VIEWER = 1
+    USER = 2
+    ADMIN = 3
+
+    def covers(self, needed: Role) -> bool:
+        """Whether who has this role may do what takes ``needed``."""
+        return self.value >= needed.value
+
+
+class RunAs(enum.Enum):
+    """What jobs run as whose owner is mapped to no account."""
+
+    SERVICE = "service"
+    """Each host's ``worker_user``."""
+    SAME_NAME = "same-name"
+    """The account that has the owner's name."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """Leave to get one certificate. ``name`` is empty for any host that is not known yet; wall-clock seconds."""
+
+    kind: Kind
+    name: str
+    expires_at: float
+    used_by: str = ""
+    """Who got it, once somebody has."""
+    key: str = ""
+    """Digest of the key that was certified."""
+
+
+@dataclass(frozen=True)
+class SecretNote:
+    """When a secret was set, in wall-clock seconds, and by whom."""
+
+    at: float
+    by: str
+
+
+@dataclass
+class People:
+    """Users, their roles and accounts, names whose certificates are void, hosts that joined, and tokens."""
+
+    roles: dict[str, dict[str, Role]] = field(default_factory=dict)
+    """By user and project."""
+    accounts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By user: accounts of the hosts that their jobs may run as, the first unless a job names another."""
+    void_until: dict[str, float] = field(default_factory=dict)
+    """By ``user/NAME`` or ``host/NAME``: certificates issued until then (wall clock) are void."""
+    joined: set[str] = field(default_factory=set)
+    """Hosts that got a certificate for a token."""
+    tokens: dict[str, Token] = field(default_factory=dict)
+    """By digest; those that ended more than a day ago are forgotten."""
+    secrets: dict[str, dict[str, SecretNote]] = field(default_factory=dict)
+    """By holder (``user/NAME``, ``project/NAME``) and name; the values are in a table of their own."""
+
+
+def role_in(grants: Mapping[str, Role], project: str) -> Role | None:
+    """The highest role that ``grants`` give in a project; None for none."""
+    found = [grants[name] for name in (project, EVERY_PROJECT) if name in grants]
+    return max(found, key=lambda role: role.value, default=None)

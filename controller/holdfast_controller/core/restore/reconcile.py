@@ -1,0 +1,307 @@
+"""Verbs of doubt: after a restore from a backup the hosts know more than the log does.
+
+Theory of operation. The log is older than what the hosts saw. Jobs may have been relaunched, moved, ended or
+handed in since the backup, and ends that the lost controller had acknowledged are in no outbox any more. So
+every job that the log has going is *in doubt*: nothing is ordered about it, it is placed nowhere, and nobody
+may act on it, until its hosts have said what they hold. No running process is stopped for being unknown.
+
+- A job whose places are as the log has them, or behind it, is confirmed, and goes on.
+- A job of which a whole gang is found at a newer generation is taken up as found (``JobFound``). Both happen as
+  soon as the last of its places is heard of: a gang that runs whole proves that no newer one was launched.
+- The rest is decided when every host of the log has spoken or was vouched for (fenced, removed), and not before
+  hosts that joined after the backup have had time to call. A job of which parts are alive is stopped and starts
+  anew; one that no host knows may have run and ended since, so it is paused, and its owner decides. Either gets
+  a generation far beyond any that the lost controller can have given out (``GENERATIONS_LEFT_OUT``), so that
+  none is launched twice.
+- Work of jobs that the log doesn't know is a *stranger* on its host: it runs on, its GPUs are withheld from
+  others, its ends are recorded, and an admin may have it stopped.
+
+What hosts have told is kept in memory only: a controller that starts again asks again.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import WrongState
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle import drain
+from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pause
+from holdfast_controller.core.lifecycle.exits import on_exit
+from holdfast_controller.core.lifecycle.missing_exits import LOST, close_records, unknown_ends
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.host import Host, Stranger, place_key
+from holdfast_controller.core.model.job import Doubt, Job, Leaving
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.restore.reported_gangs import as_known, whole_gang
+from holdfast_controller.core.step.actions import Dismiss, Refuse, Reply
+from holdfast_controller.core.step.assignment import holds
+from holdfast_controller.core.step.commands import DismissAsked, HostConnected, PlaceReport, PlaceState
+from holdfast_controller.core.step.lookup import find_host
+from holdfast_controller.core.step.step import Step
+
+EVENTS_LEFT_OUT = 1_000_000_000
+"""More than any controller writes between two backups: nobody's cursor names another event than it did."""
+EPOCHS_LEFT_OUT = 1_000_000
+"""More than any controller begins: hosts that have seen a later one than the backup obey all the same."""
+GENERATIONS_LEFT_OUT = 1000
+"""More restarts of one job than any backup is behind."""
+
+
+def on_hello(step: Step, hello: HostConnected) -> None:
+    """Take in what a host holds; what it said in an earlier session counts no more."""
+    cluster, host = step.cluster, step.cluster.hosts[hello.host]
+    if not cluster.gaps:
+        return
+    cluster.told.add(host.name)
+    for job_id, ends in cluster.unjudged.items():
+        cluster.unjudged[job_id] = [end for end in ends if end.host != host.name]
+    said = {(report.job_id, report.worker) for report in hello.places}
+    for job in _open_jobs(step):
+        for index, places in cluster.found.get(job.id, {}).items():
+            places.pop(host.name, None)
+            key = place_key(job.id, index)
+            if (job.id, job.gang.members[index].name) not in said and key in host.allocations:
+                step.emit(ev.HostPlaceFreed(host.name, step.now.wall, key))
+        _free_unsaid(step, host, job, said)
+    for stranger in list(host.strangers.values()):
+        if (stranger.job, stranger.worker) not in said:
+            _gone(step, host, stranger)
+    for report in hello.places:
+        _take_in(step, host, report)
+    for job_id in dict.fromkeys(report.job_id for report in hello.places):
+        _look(step, job_id)
+    end_if_all_told(step)
+
+
+def _free_unsaid(step: Step, host: Host, job: Job, said: set[tuple[str, str]]) -> None:
+    """What the log has an uncertain job hold here, and the host doesn't know of, is free."""
+    for member in job.gang.members:
+        key = place_key(job.id, member.index)
+        if key in host.allocations and (job.id, member.name) not in said:
+            step.emit(ev.HostPlaceFreed(host.name, step.now.wall, key))
+
+
+def on_report(step: Step, host_name: str, report: PlaceReport) -> bool:
+    """Take in what a host says later. False: it is no matter of doubt."""
+    if not step.cluster.gaps:
+        return False
+    taken = _take_in(step, step.cluster.hosts[host_name], report)
+    if taken:
+        _look(step, report.job_id)
+        end_if_all_told(step)
+    return taken
+
+
+def _take_in(step: Step, host: Host, report: PlaceReport) -> bool:
+    cluster, job = step.cluster, step.cluster.jobs.get(report.job_id)
+    index = job.gang.index_by_name.get(report.worker) if job is not None else None
+    if job is None or index is None:
+        _on_stranger(step, host, report, None)
+        return True
+    held = holds(cluster, job, index, host.name)
+    if job.doubt is Doubt.OPEN:
+        cluster.found.setdefault(job.id, {}).setdefault(index, {})[host.name] = report
+        share = host.allocations.get(place_key(job.id, index))
+        if report.state is not PlaceState.EMPTY and (share is None or set(report.gpus) - set(share.gpus)):
+            _on_stranger(step, host, report, job)
+        return True
+    if held or (f"{job.id}/{report.worker}" not in host.strangers and report.state is PlaceState.EMPTY):
+        return False
+    if not held and place_key(job.id, index) in host.allocations:
+        return False  # withheld, as a place that was taken as gone
+    _on_stranger(step, host, report, job)
+    return True
+
+
+# --- Jobs in doubt ------------------------------------------------------------------------------------------------
+
+
+def _look(step: Step, job_id: str) -> None:
+    """Whether enough of a job was heard of by now to go on with it."""
+    job = step.cluster.jobs.get(job_id)
+    if job is None or job.doubt is not Doubt.OPEN:
+        return
+    reports = step.cluster.found.get(job_id, {})
+    if as_known(job, reports):
+        step.emit(ev.JobCleared(job.id, step.now.wall, "its hosts confirm what the restored log says of it"))
+    else:
+        found = whole_gang(job, reports)
+        if found is None:
+            return
+        step.emit(ev.JobFound(job.id, step.now.wall, *found))
+        left_s = max(job.gang.timeout_s - job.ran_s, 0.0)
+        step.timers.set(("timeout", job.id), step.now.mono + left_s)
+    _judge(step, job)
+    step.touch(job)
+
+
+def _judge(step: Step, job: Job) -> None:
+    """It is in doubt no more: what was said meanwhile is taken up."""
+    reports = step.cluster.found.pop(job.id, {})
+    for index, places in reports.items():
+        for name, report in places.items():
+            host = step.cluster.hosts.get(name)
+            if host is not None and not holds(step.cluster, job, index, name):
+                _on_stranger(step, host, report, job)
+    for end in step.cluster.unjudged.pop(job.id, []):
+        if step.cluster.presence_of(end.host).session == end.session:
+            on_exit(step, end)
+
+
+def end_if_all_told(step: Step) -> None:
+    """Once every host of the restored log has spoken: decide of what is left, and be done."""
+    cluster = step.cluster
+    open_jobs = _open_jobs(step)
+    doubted = [host for host in cluster.hosts.values() if host.in_doubt]
+    if (not open_jobs and not doubted) or step.now.mono < cluster.in_doubt_until:
+        return
+    if any(host.name not in cluster.told for host in doubted):
+        return
+    for job in open_jobs:
+        _give_up(step, job)
+    step.emit(ev.DoubtEnded(step.now.wall))
+    for name in sorted(cluster.draining):
+        drain.set_timers(step, cluster.hosts[name])
+    step.capacity_freed = True
+
+
+def _give_up(step: Step, job: Job) -> None:
+    """Of no gang that is whole was heard: start anew what is alive in parts, and pause what nobody knows."""
+    reports = step.cluster.found.get(job.id, {})
+    told = [report for places in reports.values() for report in places.values()]
+    alive = any(report.state is not PlaceState.EMPTY for report in told)
+    newest = max([job.generation, *(report.generation for report in told)])
+    was_paused = job.state is JobState.PAUSED
+    reason = _REASONS[alive, was_paused].format(job=job.id)
+    step.emit(ev.JobUnsure(job.id, step.now.wall, newest + GENERATIONS_LEFT_OUT, reason))
+    if alive and job.leaving is None and job.awaited and not was_paused:
+        step.emit(
+            ev.AttemptEnded(
+                job.id, step.now.wall, Leaving.RETRY, "CONTROLLER_RESTORED", "the controller", step.now.wall
+            )
+        )
+        await_hosts(step, job)
+    elif not alive and not was_paused:
+        step.emit(ev.PauseRequested(job.id, step.now.wall, "holdfast"))
+        pause(step, job)
+    _judge(step, job)
+    for member in job.gang.members:
+        close_records(step, job, member, ExitReason.LOST_RECORD, LOST)
+    for index in job.awaited:
+        host = job.places[index].host
+        if place_key(job.id, index) not in _allocations(step, host):
+            step.emit(ev.WorkerEmptied(job.id, step.now.wall, job.gang.members[index].name))
+        else:
+            step.touch(job, index)
+    on_left(step, job)
+    _clear(step, job.id)
+
+
+_REASONS = {
+    (True, False): "after the restore only a part of it was found; it is stopped and starts anew",
+    (True, True): "after the restore a part of it was found, though it is paused; that is stopped",
+    (False, False): "no host knows of it after the restore: it may have run and ended since the backup. Go on with:"
+    " holdfast job resume {job}; or end it: holdfast job cancel {job}",
+    (False, True): "no host knows of it after the restore; it stays paused",
+}
+
+
+def _allocations(step: Step, host: str) -> set[str]:
+    found = step.cluster.hosts.get(host)
+    return set(found.allocations) if found is not None else set()
+
+
+def _open_jobs(step: Step) -> list[Job]:
+    return [job for job in step.cluster.jobs.values() if job.doubt is Doubt.OPEN]
+
+
+def on_unaccounted(step: Step, job: Job, index: int) -> None:
+    """A place is empty, and nothing is left to tell of its ranks' ends: those were lost with the log."""
+    member = job.gang.members[index]
+    if job.stopping or not job.launched or index in job.held_back or not step.cluster.gaps:
+        return
+    lost = unknown_ends(job, member, ExitReason.LOST_RECORD, LOST, step.now.wall)
+    for end in lost:
+        step.emit(ev.RankExited(job.id, step.now.wall, member.name, end))
+    if lost:
+        step.emit(ev.PauseRequested(job.id, step.now.wall, "holdfast"))
+        pause(step, job)
+
+
+# --- Strangers ----------------------------------------------------------------------------------------------------
+
+
+def _on_stranger(step: Step, host: Host, report: PlaceReport, job: Job | None) -> None:
+    """Know what a host holds that the log doesn't place there; have it gone where something newer is known."""
+    known = host.strangers.get(f"{report.job_id}/{report.worker}")
+    if report.state is PlaceState.EMPTY:
+        if known is not None:
+            _gone(step, host, known)
+        if job is None or job.doubt is not Doubt.OPEN:
+            _dismiss(step, host, report.job_id, report.worker, _beyond(job, report.generation))
+        return
+    if known is None or (known.generation, known.gpus) != (report.generation, report.gpus):
+        what = (report.job_id, report.worker, report.generation, report.gpus)
+        step.emit(ev.StrangerFound(host.name, step.now.wall, *what))
+    superseded = job is not None and job.doubt is not Doubt.OPEN and report.generation <= job.generation
+    if superseded or report.job_id in host.dismissed:
+        _dismiss(step, host, report.job_id, report.worker, _beyond(job, report.generation))
+
+
+def _beyond(job: Job | None, generation: int) -> int:
+    return max(generation, job.generation if job is not None else 0)
+
+
+def _gone(step: Step, host: Host, stranger: Stranger) -> None:
+    step.emit(ev.StrangerGone(host.name, step.now.wall, stranger.job, stranger.worker))
+    step.capacity_freed = True
+    _clear(step, stranger.job)
+
+
+def _clear(step: Step, job_id: str) -> None:
+    """A job whose strangers are all gone may be placed again."""
+    job = step.cluster.jobs.get(job_id)
+    if job is None or job.doubt is not Doubt.CLEARING:
+        return
+    if not any(
+        stranger.job == job_id for host in step.cluster.hosts.values() for stranger in host.strangers.values()
+    ):
+        step.emit(ev.JobCleared(job_id, step.now.wall, "nothing is left of what it ran before the restore"))
+        step.capacity_freed = True
+
+
+def _dismiss(step: Step, host: Host, job_id: str, worker: str, generation: int) -> None:
+    session = step.cluster.presence_of(host.name).session
+    if session is not None:
+        step.do(Dismiss(host.name, session, job_id, worker, generation))
+
+
+def on_vouched(step: Step, host: Host) -> None:
+    """Somebody has vouched that nothing runs on a host: it has nothing to tell any more."""
+    for job in _open_jobs(step):
+        for places in step.cluster.found.get(job.id, {}).values():
+            places.pop(host.name, None)
+        _free_unsaid(step, host, job, set())
+    for stranger in list(host.strangers.values()):
+        _gone(step, host, stranger)
+
+
+def on_dismiss(step: Step, asked: DismissAsked) -> None:
+    """Have work stopped, with its job's name, that the restored log doesn't know. Asking twice changes nothing."""
+    host = find_host(step, asked.token, asked.host)
+    if host is None:
+        return
+    there = [stranger for stranger in host.strangers.values() if stranger.job == asked.job]
+    if not there and asked.job not in host.dismissed:
+        problem = f"The host {host.name} runs no work of {asked.job} that nobody knows."
+        step.do(Refuse(asked.token, WrongState(problem, fix=f"See: holdfast host show {host.name}")))
+        return
+    job = step.cluster.jobs.get(asked.job)
+    if job is not None and job.doubt is Doubt.OPEN:
+        problem = f"The job {asked.job} is known; hosts are still to say where it stands."
+        step.do(Refuse(asked.token, WrongState(problem, fix="Wait until they have.")))
+        return
+    if asked.job not in host.dismissed:
+        step.emit(ev.StrangerDismissed(host.name, step.now.wall, asked.job, asked.by))
+    for stranger in there:
+        _dismiss(step, host, stranger.job, stranger.worker, _beyond(job, stranger.generation))
+    step.do(Reply(asked.token, host.name))

@@ -1,0 +1,66 @@
+"""What hosts have said of a job in doubt, put together: is it as the log has it, or a whole gang that is newer?"""
+
+from __future__ import annotations
+
+from holdfast_controller.core.model.gang import Scope
+from holdfast_controller.core.model.job import Job, Place, Started
+from holdfast_controller.core.step.commands import PlaceReport, PlaceState
+
+Reports = dict[int, dict[str, PlaceReport]]
+"""By worker and host."""
+Gang = tuple[int, tuple[int, ...], tuple[Place, ...], tuple[Started, ...]]
+"""Attempt; and of each worker its generation, its place and its processes."""
+_LAUNCHED = frozenset({PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK, PlaceState.EMPTY})
+
+
+def as_known(job: Job, reports: Reports) -> bool:
+    """Whether every place of the log is there, no newer than the log has it, and nothing lives elsewhere."""
+    indices = job.awaited if job.stopping else range(len(job.places))
+    if not indices or not job.places:
+        return False
+    for index, places in reports.items():
+        home = job.places[index].host if index < len(job.places) else ""
+        if any(host != home and report.state is not PlaceState.EMPTY for host, report in places.items()):
+            return False
+    return all(_fits(job, index, reports.get(index, {}).get(job.places[index].host)) for index in indices)
+
+
+def _fits(job: Job, index: int, report: PlaceReport | None) -> bool:
+    if report is None or report.generation > job.generation_of(index):
+        return False
+    if job.launched or job.stopping or report.generation < job.generation_of(index):
+        return True
+    # Of a generation that the log has not launched nothing can run, unless it was launched since.
+    return report.state not in _LAUNCHED
+
+
+def whole_gang(job: Job, reports: Reports) -> Gang | None:
+    """A gang of which every worker was launched, no older than the log; None where that was not found."""
+    chosen: list[tuple[str, PlaceReport]] = []
+    for member in job.gang.members:
+        places = sorted(reports.get(member.index, {}).items(), key=lambda item: (item[1].generation, item[0]))
+        if not places or any(report.state is not PlaceState.EMPTY for _, report in places[:-1]):
+            return None
+        chosen.append(places[-1])
+    generations = tuple(report.generation for _, report in chosen)
+    alone = job.gang.retries.scope is Scope.WORKER and len(chosen) > 1
+    if max(generations) < job.generation or (len(set(generations)) > 1 and not alone):
+        return None
+    if any(report.state not in _LAUNCHED for _, report in chosen):
+        return None
+    places_found = [_place(job, index, host, report) for index, (host, report) in enumerate(chosen)]
+    found = tuple(place for place in places_found if place is not None)
+    if len(found) < len(chosen):
+        return None
+    attempt = max(job.attempt, *(report.attempt for _, report in chosen))
+    return attempt, generations, found, tuple(Started(report.shim_pid, report.pids) for _, report in chosen)
+
+
+def _place(job: Job, index: int, host: str, report: PlaceReport) -> Place | None:
+    """Where it is, and on which GPUs; None where an older agent doesn't say."""
+    if index < len(job.places) and job.places[index].host == host and report.attempt == job.attempt:
+        return job.places[index]
+    wanted = job.gang.pool_of(job.gang.members[index]).gpus
+    if len(report.gpus) != wanted and report.state is not PlaceState.EMPTY:
+        return None
+    return Place(host, report.gpus)

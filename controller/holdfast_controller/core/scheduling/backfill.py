@@ -1,0 +1,89 @@
+"""What jobs further back in the queue must leave to those ahead that wait for room.
+
+Nobody knows when running work ends: a timeout says when at the latest, and it may end at any moment before. So any
+share of any host that a waiting job could ever use may be the one it starts on next, and a job behind it that takes
+a part of it may delay it. Hence the rule: of a host that a waiting job could use
+
+- no GPU, if that job wants GPUs there, and of cores, memory and worker slots only what workers beside all of the
+  host's GPUs could never need;
+- nothing at all, if that job would put a worker without GPUs there.
+
+Other hosts, such as those of another GPU model or outside its host selector, are free to take. What is held only
+shrinks until the waiting job starts, so what it could need on a host stays free as fast as without those behind it,
+and the choice among hosts isn't changed either: it looks at the GPUs of hosts for workers with GPUs (see
+``placement``), and at hosts that are closed to those behind for all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast_controller.core.model.gang import Gang, Pool
+from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.scheduling.placement import ANYWHERE, Room, may_have, model_matches, room
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Of one host: nothing is left, or no GPU, and so much of the rest has to stay free."""
+
+    closed: bool = False
+    cpus: int = 0
+    memory_mb: int = 0
+    slots: int = 0
+
+
+@dataclass
+class Reservations:
+    """Of all hosts, for the jobs that wait so far in one look at the queue.
+
+    Kept for each kind of hosts, since most jobs may have any host; for single hosts where a job has a selector.
+    """
+
+    by_kind: dict[tuple[object, ...], Reserved] = field(default_factory=dict)
+    by_host: dict[str, Reserved] = field(default_factory=dict)
+
+    _kinds: dict[tuple[object, ...], Host] = field(default_factory=dict)
+    """A host of each kind."""
+
+    def reserve(self, gang: Gang, hosts: list[Host]) -> bool:
+        """Leave to a waiting gang, and to any number of others like it, what it could use of ``hosts``.
+
+        ``hosts`` are all there are, the same each time. True if less is left to others now.
+        """
+        anywhere = gang.selector == ANYWHERE
+        if anywhere and not self._kinds:
+            self._kinds = {host.inventory.kind: host for host in hosts}
+        places: dict[Any, Host] = self._kinds if anywhere else {h.name: h for h in may_have(gang, hosts)}
+        known: dict[Any, Reserved] = self.by_kind if anywhere else self.by_host
+        before = {place: known.get(place) for place in places}
+        for place, host in places.items():
+            whole = room(host, empty=True)
+            for pool in gang.pools:
+                if whole.fits(pool):
+                    known[place] = _widen(known.get(place, Reserved()), pool, whole)
+        return any(known.get(place) != was for place, was in before.items())
+
+    def limit(self, left: Room, host: Host) -> Room:
+        """What of a host's room (which is used up) a job further back may have."""
+        for reserved in (self.by_kind.get(host.inventory.kind), self.by_host.get(host.name)):
+            if reserved is not None:
+                left.gpus = []
+                left.cpus -= reserved.cpus
+                left.memory_mb -= reserved.memory_mb
+                left.slots = 0 if reserved.closed else left.slots - reserved.slots
+        return left
+
+
+def _widen(reserved: Reserved, pool: Pool, whole: Room) -> Reserved:
+    """Workers beside GPUs share the host's GPUs, so the pool that wants most beside each GPU bounds any mixture."""
+    if not pool.gpus:
+        return replace(reserved, closed=True)
+    gpus = sum(1 for _, model in whole.gpus if model_matches(pool.gpu_type, model))
+    return Reserved(
+        closed=reserved.closed or gpus < len(whole.gpus),
+        cpus=max(reserved.cpus, -(-gpus * pool.cpus // pool.gpus)),
+        memory_mb=max(reserved.memory_mb, -(-gpus * pool.memory_mb // pool.gpus)),
+        slots=max(reserved.slots, gpus),
+    )

@@ -1,0 +1,48 @@
+"""Verbs of jobs that have waited enough: for longer than they may, or at all where they don't want to."""
+
+from __future__ import annotations
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.error_report import RESOURCE_EXHAUSTED
+from holdfast_controller.core.lifecycle.stop import DEADLINE_EXCEEDED, end
+from holdfast_controller.core.model.exits import JobError
+from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.queue import PLACEMENT_TRIES
+from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.step.step import Step
+
+TRY_AGAIN_S = 10.0
+"""After the first try to place a job that doesn't wait; twice that after the second."""
+
+
+def on_expired(step: Step, job: Job, hosts: list[Host]) -> None:
+    """It has waited as long as it may."""
+    if job.state is not JobState.QUEUED or job.outcome is not None:
+        return
+    reason = wait_reason(step.cluster, job, hosts, Standing(step.cluster, hosts, step.policies.quotas))
+    waited = f"The job waited {job.gang.max_wait_s:g}s for hosts, as long as its maxWaitDuration lets it"
+    end(step, job, JobState.EXPIRED, JobError(DEADLINE_EXCEEDED, f"{waited}: {reason}."))
+    step.capacity_freed = True
+
+
+def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
+    """A job that doesn't wait found no room: it is tried again in a while, and fails when that was in vain."""
+    if ("retry", job.id) in step.timers.due:
+        return  # After a start of ours hosts get time to say hello.
+    number = job.lacks + 1
+    standing = Standing(step.cluster, hosts, step.policies.quotas)
+    reason = standing.quota_lack(job) or standing.lack_of_room(job) or "what is free is left to jobs ahead of it"
+    if number < PLACEMENT_TRIES:
+        wait_s = TRY_AGAIN_S * 2.0 ** (number - 1)
+        step.emit(ev.PlacementTried(job.id, step.now.wall, number, reason, step.now.wall + wait_s))
+        step.timers.set(("retry", job.id), step.now.mono + wait_s)
+        return
+    error = JobError(
+        RESOURCE_EXHAUSTED,
+        f"Resources are insufficient in cluster {step.policies.cluster_name}: {reason}."
+        " Try again later, or ask for less or for a different accelerator.",
+    )
+    end(step, job, JobState.FAILED, error)
+    step.capacity_freed = True

@@ -1,0 +1,178 @@
+"""Why a job isn't running, in words. The same words go into lists, pages and events."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from holdfast_controller.core.model.host import Host, Liveness
+from holdfast_controller.core.model.job import Cluster, Doubt, Job, Leaving
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.quota import Quotas, lack, quota_of
+from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
+
+
+class Standing:
+    """How things stand in the queue at one moment: what the reasons of all jobs in it share, found out once."""
+
+    def __init__(self, cluster: Cluster, takers: list[Host], quotas: Quotas) -> None:
+        self.cluster, self.takers, self.quotas = cluster, takers, quotas
+
+    @cached_property
+    def head(self) -> Job | None:
+        """The first job that waits for room, and not for its quota, its own workers or its next try."""
+        jobs = (self.cluster.jobs[name] for name in self.cluster.queue)
+        return next((job for job in jobs if not self._is_held_up(job)), None)
+
+    def _is_held_up(self, job: Job) -> bool:
+        return bool(job.awaited or job.lacks or job.doubt is not None or self.quota_lack(job))
+
+    @cached_property
+    def head_lacks(self) -> str:
+        """What the head waits for."""
+        return self.lack_of_room(self.head) if self.head is not None else ""
+
+    @cached_property
+    def over_quota(self) -> dict[str, str]:
+        """By project: the first of its jobs that waits for the project's quota."""
+        found: dict[str, str] = {}
+        for name in self.cluster.queue if self.quotas else ():
+            job = self.cluster.jobs[name]
+            project = job.gang.project
+            if project not in found and not job.awaited and self.quota_lack(job):
+                found[project] = name
+        return found
+
+    def quota_lack(self, job: Job) -> str:
+        """Why the quota of its project lets it not start; empty when it does."""
+        return lack(self.quotas, self.cluster.holdings, job.id, job.gang) if self.quotas else ""
+
+    def lack_of_room(self, job: Job) -> str:
+        """What hosts lack for a job if nobody were ahead of it; empty when nothing."""
+        if not self.cluster.hosts:
+            return "no host has joined yet"
+        found = plan_job(job, self.takers)
+        return found.reason if isinstance(found, Wait) else ""
+
+
+def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standing | None = None) -> str:
+    """Why ``job`` isn't running at present; empty when it is, or has ended.
+
+    Whoever asks for many jobs hands the same ``standing`` in each time. Without one, no project has a quota.
+    """
+    if job.terminal:
+        return ""
+    if job.doubt is not None:
+        return _in_doubt(cluster, job)
+    if job.state is JobState.PAUSED:
+        return f"paused; go on with: holdfast job resume {job.id}"
+    if job.leaving is not None and job.awaited:
+        verb = "being paused" if job.leaving is Leaving.PAUSE else "being placed anew"
+        return _unfinished(cluster, job, f"{verb}; waits for its workers to be gone from", set(job.emptied))
+    if job.state is JobState.QUEUED:
+        return _queued(job, standing or Standing(cluster, takers, {}))
+    if job.outcome is not None:
+        return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.emptied))
+    if not job.launched:
+        if job.not_before is not None and len(cluster.runtime_of(job.id).prepared) == len(job.places):
+            return _backs_off(job)
+        again = job.recoveries and job.recoveries[-1].recover == "PROC_RESTART"
+        verb = "restarting in place on" if again else "being prepared on"
+        runtime = cluster.runtime_of(job.id)
+        busy = {index: doing for index, doing in runtime.preparing.items() if index not in runtime.prepared}
+        if busy and not runtime.stuck:
+            return _busy(job, busy)
+        return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
+    if not job.started:
+        return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
+    return _out_of_sight(cluster, job) or _worker_alone(job)
+
+
+def _in_doubt(cluster: Cluster, job: Job) -> str:
+    """What has to be known after a restore before anything happens to the job."""
+    if job.doubt is Doubt.CLEARING:
+        hosts = [h.name for h in cluster.hosts.values() if any(s.job == job.id for s in h.strangers.values())]
+        return f"waits for what it ran before the restore to be gone from {', '.join(sorted(hosts)) or 'its hosts'}"
+    silent = sorted(h.name for h in cluster.hosts.values() if h.in_doubt and h.name not in cluster.told)
+    if not silent:
+        return "restored from a backup; where it stands is being found out"
+    shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
+    return f"restored from a backup; waits for word from {shown}, or for: holdfast host fence {silent[0]}"
+
+
+def _busy(job: Job, busy: dict[int, str]) -> str:
+    """What takes long, and on which hosts, such as "installing requirements on host-1, host-2 and 6 more"."""
+    first = busy[min(busy)]
+    names = list(dict.fromkeys(job.places[index].host for index in sorted(busy) if busy[index] == first))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{first} on {', '.join(names[:3])}{more}"
+
+
+def _out_of_sight(cluster: Cluster, job: Job) -> str:
+    """Hosts of a job that runs, for all that is known, of which nothing is heard; empty when all are."""
+    hosts = dict.fromkeys(job.places[index].host for index in job.awaited)
+    silent = [name for name in hosts if cluster.presence_of(name).liveness is not Liveness.READY]
+    if not silent:
+        return ""
+    shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
+    if job.gang.replace_when_lost:
+        return f"nothing is heard from {shown}; it goes on elsewhere once the lease is over"
+    return f"nothing is heard from {shown}; waits for word, or for: holdfast host fence {silent[0]}"
+
+
+def _worker_alone(job: Job) -> str:
+    """Workers that are relaunched by themselves while the others run."""
+    back = [index for index in sorted(job.alone) if index not in job.started]
+    names = ", ".join(job.gang.members[index].name for index in back[:3])
+    more = f" and {len(back) - 3} more" if len(back) > 3 else ""
+    if not back:
+        return ""
+    doing = _backs_off(job) if job.held_back.issuperset(back) else "restarting in place"
+    return f"{names}{more} alone: {doing}"
+
+
+def _backs_off(job: Job) -> str:
+    times = "a failure" if job.failures == 1 else f"{job.failures} failures in a row"
+    return f"backs off after {times}"
+
+
+def _queued(job: Job, standing: Standing) -> str:
+    cluster, project = standing.cluster, job.gang.project
+    if job.lacks:
+        again = "no room so far; it doesn't wait for it and is tried again in a moment"
+        return f"{again}: {standing.lack_of_room(job)}".removesuffix(": ")
+    over = standing.quota_lack(job)
+    if over:
+        return over
+    ahead = cluster.queue.position(job.id)
+    first = standing.over_quota.get(project) if quota_of(standing.quotas, project) else None
+    if first is not None and cluster.queue.position(first) < ahead:
+        return f"behind {first}, which waits for the quota of project {project}"
+    if standing.takers and not may_have(job.gang, standing.takers):
+        return standing.lack_of_room(job)
+    head = standing.head
+    if head is None or head is job:
+        return standing.head_lacks or _no_lack(job)
+    behind = (
+        f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"
+    )
+    return f"{behind}, which {standing.head_lacks}" if standing.head_lacks.startswith("needs") else behind
+
+
+def _no_lack(job: Job) -> str:
+    return _backs_off(job) if job.not_before is not None else "being placed"
+
+
+def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> str:
+    """Which hosts are still awaited, and what is known of their silence or trouble."""
+    waiting: dict[str, None] = {}
+    for index, place in enumerate(job.places):
+        if index not in done:
+            waiting[place.host] = None
+    stuck = [message for _, message in sorted(cluster.runtime_of(job.id).stuck.items())]
+    if stuck:
+        return stuck[0]
+    names = list(waiting)
+    silent = [name for name in names if cluster.presence_of(name).session is None]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    note = f" ({', '.join(silent[:3])} not connected)" if silent else ""
+    return f"{doing} {shown}{note}"

@@ -1,0 +1,110 @@
+"""Preemption: SPOT jobs give way to a job at the head of the queue that has no room otherwise.
+
+Stopped are the youngest, and none that needn't be. They wait again, behind the one that they gave way to: only jobs
+that are served after it give way, so two can't chase each other off a host.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from holdfast_controller.core.lifecycle.attempts import give_way
+from holdfast_controller.core.model.gang import Strategy
+from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.scheduling.placement import Plan, Room, may_have, plan_job, room
+from holdfast_controller.core.step.step import Step
+
+_SINGLES = 64
+"""Jobs of which it is tried whether one alone is enough."""
+
+
+def make_room(step: Step, job: Job, hosts: list[Host]) -> None:
+    """Stop SPOT jobs if that gives ``job`` the room it lacks on ``hosts``, beside what is being stopped already."""
+    cluster = step.cluster
+    if job.gang.strategy is Strategy.SPOT:
+        return
+    admitted = may_have(job.gang, hosts)
+    trial = Trial(job, admitted, _leaving(cluster))
+    victims = [victim for victim in _young_first(cluster, job) if trial.is_there(victim.id)]
+    if not victims or trial.fits(()) or not trial.fits([victim.id for victim in victims]):
+        return
+    for victim in fewest(trial, victims):
+        give_way(step, victim, job)
+
+
+def _young_first(cluster: Cluster, job: Job) -> list[Job]:
+    """Those that run, or are about to, and would be served after ``job``."""
+    held = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
+    found = [
+        other
+        for other in held
+        if other.gang.strategy is Strategy.SPOT
+        and not other.stopping
+        and other.pause_due is None
+        and not other.terminal
+        and other.doubt is None
+        and (True, -other.gang.priority, True, other.number) > job.turn
+    ]
+    return sorted(found, key=lambda j: (j.running_since or float("inf"), j.number), reverse=True)
+
+
+def _leaving(cluster: Cluster) -> frozenset[str]:
+    """Jobs that are being stopped and keep nothing: what they hold is as good as free, unless it is stuck."""
+    jobs = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
+    return frozenset(j.id for j in jobs if j.stopping and not j.kept and not cluster.runtime_of(j.id).stuck)
+
+
+@dataclass
+class Trial:
+    """Whether a job would have room if some others were gone."""
+
+    job: Job
+    hosts: list[Host]
+    gone: frozenset[str]
+    """Jobs that are taken as gone in any case."""
+    _on_host: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _rooms: dict[tuple[str, frozenset[str]], Room] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for host in self.hosts:
+            self._on_host[host.name] = {key.rpartition("/")[0] for key in host.allocations}
+
+    def is_there(self, job_id: str) -> bool:
+        """Whether that job holds anything on these hosts."""
+        return any(job_id in there for there in self._on_host.values())
+
+    def fits(self, without: Collection[str]) -> bool:
+        """Whether there is room without those jobs."""
+        absent = self.gone.union(without)
+        return isinstance(plan_job(self.job, self.hosts, lambda host, own: self._room(host, absent, own)), Plan)
+
+    def _room(self, host: Host, absent: frozenset[str], own: frozenset[str]) -> Room:
+        here = frozenset(name for name in self._on_host[host.name] if name in absent)
+        known = self._rooms.get((host.name, here))
+        if known is None:
+            gone = {key for key in host.allocations if key in own or key.rpartition("/")[0] in here}
+            known = self._rooms[host.name, here] = room(host, frozenset(gone))
+        return known.copy()
+
+
+def fewest(trial: Trial, victims: list[Job]) -> list[Job]:
+    """So few of ``victims`` that all are needed, the first ones if there is a choice; all together are enough."""
+    low, high = 1, len(victims)
+    while low < high:
+        middle = (low + high) // 2
+        if trial.fits([victim.id for victim in victims[:middle]]):
+            high = middle
+        else:
+            low = middle + 1
+    chosen = victims[:high]
+    for victim in reversed(victims[:high]):
+        others = [other for other in chosen if other is not victim]
+        if trial.fits([other.id for other in others]):
+            chosen = others
+    if len(chosen) > 1:
+        alone = next((victim for victim in victims[:_SINGLES] if trial.fits([victim.id])), None)
+        return chosen if alone is None else [alone]
+    return chosen

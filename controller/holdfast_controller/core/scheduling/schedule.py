@@ -1,0 +1,212 @@
+"""One look at the queue, from its head to its end: who gets hosts now.
+
+Jobs are served in the order of the queue. One that lacks room doesn't stop those behind it from starting, as long
+as they leave it all that it could use (see ``reservations``) and what its project's quota has left. One that waits
+for its quota, for the end of its last attempt or for its next try leaves all hosts to others.
+
+Many jobs ask for the same: where one of them found no room in this look, none of the others has to be tried.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model import quota
+from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.host import Host, Liveness, place_key
+from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.quota import Ahead
+from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.expiry import on_no_room
+from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Room, Wait, plan_job, room
+from holdfast_controller.core.scheduling.preempt import make_room
+from holdfast_controller.core.step.actions import Assign
+from holdfast_controller.core.step.assignment import released
+from holdfast_controller.core.step.step import Step
+
+PLANS_IN_VAIN = 100
+"""In one look: after so many plans that came to nothing, jobs of other kinds wait for the next one."""
+
+
+def takers(cluster: Cluster) -> list[Host]:
+    """Hosts that may be given new work now: heard from, connected, not cordoned and not going down."""
+    return [host for host in cluster.hosts.values() if takes_work(cluster, host)]
+
+
+def takes_work(cluster: Cluster, host: Host) -> bool:
+    """Whether a host may be given new work now."""
+    presence = cluster.presence_of(host.name)
+    return _takes_work(host) and presence.session is not None and presence.liveness is Liveness.READY
+
+
+def _takes_work(host: Host) -> bool:
+    return not host.cordoned and not host.going_down
+
+
+def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
+    """Whether nothing of an earlier attempt is left, and its time has come.
+
+    A job that avoids a host waits, after a start of ours, until all have said hello that may: the spare one too.
+    """
+    if job.awaited or job.doubt is not None or (job.avoided and cluster.unheard):
+        return False
+    if job.not_before is None or job.not_before <= now_wall:
+        return True
+    return cluster.ripe.get(job.id) == job.not_before
+
+
+def place_queue(step: Step) -> None:
+    """Give hosts to all waiting jobs that may have them now."""
+    if not len(step.cluster.queue):
+        step.cluster.hopeless = set()
+        return
+    look = _Look(step)
+    for name in list(step.cluster.queue):
+        job = step.cluster.jobs[name]
+        if may_be_placed(step.cluster, job, step.now.wall):
+            look.serve(job)
+    step.cluster.hopeless = look.hopeless & look.reserved
+
+
+def may_start_at_once(cluster: Cluster, job: Job) -> bool:
+    """Whether a new job has to be looked at: not where one like it, ahead of it and all others, had no room."""
+    is_last = cluster.queue.position(job.id) == len(cluster.queue) - 1
+    return not (is_last and job.gang.waits and job.gang.shape in cluster.hopeless)
+
+
+class _Look:
+    """What one look at the queue has found so far."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.reservations = Reservations()
+        self.hopeless: set[tuple[object, ...]] = set()
+        """Shapes of jobs for which there is no room."""
+        self.reserved: set[tuple[object, ...]] = set()
+        self.ahead: dict[str, Ahead] = {}
+        """By project: what its jobs that were served so far wait for."""
+        self.in_vain = 0
+        """Plans that were made; those that succeed are taken off again."""
+        self.left: _Left | None = None
+        self.narrower = False
+        """Less is left by now than ``left`` says."""
+
+    @cached_property
+    def hosts(self) -> list[Host]:
+        """Those that may be given work."""
+        return takers(self.step.cluster)
+
+    def serve(self, job: Job) -> None:
+        """Place a job, or let it wait and keep what it waits for from those behind it."""
+        over = self._quota_lack(job)
+        if not over and self._place_if_it_fits(job):
+            return
+        if not job.gang.waits:
+            on_no_room(self.step, job, self.hosts)
+            return
+        if self.step.policies.quotas:
+            self._charge(job)
+        if not over:
+            self._reserve(job)
+
+    def _quota_lack(self, job: Job) -> str:
+        limits = self.step.policies.quotas
+        if not limits:
+            return ""
+        ahead = self.ahead.get(job.gang.project)
+        if ahead is None:
+            ahead = self.ahead[job.gang.project] = Ahead()
+        return quota.lack(limits, self.step.cluster.holdings, job.id, job.gang, ahead)
+
+    def _place_if_it_fits(self, job: Job) -> bool:
+        if job.gang.shape in self.hopeless or self.in_vain >= PLANS_IN_VAIN:
+            return False
+        found = self._plan(job)
+        if isinstance(found, Wait):
+            # A job that has been placed before may have other wishes than its like: see plan_job.
+            if not job.places:
+                self.hopeless.add(job.gang.shape)
+            return False
+        self.in_vain -= 1
+        _place(self.step, job, found)
+        self.narrower = True
+        return True
+
+    def _plan(self, job: Job) -> Plan | Wait:
+        if (alone := self._first_opening(job)) is not None:
+            self.in_vain += 1
+            return alone
+        if job.id in self.step.cluster.holdings.gpus_by_job:
+            self.in_vain += 1
+            return plan_job(job, self.hosts, self._room_of)
+        if self.left is None or (self.narrower and self.left.may_hold(job.gang)):
+            self.left = _Left([self._room_of(host) for host in self.hosts])
+            self.narrower = False
+        if not self.left.may_hold(job.gang):
+            return _NO_ROOM
+        self.in_vain += 1
+        rooms, pools = self.left.rooms, job.gang.pools
+        fitting = [host for host in self.hosts if any(map(rooms[host.name].fits, pools))]
+        return plan_job(job, fitting, self._room_of)
+
+    def _first_opening(self, job: Job) -> Plan | None:
+        """The host of a new job of one worker that may go anywhere; None for others, or where there is no room."""
+        waits = self.reservations.by_kind or self.reservations.by_host
+        if waits or job.places or len(job.gang.members) != 1 or job.gang.selector != ANYWHERE:
+            return None
+        cluster = self.step.cluster
+        found = cluster.openings.first(job.gang.pools[0], cluster.hosts, partial(takes_work, cluster))
+        return Plan((found.copy().take(job.gang.pools[0]),)) if found is not None else None
+
+    def _room_of(self, host: Host, without: frozenset[str] = frozenset()) -> Room:
+        """What a host has left for the job at hand."""
+        if any(place in host.allocations for place in without):
+            return self.reservations.limit(room(host, without), host)
+        return self.reservations.limit(self.step.cluster.openings.room_of(host).copy(), host)
+
+    def _charge(self, job: Job) -> None:
+        held, ahead = self.step.cluster.holdings.gpus_by_job.get(job.id), self.ahead[job.gang.project]
+        ahead.gpus += max(job.gang.gpus - (held or 0), 0)
+        ahead.jobs += held is None
+
+    def _reserve(self, job: Job) -> None:
+        if not self.reserved:
+            make_room(self.step, job, self.hosts)
+        if job.gang.shape not in self.reserved and self.in_vain < PLANS_IN_VAIN:
+            self.reserved.add(job.gang.shape)
+            self.narrower |= self.reservations.reserve(job.gang, self.hosts)
+
+
+class _Left:
+    """What hosts have left for jobs further back, and the most of each kind of thing on any of them."""
+
+    def __init__(self, rooms: list[Room]) -> None:
+        self.rooms = {left.host: left for left in rooms}
+        open_ = [left for left in rooms if left.slots > 0]
+        self.gpus = max((len(left.gpus) for left in open_), default=-1)
+        self.cpus = max((left.cpus for left in open_), default=-1)
+        self.memory_mb = max((left.memory_mb for left in open_), default=-1)
+
+    def may_hold(self, gang: Gang) -> bool:
+        """Whether no pool asks for more of anything than any host has; False is final."""
+        return all(
+            pool.gpus <= self.gpus and pool.cpus <= self.cpus and pool.memory_mb <= self.memory_mb
+            for pool in gang.pools
+        )
+
+
+_NO_ROOM = Wait("no host has room")
+
+
+def _place(step: Step, job: Job, found: Plan) -> None:
+    """Give a job its hosts; those that it has left may forget it."""
+    before = job.places
+    step.timers.clear(("expire", job.id))
+    step.emit(ev.JobPlaced(job.id, step.now.wall, job.attempt + 1, job.generation + 1, found.places))
+    step.touch(job)
+    for index, place in enumerate(before):
+        presence = step.cluster.presence_of(place.host)
+        if place.host != job.places[index].host and presence.session is not None:
+            presence.forgetting.add(place_key(job.id, index))
+            step.do(Assign(place.host, presence.session, released(step.cluster, job, index, place.host)))

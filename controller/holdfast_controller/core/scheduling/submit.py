@@ -1,0 +1,106 @@
+"""The verb of submission: accept a job once, or say why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.errors import AccountDenied, InvalidInput, NeverFits, Violation
+from holdfast_controller.core.access.accounts import account_for
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.attempts import await_hosts
+from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.quota import never
+from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in, room
+from holdfast_controller.core.scheduling.schedule import may_start_at_once, place_queue, takers
+from holdfast_controller.core.step.actions import Refuse, Reply
+from holdfast_controller.core.step.commands import JobSubmission
+from holdfast_controller.core.step.step import Policies, Step
+
+MOST_SHAPES = 10_000
+"""Of gangs that are known to fit; with more of them it is found out again."""
+
+
+def on_submission(step: Step, asked: JobSubmission) -> None:
+    """Accept a job once; the same request id of the same user is answered with the job it made."""
+    cluster = step.cluster
+    known = cluster.requests.get((asked.owner, asked.request_id)) if asked.request_id else None
+    if known is not None:
+        step.do(Reply(asked.token, known))
+        return
+    try:
+        account = account_for(asked.owner, asked.gang.account, cluster.people, step.policies)
+    except AccountDenied as denied:
+        step.do(Refuse(asked.token, denied))
+        return
+    if account != asked.gang.account:
+        asked = replace(asked, gang=asked.gang.running_as(account))
+    refusal = _refusal(cluster, asked, step.policies)
+    if refusal is not None:
+        step.do(Refuse(asked.token, refusal))
+        return
+    step.emit(
+        ev.JobSubmitted(
+            asked.job_id,
+            step.now.wall,
+            asked.owner,
+            asked.request_id,
+            asked.display_name,
+            asked.labels,
+            asked.gang,
+            asked.spec_json,
+            asked.annotations,
+        )
+    )
+    step.do(Reply(asked.token, asked.job_id))
+    job = cluster.jobs[asked.job_id]
+    await_hosts(step, job)
+    if may_start_at_once(cluster, job):
+        place_queue(step)
+    if not job.places and not job.lacks:
+        hosts = takers(cluster)
+        reason = wait_reason(cluster, job, hosts, Standing(cluster, hosts, step.policies.quotas))
+        step.emit(ev.JobQueued(job.id, step.now.wall, reason))
+
+
+def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> InvalidInput | None:
+    if asked.job_id in cluster.jobs:
+        return InvalidInput([Violation("", f"the job id {asked.job_id} is taken", "submit again")])
+    full = len(cluster.jobs) >= policies.max_jobs
+    if full and sum(1 for job in cluster.jobs.values() if not job.terminal) >= policies.max_jobs:
+        return InvalidInput([Violation("", f"{policies.max_jobs} jobs wait or run already", "try again later")])
+    over = never(policies.quotas, asked.gang)
+    if over:
+        return NeverFits(
+            [
+                Violation(
+                    "jobSpec.workerPoolSpecs", over, "ask for less, name another project, or have its quota raised"
+                )
+            ],
+            what="The job",
+        )
+    known = asked.gang.shape in cluster.can_fit
+    reason = "" if known else _never_fits(asked.gang, list(cluster.hosts.values()))
+    if not reason and not known:
+        if len(cluster.can_fit) >= MOST_SHAPES:
+            cluster.can_fit.clear()
+        cluster.can_fit.add(asked.gang.shape)
+    if reason:
+        return NeverFits(
+            [Violation("jobSpec.workerPoolSpecs", reason, "ask for less, or add hosts")], what="The job"
+        )
+    return None
+
+
+def _never_fits(gang: Gang, hosts: list[Host]) -> str:
+    """Why all its hosts together, empty, could not hold the gang; empty when they could or none are known yet."""
+    admitted = may_have(gang, hosts)
+    if not admitted:
+        return ""
+    found = plan_in(gang, [room(host, empty=True) for host in admitted])
+    if isinstance(found, Plan):
+        return ""
+    its = "" if len(admitted) == len(hosts) else " that it may have"
+    return f"all {len(admitted)} hosts{its} together could not hold the job even when empty: it {found.reason}"

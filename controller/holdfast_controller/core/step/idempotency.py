@@ -1,0 +1,40 @@
+"""Calls that carry an id of their caller's are acted on once, however often they arrive.
+
+An answer is kept in the commit that holds what the call led to: after a crash either both are there or neither is.
+A refusal changed nothing and is not kept; the same call may do better later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.errors import InvalidInput, Violation
+from holdfast_controller.core.model.request_cache import Answer
+from holdfast_controller.core.step.actions import KeepAnswer, Refuse, Reply
+from holdfast_controller.core.step.commands import Asked, Once
+from holdfast_controller.core.step.step import Step
+
+KEPT_ANSWERS = 10_000
+"""The newest ones; a call that is repeated comes seconds after the first, not that many calls later."""
+
+
+def on_once(step: Step, once: Once, act: Callable[[Asked], None]) -> None:
+    """Answer as before what was answered before; else ``act`` on the wish, and remember what came of it."""
+    answers, key = step.cluster.answers, (once.wish_by, once.request_id)
+    known = answers.get(key)
+    token = once.wish.token
+    if known is not None and known.digest != once.digest:
+        problem = f"{once.request_id!r} was the id of another request"
+        step.do(Refuse(token, InvalidInput([Violation("requestId", problem, "draw a fresh one for each request")])))
+        return
+    if known is not None:
+        step.do(Reply(token, known.subject))
+        return
+    act(once.wish)
+    subject = next((a.subject for a in step.actions if isinstance(a, Reply) and a.token == token), None)
+    if subject is None:
+        return
+    answers[key] = Answer(once.digest, subject)
+    step.do(KeepAnswer(*key, answers[key]))
+    while len(answers) > KEPT_ANSWERS:
+        del answers[next(iter(answers))]

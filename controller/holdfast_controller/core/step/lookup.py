@@ -1,0 +1,34 @@
+"""Finding what a caller names, or telling the caller that there is no such thing."""
+
+from __future__ import annotations
+
+from holdfast.errors import NotFound, WrongState
+from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.step.actions import Refuse
+from holdfast_controller.core.step.step import Step
+
+
+def find_job(step: Step, token: int, job_id: str) -> Job | None:
+    """The job; None if there is none or nobody may act on it now, and the caller is told."""
+    job = step.cluster.jobs.get(job_id)
+    if job is None:
+        step.do(Refuse(token, unknown_job(job_id)))
+    elif job.doubt is not None:
+        problem = f"Where the job {job.id} stands is not known yet, after the restore from a backup."
+        step.do(Refuse(token, WrongState(problem, fix=f"See what it waits for: holdfast job show {job.id}")))
+        return None
+    return job
+
+
+def unknown_job(job_id: str) -> NotFound:
+    """The refusal for an id that names no job."""
+    return NotFound(f"There is no job {job_id!r}.", fix="See: holdfast ps --all")
+
+
+def find_host(step: Step, token: int, name: str) -> Host | None:
+    """The host; None if there is none, and the caller is told."""
+    host = step.cluster.hosts.get(name)
+    if host is None:
+        step.do(Refuse(token, NotFound(f"There is no host {name!r}.", fix="See: holdfast host list")))
+    return host

@@ -1,0 +1,132 @@
+"""What every verb works with during one step: the state, the time, and what has been decided so far."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from holdfast_controller.core.events.job import Event
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.job import Cluster, Job, Now
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.quota import Quotas
+from holdfast_controller.core.model.users import RunAs
+from holdfast_controller.core.step.actions import Action, Assign
+from holdfast_controller.core.step.assignment import Phase, desired
+
+STATE_NAMES = {state: state.name for state in JobState}
+"""``name`` of an enum is a property, and each event asks for it."""
+TimerKey = tuple[str, str]
+"""(kind, job id or host name)."""
+
+
+@dataclass(frozen=True)
+class Policies:
+    """What the core is told once, at the start. ``secret_key`` seeds each generation's rendezvous secret."""
+
+    leases: LeasePolicy = field(default_factory=LeasePolicy)
+    secret_key: bytes = b""
+    max_jobs: int = 100_000
+    """Jobs that may be waiting or running at once."""
+    cluster_name: str = "holdfast"
+    quotas: Quotas = field(default_factory=dict)
+    """By project; a project without one may hold all there is."""
+    admins: frozenset[str] = frozenset()
+    """Users who are admins by configuration."""
+    run_as: RunAs = RunAs.SERVICE
+
+
+@dataclass
+class Timers:
+    """Deadlines on the monotonic clock, one for each key; setting one again replaces it."""
+
+    due: dict[TimerKey, float] = field(default_factory=dict)
+    heap: list[tuple[float, TimerKey]] = field(default_factory=list)
+
+    def set(self, key: TimerKey, at: float) -> None:
+        """Arm ``key`` for ``at``."""
+        self.due[key] = at
+        heapq.heappush(self.heap, (at, key))
+
+    def clear(self, key: TimerKey) -> None:
+        """Disarm ``key``."""
+        self.due.pop(key, None)
+
+    def next_due(self) -> float | None:
+        """When the earliest is due."""
+        while self.heap and self.due.get(self.heap[0][1]) != self.heap[0][0]:
+            heapq.heappop(self.heap)
+        return self.heap[0][0] if self.heap else None
+
+    def pop_due(self, now: float) -> list[TimerKey]:
+        """Take out all that are due, earliest first."""
+        keys = []
+        while (first := self.next_due()) is not None and first <= now:
+            key = heapq.heappop(self.heap)[1]
+            del self.due[key]
+            keys.append(key)
+        return keys
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of the log as decided: its place, what happened, and the story in words as of then."""
+
+    sequence: int
+    event: Event
+    state: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A step's result: entries to make durable, then actions to perform."""
+
+    entries: tuple[Entry, ...]
+    actions: tuple[Action, ...]
+
+
+@dataclass
+class Step:
+    """One step in progress."""
+
+    cluster: Cluster
+    policies: Policies
+    timers: Timers
+    now: Now
+    entries: list[Entry] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    touched: dict[tuple[str, int], None] = field(default_factory=dict)
+    capacity_freed: bool = False
+
+    def emit(self, event: Event) -> None:
+        """Something happened: fold it in and put it in the log."""
+        fold(self.cluster, event)
+        job = self.cluster.jobs.get(getattr(event, "job_id", ""))
+        state = STATE_NAMES[job.state] if job is not None else ""
+        self.entries.append(Entry(self.cluster.sequence, event, state, narrate(event, job)))
+
+    def do(self, action: Action) -> None:
+        """Have something done once this step's events are durable."""
+        self.actions.append(action)
+
+    def touch(self, job: Job, *indices: int) -> None:
+        """The desired state of these workers (all, without any) may have changed; it is sent at the end."""
+        for index in indices or range(len(job.places)):
+            self.touched[job.id, index] = None
+
+    def finish(self) -> Decision:
+        """Send each touched worker's desired state, as it is now, to hosts that have a session."""
+        for job_id, index in self.touched:
+            job = self.cluster.jobs[job_id]
+            host = job.places[index].host
+            presence = self.cluster.presence_of(host)
+            if presence.session is not None:
+                order = desired(self.cluster, job, index)
+                if order.phase is Phase.FORGET:
+                    presence.forgetting.add(place_key(job_id, index))
+                self.actions.append(Assign(host, presence.session, order))
+        return Decision(tuple(self.entries), tuple(self.actions))

@@ -1,0 +1,36 @@
+"""The overview, and what stands in the model beside it, as gauges."""
+
+from __future__ import annotations
+
+from holdfast._daemon.metrics.series import Series
+from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.views import metric_families as fam
+from holdfast_controller.core.views.overview import overview
+
+
+def gauges(cluster: Cluster, now: Now) -> Series:
+    """How the cluster stands, for one scrape."""
+    series, found = Series(), overview(cluster, now)
+    for state, count in found.jobs.items():
+        series.set(fam.JOBS, count, state)
+    for standing, count in found.hosts.items():
+        series.set(fam.HOSTS, count, standing)
+    for gpu_standing, count in found.gpus.items():
+        series.set(fam.GPUS, count, gpu_standing)
+    for version, count in found.versions.items():
+        series.set(fam.AGENTS, count, version)
+    for host, silent_s in found.silent_s.items():
+        series.set(fam.HOST_SILENT, silent_s, host)
+    for host, shares in found.withheld.items():
+        series.set(fam.HOST_WITHHELD, shares, host)
+    series.set(fam.QUEUE, found.waiting)
+    oldest = found.oldest_since
+    series.set(fam.QUEUE_OLDEST, 0.0 if oldest is None else max(now.wall - oldest, 0.0))
+    if found.smallest_gpus is not None:
+        series.set(fam.QUEUE_SMALLEST, found.smallest_gpus)
+    series.set(fam.HANG_SUSPECTS, len(cluster.suspects))
+    series.set(fam.HANGS_OPEN, len(found.hangs))
+    series.set(fam.SESSIONS, found.connected)
+    series.set(fam.LOG_EVENTS, cluster.sequence)
+    series.set(fam.EPOCH, cluster.epoch)
+    return series

@@ -1,0 +1,120 @@
+"""Counts what happens, event by event as each becomes durable: a look at the event's type, and little more.
+
+The state may be ahead of the event, so what is taken from it is only what an event leaves there for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast._daemon.metrics.series import Series
+from holdfast.hang.judge.rules import Rule
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.recovery_phases import phases_of
+from holdfast_controller.core.model.exits import ExitReason
+from holdfast_controller.core.model.job import Cluster, Job, Recovery
+from holdfast_controller.core.model.job_state import TERMINAL
+from holdfast_controller.core.views import metric_families as fam
+
+PHASES = ("detect", "diagnose", "stop", "start", "catch_up")
+
+
+class Meter:
+    """What has happened since the controller began. ``series`` is what to tell of it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.series = Series()
+        self._cluster = cluster
+        self._placed: dict[str, float] = {}
+        """By job: when its attempt was placed, until its ranks are started."""
+        self._takers: dict[type[Any], Callable[[Any], None]] = {
+            ev.JobSubmitted: lambda _: self.series.add(fam.JOBS_SUBMITTED),
+            ev.JobPlaced: self._on_placed,
+            ev.GangStarted: self._on_started,
+            ev.WorkerStarted: lambda event: self._on_recovered(event.job_id, event.generation),
+            ev.RestartDecided: self._on_restart,
+            ev.AttemptEnded: self._on_attempt_ended,
+            ev.CaughtUp: self._on_caught_up,
+            ev.JobEnded: self._on_ended,
+            ev.RankExited: lambda event: self.series.add(fam.RANK_EXITS, event.exit.reason.name),
+            ev.LateExitFound: lambda _: self.series.add(fam.LATE_EXITS),
+            ev.HangNoticed: lambda event: self.series.add(fam.HANG_NOTICES, event.rule),
+            ev.HangJudged: lambda event: self._on_verdict(event.job_id, event.outcome),
+            ev.HangOver: lambda event: self._on_verdict(event.job_id, "OVER"),
+            ev.CommonCauseNoticed: lambda _: self.series.add(fam.HANG_COMMON_CAUSES),
+            ev.HostLost: lambda _: self.series.add(fam.HOSTS_LOST),
+            ev.HostRefused: lambda _: self.series.add(fam.HOST_REFUSALS),
+            ev.WorkerFenced: lambda _: self.series.add(fam.PLACES_FENCED),
+            ev.NotificationGivenUp: lambda _: self.series.add(fam.NOTIFICATIONS_GIVEN_UP),
+        }
+        self._begin()
+
+    def take(self, event: ev.Event) -> None:
+        """Count one event that is durable."""
+        taker = self._takers.get(type(event))
+        if taker is not None:
+            taker(event)
+
+    def _begin(self) -> None:
+        """What has never happened is 0, not absent."""
+        for family in fam.COUNTED:
+            if not family.labels:
+                self.series.declare(family)
+        for state in TERMINAL:
+            self.series.declare(fam.JOBS_ENDED, state.name)
+        for phase in PHASES:
+            self.series.declare(fam.RECOVERY, phase)
+        for reason in ExitReason:
+            self.series.declare(fam.RANK_EXITS, reason.name)
+        for rule in Rule:
+            self.series.declare(fam.HANG_NOTICES, rule.value)
+
+    def _on_placed(self, event: ev.JobPlaced) -> None:
+        if event.attempt == 1:
+            self.series.observe(fam.JOB_WAIT, event.at - self._cluster.jobs[event.job_id].created_at)
+        self._placed[event.job_id] = event.at
+
+    def _on_started(self, event: ev.GangStarted) -> None:
+        placed_at = self._placed.pop(event.job_id, None)
+        if placed_at is not None:
+            self.series.observe(fam.JOB_START, event.at - placed_at)
+        self._on_recovered(event.job_id, event.generation)
+
+    def _on_recovered(self, job_id: str, generation: int) -> None:
+        recovery = _recovery(self._cluster.jobs[job_id], generation)
+        if recovery is None:
+            return
+        spent = phases_of(recovery)
+        told = (spent.detect_s, spent.diagnose_s, spent.stop_s, spent.start_s)
+        for phase, seconds in zip(PHASES[:-1], told, strict=True):
+            if seconds is not None:
+                self.series.observe(fam.RECOVERY, seconds, phase)
+        if spent.lost_s is not None:
+            self.series.observe(fam.RECOVERY_LOST, spent.lost_s)
+
+    def _on_caught_up(self, event: ev.CaughtUp) -> None:
+        recovery = _recovery(self._cluster.jobs[event.job_id], event.generation)
+        if recovery is not None and recovery.ended_at is not None:
+            self.series.observe(fam.RECOVERY, event.at - recovery.ended_at, "catch_up")
+
+    def _on_restart(self, event: ev.RestartDecided) -> None:
+        self.series.add(fam.JOB_RESTARTS, event.end_reason, "in_place" if event.worker is None else "worker")
+        # A launch that failed before its ranks ran is part of no start.
+        self._placed.pop(event.job_id, None)
+
+    def _on_attempt_ended(self, event: ev.AttemptEnded) -> None:
+        if event.recover:
+            self.series.add(fam.JOB_RESTARTS, event.end_reason, "reschedule")
+        self._placed.pop(event.job_id, None)
+
+    def _on_ended(self, event: ev.JobEnded) -> None:
+        self.series.add(fam.JOBS_ENDED, event.state.name)
+        self._placed.pop(event.job_id, None)
+
+    def _on_verdict(self, job_id: str, outcome: str) -> None:
+        self.series.add(fam.HANG_VERDICTS, self._cluster.jobs[job_id].gang.hang.action.name, outcome)
+
+
+def _recovery(job: Job, generation: int) -> Recovery | None:
+    return next((found for found in reversed(job.recoveries) if found.generation == generation), None)

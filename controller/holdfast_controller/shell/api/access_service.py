@@ -1,0 +1,162 @@
+"""``AccessService``: users and roles, tokens, removal of hosts, the audit log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast._base.identity import Kind
+from holdfast._security.enrolment import tokens
+from holdfast.errors import InvalidInput, Violation, WrongState
+from holdfast.v1 import access_pb2, access_pb2_grpc
+from holdfast_controller.core.model.users import EVERY_PROJECT, Role
+from holdfast_controller.core.step.commands import (
+    AccountsAsked,
+    HostRemovalAsked,
+    RoleAsked,
+    TokenAsked,
+    UserRemovalAsked,
+)
+from holdfast_controller.shell.api.authz import Guard, caller_of
+from holdfast_controller.shell.api.rpc import Context, authorise, unary
+from holdfast_controller.shell.base.audit import Audit
+from holdfast_controller.shell.convert.agent_messages import seconds
+from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.driver import Driver
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.enrolment.service import Enrolment
+
+AUDIT_PAGE = 100
+AUDIT_MOST = 1000
+
+
+class AccessService(access_pb2_grpc.AccessServiceServicer):
+    """Serves people and their rights; the guard has let the caller through, and the core decides the rest."""
+
+    def __init__(
+        self, driver: Driver, guard: Guard, audit: Audit, enrolment: Enrolment | None, cluster: str
+    ) -> None:
+        self._driver = driver
+        self._guard = guard
+        self._audit = audit
+        self._enrolment = enrolment
+        self._name = cluster
+
+    @unary
+    async def GetCaller(
+        self, request: access_pb2.GetCallerRequest, context: Context
+    ) -> access_pb2.GetCallerResponse:
+        name = authorise(context, Kind.USER, self._name).name
+        caller = caller_of(context)
+        end = timestamp(caller.ends_at) if caller is not None else None
+        return access_pb2.GetCallerResponse(cluster=self._name, user=self._user(name), certificate_end=end)
+
+    @unary
+    async def AddUser(self, request: access_pb2.AddUserRequest, context: Context) -> access_pb2.AddUserResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        project = request.grant.project or EVERY_PROJECT
+        role, accounts = _role(request.grant.role), tuple(request.accounts)
+        name = await self._driver.ask(lambda token: RoleAsked(token, by, request.name, project, role, accounts))
+        return access_pb2.AddUserResponse(user=self._user(name))
+
+    @unary
+    async def MapUser(self, request: access_pb2.MapUserRequest, context: Context) -> access_pb2.MapUserResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        accounts = tuple(request.accounts)
+        name = await self._driver.ask(lambda token: AccountsAsked(token, by, request.name, accounts))
+        return access_pb2.MapUserResponse(user=self._user(name))
+
+    @unary
+    async def ListUsers(
+        self, request: access_pb2.ListUsersRequest, context: Context
+    ) -> access_pb2.ListUsersResponse:
+        registry = self._guard.registry
+        users = [self._user(name) for name in sorted(registry.admins | registry.people.roles.keys())]
+        await self._driver.settled()
+        return access_pb2.ListUsersResponse(users=users)
+
+    @unary
+    async def RemoveUser(
+        self, request: access_pb2.RemoveUserRequest, context: Context
+    ) -> access_pb2.RemoveUserResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        await self._driver.ask(lambda token: UserRemovalAsked(token, by, request.name, request.project))
+        return access_pb2.RemoveUserResponse()
+
+    @unary
+    async def CreateToken(
+        self, request: access_pb2.CreateTokenRequest, context: Context
+    ) -> access_pb2.CreateTokenResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        if self._enrolment is None:
+            fix = (
+                "Set enrolment_listen and ca_directory in controller.toml, or make its certificate by other means."
+            )
+            raise WrongState("This controller issues no certificates.", fix=fix)
+        kind, name = Kind.HOST, request.host
+        if request.WhichOneof("subject") == "user":
+            kind, name = Kind.USER, request.user
+        drawn = tokens.draw()
+        digest = tokens.digest(drawn)
+        ttl_s = seconds(request.ttl) if request.HasField("ttl") else 1800.0
+        await self._driver.ask(lambda token: TokenAsked(token, by, digest, kind, name, ttl_s))
+        made = self._driver.cluster.people.tokens[digest]
+        return access_pb2.CreateTokenResponse(
+            token=drawn,
+            end=timestamp(made.expires_at),
+            enrolment=self._enrolment.address,
+            ca_hash=self._enrolment.authority.ca_hash,
+        )
+
+    @unary
+    async def RemoveHost(
+        self, request: access_pb2.RemoveHostRequest, context: Context
+    ) -> access_pb2.RemoveHostResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        await self._driver.ask(lambda token: HostRemovalAsked(token, by, request.name, request.force))
+        return access_pb2.RemoveHostResponse()
+
+    @unary
+    async def ReadAudit(
+        self, request: access_pb2.ReadAuditRequest, context: Context
+    ) -> access_pb2.ReadAuditResponse:
+        if not 0 <= request.limit <= AUDIT_MOST:
+            violation = Violation("limit", f"{request.limit} is out of range", f"use 1 to {AUDIT_MOST}")
+            raise InvalidInput([violation])
+        found = await self._audit.read(request.limit or AUDIT_PAGE, who=request.who, refused=request.refused)
+        entries = [
+            access_pb2.AuditEntry(
+                time=timestamp(entry.time),
+                who=entry.who,
+                peer=entry.peer,
+                call=entry.call,
+                target=entry.target,
+                outcome=entry.outcome,
+                message=entry.message,
+                unwritten=entry.unwritten,
+            )
+            for entry in found
+        ]
+        return access_pb2.ReadAuditResponse(entries=entries)
+
+    def _user(self, name: str) -> access_pb2.User:
+        registry = self._guard.registry
+        grants = [
+            access_pb2.Grant(project=project, role=access_pb2.Role.Value(f"ROLE_{role.name}"))
+            for project, role in sorted(registry.people.roles.get(name, {}).items())
+        ]
+        return access_pb2.User(
+            name=name,
+            grants=grants,
+            configured_admin=name in registry.admins,
+            accounts=registry.people.accounts.get(name, ()),
+        )
+
+
+def _role(role: access_pb2.Role.ValueType) -> Role:
+    try:
+        return Role(role)
+    except ValueError:
+        raise InvalidInput(
+            [Violation("grant.role", "is missing or unknown", "use viewer, user or admin")]
+        ) from None

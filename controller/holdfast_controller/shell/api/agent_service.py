@@ -1,0 +1,216 @@
+"""``AgentService``: sessions and transfers of agents, each acting as the host in its certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+
+import grpc
+
+from holdfast import __version__
+from holdfast._base.failpoints import hit
+from holdfast._base.identity import Kind
+from holdfast._session import protocol
+from holdfast._session.protocol import Speaker
+from holdfast.errors import InvalidInput, Violation
+from holdfast.v1 import agent_pb2, agent_pb2_grpc
+from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step.commands import (
+    ArchiveReported,
+    HostBeat,
+    HostDisconnected,
+    HostTurnedAway,
+    PlaceReported,
+    ShutdownAnnounced,
+    Stimulus,
+)
+from holdfast_controller.shell.api.rpc import Context, authorise, beside, streaming
+from holdfast_controller.shell.api.transfers import Transfers
+from holdfast_controller.shell.convert import agent_messages, features_from_proto
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.secrets.vault import Vault
+
+log = logging.getLogger(__name__)
+
+HELLO_WITHIN_S = 10.0
+MOST_OF_A_PROBLEM = 500
+"""Characters that are kept of why output could not be archived."""
+OUTBOX_SIZE = 20_000
+"""Messages that may wait for a slow agent; past that its session is closed, and a new one starts afresh."""
+
+
+@dataclass(frozen=True)
+class AckHeartbeat:
+    """Tell the agent that somebody listens. Nothing has to be durable for that, so it is no action of the core."""
+
+
+Outgoing = act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession | AckHeartbeat
+
+
+class AgentService(agent_pb2_grpc.AgentServiceServicer):
+    """One session per host: the newest."""
+
+    def __init__(self, driver: Driver, transfers: Transfers, cluster_name: str, vault: Vault) -> None:
+        self._driver = driver
+        self._vault = vault
+        self._transfers = transfers
+        self._name = cluster_name
+        self._sessions = itertools.count(1)
+
+    @streaming
+    async def Session(
+        self, request_iterator: AsyncIterator[agent_pb2.SessionRequest], context: Context
+    ) -> AsyncGenerator[agent_pb2.SessionResponse, None]:
+        host = authorise(context, Kind.HOST, self._name).name
+        hello = await _first(request_iterator)
+        self._check_version(host, hello)
+        session = next(self._sessions)
+        outbox: asyncio.Queue[Outgoing | None] = asyncio.Queue(OUTBOX_SIZE)
+        self._driver.register(host, session, lambda action: _put(outbox, action))
+        fields = {"host": host, "session": session, "agent_version": hello.agent_version}
+        fields |= {"protocol": hello.protocol, "shim_protocol": hello.shim_protocol}
+        log.info("session_opened", extra={"fields": fields})
+        try:
+            self._driver.feed(agent_messages.hello(host, session, hello))
+            async with beside(self._read(host, session, request_iterator, outbox), lambda: _put(outbox, None)):
+                while (action := await outbox.get()) is not None:
+                    if isinstance(action, act.CloseSession):
+                        break
+                    hit("controller.send.before")
+                    message = to_agent(action, self._driver)
+                    if isinstance(action, act.Assign):
+                        self._vault.give(action.assignment, message.assignment)
+                    yield message
+                    hit("controller.send.after")
+        finally:
+            self._driver.unregister(host, session)
+            self._driver.feed(HostDisconnected(host, session))
+            log.info("session_closed", extra={"fields": {"host": host, "session": session}})
+
+    def _check_version(self, host: str, hello: agent_pb2.Hello) -> None:
+        """Turn an agent away that we can't work with, and have that on record. Raises ``WrongVersion``."""
+        ours = Speaker(__version__, protocol.PROTOCOL)
+        refusal = protocol.mismatch(ours, Speaker(hello.agent_version, hello.protocol), host)
+        if refusal is not None:
+            self._driver.feed(HostTurnedAway(host, hello.agent_version, str(refusal)))
+            log.warning("agent_refused", extra={"fields": {"host": host, "problem": str(refusal)}})
+            raise refusal
+
+    async def _read(
+        self,
+        host: str,
+        session: int,
+        messages: AsyncIterator[agent_pb2.SessionRequest],
+        outbox: asyncio.Queue[Outgoing | None],
+    ) -> None:
+        """Feed what the agent says, until it hangs up."""
+        try:
+            async for message in messages:
+                try:
+                    said = stimulus(host, session, message)
+                except InvalidInput as error:
+                    # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
+                    log.warning("message_not_understood", extra={"fields": {"host": host, "error": str(error)}})
+                    continue
+                self._driver.feed(said)
+                if isinstance(said, HostBeat):
+                    _put(outbox, AckHeartbeat())
+        except grpc.RpcError as error:
+            log.info("session_broken", extra={"fields": {"host": host, "error": str(error)}})
+
+    @streaming
+    async def Transfer(
+        self, request_iterator: AsyncIterator[agent_pb2.TransferRequest], context: Context
+    ) -> AsyncGenerator[agent_pb2.TransferResponse, None]:
+        host = authorise(context, Kind.HOST, self._name).name
+        async with contextlib.aclosing(self._transfers.serve(host, request_iterator)) as orders:
+            async for order in orders:
+                yield order
+
+
+def to_agent(
+    action: act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession | AckHeartbeat, driver: Driver
+) -> agent_pb2.SessionResponse:
+    """An action of the core, as its host is told it. ``CloseSession`` is told by the end of the stream instead."""
+    leases: LeasePolicy = driver.reactor.policies.leases
+    match action:
+        case act.Assign():
+            hit("controller.assignment.before")
+            return agent_pb2.SessionResponse(
+                assignment=agent_messages.assignment(action.assignment, leases.lease_s)
+            )
+        case act.Dismiss():
+            return agent_pb2.SessionResponse(assignment=agent_messages.dismissal(action, driver.cluster.epoch))
+        case act.AckExit():
+            hit("controller.exit_ack.before")
+            return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))
+        case AckHeartbeat():
+            return agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck())
+        case act.Welcome():
+            hit("controller.welcome.before")
+            welcome = agent_pb2.Welcome(
+                epoch=driver.cluster.epoch,
+                heartbeat_interval=agent_messages.duration(leases.heartbeat_s),
+                lease=agent_messages.duration(leases.lease_s),
+                assignments=action.assignments,
+                acks_heartbeats=True,
+                controller_version=__version__,
+                protocol=protocol.PROTOCOL,
+                tell_all=action.tell_all,
+            )
+            return agent_pb2.SessionResponse(welcome=welcome)
+        case act.CloseSession():
+            raise AssertionError("a session is closed, not told so")
+
+
+def stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stimulus:
+    """What a message of an agent means. Raises ``InvalidInput`` for what we don't know."""
+    match message.WhichOneof("message"):
+        case "worker_report":
+            return PlaceReported(host, session, agent_messages.report(message.worker_report))
+        case "exit_report":
+            return agent_messages.exit_reported(host, session, message.exit_report)
+        case "heartbeat":
+            beat = message.heartbeat
+            return HostBeat(
+                host, session, agent_messages.inventory(beat.inventory) if beat.HasField("inventory") else None
+            )
+        case "going_down":
+            return ShutdownAnnounced(host, session)
+        case "features":
+            return features_from_proto.features(host, session, message.features)
+        case "archive":
+            said = message.archive
+            return ArchiveReported(host, session, said.job_id, said.worker, said.problem[:MOST_OF_A_PROBLEM])
+        case other:
+            raise InvalidInput([Violation("message", f"{other} is not expected now")])
+
+
+async def _first(messages: AsyncIterator[agent_pb2.SessionRequest]) -> agent_pb2.Hello:
+    """The hello. An agent that doesn't say it in time is cut off, so that it dials again."""
+    try:
+        async with asyncio.timeout(HELLO_WITHIN_S):
+            async for message in messages:
+                if message.WhichOneof("message") == "hello":
+                    return message.hello
+                break
+    except TimeoutError:
+        pass
+    raise InvalidInput(
+        [Violation("hello", "is not the first message of the session", "upgrade the agent, or dial again")]
+    )
+
+
+def _put(outbox: asyncio.Queue[Outgoing | None], action: Outgoing | None) -> None:
+    """Queue a message; an agent that has fallen too far behind is cut off instead."""
+    try:
+        outbox.put_nowait(action)
+    except asyncio.QueueFull:
+        while not outbox.empty():
+            outbox.get_nowait()
+        outbox.put_nowait(None)

@@ -1,0 +1,373 @@
+"""The guard in front of every servicer: no call and no stream gets past it unless a rule lets it.
+
+It takes the caller from the certificate of the connection, what the call is about from the request, and asks
+``core.access``. An open stream is looked at again whenever the rights of its caller change, and is ended when it
+may not go on. A connection is judged by its certificate when it is opened; rights are judged at each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+from urllib.parse import unquote
+
+import grpc
+
+from holdfast._base import rpc_status
+from holdfast._security import certificate, tls
+from holdfast.errors import HoldfastError, TooMany, Unauthenticated, Unavailable
+from holdfast_controller.core.access.rules import RULES, Caller, Registry, Target, Where, refusal
+from holdfast_controller.core.access.secrets import is_name
+from holdfast_controller.shell.api.concurrency_limits import Lanes
+from holdfast_controller.shell.api.rpc import Context
+from holdfast_controller.shell.base.audit import Audit, Entry
+from holdfast_controller.shell.driver import Driver
+
+log = logging.getLogger(__name__)
+
+DRAIN_MESSAGES = 64
+DRAIN_S = 0.5
+"""What a refused caller has sent is read within this bound: a status that overtakes a write is lost on its way."""
+DEFAULT_PROJECT = "default"
+_STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
+
+
+class Aborts(Protocol):
+    """What is asked of the context of an open stream."""
+
+    async def abort_with_status(self, status: grpc.Status) -> object:
+        """End the stream with a status."""
+
+
+class Ends(Protocol):
+    """What serves an open stream."""
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+
+    def cancel(self) -> object:
+        """End it."""
+
+
+@dataclass(eq=False)
+class _Stream:
+    """A stream that is open now."""
+
+    method: str
+    caller: Caller
+    request: Any
+    context: Aborts
+    task: Ends
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """Guards the servers of one controller. Other entrances call ``authorise`` and, when done, ``note``."""
+
+    def __init__(self, driver: Driver, cluster: str, audit: Audit) -> None:
+        self._driver = driver
+        self._cluster = cluster
+        self._audit = audit
+        self.ended: Callable[[str, str], None] = lambda *_: None
+        """Set by whoever counts; gets the method of each call that has ended, and the name of its status."""
+        self.answered: Callable[[str, float], None] = lambda *_: None
+        """Set by whoever counts; gets the method of each unary call that got past, and the seconds that it took."""
+        self._streams: defaultdict[str, set[_Stream]] = defaultdict(set)
+        self._cuts: set[asyncio.Task[None]] = set()
+        self.lanes = Lanes()
+        self._handlers: dict[str, tuple[Any, Any]] = {}
+        """By method: a handler, and the same behind the guard."""
+
+    @property
+    def registry(self) -> Registry:
+        """By what is decided now."""
+        return Registry(self._cluster, self._driver.cluster.people, self._driver.reactor.policies.admins)
+
+    def authorise(self, method: str, caller: Caller | None, request: object | None, peer: str = "") -> None:
+        """Return if ``caller`` may make the call; else keep the refusal in the audit log and raise it.
+
+        ``method`` is SERVICE/METHOD; ``request`` its message, None for one that streams them; ``peer`` the address
+        that the call came from. Raises ``Denied``, ``NotFound`` for a job that the caller may not know of, or
+        ``Unauthenticated``.
+        """
+        problem = refusal(self.registry, method, caller, self._target(method, request))
+        if problem is not None:
+            who = caller.party if caller is not None else ""
+            call = method.rpartition(".")[2]
+            about = _about(method, request)
+            code = rpc_status.code_name(problem)
+            entry = Entry(time.time(), who, peer, call, about, code, problem.message)
+            self._audit.refused(entry, time.monotonic())
+            self.ended(method, code)
+            raise problem
+
+    def note(
+        self,
+        method: str,
+        caller: Caller | None,
+        request: object,
+        outcome: str,
+        message: str = "",
+        *,
+        made: str = "",
+        peer: str = "",
+    ) -> None:
+        """Keep in the audit log how a call ended that was let through; only calls that change something count.
+
+        ``outcome`` is OK or the name of a gRPC status, ``message`` its sentence, ``made`` what came of it, such as
+        ``job/ID``.
+        """
+        self.ended(method, outcome)
+        rule = RULES.get(method)
+        if rule is not None and rule.changes:
+            who = caller.party if caller is not None else ""
+            about = made or _about(method, request)
+            call = method.rpartition(".")[2]
+            self._audit.write(Entry(time.time(), who, peer, call, about, outcome, message))
+
+    def access_changed(self, party: str) -> None:
+        """End those of the party's open streams that it may not read any more."""
+        for stream in list(self._streams.get(party, ())):
+            target = self._target(stream.method, stream.request)
+            problem = refusal(self.registry, stream.method, stream.caller, target)
+            if problem is not None:
+                log.info("stream_cut", extra={"fields": {"party": party, "method": stream.method}})
+                self._begin_cut(stream, problem)
+
+    def end_streams(self) -> None:
+        """End all open streams, since the controller stops. Who reads one comes back and goes on where it stood."""
+        stopping = Unavailable("The controller stops.", fix="Try again when it is back.")
+        for stream in [stream for streams in self._streams.values() for stream in streams]:
+            self._begin_cut(stream, stopping)
+
+    def _begin_cut(self, stream: _Stream, problem: HoldfastError) -> None:
+        cut = asyncio.get_running_loop().create_task(_cut(stream, problem))
+        self._cuts.add(cut)
+        cut.add_done_callback(self._cuts.discard)
+
+    def open_streams(self) -> Counter[str]:
+        """How many are open now, by method."""
+        return Counter(stream.method for streams in self._streams.values() for stream in streams)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """The handler of the call, behind the guard; None where there is none."""
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        known = self._handlers.get(details.method)
+        if known is None or known[0] is not handler:
+            guarded = self._guarded(details.method.lstrip("/"), handler)
+            known = self._handlers[details.method] = handler, guarded
+        return known[1]
+
+    def _guarded(self, method: str, handler: Any) -> Any:
+        forms = {
+            (False, False): (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
+            (False, True): (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
+            (True, False): (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
+            (True, True): (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
+        }
+        serve, form = forms[handler.request_streaming, handler.response_streaming]
+        wrap = self._yielding if inspect.isasyncgenfunction(serve) else self._returning
+        guarded = wrap(method, serve, streams=handler.request_streaming or handler.response_streaming)
+        return form(guarded, handler.request_deserializer, handler.response_serializer)
+
+    def _returning(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
+        async def guarded(request: Any, context: Context) -> Any:
+            caller, peer = await self._admit(method, request, context)
+            opened = self.open(method, caller, request, context) if streams else contextlib.nullcontext()
+            began = time.perf_counter()
+            try:
+                with await self._placed(caller, request, context, streams=streams), opened:
+                    answer = await serve(request, context)
+            except BaseException:
+                self._note_end(method, caller, request, context, peer)
+                raise
+            finally:
+                if not streams:
+                    self.answered(method, time.perf_counter() - began)
+            self.note(method, caller, request, "OK", made=made(answer), peer=peer)
+            return answer
+
+        return guarded
+
+    def _yielding(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
+        async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
+            caller, peer = await self._admit(method, request, context)
+            try:
+                placed = await self._placed(caller, request, context, streams=True)
+                with placed, self.open(method, caller, request, context):
+                    async with contextlib.aclosing(serve(request, context)) as answers:
+                        async for answer in answers:
+                            yield answer
+            except BaseException:
+                self._note_end(method, caller, request, context, peer)
+                raise
+            self.note(method, caller, request, "OK", peer=peer)
+
+        return guarded
+
+    def _note_end(self, method: str, caller: Caller | None, request: Any, context: Context, peer: str) -> None:
+        """Keep how a call ended that did not end well."""
+        code, message = _outcome(context)
+        self.note(method, caller, request, code, message, peer=peer)
+
+    async def _admit(self, method: str, request: Any, context: Context) -> tuple[Caller | None, str]:
+        """The caller, if it may call, and its address; otherwise the call ends here."""
+        message = None if hasattr(request, "__aiter__") else request
+        # Only now: gRPC crashes when it is asked for the address of a call that has ended, which a handler that is
+        # closed late would do.
+        peer = peer_of(context)
+        try:
+            caller = caller_of(context)
+            self.authorise(method, caller, message, peer)
+        except HoldfastError as error:
+            await _turn_away(error, request, context)
+        return caller, peer
+
+    async def _placed(
+        self, caller: Caller | None, request: Any, context: Context, *, streams: bool
+    ) -> contextlib.ExitStack:
+        """The call's place among those of its caller, to be left; where there is none the call ends here."""
+        held = contextlib.ExitStack()
+        try:
+            held.enter_context(self.lanes.place(caller, streams=streams))
+        except TooMany as error:
+            await _turn_away(error, request, context)
+        return held
+
+    @contextlib.contextmanager
+    def open(
+        self, method: str, caller: Caller | None, request: Any, context: Aborts, work: Ends | None = None
+    ) -> Iterator[None]:
+        """Within, a stream is looked at again whenever its caller's rights change; ``work`` is the current task
+        unless given.
+        """
+        task: Ends | None = work or asyncio.current_task()
+        if caller is None or task is None:
+            yield
+            return
+        stream = _Stream(method, caller, None if hasattr(request, "__aiter__") else request, context, task)
+        self._streams[caller.party].add(stream)
+        try:
+            yield
+        finally:
+            self._streams[caller.party].discard(stream)
+            if not self._streams[caller.party]:
+                del self._streams[caller.party]
+
+    def _target(self, method: str, request: Any) -> Target:
+        rule = RULES.get(method)
+        if rule is None or request is None:
+            return Target()
+        match rule.where:
+            case Where.NEW_JOB:
+                return Target(project=request.job.project or DEFAULT_PROJECT)
+            case Where.JOB | Where.OWN_JOB:
+                job = self._driver.cluster.jobs.get(request.id)
+                return Target(request.id) if job is None else Target(job.id, job.gang.project, job.owner)
+            case Where.SECRET:
+                everybodys = "*" if getattr(request, "all", False) else ""
+                return Target(
+                    project=getattr(request, "project", ""), owner=everybodys or getattr(request, "user", "")
+                )
+            case _:
+                return Target()
+
+
+def caller_of(context: tls.Certified) -> Caller | None:
+    """Who calls; None for somebody without a certificate. Raises ``Unauthenticated`` for one that names nobody."""
+    auth = context.auth_context()
+    shown = next(iter(auth.get("x509_pem_cert") or ()), None)
+    if shown is None:
+        return None
+    issued_at, ends_at = _dates(shown)
+    return Caller(tls.caller_in(auth), issued_at, ends_at)
+
+
+@functools.lru_cache(maxsize=4096)
+def _dates(pem: bytes) -> tuple[float, float]:
+    try:
+        read = certificate.parse(pem.decode("ascii"))
+    except ValueError as error:
+        raise Unauthenticated(f"The certificate can't be read: {error}") from error
+    return read.issued_at, read.ends_at
+
+
+async def _cut(stream: _Stream, problem: HoldfastError) -> None:
+    """End a stream with the sentence, then its handler; nothing is done to one that has ended meanwhile."""
+    if stream.task.done():
+        return
+    # Its reader may leave at this moment; gRPC says so in several ways.
+    try:
+        with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError):
+            await stream.context.abort_with_status(rpc_status.to_status(problem))
+    finally:
+        stream.task.cancel()
+
+
+async def _turn_away(error: HoldfastError, request: Any, context: Context) -> NoReturn:
+    if hasattr(request, "__aiter__"):
+        await _read_out(request)
+    await context.abort_with_status(rpc_status.to_status(error))
+    raise AssertionError("abort raises") from error
+
+
+async def _read_out(messages: AsyncIterator[Any]) -> None:
+    with contextlib.suppress(TimeoutError, grpc.RpcError):
+        async with asyncio.timeout(DRAIN_S):
+            left = DRAIN_MESSAGES
+            async for _ in messages:
+                left -= 1
+                if not left:
+                    return
+
+
+def _outcome(context: Context) -> tuple[str, str]:
+    """(name, sentence) of the status that an ended call was given; CANCELLED for one that was given none."""
+    code, details = context.code(), context.details()
+    number = code.value[0] if isinstance(code, grpc.StatusCode) else code
+    message = details.decode(errors="replace") if isinstance(details, bytes) else details
+    return (_STATUSES.get(number, "UNKNOWN") if number else "CANCELLED"), message or ""
+
+
+def made(answer: Any) -> str:
+    """What came of a call, such as ``job/ID``; empty for nothing that has a name."""
+    job = getattr(answer, "job", None)
+    return f"job/{job.id}" if job is not None else ""
+
+
+def _about(method: str, request: Any) -> str:
+    """What a request names, as KIND/NAME."""
+    service, _, call = method.rpartition("/")
+    named = getattr(request, "id", "") or getattr(request, "name", "")
+    if call == "CreateToken":
+        kind = request.WhichOneof("subject") or "host"
+        return f"{kind}/{getattr(request, kind) or '*'}"
+    if not named:
+        project = getattr(getattr(request, "job", None), "project", "")
+        return f"project/{project or DEFAULT_PROJECT}" if call == "CreateJob" else ""
+    if service.endswith(".SecretService"):
+        # What is no name may be a value that was put in its place.
+        holder = request.project or getattr(request, "user", "")
+        return f"secret/{holder + '/' if holder else ''}{named if is_name(named) else '?'}"
+    if service.endswith((".JobService", ".HangService")):
+        return f"job/{named}"
+    return f"{'user' if call.endswith('User') else 'host'}/{named}"
+
+
+def peer_of(context: Context) -> str:
+    """The address alone of ``ipv4:127.0.0.1:4711``."""
+    _, _, address = unquote(context.peer()).partition(":")
+    return address.rpartition(":")[0].strip("[]")

@@ -1,0 +1,75 @@
+"""``ClusterService``: the cluster as a whole."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from holdfast._base.identity import Kind
+from holdfast._base.version import __version__
+from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
+from holdfast_controller.core.access.rules import Registry
+from holdfast_controller.core.model.job import Now
+from holdfast_controller.core.views.alerts import Attention, Beside, attention
+from holdfast_controller.core.views.overview import overview
+from holdfast_controller.shell.api.metrics import Metrics
+from holdfast_controller.shell.api.rpc import Context, authorise, unary
+from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.notify.dispatcher import Postman
+
+
+class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
+    """Serves the status page and the metrics of one controller."""
+
+    def __init__(self, driver: Driver, metrics: Metrics, postman: Postman, cluster_name: str) -> None:
+        self._driver = driver
+        self._metrics = metrics
+        self._postman = postman
+        self._name = cluster_name
+        self._started = time.time()
+
+    @unary
+    async def GetStatus(
+        self, request: cluster_pb2.GetStatusRequest, context: Context
+    ) -> cluster_pb2.GetStatusResponse:
+        caller = authorise(context, Kind.USER, self._name).name
+        cluster, policies = self._driver.cluster, self._driver.reactor.policies
+        sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
+        now = Now(time.monotonic(), time.time())
+        found = overview(cluster, now)
+        beside = Beside(__version__, self._metrics.certificate_ends(), self._postman.waiting, self._postman.failing)
+        told, more = attention(cluster, found, sees, policies.quotas, beside, now)
+        jobs = Counter(job.state.name for job in cluster.jobs.values() if sees(job.gang.project))
+        await self._driver.settled()
+        return cluster_pb2.GetStatusResponse(
+            cluster=self._name,
+            version=__version__,
+            started=timestamp(self._started),
+            epoch=cluster.epoch,
+            hosts={str(standing): count for standing, count in found.hosts.items()},
+            gpus={str(standing): count for standing, count in found.gpus.items()},
+            jobs={state: jobs.get(state, 0) for state in found.jobs},
+            agents=found.versions,
+            attention=[_to_proto(each) for each in told],
+            attention_more=more,
+        )
+
+    @unary
+    async def GetMetrics(
+        self, request: cluster_pb2.GetMetricsRequest, context: Context
+    ) -> cluster_pb2.GetMetricsResponse:
+        authorise(context, Kind.USER, self._name)
+        text, content_type = self._metrics.page(request.accept)
+        return cluster_pb2.GetMetricsResponse(content_type=content_type, text=text)
+
+
+def _to_proto(found: Attention) -> cluster_pb2.Attention:
+    message = cluster_pb2.Attention(
+        kind=cluster_pb2.AttentionKind.Value(f"ATTENTION_KIND_{found.kind.name}"),
+        subject=found.subject,
+        message=found.message,
+    )
+    if found.since is not None:
+        message.since.CopyFrom(timestamp(found.since))
+    return message

@@ -1,0 +1,59 @@
+"""Pictures of jobs for users: as the state shows them, told once that is durable."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from google.protobuf import json_format
+
+from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.scheduling.pending_reason import Standing
+from holdfast_controller.core.scheduling.schedule import takers
+from holdfast_controller.core.step.lookup import unknown_job
+from holdfast_controller.shell.convert.job_to_proto import job_to_proto
+from holdfast_controller.shell.driver import Driver
+
+
+def find_job(driver: Driver, job_id: str) -> Job:
+    """The job. Raises ``NotFound``."""
+    job = driver.cluster.jobs.get(job_id)
+    if job is None:
+        raise unknown_job(job_id)
+    return job
+
+
+def standing(driver: Driver) -> Standing:
+    """How things stand in the queue now."""
+    return Standing(driver.cluster, takers(driver.cluster), driver.reactor.policies.quotas)
+
+
+async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:
+    """The job as it is now, once that is durable. Raises ``NotFound``."""
+    cluster, job = driver.cluster, find_job(driver, job_id)
+    # Who doesn't wait isn't told of the queue.
+    now = standing(driver) if job.state is JobState.QUEUED else Standing(cluster, [], {})
+    picture = job_to_proto(cluster, job, spec_message(job.spec_json), now)
+    await driver.settled()
+    return picture
+
+
+KNOWN_SPECS = 4096
+_specs: OrderedDict[str, spec_pb2.CustomJobSpec] = OrderedDict()
+
+
+def spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
+    """The spec of a job, as it was handed in."""
+    found = _specs.get(spec_json)
+    return (
+        found if found is not None else know_spec(spec_json, json_format.Parse(spec_json, spec_pb2.CustomJobSpec()))
+    )
+
+
+def know_spec(spec_json: str, message: spec_pb2.CustomJobSpec) -> spec_pb2.CustomJobSpec:
+    """``message`` is what ``spec_json`` says; whoever has it at hand spares the parsing. The newest are kept."""
+    _specs[spec_json] = message
+    if len(_specs) > KNOWN_SPECS:
+        _specs.popitem(last=False)
+    return message

@@ -1,0 +1,66 @@
+"""Has workers dumped when the core orders it, and feeds what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from holdfast._session import hang_wire
+from holdfast.hang.evidence.evidence import Evidence
+from holdfast.v1 import agent_pb2
+from holdfast_controller.core.step.actions import TakeEvidence
+from holdfast_controller.core.step.commands import EvidenceArrived
+from holdfast_controller.shell.api.transfers import Transfers
+from holdfast_controller.shell.driver import Driver
+
+log = logging.getLogger(__name__)
+
+
+class Examiner:
+    """Passes orders on to the hosts. Every order is answered: at the latest when its time is over."""
+
+    def __init__(self, driver: Driver, transfers: Transfers) -> None:
+        self._driver = driver
+        self._transfers = transfers
+
+    def take(self, order: TakeEvidence) -> None:
+        """Have one worker dumped."""
+        wanted = agent_pb2.TakeEvidence(
+            job_id=order.job_id, generation=order.generation, worker=order.worker, suspects=order.suspects
+        )
+        self._transfers.examine(order.host, wanted).add_done_callback(partial(self._arrived, order))
+
+    def _arrived(self, order: TakeEvidence, answer: asyncio.Future[agent_pb2.EvidenceReport]) -> None:
+        if answer.cancelled():
+            return
+        report = answer.result()
+        problem, content = report.problem, report.content
+        evidence = None
+        try:
+            evidence = _checked(order, hang_wire.unpack(content)) if content else None
+        except ValueError as error:
+            content, problem = b"", f"what it sent is no evidence: {error}"
+        if problem:
+            fields = {"job": order.job_id, "worker": order.worker, "problem": problem}
+            log.warning("evidence_missing", extra={"fields": fields})
+        self._driver.feed(
+            EvidenceArrived(
+                order.host,
+                order.job_id,
+                order.generation,
+                order.worker,
+                order.dump,
+                evidence,
+                content,
+                problem,
+            )
+        )
+
+
+def _checked(order: TakeEvidence, evidence: Evidence) -> Evidence:
+    """Evidence of what was ordered. Raises ``ValueError``: a host speaks for no other worker than its own."""
+    found = (evidence.job, evidence.worker, evidence.generation)
+    if found != (order.job_id, order.worker, order.generation):
+        raise ValueError(f"it is of {found[1]} of job {found[0]} in generation {found[2]}")
+    return evidence

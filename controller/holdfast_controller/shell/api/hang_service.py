@@ -1,0 +1,100 @@
+"""``HangService``: holds, stacks and samples of live jobs, and the evidence that was kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+from holdfast._base.identity import Kind
+from holdfast.errors import InvalidInput, NotFound, Violation, WrongState
+from holdfast.v1 import agent_pb2, hang_pb2, hang_pb2_grpc
+from holdfast_controller.core.model.gang import Member
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.step.commands import HoldAsked
+from holdfast_controller.shell.api.committed_views import durable_picture, find_job
+from holdfast_controller.shell.api.idempotency import once
+from holdfast_controller.shell.api.read_samples import SampleReading
+from holdfast_controller.shell.api.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.api.transfers import Transfers
+from holdfast_controller.shell.driver import Driver
+
+MAX_HOLD_S = 30 * 86_400.0
+
+
+class HangService(hang_pb2_grpc.HangServiceServicer):
+    """Passes dumps on from the hosts and reads what is kept; decides nothing."""
+
+    def __init__(self, driver: Driver, transfers: Transfers, cluster_name: str) -> None:
+        self._driver = driver
+        self._transfers = transfers
+        self._name = cluster_name
+
+    @unary
+    async def HoldJob(self, request: hang_pb2.HoldJobRequest, context: Context) -> hang_pb2.HoldJobResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        duration_s = request.duration.ToNanoseconds() / 1e9
+        if not 0 <= duration_s <= MAX_HOLD_S:
+            problem = f"{duration_s:g} s is out of range"
+            raise InvalidInput([Violation("duration", problem, "use 0 (to end a hold) up to 30 days")])
+        job_id = await self._driver.ask(
+            once(by, request, lambda token: HoldAsked(token, by, request.id, duration_s))
+        )
+        return hang_pb2.HoldJobResponse(job=await durable_picture(self._driver, job_id))
+
+    @streaming
+    async def TakeStacks(
+        self, request: hang_pb2.TakeStacksRequest, context: Context
+    ) -> AsyncGenerator[hang_pb2.TakeStacksResponse, None]:
+        authorise(context, Kind.USER, self._name)
+        job = find_job(self._driver, request.id)
+        if job.terminal or not job.launched:
+            fix = "See what was kept: holdfast job hangs" if job.terminal else "Wait until it runs."
+            raise WrongState(f"The job {job.id} has no running ranks.", fix=fix)
+        asked = [(member, self._examine(job, member, request)) for member in job.gang.members]
+        for member, answer in asked:
+            report = await asyncio.shield(answer)
+            yield hang_pb2.TakeStacksResponse(
+                worker=member.name,
+                host=job.places[member.index].host,
+                content=report.content,
+                problem=report.problem,
+            )
+
+    @streaming
+    async def RecordSamples(
+        self, request: hang_pb2.RecordSamplesRequest, context: Context
+    ) -> AsyncGenerator[hang_pb2.RecordSamplesResponse, None]:
+        authorise(context, Kind.USER, self._name)
+        job = find_job(self._driver, request.id)
+        if job.terminal:
+            raise WrongState(f"The job {job.id} has ended.", fix="Only what a live job does can be recorded.")
+        reading = SampleReading(self._driver, self._transfers, job)
+        async with contextlib.aclosing(reading.answers()) as answers:
+            async for answer in answers:
+                yield answer
+
+    def _examine(
+        self, job: Job, member: Member, request: hang_pb2.TakeStacksRequest
+    ) -> asyncio.Future[agent_pb2.EvidenceReport]:
+        order = agent_pb2.TakeEvidence(
+            job_id=job.id,
+            generation=job.generation_of(member.index),
+            worker=member.name,
+            suspects=[rank for rank in request.native_ranks if rank in member.ranks],
+        )
+        return self._transfers.examine(job.places[member.index].host, order)
+
+    @streaming
+    async def GetHangEvidence(
+        self, request: hang_pb2.GetHangEvidenceRequest, context: Context
+    ) -> AsyncGenerator[hang_pb2.GetHangEvidenceResponse, None]:
+        authorise(context, Kind.USER, self._name)
+        job = find_job(self._driver, request.id)
+        number = request.number or len(job.hangs)
+        if not 1 <= number <= len(job.hangs):
+            known = f"It has {len(job.hangs)}." if job.hangs else "None was noticed so far."
+            raise NotFound(f"The job {job.id} has no hang {number}.", fix=known)
+        await self._driver.settled()
+        for worker, content in await self._driver.evidence(job.id, number):
+            yield hang_pb2.GetHangEvidenceResponse(worker=worker, content=content)

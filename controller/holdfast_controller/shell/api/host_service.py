@@ -1,0 +1,149 @@
+"""``HostService``: hosts for users."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from holdfast._base.identity import Kind
+from holdfast.errors import InvalidInput, NotFound, Violation
+from holdfast.v1 import host_pb2, host_pb2_grpc
+from holdfast_controller.core.step.commands import (
+    CordonAsked,
+    DismissAsked,
+    DrainAsked,
+    FenceAsked,
+    MaintenanceAsked,
+    MaintenanceCancelled,
+    UncordonAsked,
+)
+from holdfast_controller.shell.api.idempotency import once
+from holdfast_controller.shell.api.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.convert.agent_messages import seconds
+from holdfast_controller.shell.convert.host_to_proto import host_to_proto
+from holdfast_controller.shell.driver import Driver
+
+
+class HostService(host_pb2_grpc.HostServiceServicer):
+    """Serves what the cluster's model knows of hosts, once it is durable."""
+
+    def __init__(self, driver: Driver, cluster_name: str) -> None:
+        self._driver = driver
+        self._name = cluster_name
+
+    @unary
+    async def ListHosts(self, request: host_pb2.ListHostsRequest, context: Context) -> host_pb2.ListHostsResponse:
+        authorise(context, Kind.USER, self._name)
+        cluster = self._driver.cluster
+        hosts = [host_to_proto(cluster, cluster.hosts[name]) for name in sorted(cluster.hosts)]
+        await self._driver.settled()
+        return host_pb2.ListHostsResponse(hosts=hosts)
+
+    @unary
+    async def GetHost(self, request: host_pb2.GetHostRequest, context: Context) -> host_pb2.GetHostResponse:
+        authorise(context, Kind.USER, self._name)
+        return host_pb2.GetHostResponse(host=await self._host(request.name))
+
+    @streaming
+    async def WatchHosts(
+        self, request: host_pb2.WatchHostsRequest, context: Context
+    ) -> AsyncGenerator[host_pb2.WatchHostsResponse, None]:
+        authorise(context, Kind.USER, self._name)
+        bell = self._driver.watch("host")
+        shown: dict[str, bytes] = {}
+        try:
+            while True:
+                bell.clear()
+                cluster = self._driver.cluster
+                hosts = [host_to_proto(cluster, cluster.hosts[name]) for name in sorted(cluster.hosts)]
+                await self._driver.settled()
+                for host in hosts:
+                    name = host.name
+                    picture = host_pb2.Host()
+                    picture.CopyFrom(host)
+                    picture.ClearField("last_seen")
+                    if shown.get(name) != (now := picture.SerializeToString(deterministic=True)):
+                        shown[name] = now
+                        yield host_pb2.WatchHostsResponse(host=host)
+                await bell.wait()
+        finally:
+            self._driver.unwatch("host", bell)
+
+    @unary
+    async def Cordon(self, request: host_pb2.CordonRequest, context: Context) -> host_pb2.CordonResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        start, end = _window(request)
+
+        def wish(token: int) -> CordonAsked | MaintenanceAsked:
+            if start is None and end is None:
+                return CordonAsked(token, by, request.name, request.reason)
+            return MaintenanceAsked(token, by, request.name, request.reason, start, end, drain=False)
+
+        name = await self._driver.ask(once(by, request, wish))
+        return host_pb2.CordonResponse(host=await self._host(name))
+
+    @unary
+    async def Uncordon(self, request: host_pb2.UncordonRequest, context: Context) -> host_pb2.UncordonResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        name = await self._driver.ask(once(by, request, lambda token: UncordonAsked(token, by, request.name)))
+        return host_pb2.UncordonResponse(host=await self._host(name))
+
+    @unary
+    async def Drain(self, request: host_pb2.DrainRequest, context: Context) -> host_pb2.DrainResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        deadline_s = seconds(request.deadline) if request.HasField("deadline") else None
+        if deadline_s is not None and deadline_s < 0:
+            raise InvalidInput([Violation("deadline", "is negative", "write how long the work may go on")])
+
+        start, end = _window(request)
+
+        def wish(token: int) -> DrainAsked | MaintenanceAsked:
+            what = (token, by, request.name, request.reason)
+            if start is None and end is None:
+                return DrainAsked(*what, deadline_s, request.at_checkpoint)
+            return MaintenanceAsked(*what, start, end, True, deadline_s, request.at_checkpoint)
+
+        name = await self._driver.ask(once(by, request, wish))
+        return host_pb2.DrainResponse(host=await self._host(name))
+
+    @unary
+    async def FenceHost(self, request: host_pb2.FenceHostRequest, context: Context) -> host_pb2.FenceHostResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        name = await self._driver.ask(
+            once(by, request, lambda token: FenceAsked(token, by, request.name, request.reason))
+        )
+        return host_pb2.FenceHostResponse(host=await self._host(name))
+
+    @unary
+    async def DismissWork(
+        self, request: host_pb2.DismissWorkRequest, context: Context
+    ) -> host_pb2.DismissWorkResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        name = await self._driver.ask(
+            once(by, request, lambda token: DismissAsked(token, by, request.name, request.job_id))
+        )
+        return host_pb2.DismissWorkResponse(host=await self._host(name))
+
+    @unary
+    async def CancelMaintenance(
+        self, request: host_pb2.CancelMaintenanceRequest, context: Context
+    ) -> host_pb2.CancelMaintenanceResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        name = await self._driver.ask(
+            once(by, request, lambda token: MaintenanceCancelled(token, by, request.name))
+        )
+        return host_pb2.CancelMaintenanceResponse(host=await self._host(name))
+
+    async def _host(self, name: str) -> host_pb2.Host:
+        host = self._driver.cluster.hosts.get(name)
+        if host is None:
+            raise NotFound(f"There is no host {name!r}.", fix="See: holdfast host list")
+        picture = host_to_proto(self._driver.cluster, host)
+        await self._driver.settled()
+        return picture
+
+
+def _window(request: host_pb2.CordonRequest | host_pb2.DrainRequest) -> tuple[float | None, float | None]:
+    """When it is to begin and to end, epoch seconds."""
+    start = request.start.ToNanoseconds() / 1e9 if request.HasField("start") else None
+    end = request.end.ToNanoseconds() / 1e9 if request.HasField("end") else None
+    return start, end

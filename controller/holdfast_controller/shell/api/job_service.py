@@ -1,0 +1,251 @@
+"""``JobService``: jobs for users."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+from collections.abc import AsyncGenerator, Callable, Container
+from pathlib import PurePosixPath
+
+from google.protobuf import json_format, struct_pb2
+
+from holdfast import spec
+from holdfast._base.identity import Kind
+from holdfast.errors import CursorExpired, InvalidInput, Violation
+from holdfast.hang.judge.tuning import Action
+from holdfast.v1 import job_pb2, job_pb2_grpc
+from holdfast_controller.core.access.rules import Registry
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
+from holdfast_controller.shell.api.code_checks import check_code
+from holdfast_controller.shell.api.committed_views import (
+    durable_picture,
+    find_job,
+    know_spec,
+    spec_message,
+    standing,
+)
+from holdfast_controller.shell.api.idempotency import once
+from holdfast_controller.shell.api.job_filter import parse_filter
+from holdfast_controller.shell.api.read_logs import LogReading
+from holdfast_controller.shell.api.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.api.secret_checks import check_secrets
+from holdfast_controller.shell.api.transfers import Transfers
+from holdfast_controller.shell.bundles.bundle_store import BundleStore
+from holdfast_controller.shell.convert.gang_from_spec import gang_of
+from holdfast_controller.shell.convert.job_to_proto import job_to_proto, timestamp
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.notify.channels import Channels, without_secrets
+from holdfast_controller.shell.store.store import Record
+
+_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
+_PAGE = 100
+_HISTORY_BATCH = 500
+
+
+class JobService(job_pb2_grpc.JobServiceServicer):
+    """Serves jobs; every picture it gives is durable."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        transfers: Transfers,
+        cluster_name: str,
+        hang_action: Action,
+        channels: Channels,
+        bundles: BundleStore,
+    ) -> None:
+        self._channels = channels
+        self._bundles = bundles
+        self._hang_action = hang_action
+        self._driver = driver
+        self._transfers = transfers
+        self._name = cluster_name
+
+    @unary
+    async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
+        owner = authorise(context, Kind.USER, self._name).name
+        job_file = spec.job_from_proto(request.job)
+        self._channels.check(job_file.job_spec)
+        await check_code(job_file.job_spec, self._bundles, owner)
+        holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
+        gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project, holders=holders)
+        message = without_secrets(spec.to_proto(job_file.job_spec, request.job.job_spec))
+        spec_json = json_format.MessageToJson(message, indent=None)
+        know_spec(spec_json, message)
+
+        def submission(token: int) -> JobSubmission:
+            return JobSubmission(
+                token=token,
+                owner=owner,
+                request_id=request.request_id,
+                job_id=_new_id(job_file.display_name, self._taken()),
+                display_name=job_file.display_name,
+                labels=dict(job_file.labels),
+                gang=gang,
+                spec_json=spec_json,
+                annotations=dict(job_file.annotations),
+            )
+
+        job_id = await self._driver.ask(once(owner, request, submission))
+        warnings = map(str, spec.warnings(job_file.job_spec))
+        return job_pb2.CreateJobResponse(job=await durable_picture(self._driver, job_id), warnings=warnings)
+
+    @unary
+    async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
+        authorise(context, Kind.USER, self._name)
+        return job_pb2.GetJobResponse(job=await durable_picture(self._driver, request.id))
+
+    @unary
+    async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
+        sees = self._sees(authorise(context, Kind.USER, self._name).name)
+        matches = parse_filter(request.filter)
+        size = _page_size(request)
+        cluster = self._driver.cluster
+        found = [job for job in cluster.jobs.values() if sees(job.gang.project) and matches(job)]
+        if request.newest:
+            page, rest = found[-size:], False
+        else:
+            start = _start(request.page_token)
+            later = [job for job in found if job.number > start]
+            page, rest = later[:size], len(later) > size
+        now = standing(self._driver)
+        jobs = [job_to_proto(cluster, job, spec_message(job.spec_json), now, workers=False) for job in page]
+        await self._driver.settled()
+        return job_pb2.ListJobsResponse(jobs=jobs, next_page_token=str(page[-1].number) if rest else "")
+
+    @unary
+    async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        job_id = await self._driver.ask(once(by, request, lambda token: CancelAsked(token, by, request.id)))
+        return job_pb2.CancelJobResponse(job=await durable_picture(self._driver, job_id))
+
+    @unary
+    async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        job_id = await self._driver.ask(once(by, request, lambda token: RestartAsked(token, by, request.id)))
+        return job_pb2.RestartJobResponse(job=await durable_picture(self._driver, job_id))
+
+    @unary
+    async def PauseJob(self, request: job_pb2.PauseJobRequest, context: Context) -> job_pb2.PauseJobResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        job_id = await self._driver.ask(once(by, request, lambda token: PauseAsked(token, by, request.id)))
+        return job_pb2.PauseJobResponse(job=await durable_picture(self._driver, job_id))
+
+    @unary
+    async def ResumeJob(self, request: job_pb2.ResumeJobRequest, context: Context) -> job_pb2.ResumeJobResponse:
+        by = authorise(context, Kind.USER, self._name).name
+        job_id = await self._driver.ask(once(by, request, lambda token: ResumeAsked(token, by, request.id)))
+        return job_pb2.ResumeJobResponse(job=await durable_picture(self._driver, job_id))
+
+    @streaming
+    async def WatchJob(
+        self, request: job_pb2.WatchJobRequest, context: Context
+    ) -> AsyncGenerator[job_pb2.WatchJobResponse, None]:
+        authorise(context, Kind.USER, self._name)
+        find_job(self._driver, request.id)
+        if request.cursor < 0:
+            raise CursorExpired(f"There is no cursor {request.cursor}.", fix="Watch again from 0.")
+        if any(first < request.cursor < last for first, last in self._driver.cluster.gaps):
+            problem = f"The history at cursor {request.cursor} was lost when the controller was restored."
+            raise CursorExpired(problem, fix="Watch again from 0.")
+        cursor = request.cursor
+        entity = f"job/{request.id}"
+        bell = self._driver.watch(entity)
+        try:
+            while True:
+                bell.clear()
+                done = find_job(self._driver, request.id).terminal
+                await self._driver.settled()
+                while records := await self._history(entity, cursor):
+                    for record in records:
+                        yield _entry(record)
+                    cursor = records[-1].sequence
+                if done:
+                    return
+                await bell.wait()
+        finally:
+            self._driver.unwatch(entity, bell)
+
+    @streaming
+    async def StreamLogs(
+        self, request: job_pb2.StreamLogsRequest, context: Context
+    ) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
+        authorise(context, Kind.USER, self._name)
+        find_job(self._driver, request.id)
+        reading = LogReading(self._driver, self._transfers, request)
+        async with contextlib.aclosing(reading.chunks()) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _taken(self) -> set[str] | dict[str, Job]:
+        """Ids of jobs, those included that only their hosts know after a restore."""
+        cluster = self._driver.cluster
+        if not cluster.gaps:
+            return cluster.jobs
+        hosts = cluster.hosts.values()
+        return {*cluster.jobs, *(stranger.job for host in hosts for stranger in host.strangers.values())}
+
+    def _sees(self, user: str) -> Callable[[str], bool]:
+        """Whether the user may look at the jobs of a project."""
+        admins = self._driver.reactor.policies.admins
+        return Registry(self._name, self._driver.cluster.people, admins).sees(user)
+
+    async def _history(self, entity: str, after: int) -> list[Record]:
+        return await self._driver.history(entity, after, _HISTORY_BATCH)
+
+
+def _new_id(display_name: str, taken: Container[str]) -> str:
+    """A name that a person can type: what the job is about, and six characters that make it its own.
+
+    Among ten thousand jobs of one name two of them would be the same once in eight times.
+    """
+    while True:
+        number = secrets.randbelow(len(_ALPHABET) ** 6)
+        drawn = "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(6))
+        found = f"{_slug(display_name)}-{drawn}"
+        if found not in taken:
+            return found
+
+
+def _slug(display_name: str) -> str:
+    """``train`` of "python jobs/train.py --lr 3", ``my-run`` of "My run"."""
+    words = display_name.split()
+    script = next((PurePosixPath(word).stem for word in words if word.endswith((".py", ".sh"))), "")
+    looks_like_command = len(words) > 1 and any(word.startswith("-") for word in words)
+    name = script or (words[0] if looks_like_command else display_name)
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:30].strip("-") or "job"
+
+
+def _page_size(request: job_pb2.ListJobsRequest) -> int:
+    if not 0 <= request.page_size <= 1000:
+        raise InvalidInput([Violation("pageSize", f"{request.page_size} is out of range", "use 1 to 1000")])
+    if request.newest and request.page_token:
+        raise InvalidInput([Violation("pageToken", "goes without newest", "leave one of them out")])
+    return request.page_size or _PAGE
+
+
+def _start(page_token: str) -> int:
+    if page_token and not page_token.isdecimal():
+        raise InvalidInput([Violation("pageToken", f"{page_token!r} is not one of ours", "list again without")])
+    return int(page_token or 0)
+
+
+def _entry(record: Record) -> job_pb2.WatchJobResponse:
+    data = struct_pb2.Struct()
+    json_format.Parse(record.payload, data)
+    for bulky in ("spec_json", "gang"):
+        if bulky in data:
+            del data[bulky]
+    if "rendezvous" in data:
+        # Whoever has it can join the gang.
+        data.fields["rendezvous"].struct_value.fields.pop("secret", None)
+    return job_pb2.WatchJobResponse(
+        cursor=record.sequence,
+        type=record.type,
+        time=timestamp(record.at),
+        message=record.message,
+        data=data,
+        state=job_pb2.JobState.Value(f"JOB_STATE_{record.state}"),
+    )

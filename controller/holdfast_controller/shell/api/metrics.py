@@ -1,0 +1,124 @@
+"""What the controller measures of itself, and the page that Prometheus gets.
+
+``Metrics`` hangs itself into the driver and the guard; nothing there waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from holdfast._daemon.metrics import daemon
+from holdfast._daemon.metrics.listener import Listener, listen
+from holdfast._daemon.metrics.series import Series
+from holdfast_controller.core.model.job import Now
+from holdfast_controller.core.step.step import Decision
+from holdfast_controller.core.views import metric_families as fam
+from holdfast_controller.core.views.gauges import gauges
+from holdfast_controller.core.views.metering import Meter
+from holdfast_controller.shell.api.authz import Guard
+from holdfast_controller.shell.base.audit import Audit
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.notify.dispatcher import Postman
+
+if TYPE_CHECKING:
+    from holdfast._daemon.metrics.exposition import Exposition
+
+LOOK_S = 1.0
+"""How often the event loop is asked how late it is."""
+
+
+class Metrics:
+    """The metrics of one controller. Make it before the driver runs; ``run`` it beside."""
+
+    def __init__(
+        self, config: ControllerConfig, driver: Driver, guard: Guard, audit: Audit, postman: Postman
+    ) -> None:
+        self._config = config
+        self._driver = driver
+        self._guard = guard
+        self._audit = audit
+        self._postman = postman
+        self._meter = Meter(driver.cluster)
+        self._series = Series()
+        self._listener: Listener | None = None
+        for family in (fam.COMMIT, fam.COMMIT_EVENTS, fam.LOOP_LAG):
+            self._series.declare(family)
+        driver.committed = self._on_committed
+        guard.ended = lambda method, code: self._series.add(fam.RPCS, method, code)
+        guard.answered = lambda method, seconds: self._series.observe(fam.RPC, seconds, method)
+
+    def page(self, accept: str = "") -> tuple[bytes, str]:
+        """(text, content type), in the form that an Accept header asks for."""
+        return self._exposition.text(accept)
+
+    def certificate_ends(self) -> dict[str, float]:
+        """By ``own`` and ``ca``: wall clock. One that can't be read is left out."""
+        series = Series()
+        self._tell_certificates(series)
+        ends = series.of(daemon.CERTIFICATE_END).items()
+        return {name: float(end) for (name,), end in ends if isinstance(end, float)}
+
+    async def listen(self) -> int | None:
+        """Serve the page to this machine where that is wanted, and return the port. Raises ``ConfigError``."""
+        if not self._config.metrics_listen:
+            return None
+        assert self._exposition is not None  # loaded now, and not in the first scrape's time
+        self._listener = await listen(self._config.metrics_listen, self.page, key="metrics_listen")
+        return self._listener.port
+
+    def close(self) -> None:
+        """Serve no more; asking twice does nothing."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def run(self) -> None:
+        """Measure how late the event loop is, until cancelled."""
+        while True:
+            asked = time.perf_counter()
+            await asyncio.sleep(LOOK_S)
+            self._series.observe(fam.LOOP_LAG, time.perf_counter() - asked - LOOK_S)
+
+    @cached_property
+    def _exposition(self) -> Exposition:
+        # Only here: a controller that nobody asks needs none of it.
+        from holdfast._daemon.metrics.exposition import Exposition
+
+        return Exposition(fam.FAMILIES, self._read)
+
+    def _read(self) -> Iterable[Series]:
+        now, series, config = Now(time.monotonic(), time.time()), Series(), self._config
+        daemon.tell_build(series)
+        self._tell_certificates(series)
+        daemon.tell_disks(series, [("state", config.state_dir)])
+        database = config.database
+        for name, path in (("database", database), ("wal", database.with_name(f"{database.name}-wal"))):
+            try:
+                series.set(fam.STORE, path.stat().st_size, name)
+            except FileNotFoundError:
+                series.set(fam.STORE, 0, name)
+        series.set(fam.COMMIT_PENDING, self._driver.pending)
+        for method, count in self._guard.open_streams().items():
+            series.set(fam.OPEN_STREAMS, count, method)
+        series.set(fam.NOTIFICATIONS_WAITING, self._postman.waiting)
+        series.set(fam.NOTIFICATIONS_FAILING, self._postman.failing)
+        series.set(fam.NOTIFICATIONS_DELIVERED, self._postman.delivered)
+        series.set(fam.AUDIT_REFUSALS, self._audit.refusals)
+        series.set(fam.AUDIT_UNWRITTEN, self._audit.only_counted)
+        return self._meter.series, self._series, series, gauges(self._driver.cluster, now)
+
+    def _tell_certificates(self, series: Series) -> None:
+        daemon.tell_certificate(series, self._config.cert)
+        daemon.tell_certificate(series, self._config.ca, "ca")
+
+    def _on_committed(self, batch: Sequence[Decision], took_s: float) -> None:
+        events = [entry.event for decision in batch for entry in decision.entries]
+        self._series.observe(fam.COMMIT, took_s)
+        self._series.observe(fam.COMMIT_EVENTS, len(events))
+        for event in events:
+            self._meter.take(event)

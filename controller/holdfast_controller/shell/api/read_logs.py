@@ -1,0 +1,196 @@
+"""One StreamLogs call: which streams of which hosts, generation after generation, merged into one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from holdfast.errors import InvalidInput, Violation
+from holdfast.v1 import agent_pb2, job_pb2
+from holdfast_controller.core.model.gang import Member
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.shell.api.closable_queue import EndingQueue
+from holdfast_controller.shell.api.rpc import beside
+from holdfast_controller.shell.api.transfers import End, Reading, Transfers
+from holdfast_controller.shell.driver import Driver
+
+STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
+HOST_BACK_WITHIN_S = 30.0
+"""How long a follower waits for a host whose stream broke before it says so and goes on without."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One stream of one rank of one generation."""
+
+    member: Member
+    rank: int
+    host: str
+    generation: int
+    stream: job_pb2.LogStream.ValueType
+
+
+Item = tuple[job_pb2.StreamLogsResponse, Reading | None]
+"""A chunk, and the reading that is to be given credit for it."""
+
+
+class LogReading:
+    """Merges the sources of one request; bounded, so a slow reader slows only its own."""
+
+    def __init__(self, driver: Driver, transfers: Transfers, request: job_pb2.StreamLogsRequest) -> None:
+        self._driver = driver
+        self._transfers = transfers
+        self._request = request
+        self._job: Job = driver.cluster.jobs[request.id]
+        self._queue: EndingQueue[Item] = EndingQueue()
+
+    async def chunks(self) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
+        """The output, chunk by chunk, until everything asked for has been read."""
+        self._check()
+        async with beside(self._lead(), self._queue.end):
+            while (item := await self._queue.get()) is not None:
+                chunk, reading = item
+                yield chunk
+                if reading is not None:
+                    # Only now has the follower taken it, so only now may more come.
+                    self._transfers.credit(reading, len(chunk.data))
+
+    def _check(self) -> None:
+        members = {member.name for member in self._job.gang.members}
+        wrong = [
+            Violation("workers", f"the job has no worker {name!r}", "see: holdfast job show")
+            for name in self._request.workers
+            if name not in members
+        ]
+        wrong += [
+            Violation("ranks", f"the job has no rank {rank}", f"ranks are 0 to {self._job.gang.world_size - 1}")
+            for rank in self._request.ranks
+            if not 0 <= rank < self._job.gang.world_size
+        ]
+        newest = max(self._job.generation, 1 if self._request.follow else 0)
+        if not 0 <= self._request.generation <= newest:
+            problem = f"the job has no generation {self._request.generation}"
+            wrong.append(Violation("generation", problem, f"the newest is {self._job.generation}"))
+        if wrong:
+            raise InvalidInput(wrong)
+
+    async def _lead(self) -> None:
+        """Open every source of a generation, and of the next ones while following."""
+        entity = f"job/{self._job.id}"
+        bell = self._driver.watch(entity)
+        opened: int | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    bell.clear()
+                    for generation in self._openable(opened):
+                        for source in self._sources(generation, first=opened is None):
+                            tasks.create_task(self._read(source, first=opened is None))
+                        opened = generation
+                    if not self._request.follow or self._job.terminal:
+                        break
+                    await bell.wait()
+        finally:
+            self._driver.unwatch(entity, bell)
+
+    def _openable(self, opened: int | None) -> range:
+        """The generations to open now, when ``opened`` was the last; a follower gets every one that came since."""
+        newest = self._job.generation
+        if not self._request.follow:
+            wanted = self._request.generation or newest
+            return range(wanted, wanted + 1)
+        launched = self._job.launched or bool(self._job.exits_now())
+        first = opened + 1 if opened is not None else max(1, self._request.generation or newest)
+        return range(first, newest + 1 if launched else newest)
+
+    def _generation(self, member: Member, asked: int, *, first: bool) -> int | None:
+        """The generation of a worker that belongs to the one asked for; None where it has no part in it.
+
+        A worker that was relaunched alone is in one of its own, while the others are where the gang was: whoever
+        asks for the newest gets each worker's, and then whatever begins anew.
+        """
+        if first and not self._request.generation and asked == self._job.generation:
+            return self._job.generation_of(member.index)
+        return asked if self._job.alone_ever.get(asked, member.index) == member.index else None
+
+    def _sources(self, asked: int, *, first: bool) -> list[Source]:
+        chosen = []
+        for member in self._job.gang.members if self._job.places else ():
+            if self._request.workers and member.name not in self._request.workers:
+                continue
+            generation = self._generation(member, asked, first=first)
+            place = self._job.place_at(generation, member.index) if generation else None
+            if generation is None or place is None:
+                continue
+            for rank in member.ranks:
+                if not self._request.ranks or rank in self._request.ranks:
+                    chosen += [Source(member, rank, place.host, generation, stream) for stream in STREAMS]
+        return chosen
+
+    async def _read(self, source: Source, *, first: bool) -> None:
+        """Read one source to its end; if the host goes away meanwhile, go on from there when it is back."""
+        offset = 0
+        while True:
+            order = self._order(source, offset, first=first and offset == 0)
+            if not await self._connected(source.host):
+                await self._say(source, offset, f"{source.host} is not connected")
+                return
+            reading = self._transfers.open(source.host, order)
+            if reading is None:
+                await self._say(source, offset, f"{source.host} cannot be read from at present")
+                return
+            try:
+                while not isinstance(item := await reading.items.get(), End):
+                    offset = item.offset + len(item.data)
+                    await self._queue.put((_chunk(source, item.offset, item.data), reading))
+            finally:
+                self._transfers.close(reading)
+            if not item.lost:
+                if item.problem:
+                    await self._say(source, offset, item.problem)
+                return
+
+    async def _connected(self, host: str) -> bool:
+        """Whether the host can be read from; a follower gives it some time to come back."""
+        if self._transfers.connected(host) or not self._request.follow:
+            return self._transfers.connected(host)
+        try:
+            async with asyncio.timeout(HOST_BACK_WITHIN_S):
+                while not self._transfers.connected(host):
+                    await self._transfers.changed()
+        except TimeoutError:
+            return False
+        return True
+
+    def _order(self, source: Source, offset: int, *, first: bool) -> agent_pb2.OpenLog:
+        order = agent_pb2.OpenLog(
+            job_id=self._job.id,
+            generation=source.generation,
+            worker=source.member.name,
+            rank=source.rank,
+            stream=source.stream,
+            offset=offset,
+            follow=self._request.follow,
+        )
+        if first and self._request.HasField("tail_lines"):
+            order.tail_lines = self._request.tail_lines
+        if first and self._request.HasField("since"):
+            order.since.CopyFrom(self._request.since)
+        return order
+
+    async def _say(self, source: Source, offset: int, problem: str) -> None:
+        chunk = _chunk(source, offset, b"")
+        chunk.problem = problem
+        await self._queue.put((chunk, None))
+
+
+def _chunk(source: Source, offset: int, data: bytes) -> job_pb2.StreamLogsResponse:
+    return job_pb2.StreamLogsResponse(
+        worker=source.member.name,
+        rank=source.rank,
+        generation=source.generation,
+        stream=source.stream,
+        offset=offset,
+        data=data,
+    )

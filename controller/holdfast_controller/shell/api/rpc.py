@@ -1,0 +1,85 @@
+"""What every handler shares: who calls, and errors as rich statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+
+from holdfast._base import rpc_status
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import tls
+from holdfast.errors import Denied, HoldfastError
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+Self = TypeVar("Self")
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+"""What a handler is called with."""
+
+
+def authorise(context: Context, kind: Kind, cluster: str) -> Identity:
+    """The caller, if it is of this cluster and of ``kind``. Raises ``Unauthenticated`` or ``Denied``."""
+    identity = tls.caller(context)
+    if identity.cluster != cluster:
+        raise Denied(f"{identity} is of another cluster; this one is {cluster!r}.")
+    if identity.kind is not kind:
+        raise Denied(f"{identity} is a {identity.kind.value}; this call is for a {kind.value}.")
+    return identity
+
+
+def unary(
+    handler: Callable[[Any, Req, Context], Awaitable[Res]],
+) -> Callable[[Any, Req, Context], Awaitable[Res]]:
+    """A unary handler whose ``HoldfastError`` becomes the call's status."""
+
+    @functools.wraps(handler)
+    async def guarded(self: Any, request: Req, context: Context) -> Res:
+        try:
+            return await handler(self, request, context)
+        except HoldfastError as error:
+            await context.abort_with_status(rpc_status.to_status(error))
+            raise AssertionError("abort raises") from error
+
+    return guarded
+
+
+def streaming(
+    handler: Callable[[Any, Req, Context], AsyncGenerator[Res, None]],
+) -> Callable[[Any, Req, Context], AsyncGenerator[Res, None]]:
+    """As ``unary``, for a handler that yields many answers."""
+
+    @functools.wraps(handler)
+    async def guarded(self: Any, request: Req, context: Context) -> AsyncGenerator[Res, None]:
+        try:
+            async with contextlib.aclosing(handler(self, request, context)) as answers:
+                async for answer in answers:
+                    yield answer
+        except HoldfastError as error:
+            await context.abort_with_status(rpc_status.to_status(error))
+
+    return guarded
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None], when_done: Callable[[], object]) -> AsyncIterator[None]:
+    """Run ``work`` while the block runs; ``when_done`` has to wake the block up when it ends by itself.
+
+    For blocks of a handler that yield: a task group there would turn the closing of the handler, as happens when
+    a caller leaves while an answer is being written, into an error. Leaving the block cancels ``work`` and waits
+    for it; what ``work`` raised is raised here, unless the block is being left by an exception of its own.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(lambda _: when_done())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        failed = not task.cancelled() and task.exception() is not None
+    if failed:
+        task.result()

@@ -1,0 +1,196 @@
+"""Readings of workers' output and samples over the agents' ``Transfer`` streams.
+
+The controller asks an agent to read a stream and grants it bytes to send; each follower gives its own
+credit, so a slow one delays nobody and nothing piles up here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import grpc
+
+from holdfast.v1 import agent_pb2
+from holdfast_controller.shell.api.rpc import beside
+
+log = logging.getLogger(__name__)
+
+WINDOW_BYTES = 1 << 20
+"""Bytes that one reading may have under way."""
+MAX_EXAMINATIONS = 64
+"""Workers of one host that are dumped at once."""
+EXAMINED_WITHIN_S = 40.0
+"""An agent gives itself 30 s for all dumps of a worker."""
+MAX_READINGS = 4_096
+"""Readings at once on one host."""
+
+
+@dataclass(frozen=True)
+class End:
+    """A reading is over; ``problem`` is empty at a good end. ``lost`` when the host went away meanwhile."""
+
+    problem: str = ""
+    lost: bool = False
+
+
+@dataclass
+class Reading:
+    """One stream being read on one host."""
+
+    id: int
+    host: str
+    items: asyncio.Queue[agent_pb2.TransferChunk | End] = field(default_factory=asyncio.Queue)
+    credit: int = WINDOW_BYTES
+    """Bytes that the host may still send. Its last chunk may go beyond them."""
+
+
+@dataclass
+class _Line:
+    """One host's transfer stream."""
+
+    orders: asyncio.Queue[agent_pb2.TransferResponse | None] = field(default_factory=asyncio.Queue)
+    readings: dict[int, Reading] = field(default_factory=dict)
+    examinations: dict[int, asyncio.Future[agent_pb2.EvidenceReport]] = field(default_factory=dict)
+
+
+class Transfers:
+    """All hosts' transfer streams."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
+        self._ids = itertools.count(1)
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        """Wait until some host has connected."""
+        await self._changed.wait()
+
+    def connected(self, host: str) -> bool:
+        """Whether the host can be read from now."""
+        return host in self._lines
+
+    def open(self, host: str, order: agent_pb2.OpenLog) -> Reading | None:
+        """Ask for a reading; None while the host isn't connected or reads too much already."""
+        return self._open(host, order, lambda: agent_pb2.TransferResponse(open=order))
+
+    def open_samples(self, host: str, order: agent_pb2.OpenSamples) -> Reading | None:
+        """Ask for a worker's samples; None while the host isn't connected or reads too much already."""
+        return self._open(host, order, lambda: agent_pb2.TransferResponse(open_samples=order))
+
+    def _open(
+        self,
+        host: str,
+        order: agent_pb2.OpenLog | agent_pb2.OpenSamples,
+        message: Callable[[], agent_pb2.TransferResponse],
+    ) -> Reading | None:
+        line = self._lines.get(host)
+        if line is None or len(line.readings) >= MAX_READINGS:
+            return None
+        reading = Reading(next(self._ids), host)
+        line.readings[reading.id] = reading
+        order.id = reading.id
+        order.credit_bytes = WINDOW_BYTES
+        line.orders.put_nowait(message())
+        return reading
+
+    def credit(self, reading: Reading, count: int) -> None:
+        """The follower has taken ``count`` bytes; as many more may come."""
+        line = self._lines.get(reading.host)
+        if line is not None and reading.id in line.readings and count:
+            reading.credit += count
+            credit = agent_pb2.Credit(id=reading.id, bytes=count)
+            line.orders.put_nowait(agent_pb2.TransferResponse(credit=credit))
+
+    def close(self, reading: Reading) -> None:
+        """The follower has left."""
+        line = self._lines.get(reading.host)
+        if line is not None and line.readings.pop(reading.id, None) is not None:
+            line.orders.put_nowait(agent_pb2.TransferResponse(close=agent_pb2.CloseLog(id=reading.id)))
+
+    def examine(self, host: str, order: agent_pb2.TakeEvidence) -> asyncio.Future[agent_pb2.EvidenceReport]:
+        """Have a worker's ranks dumped. An answer always comes: a problem, when the host can't give one."""
+        answer: asyncio.Future[agent_pb2.EvidenceReport] = asyncio.get_running_loop().create_future()
+        line = self._lines.get(host)
+        if line is None or len(line.examinations) >= MAX_EXAMINATIONS:
+            problem = f"{host} is not connected" if line is None else f"{host} is busy with other dumps"
+            answer.set_result(agent_pb2.EvidenceReport(problem=problem))
+            return answer
+        order.id = next(self._ids)
+        line.examinations[order.id] = answer
+        line.orders.put_nowait(agent_pb2.TransferResponse(take_evidence=order))
+        asyncio.get_running_loop().call_later(EXAMINED_WITHIN_S, _give_up, line, order.id, host)
+        return answer
+
+    async def serve(
+        self, host: str, messages: AsyncIterator[agent_pb2.TransferRequest]
+    ) -> AsyncGenerator[agent_pb2.TransferResponse, None]:
+        """Run one host's stream: yields orders for it. A newer stream of the host replaces an older one."""
+        old = self._lines.get(host)
+        if old is not None:
+            self._hang_up(old)
+        line = self._lines[host] = _Line()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        try:
+            async with beside(self._read(line, messages), lambda: line.orders.put_nowait(None)):
+                while (order := await line.orders.get()) is not None:
+                    yield order
+        finally:
+            self._hang_up(line)
+            if self._lines.get(host) is line:
+                del self._lines[host]
+
+    async def _read(self, line: _Line, messages: AsyncIterator[agent_pb2.TransferRequest]) -> None:
+        try:
+            async for message in messages:
+                match message.WhichOneof("message"):
+                    case "chunk":
+                        _take(line, message.chunk)
+                    case "end":
+                        reading = line.readings.pop(message.end.id, None)
+                        if reading is not None:
+                            reading.items.put_nowait(End(message.end.problem))
+                    case "evidence":
+                        _settle(line, message.evidence.id, message.evidence)
+                    case _:
+                        pass
+        except grpc.RpcError as error:
+            log.info("transfer_broken", extra={"fields": {"error": str(error)}})
+
+    def _hang_up(self, line: _Line) -> None:
+        for reading in line.readings.values():
+            reading.items.put_nowait(End("the host went away", lost=True))
+        line.readings.clear()
+        for number in list(line.examinations):
+            _settle(line, number, agent_pb2.EvidenceReport(problem="the host went away"))
+        line.orders.put_nowait(None)
+
+
+def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> None:
+    """Hand a chunk to its reading. A host that sends what it has no credit for is not listened to any more."""
+    reading = line.readings.get(chunk.id)
+    if reading is None:
+        return
+    if reading.credit > 0 and chunk.data:
+        reading.credit -= len(chunk.data)
+        reading.items.put_nowait(chunk)
+        return
+    log.warning("transfer_beyond_credit", extra={"fields": {"host": reading.host}})
+    del line.readings[chunk.id]
+    reading.items.put_nowait(End(f"{reading.host} sends more than it was asked for"))
+    line.orders.put_nowait(agent_pb2.TransferResponse(close=agent_pb2.CloseLog(id=chunk.id)))
+
+
+def _settle(line: _Line, number: int, report: agent_pb2.EvidenceReport) -> None:
+    answer = line.examinations.pop(number, None)
+    if answer is not None and not answer.done():
+        answer.set_result(report)
+
+
+def _give_up(line: _Line, number: int, host: str) -> None:
+    problem = f"{host} gave no answer within {EXAMINED_WITHIN_S:g} s"
+    _settle(line, number, agent_pb2.EvidenceReport(problem=problem))

@@ -1,0 +1,256 @@
+"""``holdfast-controller backup FILE``: everything that a controller needs to go on elsewhere, in one file."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import getpass
+import gzip
+import hashlib
+import io
+import json
+import os
+import sqlite3
+import sys
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from holdfast._base import config
+from holdfast._base.version import __version__
+from holdfast._daemon.instance_lock import only_one
+from holdfast._security.pki import NEXT_KEY
+from holdfast.bundles import is_digest
+from holdfast.errors import ConfigError, HoldfastError, StoreError, WrongState
+from holdfast_controller.shell.backup import manifest as mf
+from holdfast_controller.shell.backup.admin_socket import ask_for_copy
+from holdfast_controller.shell.backup.sealed_stream import Sealer, new_salt
+from holdfast_controller.shell.base.config import ControllerConfig
+
+MAGIC = b"holdfast-backup\n"
+USUAL = Path("/etc/holdfast/controller.toml")
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 when the file is written, 1 with a sentence on stderr when not."""
+    parser = argparse.ArgumentParser(
+        prog="holdfast-controller backup",
+        description="Back the controller up, while it runs or not: its log, its settings, its CA, packaged code.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="is replaced once the backup is complete")
+    parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    secret = parser.add_mutually_exclusive_group()
+    secret.add_argument("--passphrase-file", type=Path, metavar="FILE", help="instead of asking for one")
+    secret.add_argument("--without-keys", action="store_true", help="leave the CA's key out, and encrypt nothing")
+    parser.add_argument("--without-bundles", action="store_true", help="leave packaged code out")
+    options = parser.parse_args(argv)
+    try:
+        passphrase = None if options.without_keys else new_passphrase(options.passphrase_file)
+        made = back_up(options.config, options.file, passphrase, bundles=not options.without_bundles)
+    except HoldfastError as error:
+        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    size = options.file.stat().st_size / (1 << 20)
+    what = "with its keys, under the passphrase" if made.keys else "without the CA's key, not encrypted"
+    print(f"{options.file}: the cluster {made.cluster}, {size:.1f} MiB, {what}.")  # noqa: T201
+    return 0
+
+
+def new_passphrase(file: Path | None) -> str:
+    """From a file, or typed twice. Raises ``ConfigError``."""
+    if file is not None:
+        return read_passphrase(file)
+    if not sys.stdin.isatty():
+        fix = "Write --passphrase-file FILE, or --without-keys."
+        raise ConfigError("The CA's key needs a passphrase, and there is no terminal to ask for one.", fix=fix)
+    typed = getpass.getpass("Passphrase for the backup: ")
+    if not typed or getpass.getpass("Again: ") != typed:
+        raise ConfigError("No passphrase was typed twice alike.", fix="Try again.")
+    return typed
+
+
+def read_passphrase(file: Path) -> str:
+    """The first line of a file. Raises ``ConfigError``."""
+    try:
+        found = file.read_text().partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Cannot read {file}: {error}.") from error
+    if not found:
+        raise ConfigError(f"The first line of {file} is empty.", fix="Write the passphrase there.")
+    return found
+
+
+@dataclass(frozen=True)
+class _Source:
+    member: mf.Member
+    path: Path
+
+
+def back_up(settings_file: Path, target: Path, passphrase: str | None, *, bundles: bool = True) -> mf.Manifest:
+    """Write the backup, complete or not at all; without a passphrase no key is in it. Blocks.
+
+    Raises ``HoldfastError``.
+    """
+    settings = config.load(ControllerConfig, settings_file)
+    with _copied(settings) as (copy, epoch, sequence), _replacing(target) as file:
+        if passphrase is None:
+            _forget_secret(copy)
+        sources = list(_sources(settings, settings_file, copy, keys=passphrase is not None, bundles=bundles))
+        ca_directory = settings.ca_directory
+        made = mf.Manifest(
+            version=__version__,
+            schema=_schema(copy),
+            cluster=settings.cluster,
+            taken_at=time.time(),
+            epoch=epoch,
+            sequence=sequence,
+            keys=passphrase is not None,
+            bundles=bundles,
+            layout=mf.Layout(
+                settings=str(settings_file.absolute()),
+                state_dir=str(settings.state_dir.absolute()),
+                ca=str(settings.ca.absolute()),
+                cert=str(settings.cert.absolute()),
+                key=str(settings.key.absolute()),
+                ca_directory="" if ca_directory is None else str(ca_directory.absolute()),
+            ),
+            members=tuple(source.member for source in sources),
+        )
+        _write(file, made, sources, passphrase)
+    return made
+
+
+def _write(file: IO[bytes], made: mf.Manifest, sources: list[_Source], passphrase: str | None) -> None:
+    salt = b"" if passphrase is None else new_salt()
+    file.write(MAGIC + json.dumps({"salt": salt.hex()}).encode() + b"\n")
+    with contextlib.ExitStack() as stack:
+        out: IO[bytes] = file
+        if passphrase is not None:
+            sealer = Sealer(file, passphrase, salt)
+            stack.callback(sealer.close)
+            out = cast("IO[bytes]", sealer)
+        packed = stack.enter_context(gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1))
+        tar = stack.enter_context(tarfile.open(mode="w|", fileobj=packed))
+        content = made.dump()
+        _add(tar, mf.NAME, len(content), io.BytesIO(content))
+        for source in sources:
+            with source.path.open("rb") as read:
+                _add(tar, source.member.name, source.member.size, read)
+
+
+def _add(tar: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = size, 0o600
+    tar.addfile(entry, content)
+
+
+def _sources(
+    settings: ControllerConfig, settings_file: Path, copy: Path, *, keys: bool, bundles: bool
+) -> Iterator[_Source]:
+    yield _source(mf.STORE, copy)
+    yield _source(mf.SETTINGS, settings_file)
+    if settings.ca_directory is not None:
+        for path in sorted(settings.ca_directory.iterdir()):
+            if path.name == "ca.pem" or (keys and path.name in ("ca.key", NEXT_KEY)):
+                yield _source(f"{mf.CA}{path.name}", path)
+    else:
+        yield _source(f"{mf.OWN}ca.pem", settings.ca)
+        if keys:
+            yield _source(f"{mf.OWN}cert.pem", settings.cert)
+            yield _source(f"{mf.OWN}key.key", settings.key)
+    if keys and settings.secrets_key.exists():
+        yield _source(mf.SECRETS_KEY, settings.secrets_key)
+    for path in sorted(settings.state_dir.glob("audit*.jsonl")):
+        yield _source(f"{mf.AUDIT}{path.name}", path)
+    for path in sorted((settings.state_dir / "bundles").glob("*")) if bundles else ():
+        if is_digest(path.name):
+            yield _source(f"{mf.BUNDLES}{path.name}", path)
+
+
+def _source(name: str, path: Path) -> _Source:
+    """The file as it is now; what is appended to it later is no part of the backup."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with path.open("rb") as file:
+            left = os.fstat(file.fileno()).st_size
+            while left and (piece := file.read(min(left, 1 << 20))):
+                digest.update(piece)
+                size, left = size + len(piece), left - len(piece)
+    except OSError as error:
+        raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
+    return _Source(mf.Member(name, size, digest.hexdigest()), path)
+
+
+@contextlib.contextmanager
+def _copied(settings: ControllerConfig) -> Iterator[tuple[Path, int, int]]:
+    """A copy of the store for as long as the block runs, with its epoch and the number of its last event."""
+    if not settings.database.exists():
+        raise StoreError(f"There is no store {settings.database}.", fix="Name the right --config.")
+    found = ask_for_copy(settings.state_dir)
+    copy: Path | None = None
+    try:
+        if found is not None:
+            copy, epoch, sequence = found
+        else:
+            copy = settings.state_dir / f".copy-{os.urandom(8).hex()}.db"
+            epoch, sequence = _copy_at_rest(settings, copy)
+        yield copy, epoch, sequence
+    finally:
+        if copy is not None:
+            copy.unlink(missing_ok=True)
+
+
+def _copy_at_rest(settings: ControllerConfig, copy: Path) -> tuple[int, int]:
+    try:
+        with only_one(settings.state_dir, "controller", wait_s=0.0):
+            os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            with (
+                contextlib.closing(sqlite3.connect(settings.database)) as store,
+                contextlib.closing(sqlite3.connect(copy)) as target,
+            ):
+                store.backup(target)
+                epoch = store.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+                sequence = store.execute("SELECT max(sequence) FROM events").fetchone()
+                return int(epoch[0] if epoch else 0), int(sequence[0] or 0)
+    except WrongState as error:
+        fix = "It is about to start or to end, or is older than this command: try again, or stop it."
+        raise WrongState("A controller runs there, and makes no copies.", fix=fix) from error
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"The store {settings.database} can't be copied: {error}.") from error
+
+
+def _forget_secret(copy: Path) -> None:
+    """The key from which rendezvous secrets are derived; a controller without one makes one."""
+    with contextlib.closing(sqlite3.connect(copy)) as database, database:
+        database.execute("PRAGMA secure_delete=ON")
+        database.execute("DELETE FROM meta WHERE key = 'secret_key'")
+
+
+def _schema(copy: Path) -> str:
+    with contextlib.closing(sqlite3.connect(copy)) as database:
+        found: tuple[str] = database.execute("SELECT version_num FROM alembic_version").fetchone()
+        return found[0]
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A file that has its name, and is on disk, only once it is complete; for nobody else to read."""
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(target)
+            folder = os.open(target.absolute().parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
+        finally:
+            fresh.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"Cannot write {target}: {error.strerror}.", fix="Name another place.") from error

@@ -1,0 +1,51 @@
+"""Where the files of a backup go, and the settings that name those places."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_controller.shell.backup.manifest import Layout
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Absolute paths."""
+
+    settings: Path
+    state_dir: Path
+    ca: Path
+    cert: Path
+    key: Path
+    ca_directory: Path | None
+
+
+def targets_of(layout: Layout, to: Path | None) -> Targets:
+    """Where everything was, or all of it below ``to``."""
+    if to is None:
+        ca_directory = Path(layout.ca_directory) if layout.ca_directory else None
+        own = (Path(layout.ca), Path(layout.cert), Path(layout.key))
+        return Targets(Path(layout.settings), Path(layout.state_dir), *own, ca_directory)
+    root = to.absolute()
+    state = root / "state"
+    ca = state / "ca" if layout.ca_directory else None
+    own_ca = state / "ca.pem" if ca is None else ca / Path(layout.ca).name
+    return Targets(root / "controller.toml", state, own_ca, state / "controller.pem", state / "controller.key", ca)
+
+
+def settings_for(text: str, layout: Layout, targets: Targets) -> str:
+    """The settings, which name the places of ``targets``; whatever else is in them stays as it is."""
+    named = {
+        "state_dir": (layout.state_dir, targets.state_dir),
+        "ca": (layout.ca, targets.ca),
+        "cert": (layout.cert, targets.cert),
+        "key": (layout.key, targets.key),
+        "ca_directory": (layout.ca_directory, targets.ca_directory),
+    }
+    for key, (was, now) in named.items():
+        if now is not None and str(now) != was:
+            line = f"{key} = {json.dumps(str(now))}"
+            text = re.sub(rf"(?m)^{key}[ \t]*=.*$", lambda _, line=line: line, text, count=1)  # type: ignore[misc]
+    return text

@@ -1,0 +1,168 @@
+"""The controller's configuration: one frozen object, read once from ``controller.toml``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast._base.identity import NAME_RULE, is_name
+from holdfast._daemon.metrics import listener
+from holdfast._security.tls import TlsFiles
+from holdfast.errors import ConfigError
+from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.model.users import RunAs
+from holdfast_controller.shell.bundles.bundle_store import BundleConfig
+
+
+@dataclass(frozen=True)
+class QuotaConfig:
+    """Keys of ``[quotas.PROJECT]``: what the project's jobs may hold at once. Without a key there is no limit."""
+
+    gpus: int | None = None
+    running_jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class ChannelConfig:
+    """Keys of each ``[[notifications]]``: a receiver that jobs may name."""
+
+    name: str
+    url: str = field(repr=False)
+    """May hold a secret, and is never shown."""
+    events: tuple[str, ...] = ()
+    """What it is told of every job; without any, it is told only of jobs that name it."""
+    service: bool = False
+    """An http(s) URL is that of a service which apprise knows, not of a webhook of ours."""
+
+
+@dataclass(frozen=True)
+class CertificateConfig:
+    """Keys of ``[certificates]``: how long each is good for. All are renewed after two thirds of that."""
+
+    host: float = 86_400.0
+    user: float = 30 * 86_400.0
+    controller: float = 90 * 86_400.0
+    renew_after_end: float = 7 * 86_400.0
+    """So long after its end a certificate is still good for getting the next one, and for nothing else."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` for a life too short to be renewed in."""
+        for name in ("host", "user", "controller"):
+            if getattr(self, name) < 5:
+                problem = f"certificates.{name} is {getattr(self, name):g} s."
+                raise ConfigError(problem, fix="Write 5s or more; a day is usual.")
+
+
+LOST_TO_LEASE = 1.2
+"""At the lease's end a shim says TERM, and KILL a twelfth of it later; the rest is for the kernel."""
+
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """Keys of ``controller.toml``. Durations in seconds, or as "90s", "15m"."""
+
+    listen: str
+    """HOST:PORT; port 0 takes any free one."""
+    state_dir: Path
+    ca: Path
+    cert: Path
+    key: Path
+    cluster: str
+    heartbeat_interval: float = 5.0
+    suspect_after: float = 15.0
+    lease: float = 60.0
+    lost_after: float = 75.0
+    max_jobs: int = 100_000
+    hang_action: str = "NOTIFY"
+    """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
+    quotas: dict[str, QuotaConfig] = field(default_factory=dict)
+    """A table for each project; the one named "*" is for projects that have none."""
+    admins: tuple[str, ...] = ()
+    """Users who may do everything, whatever roles they were given."""
+    run_as: str = "service"
+    """For owners who are mapped to no account. "service": each host's worker_user; "same-name": as the owner."""
+    ca_directory: Path | None = None
+    """Folder of ca.pem and ca.key. Without it no certificate is issued here."""
+    enrolment_listen: str = ""
+    """HOST:PORT where hosts and users get certificates, without having one; needs ``ca_directory``."""
+    advertise: str = ""
+    """Name or address under which others reach this machine; that of ``listen`` unless it is a wildcard."""
+    certificates: CertificateConfig = field(default_factory=CertificateConfig)
+    bundles: BundleConfig = field(default_factory=BundleConfig)
+    """How much packaged code is kept."""
+    log_level: str = "info"
+    """``debug`` tells of every event of every job, too."""
+    log_file: Path | None = None
+    """Where the log goes, and all else that the controller says; None: to stderr."""
+    log_file_mb: int = 64
+    """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
+    http_port: int | None = None
+    """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
+    metrics_listen: str = ""
+    """HOST:PORT of a loopback address, where this machine may read /metrics; others do over ``http_port``."""
+    notifications: tuple[ChannelConfig, ...] = ()
+    """The channels, each a table ``[[notifications]]``."""
+    notification_hosts: tuple[str, ...] = ()
+    """Hosts that the URLs in jobs may name: "hooks.example", "hooks.example:8443", "*.example"."""
+    notification_retry_for: float = 21_600.0
+    """A notification that could not be delivered for so long is given up."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` for times by which work could run twice, or every host be silent."""
+        if not 0 < self.heartbeat_interval < self.suspect_after < self.lost_after:
+            names = "heartbeat_interval, suspect_after and lost_after"
+            raise ConfigError(f"{names} must be above 0, each longer than the one before.")
+        if self.http_port is not None and not 0 <= self.http_port < 65536:
+            raise ConfigError(f"http_port is {self.http_port}; ports go from 1 to 65535.")
+        if self.metrics_listen:
+            host, _ = listener.parse(self.metrics_listen, "metrics_listen")
+            if not listener.is_loopback(host):
+                problem = f"metrics_listen is {self.metrics_listen}, which others than this machine can reach."
+                raise ConfigError(problem, fix="Use 127.0.0.1, or scrape /metrics on http_port, over mutual TLS.")
+        longest = self.lost_after / LOST_TO_LEASE
+        if not 0 < self.lease <= longest:
+            problem = f"lease is {self.lease:g} s; with lost_after at {self.lost_after:g} s"
+            raise ConfigError(
+                f"{problem} it must be above 0 and at most {longest:g} s.",
+                fix="A host that is cut off has to have stopped its work before that is started elsewhere.",
+            )
+        if self.enrolment_listen and self.ca_directory is None:
+            fix = "Name the folder of ca.pem and ca.key."
+            raise ConfigError("enrolment_listen is set, and ca_directory is not.", fix=fix)
+        if self.run_as not in {choice.value for choice in RunAs}:
+            fix = 'Write "service" (each host\'s worker_user), or "same-name" (the account of the user\'s name).'
+            raise ConfigError(f"run_as is {self.run_as!r}.", fix=fix)
+        for name in self.admins:
+            if not is_name(name):
+                raise ConfigError(f"admins: {name!r} is no name.", fix=f"Names: {NAME_RULE}.")
+
+    @property
+    def tls(self) -> TlsFiles:
+        """The three PEM files."""
+        return TlsFiles(self.ca, self.cert, self.key)
+
+    @property
+    def host(self) -> str:
+        """The address of ``listen`` without its port and brackets."""
+        return self.listen.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+    @property
+    def limits(self) -> dict[str, Quota]:
+        """The quotas as the core takes them. Raises ``ConfigError`` for one that is below 0."""
+        for project, quota in self.quotas.items():
+            for name, value in (("gpus", quota.gpus), ("running_jobs", quota.running_jobs)):
+                if value is not None and value < 0:
+                    raise ConfigError(
+                        f"quotas.{project}.{name} is {value}.", fix="Write 0 or more, or leave it out."
+                    )
+        return {project: Quota(quota.gpus, quota.running_jobs) for project, quota in self.quotas.items()}
+
+    @property
+    def secrets_key(self) -> Path:
+        """What secrets are sealed with; 0600, and not in the store."""
+        return self.state_dir / "secrets.key"
+
+    @property
+    def database(self) -> Path:
+        """The embedded store."""
+        return self.state_dir / "holdfast.db"

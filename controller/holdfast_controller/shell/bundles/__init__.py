@@ -1,0 +1,4 @@
+"""Uploaded code bundles on the controller's disk, by SHA-256.
+
+How a bundle is packed is in ``holdfast.bundles``.
+"""

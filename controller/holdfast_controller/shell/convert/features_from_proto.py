@@ -1,0 +1,56 @@
+"""Workers' vectors from an agent, as far as they can be believed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from holdfast._session import hang_wire
+from holdfast.errors import InvalidInput, Violation
+from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast.v1 import agent_pb2
+from holdfast_controller.core.step.commands import FeaturesReported
+
+
+def features(host: str, session: int, message: agent_pb2.FeatureReport) -> FeaturesReported:
+    """How a worker's ranks move; nothing in it lies after its sending. Raises ``InvalidInput``.
+
+    A time that is no number would be neither fresh nor stale, and its worker overlooked.
+    """
+    vector = hang_wire.from_proto(host, message)
+    output = vector.output
+    times = [message.sent_s, vector.at_s, output.last_progress_s, output.last_checkpoint_s]
+    for rank in vector.ranks:
+        times += (rank.still_since_s, rank.last_work_s, rank.helpers_s)
+    known = [at for at in times if at is not None]
+    if not all(map(math.isfinite, known)):
+        problem = f"times of {message.worker} are no numbers"
+        raise InvalidInput([Violation("features", problem, "upgrade the agent")])
+    if output.step is not None and not math.isfinite(output.step):
+        vector = replace(vector, output=replace(output, step=None))
+    if max(known) > message.sent_s:
+        vector = _not_after(vector, message.sent_s)
+    return FeaturesReported(host, session, message.job_id, message.generation, message.sent_s, vector)
+
+
+def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
+    """What would lie in the future is now: a silence that began there would never be one."""
+
+    def past(at_s: float | None) -> float | None:
+        return None if at_s is None else min(at_s, sent_s)
+
+    ranks = tuple(
+        replace(
+            rank,
+            still_since_s=min(rank.still_since_s, sent_s),
+            last_work_s=past(rank.last_work_s),
+            helpers_s=past(rank.helpers_s),
+        )
+        for rank in vector.ranks
+    )
+    output = replace(
+        vector.output,
+        last_progress_s=past(vector.output.last_progress_s),
+        last_checkpoint_s=past(vector.output.last_checkpoint_s),
+    )
+    return replace(vector, at_s=min(vector.at_s, sent_s), ranks=ranks, output=output)

@@ -1,0 +1,154 @@
+"""What the core needs of a job's spec."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+
+from holdfast.hang.judge.tuning import Action, HangSettings
+from holdfast.spec import EnvVar, HangDetection, JobSpec, SecretEnvVar, WorkerPoolSpec
+from holdfast.spec.models import lifecycle
+from holdfast_controller.core.model.gang import (
+    Code,
+    Gang,
+    HostSelector,
+    Pool,
+    Retries,
+    Scope,
+    SecretVariable,
+    Strategy,
+    Success,
+    Task,
+    WarningSignal,
+)
+from holdfast_controller.shell.notify.channels import subscriptions_of
+
+NO_HOLDERS: Mapping[str, str] = {}
+
+
+def gang_of(
+    spec: JobSpec,
+    hang_action: Action = Action.NOTIFY,
+    *,
+    project: str = "default",
+    holders: Mapping[str, str] = NO_HOLDERS,
+) -> Gang:
+    """What the core needs of a validated spec; ``holders`` says of each secret that it names whose it is."""
+    scheduling, tolerance = spec.scheduling, spec.fault_tolerance
+    gang = Gang(
+        pools=tuple(
+            Pool(
+                replicas=pool.replica_count,
+                task=_task(pool, holders),
+                processes=pool.processes_per_worker,
+                cpus=pool.machine_spec.cpu_count,
+                memory_mb=pool.machine_spec.memory_mb,
+                gpus=pool.machine_spec.accelerator_count,
+                gpu_type=pool.machine_spec.accelerator_type or "",
+            )
+            for pool in spec.worker_pool_specs
+        ),
+        timeout_s=scheduling.timeout,
+        grace_s=scheduling.grace_period,
+        end_grace_s=scheduling.end_grace,
+        max_worker_restarts=tolerance.max_worker_restarts,
+        success=Success[spec.success_policy.name],
+        hang=_hang_settings(tolerance.hang_detection, hang_action),
+        max_hang_restarts=tolerance.max_hang_restarts,
+        retries=_retries(spec),
+        strategy=Strategy[scheduling.strategy.current.name],
+        priority=scheduling.priority,
+        project=project,
+        max_wait_s=scheduling.max_wait_duration,
+        waits=scheduling.wait_for_resources,
+        selector=_selector(scheduling.host_selector),
+        replace_when_lost=tolerance.disconnect_policy.name == "STOP_AND_REPLACE",
+        warning=_warning(scheduling.warning_signal),
+        subscriptions=subscriptions_of(spec),
+    )
+    return gang.running_as(spec.run_as) if spec.run_as else gang
+
+
+def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
+    """What the pool's ranks run."""
+    if (process := pool.process_spec) is not None:
+        code = process.packaged_code
+        return Task(
+            command=tuple(process.command),
+            args=tuple(process.args),
+            env=_variables(process.env),
+            working_directory=process.working_directory or "",
+            code=None if code is None else Code(code.bundle, tuple(code.requirements), tuple(code.packages)),
+            secrets=_secrets(process.secret_env, holders),
+        )
+    if (container := pool.container_spec) is not None:
+        return Task(
+            command=tuple(container.command),
+            args=tuple(container.args),
+            env=_variables(container.env),
+            image=container.image_uri,
+            secrets=_secrets(container.secret_env, holders),
+        )
+    package = pool.python_package_spec
+    assert package is not None, "a validated pool has one of the three"
+    return Task(
+        command=("python3", "-m", package.python_module.replace("$", "$$")),
+        args=tuple(package.args),
+        env=_variables(package.env),
+        code=Code(package.bundle, packages=tuple(package.package_uris)),
+        secrets=_secrets(package.secret_env, holders),
+    )
+
+
+def _secrets(variables: Iterable[SecretEnvVar], holders: Mapping[str, str]) -> tuple[SecretVariable, ...]:
+    return tuple(
+        SecretVariable(each.name, file=each.file, secret=each.secret, holder=holders.get(each.secret, ""))
+        for each in variables
+    )
+
+
+def _variables(env: Iterable[EnvVar]) -> tuple[tuple[str, str], ...]:
+    return tuple((variable.name, variable.value) for variable in env)
+
+
+def _hang_settings(wishes: HangDetection, default: Action) -> HangSettings:
+    return HangSettings(
+        action=Action[wishes.action.name] if wishes.action is not None else default,
+        timeout_s=wishes.timeout,
+        floor_s=wishes.floor,
+        ceiling_s=wishes.ceiling,
+        startup_timeout_s=wishes.startup_timeout,
+        lone_work_timeout_s=wishes.lone_work_timeout,
+        step_pattern=wishes.step_pattern,
+    )
+
+
+def _retries(spec: JobSpec) -> Retries:
+    """Whoever asks for the whole job's restart when a worker restarts asks for the gang's: they are one here."""
+    wishes = spec.fault_tolerance
+    return Retries(
+        scope=Scope.GANG if spec.scheduling.restart_job_on_worker_restart else Scope[wishes.restart_scope.name],
+        job_retries=wishes.max_job_retries,
+        permanent_codes=frozenset(wishes.permanent_exit_codes),
+        transient_codes=frozenset(wishes.transient_exit_codes),
+        backoff_s=wishes.backoff.initial,
+        backoff_limit_s=wishes.backoff.limit,
+        unconditional=wishes.unconditional_retry,
+        no_progress_limit=wishes.no_progress_limit,
+        disabled=spec.scheduling.disable_retries,
+    )
+
+
+def _selector(wishes: lifecycle.HostSelector) -> HostSelector:
+    return HostSelector(
+        hosts=frozenset(wishes.hosts),
+        avoid=frozenset(wishes.avoid_hosts),
+        labels=tuple(sorted(wishes.labels.items())),
+        avoid_labels=tuple(sorted(wishes.avoid_labels.items())),
+    )
+
+
+def _warning(wish: lifecycle.WarningSignal | None) -> WarningSignal | None:
+    if wish is None or not wish.signal:
+        return None
+    return WarningSignal(signal.Signals[wish.signal].value, wish.before)

@@ -1,0 +1,93 @@
+"""A host as users see it."""
+
+from __future__ import annotations
+
+from holdfast.v1 import host_pb2
+from holdfast_controller.core.model.host import Host, Maintenance
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.shell.convert.agent_messages import duration
+from holdfast_controller.shell.convert.job_to_proto import timestamp
+
+
+def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
+    """The host with what is reserved on it."""
+    presence = cluster.presence_of(host.name)
+    holder = {uuid: stranger.job for stranger in host.strangers.values() for uuid in stranger.gpus}
+    holder |= {uuid: key.rpartition("/")[0] for key, a in host.allocations.items() for uuid in a.gpus}
+    held = host.allocations.values()
+    message = host_pb2.Host(
+        name=host.name,
+        state=host_pb2.HostState.Value(f"HOST_STATE_{'LOST' if host.lost else presence.liveness.name}"),
+        cordoned=host.cordoned,
+        cordon_reason=host.cordon_reason,
+        inventory=host_pb2.Inventory(
+            cpu_count=host.inventory.cpus,
+            memory_bytes=host.inventory.memory_bytes,
+            gpus=[
+                host_pb2.Gpu(
+                    uuid=g.uuid,
+                    index=g.index,
+                    model=g.model,
+                    memory_bytes=g.memory_bytes,
+                    problem=g.problem,
+                    job_id=holder.get(g.uuid, ""),
+                )
+                for g in host.inventory.gpus
+            ],
+            max_workers=host.inventory.max_workers,
+            gpu_problem=host.inventory.gpu_problem,
+            accounts=not host.inventory.no_accounts,
+            accounts_problem=host.inventory.no_accounts,
+            containers=not host.inventory.no_containers,
+            containers_problem=host.inventory.no_containers,
+        ),
+        address=host.address,
+        agent_version=host.agent_version,
+        boot_id=host.boot_id,
+        job_ids=dict.fromkeys(key.rpartition("/")[0] for key in host.allocations),
+        cpu_reserved=sum(a.cpus for a in held),
+        memory_reserved_bytes=sum(a.memory_mb for a in held) << 20,
+        workers=len(host.allocations),
+        labels=host.labels,
+        draining=host.draining,
+        drained=host.drained,
+        refused=host.refused,
+        going_down=host.going_down,
+        cordoned_by=host.cordoned_by,
+        in_doubt=host.in_doubt and host.name not in cluster.told,
+        strange_work=[
+            host_pb2.StrangeWork(
+                job_id=stranger.job,
+                worker=stranger.worker,
+                generation=stranger.generation,
+                gpus=stranger.gpus,
+                since=timestamp(stranger.since),
+            )
+            for _, stranger in sorted(host.strangers.items())
+        ],
+    )
+    if host.cordoned_since:
+        message.cordoned_since.CopyFrom(timestamp(host.cordoned_since))
+    if host.maintenance is not None:
+        message.maintenance.CopyFrom(_maintenance(host.maintenance))
+    if host.drain_deadline is not None:
+        message.drain_deadline.CopyFrom(timestamp(host.drain_deadline))
+    if presence.last_seen_wall:
+        message.last_seen.CopyFrom(timestamp(presence.last_seen_wall))
+    return message
+
+
+def _maintenance(plan: Maintenance) -> host_pb2.Maintenance:
+    message = host_pb2.Maintenance(
+        start=timestamp(plan.start),
+        reason=plan.reason,
+        by=plan.by,
+        drain=plan.drain,
+        at_checkpoint=plan.at_checkpoint,
+        begun=plan.begun,
+    )
+    if plan.end is not None:
+        message.end.CopyFrom(timestamp(plan.end))
+    if plan.deadline_s is not None:
+        message.deadline.CopyFrom(duration(plan.deadline_s))
+    return message

@@ -1,0 +1,192 @@
+"""Jobs between the core and the wire: the spec of a request in, the picture of a job out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from google.protobuf import timestamp_pb2
+
+from holdfast.spec import JobSpec, from_proto
+from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.lifecycle.recovery_phases import phases_of
+from holdfast_controller.core.model.exits import Exit, JobError
+from holdfast_controller.core.model.gang import Member
+from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.job import Cluster, Job, Recovery, WorkerState
+from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+
+
+def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
+    """Epoch seconds on the wire."""
+    stamp = timestamp_pb2.Timestamp()
+    stamp.FromDatetime(datetime.fromtimestamp(wall_s, UTC))
+    return stamp
+
+
+def spec_of(request: spec_pb2.CustomJobSpec) -> JobSpec:
+    """The validated spec of a request. Raises ``InvalidSpec``."""
+    return from_proto(request)
+
+
+def job_to_proto(
+    cluster: Cluster,
+    job: Job,
+    spec: spec_pb2.CustomJobSpec,
+    standing: Standing,
+    *,
+    workers: bool = True,
+) -> job_pb2.CustomJob:
+    """The job as users see it; ``standing`` is for the reason it waits."""
+    message = job_pb2.CustomJob(
+        id=job.id,
+        display_name=job.display_name,
+        job_spec=spec,
+        labels=job.labels,
+        state=job_pb2.JobState.Value(f"JOB_STATE_{job.state.name}"),
+        create_time=timestamp(job.created_at),
+        update_time=timestamp(job.updated_at),
+        attempt=job.attempt,
+        generation=job.generation,
+        wait_reason=wait_reason(cluster, job, standing.takers, standing),
+        recoveries=[_recovery(recovery) for recovery in job.recoveries],
+        owner=job.owner,
+        project=job.gang.project,
+        annotations=job.annotations,
+        cursor=job.cursor,
+        hangs=[hang_to_proto(hang) for hang in job.hangs],
+        health=health_of(cluster, job),
+        archive_problems=job.unarchived,
+        account=job.gang.account,
+    )
+    if job.held_until is not None:
+        message.held_until.CopyFrom(timestamp(job.held_until))
+    if job.started_at is not None:
+        message.start_time.CopyFrom(timestamp(job.started_at))
+    if job.ended_at is not None:
+        message.end_time.CopyFrom(timestamp(job.ended_at))
+    if job.error is not None and job.terminal:
+        message.error.CopyFrom(_error(job.error))
+    if workers and job.places:
+        message.workers.extend(_worker(cluster, job, member) for member in job.gang.members)
+    return message
+
+
+def _error(error: JobError) -> job_pb2.JobError:
+    return job_pb2.JobError(
+        code=error.code, message=error.message, details=error.details, exit_code=error.exit_code
+    )
+
+
+def _worker(cluster: Cluster, job: Job, member: Member) -> job_pb2.Worker:
+    started = job.started.get(member.index) or cluster.runtime_of(job.id).started.get(member.index)
+    place = job.places[member.index]
+    pids = started.pids if started else ()
+    late = {(e.generation, e.rank): e for e in job.late_exits}
+    exits = [
+        exit_to_proto(records[rank], late.get((generation, rank)))
+        for generation, records in sorted(job.exits.items())
+        for rank in member.ranks
+        if rank in records
+    ]
+    return job_pb2.Worker(
+        name=member.name,
+        host=place.host,
+        state=job_pb2.WorkerState.Value(f"WORKER_STATE_{_worker_state(cluster, job, member).name}"),
+        shim_pid=started.shim_pid if started else 0,
+        gpus=place.gpus,
+        ranks=[
+            job_pb2.Rank(rank=rank, local_rank=local, pid=pids[local] if local < len(pids) else 0)
+            for local, rank in enumerate(member.ranks)
+        ],
+        exits=exits,
+    )
+
+
+def _worker_state(cluster: Cluster, job: Job, member: Member) -> WorkerState:
+    if member.index in job.emptied:
+        return WorkerState.ENDED
+    if job.outcome is not None or job.leaving is not None:
+        return WorkerState.STOPPING
+    ended = job.exits_now()
+    if job.launched and all(rank in ended for rank in member.ranks):
+        return WorkerState.ENDED
+    runtime = cluster.runtime_of(job.id)
+    if member.index in job.started or member.index in runtime.started:
+        return WorkerState.RUNNING
+    return WorkerState.PREPARED if job.launched or member.index in runtime.prepared else WorkerState.ASSIGNED
+
+
+def hang_to_proto(hang: Hang) -> job_pb2.Hang:
+    """A hang as users see it."""
+    message = job_pb2.Hang(
+        number=hang.number,
+        generation=hang.generation,
+        since=timestamp(hang.since),
+        noticed_at=timestamp(hang.noticed_at),
+        rule=hang.rule,
+        sentence=hang.sentence,
+        suspects=hang.suspects,
+        stacks=hang.stacks,
+        outcome=hang.outcome,
+        note=hang.note,
+        step=hang.step,
+    )
+    if hang.diagnosed_at is not None:
+        message.diagnosed_at.CopyFrom(timestamp(hang.diagnosed_at))
+    if hang.judged_at is not None:
+        message.judged_at.CopyFrom(timestamp(hang.judged_at))
+    return message
+
+
+def health_of(cluster: Cluster, job: Job) -> str:
+    """What the detector says at present; empty where nobody looks."""
+    runtime = cluster.runtime.get(job.id)
+    return runtime.health if runtime is not None and not (job.terminal or job.stopping) else ""
+
+
+def exit_to_proto(exit_: Exit, late: Exit | None = None) -> job_pb2.Exit:
+    """How a rank ended, with a later truth if there is one."""
+    message = job_pb2.Exit(
+        attempt=exit_.attempt,
+        generation=exit_.generation,
+        rank=exit_.rank,
+        exit_code=exit_.exit_code,
+        signal=exit_.signal,
+        core_dumped=exit_.core_dumped,
+        reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{exit_.reason.name}"),
+        message=exit_.message,
+    )
+    if exit_.end_time:
+        message.end_time.CopyFrom(timestamp(exit_.end_time))
+    if late is not None:
+        message.late_exit.CopyFrom(exit_to_proto(late))
+    return message
+
+
+def _recovery(recovery: Recovery) -> job_pb2.Recovery:
+    message = job_pb2.Recovery(
+        attempt=recovery.attempt,
+        generation=recovery.generation,
+        started_at=timestamp(recovery.started_at),
+        start_type=recovery.start_type,
+        end_reason=recovery.end_reason,
+        end_related_task=recovery.related,
+        end_recover=recovery.recover,
+    )
+    if recovery.ended_at is not None:
+        message.ended_at.CopyFrom(timestamp(recovery.ended_at))
+    spent, phases = phases_of(recovery), message.phases
+    phases.detect.FromNanoseconds(_ns(spent.detect_s))
+    phases.diagnose.FromNanoseconds(_ns(spent.diagnose_s))
+    for field, seconds in ((phases.stop, spent.stop_s), (phases.start, spent.start_s)):
+        if seconds is not None:
+            field.FromNanoseconds(_ns(seconds))
+    if spent.catch_up_s is not None:
+        phases.catch_up.FromNanoseconds(_ns(spent.catch_up_s))
+    if spent.lost_s is not None:
+        message.lost.FromNanoseconds(_ns(spent.lost_s))
+    return message
+
+
+def _ns(seconds: float) -> int:
+    return max(int(seconds * 1e9), 0)

@@ -1,0 +1,112 @@
+"""The cluster's CA at work: signs for keys that others hold, and keeps the controller's own certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import hashlib
+import logging
+import time
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import certificate, pki
+from holdfast._security.tls import TlsFiles
+from holdfast.errors import ConfigError, Denied, InvalidInput, Unauthenticated, Violation
+from holdfast_controller.core.access.rules import Caller
+from holdfast_controller.shell.base.config import CertificateConfig
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 3600.0
+"""The longest sleep until the controller's own certificate is looked at again: clocks are set now and then."""
+RETRY_S = 30.0
+
+
+class Authority:
+    """Signs with the CA in a directory. Raises ``ConfigError`` when its files are missing or don't match."""
+
+    def __init__(self, directory: Path, lifetimes: CertificateConfig, cluster: str = "main") -> None:
+        self.directory = directory
+        self.lifetimes = lifetimes
+        self.cluster = cluster
+        path = directory / "ca.pem"
+        try:
+            path.read_bytes()
+            pki.mend_change(directory)
+        except (OSError, ValueError) as error:
+            fix = "Correct ca_directory, or make a cluster: holdfast-controller init"
+            raise ConfigError(f"Cannot read the CA's certificate {path}: {error}.", fix=fix) from error
+        pki.check_ca(directory)
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the CAs that are trusted anew; the first one issues."""
+        pems = pki.trusted_cas(self.directory)
+        self._cas = [x509.load_pem_x509_certificate(pem) for pem in pems]
+        self.pem = b"".join(pems)
+        self.trusted = tuple(map(ca_hash, pems))
+
+    @property
+    def ca_hash(self) -> str:
+        """``sha256:`` and the digest of the certificate of the CA that issues: what a join line has to name."""
+        return self.trusted[0]
+
+    def sign(self, identity: Identity, key: ec.EllipticCurvePublicKey, issued_at: float) -> bytes:
+        """A certificate in PEM."""
+        lifetime = self.lifetimes.host if identity.kind is Kind.HOST else self.lifetimes.user
+        return pki.sign(self.directory, identity, key, issued_at, datetime.timedelta(seconds=lifetime))
+
+    def holder(self, pem: bytes, key: ec.EllipticCurvePublicKey, now: float) -> Caller:
+        """Who holds a certificate of ours, shown by its key. Raises ``Denied`` or ``InvalidInput``."""
+        try:
+            shown = x509.load_pem_x509_certificate(pem)
+            self._check_issuer(shown)
+            read = certificate.parse(shown.public_bytes(serialization.Encoding.PEM).decode())
+        except (ValueError, TypeError, InvalidSignature, Unauthenticated) as error:
+            problem = "is none that this cluster's CA has issued"
+            raise InvalidInput([Violation("certificate", problem, "join again with a token")]) from error
+        if shown.public_key() != key or read.identity.kind is Kind.CONTROLLER:
+            raise Denied("The request is signed with another key than that of the certificate.", fix=_JOIN)
+        if now > read.ends_at + self.lifetimes.renew_after_end:
+            ended = datetime.datetime.fromtimestamp(read.ends_at, datetime.UTC)
+            raise Denied(f"The certificate has ended {ended:%Y-%m-%d %H:%M} UTC, too long ago.", fix=_JOIN)
+        return Caller(read.identity, read.issued_at, read.ends_at)
+
+    def _check_issuer(self, shown: x509.Certificate) -> None:
+        """Raises ``ValueError`` unless one of the trusted CAs has issued it."""
+        for ca in self._cas:
+            with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+                shown.verify_directly_issued_by(ca)
+                return
+        raise ValueError("no CA of this cluster has issued it")
+
+    async def keep_own(self, files: TlsFiles) -> None:
+        """Renew the controller's own certificate, for ever; open connections go on."""
+        lifetime = datetime.timedelta(seconds=self.lifetimes.controller)
+        while True:
+            try:
+                due = certificate.read(files.cert).renew_at - time.time()
+                if due <= 0:
+                    await asyncio.to_thread(pki.renew_server, self.directory, files, lifetime)
+                    log.info("certificate_renewed", extra={"fields": {"file": str(files.cert)}})
+                    continue
+            except (ConfigError, OSError) as error:
+                log.warning("certificate_not_renewed", extra={"fields": {"problem": str(error)}})
+                due = RETRY_S
+            await asyncio.sleep(min(due, LOOK_AGAIN_S))
+
+
+def ca_hash(pem: bytes) -> str:
+    """By which a CA is told apart from all others: over its certificate in DER form."""
+    der = x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
+    return "sha256:" + hashlib.sha256(der).hexdigest()
+
+
+_JOIN = "Join again with a token: holdfast host token create NAME, or holdfast user token NAME"

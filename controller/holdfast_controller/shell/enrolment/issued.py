@@ -1,0 +1,52 @@
+"""The newest certificate of each host and user, so that it is known when nobody needs a CA any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from holdfast._base.identity import Identity
+from holdfast_controller.shell.store.schema import certificates
+from holdfast_controller.shell.store.store import Store
+
+
+@dataclass(frozen=True)
+class Issued:
+    """``party`` is kind/NAME; ``issuer`` the hash of a CA, ``trusts`` those of all that its holder was given."""
+
+    party: str
+    issued_at: float
+    issuer: str
+    trusts: frozenset[str]
+
+
+class IssuedCertificates:
+    """Kept in the store, beside the log."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def note(self, who: Identity, issued_at: float, issuer: str, trusts: Collection[str]) -> None:
+        """Remember a certificate before it is handed out. Raises ``StoreError``."""
+        party = f"{who.kind.value}/{who.name}"
+        row = {"party": party, "issued_at": issued_at, "issuer": issuer, "trusts": " ".join(sorted(trusts))}
+        await asyncio.wrap_future(self._store.call(self._note, row))
+
+    def _note(self, row: dict[str, object]) -> None:
+        with self._store.transaction() as database:
+            database.execute(sa.insert(certificates).prefix_with("OR REPLACE"), row)
+
+    async def all(self) -> dict[str, Issued]:
+        """By party."""
+        found: dict[str, Issued] = await asyncio.wrap_future(self._store.call(self._all))
+        return found
+
+    def _all(self) -> dict[str, Issued]:
+        with self._store.transaction() as database:
+            rows = list(database.execute(sa.select(certificates)))
+        return {
+            row.party: Issued(row.party, row.issued_at, row.issuer, frozenset(row.trusts.split())) for row in rows
+        }

@@ -1,0 +1,89 @@
+"""The second port, where hosts and users get certificates: opened where the configuration asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import grpc
+
+from holdfast._security import tls
+from holdfast.errors import ConfigError
+from holdfast.v1 import enrolment_pb2_grpc
+from holdfast_controller.shell.api.authz import Guard
+from holdfast_controller.shell.base.audit import Audit
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.driver import Driver
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.enrolment.authority import Authority
+    from holdfast_controller.shell.enrolment.rotation import Rotation
+    from holdfast_controller.shell.enrolment.service import Enrolment
+
+_WILDCARDS = ("0.0.0.0", "[::]", "", "*")
+
+
+class Enrolling:
+    """The enrolment server and the CA of one controller; both only where they are configured."""
+
+    def __init__(self, config: ControllerConfig, driver: Driver, guard: Guard, audit: Audit) -> None:
+        self._config = config
+        self._authority: Authority | None = None
+        self._server: grpc.aio.Server | None = None
+        self.service: Enrolment | None = None
+        self.rotation: Rotation | None = None
+        if config.ca_directory is not None:
+            # Only here: a controller without a CA needs no cryptography of its own.
+            from holdfast_controller.shell.enrolment.authority import Authority
+
+            self._authority = Authority(config.ca_directory, config.certificates, config.cluster)
+        if self._authority is not None and config.enrolment_listen:
+            from holdfast_controller.shell.enrolment import service
+            from holdfast_controller.shell.enrolment.issued import IssuedCertificates
+            from holdfast_controller.shell.enrolment.rotation import Rotation
+
+            issued = IssuedCertificates(driver.store)
+            self.service = service.Enrolment(driver, guard, audit, self._authority, issued, config.cluster)
+            self.rotation = Rotation(self._authority, issued, driver.cluster, config.admins, config.tls)
+            self._server = grpc.aio.server(
+                interceptors=(guard,), options=service.OPTIONS, maximum_concurrent_rpcs=service.MAX_CALLS
+            )
+            enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(self.service, self._server)
+
+    def listen(self, main_port: int) -> None:
+        """Bind the port. Raises ``ConfigError``."""
+        if self._server is None or self.service is None:
+            return
+        config = self._config
+        try:
+            credentials = tls.server_credentials(config.tls, anyone=True)
+            port = self._server.add_secure_port(config.enrolment_listen, credentials)
+        except RuntimeError as error:
+            problem = f"Cannot listen on {config.enrolment_listen} (enrolment_listen)."
+            raise ConfigError(problem, fix="Check that the address is ours and the port is free.") from error
+        self.service.controller = f"{_reached_at(config, config.listen)}:{main_port}"
+        self.service.address = f"{_reached_at(config, config.enrolment_listen)}:{port}"
+
+    async def start(self) -> None:
+        """Serve."""
+        if self._server is not None:
+            await self._server.start()
+
+    async def stop(self) -> None:
+        """End; asking twice does nothing."""
+        if self._server is not None:
+            await self._server.stop(None)
+
+    async def run(self) -> None:
+        """Keep the controller's own certificate fresh, where that can be done here."""
+        if self._authority is None:
+            await asyncio.Event().wait()
+        else:
+            await self._authority.keep_own(self._config.tls)
+
+
+def _reached_at(config: ControllerConfig, listen: str) -> str:
+    """Under which name others reach what listens there."""
+    host = listen.rpartition(":")[0]
+    return config.advertise or (socket.getfqdn() if host in _WILDCARDS else host)

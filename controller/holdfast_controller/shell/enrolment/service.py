@@ -1,0 +1,135 @@
+"""``EnrolmentService``, on a port where nobody needs a certificate: tokens and older certificates against new ones.
+
+Nothing else is served there, messages are tiny, and each address may fail only so often.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from holdfast._base.identity import Identity, Kind
+from holdfast._base.rpc_status import code_name
+from holdfast._security.enrolment import requests, tokens
+from holdfast._security.pki import PublicKey
+from holdfast.errors import Denied, HoldfastError, Unauthenticated, Unavailable
+from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
+from holdfast_controller.core.access.rules import is_void
+from holdfast_controller.core.step.commands import EnrolAsked
+from holdfast_controller.core.step.rate_limit import Buckets
+from holdfast_controller.shell.api.authz import Guard, peer_of
+from holdfast_controller.shell.api.rpc import Context, unary
+from holdfast_controller.shell.base.audit import Audit, Entry
+from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.enrolment.authority import Authority
+from holdfast_controller.shell.enrolment.issued import IssuedCertificates
+
+T = TypeVar("T")
+MAX_MESSAGE_BYTES = 32 << 10
+MAX_CALLS = 64
+"""At once."""
+OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_connection_idle_ms", 30_000),
+    ("grpc.server_handshake_timeout_ms", 30_000),
+    ("grpc.max_connection_age_ms", 60_000),
+)
+
+
+class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
+    """Issues certificates. Addresses are set once the ports are open."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        guard: Guard,
+        audit: Audit,
+        authority: Authority,
+        issued: IssuedCertificates,
+        cluster: str,
+    ) -> None:
+        self._issued = issued
+        self._driver = driver
+        self._guard = guard
+        self._audit = audit
+        self.authority = authority
+        self._cluster = cluster
+        self.controller = ""
+        """host:port for everything else."""
+        self.address = ""
+        """host:port of this service."""
+        self._failures = Buckets(burst=50, per_s=0.5)
+        self._signing = Buckets(burst=500, per_s=50)
+
+    @unary
+    async def GetAuthority(
+        self, request: enrolment_pb2.GetAuthorityRequest, context: Context
+    ) -> enrolment_pb2.GetAuthorityResponse:
+        return enrolment_pb2.GetAuthorityResponse(ca=self.authority.pem)
+
+    @unary
+    async def Enrol(self, request: enrolment_pb2.EnrolRequest, context: Context) -> enrolment_pb2.EnrolResponse:
+        kind = Kind.HOST if request.host else Kind.USER
+        who = f"host/{request.host}" if request.host else ""
+
+        async def work() -> enrolment_pb2.EnrolResponse:
+            key = requests.requested_key(request.request)
+            digest, key_digest = tokens.digest(request.token), requests.key_digest(key)
+            named = await self._driver.ask(lambda token: EnrolAsked(token, digest, kind, request.host, key_digest))
+            identity = Identity(self._cluster, kind, named.partition("/")[2])
+            return enrolment_pb2.EnrolResponse(
+                certificate=await self._certify(identity, key, learns=request.takes_trusted),
+                trusted=self.authority.pem,
+                cluster=self._cluster,
+                controller=self.controller,
+                enrolment=self.address,
+                time=timestamp(time.time()),
+            )
+
+        return await self._limited("Enrol", who, context, work)
+
+    @unary
+    async def Renew(self, request: enrolment_pb2.RenewRequest, context: Context) -> enrolment_pb2.RenewResponse:
+        async def work() -> enrolment_pb2.RenewResponse:
+            key = requests.requested_key(request.request)
+            holder = self.authority.holder(request.certificate, key, time.time())
+            who = holder.identity
+            registry = self._guard.registry
+            if is_void(registry.people, holder):
+                raise Unauthenticated(f"The certificate of {who.kind.value} {who.name} is void: it was removed.")
+            if who.kind is Kind.USER and not registry.grants(who.name):
+                raise Denied(f"There is no user {who.name} in this cluster.", fix="Ask an admin.")
+            await self._driver.settled()
+            made = await self._certify(who, key, learns=request.takes_trusted)
+            return enrolment_pb2.RenewResponse(certificate=made, trusted=self.authority.pem)
+
+        return await self._limited("Renew", "", context, work)
+
+    async def _limited(self, call: str, who: str, context: Context, work: Callable[[], Awaitable[T]]) -> T:
+        """Do the work unless this address, or all of them, try too often; refusals are kept in the audit log."""
+        peer, mono = peer_of(context), time.monotonic()
+        if not self._failures.has(peer, mono) or not self._signing.spend("", mono):
+            raise Unavailable("Too many attempts came from there, or from all.", fix="Try again in a minute.")
+        try:
+            return await work()
+        except HoldfastError as error:
+            self._failures.spend(peer, mono)
+            name = f"EnrolmentService/{call}"
+            entry = Entry(time.time(), "", peer, name, who, code_name(error), error.message)
+            self._audit.refused(entry, mono)
+            raise
+
+    async def _certify(self, who: Identity, key: PublicKey, *, learns: bool) -> bytes:
+        """Its certificate, which is on record by then. ``learns``: it takes the CAs that come with the answer."""
+        at, trusts = self._issued_at(who), self.authority.trusted if learns else ()
+        made = self.authority.sign(who, key, at)
+        await self._issued.note(who, at, self.authority.ca_hash, trusts)
+        return made
+
+    def _issued_at(self, identity: Identity) -> float:
+        """Now, or just after whatever was issued to that name became void: dates have whole seconds."""
+        void = self._driver.cluster.people.void_until.get(f"{identity.kind.value}/{identity.name}", 0.0)
+        return max(time.time(), void + 1.0)

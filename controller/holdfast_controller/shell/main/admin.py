@@ -1,0 +1,80 @@
+"""``holdfast-controller admin NAME``: settings and a certificate for an admin who has none, or lost them.
+
+Whoever can read the CA's key can make any certificate; this makes one that is of use, for an admin by settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast._base import config
+from holdfast._base.identity import Identity, Kind
+from holdfast._security import pki
+from holdfast._security.enrolment import files
+from holdfast.errors import ConfigError, HoldfastError, WrongState
+from holdfast_controller.shell.base.config import ControllerConfig
+
+USUAL = Path("/etc/holdfast/controller.toml")
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 when the folder is made, 1 with a sentence on stderr when not."""
+    parser = argparse.ArgumentParser(
+        prog="holdfast-controller admin",
+        description="Make settings and a certificate for one of the admins in controller.toml.",
+    )
+    parser.add_argument("name", metavar="NAME", help="one of admins in controller.toml")
+    parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="a new folder [default: NAME beside the settings]")
+    options = parser.parse_args(argv)
+    try:
+        settings = config.load(ControllerConfig, options.config)
+        folder = (options.dir or options.config.parent / options.name).absolute()
+        _make(settings, options.config, options.name, folder)
+    except HoldfastError as error:
+        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(f"{options.name} is in {folder}: mkdir -p ~/.config/holdfast && mv {folder}/* ~/.config/holdfast/")  # noqa: T201
+    return 0
+
+
+def _make(settings: ControllerConfig, file: Path, name: str, folder: Path) -> None:
+    if name not in settings.admins:
+        fix = f"Write admins = {[*settings.admins, name]} there and start the controller again."
+        raise ConfigError(f"{name!r} is none of the admins in {file}.", fix=fix.replace("'", '"'))
+    if settings.ca_directory is None:
+        raise ConfigError(f"ca_directory is not set in {file}: the CA is elsewhere.", fix="Make it there.")
+    if folder.exists():
+        raise WrongState(f"There is a {folder} already.", fix="Name another folder: --dir DIR.")
+    pki.check_ca(settings.ca_directory)
+    host = settings.advertise or "127.0.0.1"
+    write(
+        settings.ca_directory,
+        Identity(settings.cluster, Kind.USER, name),
+        folder,
+        controller=f"{host}:{_port(settings.listen)}",
+        enrolment=f"{host}:{_port(settings.enrolment_listen)}" if settings.enrolment_listen else "",
+        lifetime_s=settings.certificates.user,
+    )
+
+
+def _port(address: str) -> str:
+    return address.rpartition(":")[2]
+
+
+def write(ca: Path, who: Identity, folder: Path, *, controller: str, enrolment: str, lifetime_s: float) -> None:
+    """A folder that is all its user needs: CA, certificate, key, client.toml. Raises ``ConfigError``."""
+    files.folder(folder, 0o700)
+    try:
+        pki.issue(ca, who, folder, "user", lifetime=datetime.timedelta(seconds=lifetime_s))
+    except OSError as error:
+        raise ConfigError(f"Cannot write {error.filename}: {error.strerror}.") from error
+    files.write(folder / "ca.pem", (ca / "ca.pem").read_bytes(), 0o644)
+    client = {"controller": controller, "ca": "ca.pem", "cert": "user.pem", "key": "user.key"}
+    if enrolment:
+        client["enrolment"] = enrolment
+    files.write(folder / "client.toml", files.toml("Made by `holdfast-controller`.", client), 0o600)

@@ -1,0 +1,290 @@
+"""The daemon: open the store, serve gRPC over mutual TLS, run the driver, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from holdfast._daemon.sd_notify import Supervisor
+from holdfast._security import tls
+from holdfast.errors import ConfigError
+from holdfast.hang.judge.tuning import Action
+from holdfast.v1 import (
+    access_pb2,
+    access_pb2_grpc,
+    agent_pb2,
+    agent_pb2_grpc,
+    bundle_pb2,
+    bundle_pb2_grpc,
+    cluster_pb2,
+    cluster_pb2_grpc,
+    hang_pb2,
+    hang_pb2_grpc,
+    host_pb2,
+    host_pb2_grpc,
+    job_pb2,
+    job_pb2_grpc,
+    secret_pb2,
+    secret_pb2_grpc,
+)
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.users import RunAs
+from holdfast_controller.core.step.step import Policies
+from holdfast_controller.shell.api.access_service import AccessService
+from holdfast_controller.shell.api.agent_service import AgentService
+from holdfast_controller.shell.api.authz import Guard
+from holdfast_controller.shell.api.bundle_service import BundleService
+from holdfast_controller.shell.api.cluster_service import ClusterService
+from holdfast_controller.shell.api.evidence_requests import Examiner
+from holdfast_controller.shell.api.hang_service import HangService
+from holdfast_controller.shell.api.health import Health
+from holdfast_controller.shell.api.host_service import HostService
+from holdfast_controller.shell.api.job_service import JobService
+from holdfast_controller.shell.api.metrics import Metrics
+from holdfast_controller.shell.api.secret_service import SecretService
+from holdfast_controller.shell.api.transfers import Transfers
+from holdfast_controller.shell.backup.admin_socket import LocalCalls
+from holdfast_controller.shell.base.audit import Audit
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.bundles.bundle_store import BundleStore
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.enrolment.port import Enrolling
+from holdfast_controller.shell.notify.channels import Channels
+from holdfast_controller.shell.notify.dispatcher import Postman
+from holdfast_controller.shell.secrets.vault import Vault, open_vault
+from holdfast_controller.shell.store.store import Store
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.enrolment.service import Enrolment
+    from holdfast_controller.shell.rest.listener import Listener
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 4 << 20
+STOP_GRACE_S = 1.0
+SERVICES = (
+    job_pb2.DESCRIPTOR.services_by_name["JobService"].full_name,
+    hang_pb2.DESCRIPTOR.services_by_name["HangService"].full_name,
+    host_pb2.DESCRIPTOR.services_by_name["HostService"].full_name,
+    agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name,
+    access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name,
+    bundle_pb2.DESCRIPTOR.services_by_name["BundleService"].full_name,
+    secret_pb2.DESCRIPTOR.services_by_name["SecretService"].full_name,
+    cluster_pb2.DESCRIPTOR.services_by_name["ClusterService"].full_name,
+)
+MAX_STREAMS = 1_024
+"""Calls in progress on one connection; a client library lets further ones wait."""
+HANDSHAKE_MS = 30_000
+"""A connection whose handshake takes longer is closed: it may be held open to take a descriptor from others."""
+OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", MAX_STREAMS),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+async def serve(
+    config: ControllerConfig,
+    on_ready: Callable[[int], None] | None = None,
+    on_http: Callable[[int], None] | None = None,
+) -> None:
+    """Run until SIGTERM or SIGINT. Raises ``StoreError`` or ``ConfigError`` when it can't start.
+
+    ``on_ready`` is told the port of gRPC, ``on_http`` that of HTTP before it, where it is served.
+    """
+    supervisor = Supervisor()
+    store = Store(config.database)
+    cluster = await asyncio.wrap_future(store.call(store.open))
+    try:
+        policies = Policies(
+            leases=LeasePolicy(config.heartbeat_interval, config.suspect_after, config.lease, config.lost_after),
+            secret_key=await asyncio.wrap_future(store.call(store.secret_key)),
+            max_jobs=config.max_jobs,
+            cluster_name=config.cluster,
+            quotas=config.limits,
+            admins=frozenset(config.admins),
+            run_as=RunAs(config.run_as),
+        )
+        driver = Driver(store, cluster, policies)
+        vault = await open_vault(store, config.secrets_key)
+        driver.secret_kept = vault.keep
+        channels = Channels.of(config)
+        postman = Postman(driver, channels, config.cluster, config.notification_retry_for)
+        audit = Audit(config.state_dir)
+        guard = Guard(driver, config.cluster, audit)
+        driver.access_changed = guard.access_changed
+        enrolling = Enrolling(config, driver, guard, audit)
+        metrics = Metrics(config, driver, guard, audit, postman)
+        whole = ClusterService(driver, metrics, postman, config.cluster)
+        server, health_servicer, services = _server(
+            config, driver, channels, guard, audit, enrolling.service, whole, vault
+        )
+        port = _listen(server, config)
+        enrolling.listen(port)
+        driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
+        local = LocalCalls(store, config.state_dir, enrolling.rotation)
+        await local.start()
+        await server.start()
+        await enrolling.start()
+        for name in ("", *SERVICES):
+            await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        web = await _listen_http(config, services, guard)
+        if web is not None and on_http is not None:
+            on_http(web.port)
+        metrics_port = await metrics.listen()
+        log.info(
+            "controller_ready",
+            extra={
+                "fields": {
+                    "port": port,
+                    "http_port": web and web.port,
+                    "metrics_port": metrics_port,
+                    "epoch": cluster.epoch,
+                    "jobs": len(cluster.jobs),
+                }
+            },
+        )
+        if not config.admins and not cluster.people.roles:
+            log.warning("no_admins", extra={"fields": {"fix": 'set admins = ["NAME"] in controller.toml'}})
+        if on_ready is not None:
+            on_ready(port)
+        supervisor.tell(READY=1)
+        try:
+            await _run_until_told(driver, server, web, postman, guard, audit, enrolling, metrics, supervisor)
+        finally:
+            await local.stop()
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+async def _run_until_told(
+    driver: Driver,
+    server: grpc.aio.Server,
+    web: Listener | None,
+    postman: Postman,
+    guard: Guard,
+    audit: Audit,
+    enrolling: Enrolling,
+    metrics: Metrics,
+    supervisor: Supervisor,
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sig, stop.set)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            alive = supervisor.keep_telling(lambda: _status(driver.cluster))
+            works = (driver.run(), postman.run(), audit.run(), enrolling.run(), metrics.run(), alive)
+            running = [tasks.create_task(work) for work in works]
+            await stop.wait()
+            log.info("controller_stopping")
+            supervisor.tell(STOPPING=1)
+            metrics.close()
+            await _stop_serving(server, web, guard, enrolling)
+            await driver.settled()
+            await audit.flush()
+            for task in running:
+                task.cancel()
+    finally:
+        # Also when a commit has failed: nobody is served from a state that the disk doesn't hold.
+        metrics.close()
+        if web is not None:
+            await web.close(0.0)
+        await enrolling.stop()
+        await server.stop(None)
+
+
+async def _stop_serving(server: grpc.aio.Server, web: Listener | None, guard: Guard, enrolling: Enrolling) -> None:
+    """Take no more calls; those that are being answered have a second. Streams have no end to wait for."""
+    async with asyncio.TaskGroup() as endings:
+        if web is not None:
+            endings.create_task(web.close(STOP_GRACE_S))
+        endings.create_task(enrolling.stop())
+        endings.create_task(server.stop(STOP_GRACE_S))
+        # Once nobody who is cut off could come back to this process.
+        await asyncio.sleep(0)
+        guard.end_streams()
+
+
+def _status(cluster: Cluster) -> str:
+    heard = sum(cluster.presence_of(name).session is not None for name in cluster.hosts)
+    return f"{heard} of {len(cluster.hosts)} hosts connected, {len(cluster.queue)} jobs wait"
+
+
+def _server(
+    config: ControllerConfig,
+    driver: Driver,
+    channels: Channels,
+    guard: Guard,
+    audit: Audit,
+    enrolment: Enrolment | None,
+    whole: ClusterService,
+    vault: Vault,
+) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
+    server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
+    transfers = Transfers()
+    bundles = BundleStore(config.state_dir / "bundles", config.bundles)
+    driver.take_evidence = Examiner(driver, transfers).take
+    jobs = JobService(driver, transfers, config.cluster, _default_action(config), channels, bundles)
+    hosts = HostService(driver, config.cluster)
+    job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
+    bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(driver, bundles, config.cluster), server)
+    hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers, config.cluster), server)
+    host_pb2_grpc.add_HostServiceServicer_to_server(hosts, server)
+    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(whole, server)
+    agents = AgentService(driver, transfers, config.cluster, vault)
+    agent_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
+    secret_pb2_grpc.add_SecretServiceServicer_to_server(SecretService(driver, guard, vault, config.cluster), server)
+    access_pb2_grpc.add_AccessServiceServicer_to_server(
+        AccessService(driver, guard, audit, enrolment, config.cluster), server
+    )
+    health_servicer = Health()
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    over_http = {"JobService": jobs, "HostService": hosts, "ClusterService": whole}
+    return server, health_servicer, {f"holdfast.v1.{name}": servicer for name, servicer in over_http.items()}
+
+
+async def _listen_http(config: ControllerConfig, services: dict[str, object], guard: Guard) -> Listener | None:
+    if config.http_port is None:
+        return None
+    # Only here: a controller without HTTP needs none of it.
+    from holdfast_controller.shell.rest.app import application
+    from holdfast_controller.shell.rest.calls import Calls
+    from holdfast_controller.shell.rest.listener import listen, names_of
+
+    app = application(Calls(services, guard), names_of(config.tls))
+    return await listen(app, config.host, config.http_port, config.tls)
+
+
+def _default_action(config: ControllerConfig) -> Action:
+    try:
+        return Action[config.hang_action]
+    except KeyError:
+        raise ConfigError(
+            f"controller.toml: hang_action must be NOTIFY, RESTART or OFF, not {config.hang_action!r}."
+        ) from None
+
+
+def _listen(server: grpc.aio.Server, config: ControllerConfig) -> int:
+    try:
+        port = server.add_secure_port(config.listen, tls.server_credentials(config.tls))
+    except RuntimeError as error:
+        raise ConfigError(
+            f"Cannot listen on {config.listen}.", fix="Check that the address is ours and the port is free."
+        ) from error
+    return port

@@ -1,1 +1,0 @@
-"""Alembic's environment; ``shell/store`` runs it at every start."""

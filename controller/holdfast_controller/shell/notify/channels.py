@@ -1,0 +1,132 @@
+"""The receivers of notifications: the cluster's channels, and the URLs that jobs may name."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from holdfast.errors import ConfigError, InvalidSpec, Violation
+from holdfast.spec import JobSpec
+from holdfast.spec.models.notifications import parts, redacted
+from holdfast.v1 import spec_pb2
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.subscription import Notice, Subscription
+from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a letter goes. ``url`` may hold a secret; ``shown`` is what may be told of it."""
+
+    url: str = field(repr=False)
+    shown: str
+    service: bool = False
+    """Through apprise, in the form of the service that the URL names; otherwise a POST with JSON."""
+
+
+class Channels:
+    """Who is told what. Holds URLs with secrets, and shows none of them."""
+
+    def __init__(self, channels: tuple[ChannelConfig, ...] = (), hosts: tuple[str, ...] = ()) -> None:
+        """``hosts``: those that a job's URL may name. Raises ``ConfigError``."""
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._targets: dict[str, Target] = {}
+        self._events: dict[str, frozenset[Notice]] = {}
+        for channel in channels:
+            self._add(channel)
+
+    @classmethod
+    def of(cls, config: ControllerConfig) -> Channels:
+        """Those that controller.toml names. Raises ``ConfigError``."""
+        return cls(config.notifications, config.notification_hosts)
+
+    def _add(self, channel: ChannelConfig) -> None:
+        where = f"controller.toml: notifications {channel.name!r}"
+        if not _NAME.fullmatch(channel.name):
+            raise ConfigError(f"{where}: a name has letters, digits, dots, dashes and underscores.")
+        if channel.name in self._targets:
+            raise ConfigError(f"{where}: there are two of this name.")
+        found = parts(channel.url)
+        service = channel.service or found is None or found.scheme not in ("http", "https")
+        if "://" not in channel.url:
+            raise ConfigError(f"{where}: its url is none.", fix="Such as https://… or mailto://…")
+        if service and importlib.util.find_spec("apprise") is None:
+            raise ConfigError(f"{where}: this kind of url needs apprise.", fix="pip install 'holdfast[notify]'")
+        if unknown := [name for name in channel.events if name not in Notice.__members__]:
+            raise ConfigError(
+                f"{where}: no event is called {unknown[0]!r}.", fix=f"Known: {', '.join(Notice.__members__)}."
+            )
+        self._targets[channel.name] = Target(channel.url, channel.name, service)
+        self._events[channel.name] = frozenset(Notice[name] for name in channel.events)
+
+    def check(self, spec: JobSpec) -> None:
+        """Raises ``InvalidSpec`` for channels that don't exist and URLs on hosts that jobs may not name."""
+        if wrong := list(self._wrong(spec)):
+            raise InvalidSpec(wrong)
+
+    def _wrong(self, spec: JobSpec) -> Iterator[Violation]:
+        for index, one in enumerate(spec.notifications):
+            path = f"jobSpec.notifications[{index}]"
+            if one.channel and one.channel not in self._targets:
+                known = ", ".join(sorted(self._targets))
+                fix = (
+                    f"channels: {known}" if known else "ask an admin for one: [[notifications]] in controller.toml"
+                )
+                yield Violation(f"{path}.channel", f"there is no channel {one.channel!r}", fix)
+            elif one.url and not self._may_call(one.url):
+                host = (parts(one.url) or parts("http://unknown")).hostname  # type: ignore[union-attr]
+                fix = "name a channel, or ask an admin for the host: notification_hosts in controller.toml"
+                yield Violation(f"{path}.url", f"jobs may not have {host} called", fix)
+
+    def listens(self, job: Job) -> bool:
+        """Whether anybody is to be told anything of the job."""
+        return bool(job.gang.subscriptions) or any(self._events.values())
+
+    def sinks(self, notice: Notice, job: Job) -> list[str]:
+        """Whom to tell: ``channel:NAME`` or ``job:ID:INDEX``, each once."""
+        found = [f"channel:{name}" for name, events in self._events.items() if notice in events]
+        for index, one in enumerate(job.gang.subscriptions):
+            if one.wants(notice):
+                found.append(f"channel:{one.channel}" if one.channel else f"job:{job.id}:{index}")
+        return list(dict.fromkeys(found))
+
+    def target(self, sink: str, job: Job | None) -> Target | None:
+        """Where a sink is; None for one that is gone, or no longer allowed."""
+        kind, _, rest = sink.partition(":")
+        if kind == "channel":
+            return self._targets.get(rest)
+        index = int(rest.rpartition(":")[2])
+        if job is None or index >= len(job.gang.subscriptions):
+            return None
+        url = job.gang.subscriptions[index].url
+        return Target(url, redacted(url)) if self._may_call(url) else None
+
+    def _may_call(self, url: str) -> bool:
+        """Whether an admin has allowed the host: the controller reaches addresses that users don't."""
+        found = parts(url)
+        if found is None or found.scheme not in ("http", "https") or found.hostname is None:
+            return False
+        host = found.hostname
+        port = found.port or {"http": 80, "https": 443}[found.scheme]
+        wildcards = {f"*.{host.split('.', at)[at]}" for at in range(1, host.count(".") + 1)}
+        return not self._hosts.isdisjoint({host, f"{host}:{port}", *wildcards})
+
+
+def subscriptions_of(spec: JobSpec) -> tuple[Subscription, ...]:
+    """Whom a job's spec names, as the core has it."""
+    return tuple(
+        Subscription(one.channel, one.url, tuple(Notice[event.name] for event in one.events))
+        for one in spec.notifications
+    )
+
+
+def without_secrets(message: spec_pb2.CustomJobSpec) -> spec_pb2.CustomJobSpec:
+    """The same message with each URL shortened to its host: ranks and readers get no more."""
+    for one in message.notifications:
+        if one.url:
+            one.url = redacted(one.url)
+    return message

@@ -1,0 +1,142 @@
+"""Requests in: bodies, within bounds, and the parameters behind the question mark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from starlette.requests import ClientDisconnect, Request
+
+from holdfast import spec
+from holdfast.errors import DeadlineExceeded, InvalidInput, Violation
+from holdfast.spec.parse import text as spec_text
+from holdfast.v1 import job_pb2
+from holdfast_controller.shell.rest.errors import Refusal
+
+MAX_BODY = 4 << 20
+"""Bytes, as for a message over gRPC."""
+MAX_DRAINED = 4 * MAX_BODY
+"""So much of a body that is too large is read all the same: who still writes does not see the refusal."""
+BODY_S = 30.0
+"""A body that is not there by then is not waited for."""
+WHAT = "The body"
+
+
+async def body(request: Request) -> str:
+    """The whole body as text. Raises ``Refusal`` for what is too large, too slow or of another type."""
+    _check_type(request)
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > MAX_BODY and "expect" in request.headers:
+        raise _too_large()
+    content, size = bytearray(), 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MAX_DRAINED:
+                    break
+                if size <= MAX_BODY:
+                    content += chunk
+    except TimeoutError:
+        error = DeadlineExceeded(f"The body did not come within {BODY_S:.0f} s.")
+        raise Refusal(408, error, {"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise InvalidInput([Violation("", "ended before all of it had come")], what=WHAT) from None
+    if size > MAX_BODY:
+        raise _too_large()
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput([Violation("", "is not UTF-8 text")], what=WHAT) from None
+
+
+async def no_body(request: Request) -> None:
+    """For calls that take none: nothing, or an empty object. Raises ``InvalidInput``."""
+    if not _has_body(request):
+        return
+    text = await body(request)
+    if text.strip() not in ("", "{}"):
+        raise InvalidInput([Violation("", "must be empty: this call takes no fields")], what=WHAT)
+
+
+async def job(request: Request) -> job_pb2.CustomJob:
+    """The CustomJob in the body, held to every rule of a job file. Raises ``InvalidSpec`` or ``Refusal``."""
+    text = await body(request)
+    # Off the loop: a spec of a mebibyte takes tens of milliseconds, in which no session may stand still.
+    return await asyncio.to_thread(_read_job, text)
+
+
+def _read_job(text: str) -> job_pb2.CustomJob:
+    return spec.job_to_proto(spec.parse(spec_text.load_json(text, source=WHAT), what=WHAT))
+
+
+def parameters(request: Request, known: Iterable[str]) -> dict[str, list[str]]:
+    """The query's values by name, snake_case names too. Raises ``InvalidInput`` for a name that is not known."""
+    names = {name: name for name in known}
+    names |= {_snake(name): name for name in names}
+    found: dict[str, list[str]] = {}
+    wrong = []
+    for name, value in request.query_params.multi_items():
+        if name in names:
+            found.setdefault(names[name], []).append(value)
+        else:
+            listed = ", ".join(dict.fromkeys(names.values()))
+            wrong.append(Violation(name[:60], "is no known parameter", f"known: {listed}" if listed else ""))
+    if wrong:
+        raise InvalidInput(wrong)
+    return found
+
+
+def single(values: dict[str, list[str]], name: str) -> str:
+    """The one value of a parameter, empty where it is not given. Raises ``InvalidInput`` for several."""
+    given = values.get(name, [""])
+    if len(given) > 1:
+        raise InvalidInput([Violation(name, "is given twice", "keep one of them")])
+    return given[0]
+
+
+def whole(values: dict[str, list[str]], name: str, *, most: int = 2**31 - 1) -> int | None:
+    """A parameter that is a number from 0 to ``most``; None where it is not given. Raises ``InvalidInput``."""
+    text = single(values, name)
+    return _number(name, text, most) if text else None
+
+
+def numbers(values: dict[str, list[str]], name: str) -> list[int]:
+    """Every value of a parameter that may be given several times, or with commas."""
+    parts = [part for value in values.get(name, ()) for part in value.split(",")]
+    return [_number(name, part, 2**31 - 1) for part in parts]
+
+
+def truth(values: dict[str, list[str]], name: str) -> bool:
+    """A parameter that is true or false; false where it is not given. Raises ``InvalidInput``."""
+    text = single(values, name)
+    if text not in ("", "true", "false"):
+        raise InvalidInput([Violation(name, "must be true or false")])
+    return text == "true"
+
+
+def _number(name: str, text: str, most: int) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 20 or int(text) > most:
+        raise InvalidInput([Violation(name, f"must be a whole number from 0 to {most:,}")])
+    return int(text)
+
+
+def _has_body(request: Request) -> bool:
+    return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+
+
+def _check_type(request: Request) -> None:
+    kind, _, rest = request.headers.get("content-type", "").partition(";")
+    charset = rest.strip().lower().removeprefix("charset=").strip('"')
+    if kind.strip().lower() != "application/json" or charset not in ("", "utf-8"):
+        fix = "Send it with the header Content-Type: application/json"
+        raise Refusal(415, InvalidInput([Violation("", "must be JSON in UTF-8", fix)], what=WHAT))
+
+
+def _too_large() -> Refusal:
+    error = InvalidInput([Violation("", f"has more than {MAX_BODY:,} bytes")], what=WHAT)
+    return Refusal(413, error, {"Connection": "close"})
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)

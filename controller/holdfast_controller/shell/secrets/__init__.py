@@ -1,0 +1,4 @@
+"""Secrets at rest: the sealed store and its keys.
+
+Who may read a secret is decided in ``core.access``.
+"""

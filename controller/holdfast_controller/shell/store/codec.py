@@ -1,0 +1,96 @@
+"""Events and entities as JSON, and back. A stored type is known by its name and version.
+
+To change an event, raise its version here and add an upcast from the old payload to the new one; the log
+itself is never rewritten.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any, get_args
+
+from pydantic import TypeAdapter
+
+from holdfast.hang.records.codec import from_plain, to_plain
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.hang import KeptWatch
+from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.users import People
+
+EVENT_TYPES: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for union in (ev.JobEvent, ev.HostEvent, ev.StrangerEvent, ev.PeopleEvent, ev.ClusterEvent)
+    for cls in get_args(union)
+}
+VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1)
+UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""By (type, old version): the payload of the next version."""
+
+_ENTITIES: dict[str, TypeAdapter[Any]] = {
+    "job": TypeAdapter(Job),
+    "host": TypeAdapter(Host),
+    "people": TypeAdapter(People),
+}
+
+
+@functools.cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    """Of an event's type, made at its first use: making all of them would be a tenth of a start."""
+    return TypeAdapter(EVENT_TYPES[name])
+
+
+@functools.cache
+def layout() -> str:
+    """A fingerprint of what entities look like in this build; a snapshot of another layout can't be trusted."""
+    schemas = {kind: adapter.json_schema() for kind, adapter in _ENTITIES.items()}
+    return hashlib.sha256(json.dumps(schemas, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def entity_of(event: ev.Event) -> str:
+    """``job/ID``, ``host/NAME``, ``people`` or ``cluster``."""
+    if isinstance(event, ev.ClusterEvent):
+        return "cluster"
+    if isinstance(event, ev.PeopleEvent):
+        return "people"
+    job_id = getattr(event, "job_id", None)
+    return f"job/{job_id}" if job_id is not None else f"host/{event.host}"  # type: ignore[union-attr]
+
+
+def dump_event(event: ev.Event) -> str:
+    """The event's fields as JSON."""
+    return _adapter(type(event).__name__).dump_json(event).decode()
+
+
+def load_event(name: str, version: int, payload: str) -> ev.Event:
+    """The event again, upcast from older versions. Raises ``KeyError`` for a type or version unknown here."""
+    while version < VERSIONS[name]:
+        payload = json.dumps(UPCASTS[name, version](json.loads(payload)))
+        version += 1
+    if version > VERSIONS[name]:
+        raise KeyError(f"{name} version {version}")
+    event: ev.Event = _adapter(name).validate_json(payload)
+    return event
+
+
+def dump_entity(entity: Job | Host | People) -> str:
+    """A job, a host or the people as JSON."""
+    return _ENTITIES[type(entity).__name__.lower()].dump_json(entity).decode()
+
+
+def dump_watch(kept: KeptWatch) -> str:
+    """What is kept of a job's watch, as JSON."""
+    return json.dumps(to_plain(kept), separators=(",", ":"))
+
+
+def load_watch(payload: str) -> KeptWatch:
+    """The kept watch again. Raises ``ValueError`` for what isn't one, or not one of this version."""
+    return from_plain(KeptWatch, json.loads(payload))
+
+
+def load_entity(kind: str, payload: str) -> Any:
+    """A ``Job`` (kind ``job``), ``Host`` (kind ``host``) or ``People`` (kind ``people``) again."""
+    return _ENTITIES[kind].validate_json(payload)

@@ -1,0 +1,1 @@
+"""Alembic's environment; ``shell/store/store`` runs it at every start."""

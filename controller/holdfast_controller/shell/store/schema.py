@@ -1,0 +1,100 @@
+"""The store's tables. Change them only by a migration under ``migrations/``."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
+
+metadata = MetaData()
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""``epoch``: the term of the controller that may write; ``secret_key``; ``snapshot_sequence`` and ``…_layout``."""
+
+events = Table(
+    "events",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("entity", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("checksum", Integer, nullable=False),
+    Index("events_of_entity", "entity", "sequence"),
+)
+"""The one log of the cluster. ``checksum`` is over all other columns."""
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("entity", Text, primary_key=True),
+    Column("payload", Text, nullable=False),
+    Column("checksum", Integer, nullable=False),
+)
+"""Entities as of ``meta.snapshot_sequence``: a cache that makes starts fast."""
+
+watches = Table(
+    "watches",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("payload", Text, nullable=False),
+    Column("checksum", Integer, nullable=False),
+)
+"""What was learned of the rhythm of each job that is watched for hangs: a cache, which may be lost."""
+
+answers = Table(
+    "answers",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("by", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+)
+"""What calls with an id of their caller's were answered; ``number`` counts up. The newest are kept."""
+
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("hang", Integer, primary_key=True),
+    Column("worker", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+"""What was found of a worker before a hang was acted on: compressed JSON of ``holdfast.hang.evidence.evidence``."""
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("holder", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+)
+"""Values of secrets, sealed by a key that is not in the store: see ``vault``."""
+
+letters = Table(
+    "letters",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("sink", Text, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),
+)
+"""Notifications that wait to be delivered; ``sink`` is a channel or a job's own receiver."""
+
+certificates = Table(
+    "certificates",
+    metadata,
+    Column("party", Text, primary_key=True),
+    Column("issued_at", Float, nullable=False),
+    Column("issuer", Text, nullable=False),
+    Column("trusts", Text, nullable=False),
+)
+"""The newest certificate of each host and user; ``party`` is kind/NAME, the others are hashes of CAs."""

@@ -1,0 +1,393 @@
+"""The durable store: one event log, snapshots beside it, one connection, one writer.
+
+A commit is atomic, verifies that this controller's epoch is still the newest, and returns only once it is on
+disk (WAL with synchronous FULL). SQLite before 3.51.3 can corrupt a WAL when two connections share a file, so
+readers use the same connection, on the same thread. A commit that fails ends the process: what is in memory
+may then be ahead of the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import secrets
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+
+from holdfast._base.failpoints import hit
+from holdfast.errors import StoreError
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.allocation import recount
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.model.hang import KeptWatch
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
+from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
+from holdfast_controller.shell.store import answer_rows, codec, evidence_rows, secret_rows
+from holdfast_controller.shell.store.migrate import migrate
+from holdfast_controller.shell.store.schema import events, meta, snapshots, watches
+from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One entry of the log as stored."""
+
+    sequence: int
+    entity: str
+    type: str
+    version: int
+    at: float
+    state: str
+    message: str
+    payload: str
+
+
+class Deposed(StoreError):
+    """Another controller has taken over this store; this one must end."""
+
+
+class Store:
+    """The store of one controller. Every method but ``open`` runs on the store's own thread: use ``call``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.epoch = 0
+        self.sequence = 0
+        """Of the newest durable event."""
+        self.snapshot_sequence = 0
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._engine = sqlite_engine(path)
+        self._connection: sa.Connection | None = None
+        self._file = (0, 0)
+        """Device and inode of what is open, which ``path`` has to be still when anything is written."""
+
+    def open(self) -> Cluster:
+        """Take the store over: migrate it, begin a new epoch, and fold the log into a cluster.
+
+        Raises ``StoreError`` when the file is damaged, held by somebody else, or of a newer version.
+        """
+        with self._failing("cannot be used"):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._connection = self._engine.connect()
+            migrate(self._db, self.path)
+            self._file = _inode(self.path)
+            hit("controller.epoch.before")
+            with self._db.begin():
+                self.epoch = int(self._meta("epoch") or 0) + 1
+                self._set_meta("epoch", str(self.epoch))
+                if self._meta("secret_key") is None:
+                    self._set_meta("secret_key", secrets.token_hex(32))
+            hit("controller.epoch.after")
+            cluster = self._load()
+            self.sequence = cluster.sequence
+            return cluster
+
+    def begin_anew(self, now: float, taken_at: float) -> Cluster:
+        """Go on from a backup that was made at ``taken_at``: beyond whatever came after it (see ``core.doubt``)."""
+        restored = ev.ClusterRestored(now, self.sequence + EVENTS_LEFT_OUT, taken_at)
+        record = Record(
+            restored.sequence,
+            codec.entity_of(restored),
+            type(restored).__name__,
+            codec.VERSIONS[type(restored).__name__],
+            now,
+            "",
+            narrate(restored, None),
+            codec.dump_event(restored),
+        )
+        with self._failing("cannot be written"), self._writing():
+            self._driver.execute(_INSERT, _row(record))
+            self.epoch += EPOCHS_LEFT_OUT
+            self._set_meta("epoch", str(self.epoch))
+        cluster = self._load()
+        self.sequence = cluster.sequence
+        return cluster
+
+    def copy_to(self, path: Path) -> tuple[int, int]:
+        """Copy the store into a new file, for nobody else to read; the epoch, and the number of its last event."""
+        with self._failing("cannot be copied"):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            with contextlib.closing(sqlite3.connect(path)) as target:
+                target.execute("PRAGMA synchronous=OFF")  # whoever asked for it reads it at once
+                self._driver.backup(target)
+            self._db.rollback()
+        return self.epoch, self.sequence
+
+    def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Run ``work`` on the store's thread; a ``concurrent.futures.Future``."""
+        return self.thread.submit(work, *args, **kwargs)
+
+    def close(self) -> None:
+        """Finish what was handed in and close the file."""
+        self.thread.shutdown(wait=True)
+        if self._connection is not None:
+            self._connection.close()
+        self._engine.dispose()
+
+    def secret_key(self) -> bytes:
+        """The cluster's key for derived secrets; made once."""
+        with self._db.begin():
+            return bytes.fromhex(self._meta("secret_key") or "")
+
+    def commit(self, records: Sequence[Record], kept: Sequence[Kept] = ()) -> None:
+        """Append ``records``, which go on where the log ends, and keep what is to be. On disk when this returns.
+
+        Raises ``Deposed`` when another controller has begun a newer epoch, ``StoreError`` when it can't be done.
+        """
+        expected = range(self.sequence + 1, self.sequence + 1 + len(records))
+        if [record.sequence for record in records] != list(expected):
+            raise StoreError(f"The events to commit don't follow event {self.sequence} of {self.path}.")
+        with self._failing("cannot be written"), self._writing():
+            hit("controller.commit.before")
+            if records:
+                self._driver.executemany(_INSERT, map(_row, records))
+            for piece in kept:
+                match piece:
+                    case KeepEvidence():
+                        evidence_rows.write(self._db, piece)
+                    case KeepWatch():
+                        self._keep_watch(piece)
+                    case KeepSecret():
+                        secret_rows.write(self._db, piece)
+            if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
+                answer_rows.write(self._driver, new)
+            hit("controller.commit.written")
+        with self._failing("cannot be written"):
+            hit("controller.commit.after")
+        self.sequence = expected.stop - 1
+
+    def _keep_watch(self, piece: KeepWatch) -> None:
+        if piece.kept is None:
+            self._db.execute(sa.delete(watches).where(watches.c.job == piece.job_id))
+            return
+        payload = codec.dump_watch(piece.kept)
+        row = {"job": piece.job_id, "payload": payload, "checksum": _checksum(piece.job_id, payload)}
+        self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
+
+    def kept_watches(self) -> dict[str, KeptWatch]:
+        """What was learned of the jobs' rhythms, by job. A record that can't be read is left out, and noted."""
+        found: dict[str, KeptWatch] = {}
+        with self._failing("cannot be read"), self._db.begin():
+            rows = list(self._db.execute(sa.select(watches)))
+        for row in rows:
+            try:
+                if row.checksum != _checksum(row.job, row.payload):
+                    raise ValueError("it is not what was written")
+                found[row.job] = codec.load_watch(row.payload)
+            except ValueError as error:
+                log.warning("watch_unreadable", extra={"fields": {"job": row.job, "problem": str(error)}})
+        return found
+
+    def snapshot(self, sequence: int, entities: Sequence[tuple[str, str]]) -> None:
+        """Replace the snapshots of ``entities`` (name, payload), as of ``sequence``; an empty payload drops one."""
+        with self._failing("cannot be written"), self._writing():
+            hit("controller.snapshot.before")
+            for gone in [entity for entity, payload in entities if not payload]:
+                self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == gone))
+            rows = [(entity, payload, _checksum(entity, payload)) for entity, payload in entities if payload]
+            if rows:
+                self._db.exec_driver_sql(_REPLACE, rows)
+            self._set_meta("snapshot_sequence", str(sequence))
+            self._set_meta("snapshot_layout", codec.layout())
+            hit("controller.snapshot.written")
+        self.snapshot_sequence = sequence
+
+    def read(self, entity: str, after: int, limit: int) -> list[Record]:
+        """The entity's history after a sequence, oldest first."""
+        query = (
+            sa.select(events)
+            .where(events.c.entity == entity, events.c.sequence > after)
+            .order_by(events.c.sequence)
+            .limit(limit)
+        )
+        with self._failing("cannot be read"), self._db.begin():
+            return [self._record(row) for row in self._db.execute(query)]
+
+    def read_types(self, types: Sequence[str], after: int, limit: int) -> list[Record]:
+        """Events of these types of every entity after a sequence, oldest first."""
+        query = (
+            sa.select(events)
+            .where(events.c.sequence > after, events.c.type.in_(types))
+            .order_by(events.c.sequence)
+            .limit(limit)
+        )
+        with self.transaction() as database:
+            return [self._record(row) for row in database.execute(query)]
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """One transaction for tables that aren't the log. Raises ``StoreError``."""
+        with self._failing("cannot be used"), self._db.begin():
+            yield self._db
+
+    def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:
+        """(worker, content) of what was kept of a job's hang, by worker."""
+        with self._failing("cannot be read"), self._db.begin():
+            return evidence_rows.read(self._db, job_id, hang)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction of the controller that owns the store. Raises ``Deposed`` where that is no longer us."""
+        if _inode(self.path) != self._file:
+            raise Deposed(f"{self.path} was moved or replaced under the controller.", fix=_DEPOSED_FIX)
+        with self._db.begin():
+            if self._driver.execute(_EPOCH).fetchone() != (str(self.epoch),):
+                raise Deposed(f"Another controller has taken over {self.path}.", fix=_DEPOSED_FIX)
+            yield
+
+    @contextlib.contextmanager
+    def _failing(self, how: str) -> Iterator[None]:
+        """Whatever the database or the disk complains of, as a ``StoreError`` that says what to do."""
+        try:
+            yield
+        except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:  # ValueError: damaged text
+            cause = getattr(error, "orig", None) or error
+            raise StoreError(f"The store {self.path} {how}: {cause}.", fix=_fix(cause)) from error
+
+    def _record(self, row: Any) -> Record:
+        """A row of the log. Raises ``StoreError`` when it isn't what was written."""
+        *values, checksum = row
+        record = Record(*values)
+        if checksum != _checksum(*values):
+            raise self._damaged(f"event {record.sequence}")
+        return record
+
+    def _damaged(self, what: str) -> StoreError:
+        return StoreError(
+            f"The store {self.path} is damaged: {what} is not what was written.", fix="Restore a backup."
+        )
+
+    @property
+    def _db(self) -> sa.Connection:
+        assert self._connection is not None, "the store is not open"
+        return self._connection
+
+    @property
+    def _driver(self) -> sqlite3.Connection:
+        """What SQLAlchemy works with itself, within its transaction: for what runs in every commit."""
+        driver: sqlite3.Connection | None = self._db.connection.driver_connection
+        assert driver is not None, "the store is not open"
+        return driver
+
+    def _meta(self, key: str) -> str | None:
+        value: str | None = self._db.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
+        return value
+
+    def _set_meta(self, key: str, value: str) -> None:
+        self._db.execute(sa.delete(meta).where(meta.c.key == key))
+        self._db.execute(sa.insert(meta), {"key": key, "value": value})
+
+    def _load(self) -> Cluster:
+        """Snapshots first, then the rest of the log; all of the log where the snapshots are another build's.
+
+        A field that an older build didn't know would have its default in them, which the log may contradict.
+        """
+        cluster = Cluster(epoch=self.epoch)
+        with self._db.begin():
+            if self._meta("snapshot_layout") != codec.layout():
+                self._db.execute(sa.delete(snapshots))
+                self._set_meta("snapshot_sequence", "0")
+            entities = [self._entity(row) for row in self._db.execute(sa.select(snapshots))]
+            cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
+            jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
+            cluster.jobs = {job.id: job for job in jobs}
+            cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
+            cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
+            cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
+            cluster.answers = answer_rows.read(self._db)
+            recount(cluster)
+            cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
+            cluster.gaps = self._gaps(cluster.sequence)
+            query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
+            for row in self._db.execute(query):
+                record = self._record(row)
+                restored = record.type == ev.ClusterRestored.__name__
+                if record.sequence != cluster.sequence + 1 and not restored:
+                    raise StoreError(
+                        f"The store {self.path} lacks event {cluster.sequence + 1}.", fix="Restore a backup."
+                    )
+                fold(cluster, self._event(record))
+        return cluster
+
+    def _gaps(self, upto: int) -> list[tuple[int, int]]:
+        """What was left out at restores that the snapshots have in them."""
+        of_cluster = (events.c.entity == "cluster", events.c.type == ev.ClusterRestored.__name__)
+        restored = sa.select(events.c.sequence).where(*of_cluster, events.c.sequence <= upto)
+        found = []
+        for after in list(self._db.execute(restored.order_by(events.c.sequence)).scalars()):
+            before = sa.select(sa.func.max(events.c.sequence)).where(events.c.sequence < after)
+            found.append((self._db.execute(before).scalar() or 0, after))
+        return found
+
+    def _entity(self, row: Any) -> tuple[str, Any]:
+        if row.checksum != _checksum(row.entity, row.payload):
+            raise self._damaged(f"the snapshot of {row.entity}")
+        kind = row.entity.partition("/")[0]
+        return kind, codec.load_entity(kind, row.payload)
+
+    def _event(self, record: Record) -> ev.Event:
+        try:
+            return codec.load_event(record.type, record.version, record.payload)
+        except KeyError as error:
+            raise StoreError(
+                f"The store {self.path} was written by a newer version: it holds {record.type} version"
+                f" {record.version}.",
+                fix="Start the newer controller, or restore a backup that this version made.",
+            ) from error
+
+
+def _fix(cause: BaseException) -> str:
+    """What to do about an error of the database or the disk."""
+    if getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(cause, "errno", None) == errno.ENOSPC:
+        return "Make room where it lies; what was acknowledged is kept."
+    return "Check that no other controller runs on it and that the disk is sound; else restore a backup."
+
+
+_DEPOSED_FIX = "What it has not acknowledged is not kept; ask the controller that is at work there now."
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def _sql(statement: sa.Insert | sa.Select[Any]) -> str:
+    """A statement with positional parameters, written out once: what runs in every commit is not built anew."""
+    return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark")))
+
+
+_INSERT = _sql(sa.insert(events))
+_REPLACE = _sql(sa.insert(snapshots).prefix_with("OR REPLACE"))
+_EPOCH = "SELECT value FROM meta WHERE key = 'epoch'"
+_columns = attrgetter(*Record.__slots__)
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    values = _columns(record)
+    return (*values, _checksum(*values))
+
+
+def _checksum(*values: object) -> int:
+    """Finds the flipped bits that SQLite itself doesn't."""
+    return zlib.crc32(repr(values).encode())
