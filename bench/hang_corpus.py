@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline.progress_rate import Rhythm
 from holdfast.hang.records.corpus import Run, read
 from holdfast.hang.records.evaluate import Learned, Policy, Score, score
+from holdfast.hang.tuning import Tuning
 
 SEED = 20
 SAMPLE = Path(__file__).parents[1] / "tests" / "fixtures" / "mlperf-progress-sample.jsonl.gz"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from bench.hang_scenarios import FAULTS, fault, known_weaknesses, negatives
 from bench.hang_world import Result, Scenario, Signals, Trace, World, name_of
 
-from holdfast.hang.judge.tuning import Action, HangSettings
+from holdfast.hang.tuning import Action, HangSettings
 
 GPUS = ("all", "utilisation", "none")
 FAMILIES = {

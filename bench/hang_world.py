@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, compared
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import begin, stuck
-from holdfast.hang.judge.tuning import Action, HangSettings, Tuning
 from holdfast.hang.judge.verdict import Act, Diagnose, Notify, Step, step
 from holdfast.hang.pipeline import rank_baseline
 from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.log_progress import LineReader
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
+from holdfast.hang.tuning import Action, HangSettings, Tuning
 
 SAMPLE_S, GPU_S, DUMPS_TAKE_S = 2.0, 5.0, 7.0
 RANKS_PER_WORKER = 4

@@ -23,11 +23,11 @@ from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster, Now
 from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
 from holdfast_controller.core.scheduling.schedule import place_queue, takers
 from holdfast_controller.core.step import commands as st
-from holdfast_controller.core.step.commands import PlaceReport, PlaceState
 from holdfast_controller.core.step.step import Policies, Step
 
 GIB = 1 << 30

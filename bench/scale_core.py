@@ -32,10 +32,10 @@ from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.assignment import Phase
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, RestartAsked
 from holdfast_controller.core.step.step import Policies
-from holdfast_controller.shell.api import agent_service
 from holdfast_controller.shell.convert import agent_messages
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.services import agent_service
 from holdfast_controller.shell.store.store import Store
 
 GIB = 1 << 30

@@ -26,7 +26,7 @@ COMMANDS = {
     "admin": "holdfast_controller.shell.main.admin",
     "backup": "holdfast_controller.shell.backup.backup",
     "restore": "holdfast_controller.shell.backup.restore",
-    "ca": "holdfast_controller.shell.enrolment.rotation_cli",
+    "ca": "holdfast_controller.shell.main.rotation_cli",
     "rotate-secrets-key": "holdfast_controller.shell.secrets.secret_keys",
 }
 """Modules with a ``main`` of their own; the daemon needs none of them."""

@@ -18,10 +18,10 @@ from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster, Now
 from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.backfill import Reservations, Reserved
 from holdfast_controller.core.step import commands as st
-from holdfast_controller.core.step.commands import PlaceReport, PlaceState
 from holdfast_controller.core.step.step import Policies
 
 MODELS = ("NVIDIA H100", "NVIDIA A100")

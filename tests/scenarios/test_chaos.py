@@ -12,9 +12,9 @@ import pytest
 from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang
 
-from holdfast.hang.judge.tuning import Action, HangSettings
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.model.gang import Retries, Scope, Strategy, Success, WarningSignal
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.quota import Quota

@@ -9,8 +9,8 @@ from tests.scenarios.hang_stories import NOTICED, RESTARTED, answer, comes_back,
 from tests.scenarios.training import Training, hanging_gang, training
 from tests.scenarios.world import World
 
-from holdfast.hang.judge.tuning import Action
 from holdfast.hang.pipeline.features import Motion
+from holdfast.hang.tuning import Action
 
 # --- Hands off ----------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.scenarios.hang_stories import job_of, newest, vectors_of_still
 from tests.scenarios.training import Training, training
 
-from holdfast.hang.judge.tuning import Action
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.tuning import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.step import actions as act
 

@@ -12,9 +12,9 @@ from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Retries, Scope, Strategy
 from holdfast_controller.core.model.job import Doubt
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.report import PlaceReport
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
-from holdfast_controller.core.step.commands import PlaceReport
 
 
 def running(hosts: int = 2, workers: int = 2) -> World:

@@ -9,9 +9,9 @@ from tests.scenarios.world import World, gang
 
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
 from holdfast.hang.evidence.stacks import Frame
-from holdfast.hang.judge.tuning import Action, HangSettings
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.tuning import Action, HangSettings
 
 EVERY_S = 5.0
 IN_ALL_REDUCE = (

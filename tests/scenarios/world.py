@@ -16,8 +16,8 @@ from typing import Any
 from tests.scenarios.lines import action_line, line
 
 from holdfast.hang.evidence.evidence import Evidence
-from holdfast.hang.judge.tuning import Action
 from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast.hang.tuning import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
@@ -26,10 +26,10 @@ from holdfast_controller.core.model.gang import Gang, Pool, Retries, Success, Ta
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster, Job, Now
 from holdfast_controller.core.model.job_state import TERMINAL
+from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
-from holdfast_controller.core.step.commands import PlaceReport, PlaceState
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.store import codec
 

@@ -16,10 +16,11 @@ from holdfast._base.identity import Identity, Kind
 from holdfast.errors import InvalidInput, TooMany
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, job_pb2, job_pb2_grpc
 from holdfast_controller.core.access.rules import Caller
-from holdfast_controller.shell.api import concurrency_limits, transfers
-from holdfast_controller.shell.api.concurrency_limits import Lanes
+from holdfast_controller.shell.calls import concurrency_limits
+from holdfast_controller.shell.calls.concurrency_limits import Lanes
 from holdfast_controller.shell.convert import host_claims
 from holdfast_controller.shell.main import server
+from holdfast_controller.shell.services import transfers
 
 __all__ = ["certificates", "config", "controller", "jobs"]
 pytestmark = pytest.mark.anyio

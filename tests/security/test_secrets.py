@@ -23,7 +23,7 @@ import pytest
 from click.testing import CliRunner
 from tests.e2e.cluster import DevCluster, rank_pids, started, until
 
-from holdfast.cli.kit.app import root
+from holdfast.cli.app import root
 from holdfast.dev import processes
 
 RANK = """

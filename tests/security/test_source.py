@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.cli.kit.app import root
+from holdfast.cli.app import root
 from holdfast.settings import ClientSettings
 from holdfast_agent.shell.config import Config
 from holdfast_controller.shell.base.config import ControllerConfig
@@ -72,8 +72,8 @@ IN_OUR_OWN_FOLDERS = {
 DECIDES_ON_ACCESS = (
     "core/access/rules.py",
     "core/access/users.py",
-    "shell/api/authz.py",
-    "shell/api/rpc.py",
+    "shell/calls/authz.py",
+    "shell/calls/rpc.py",
     "shell/enrolment/service.py",
 )
 EXAMPLES = ("examples", "deploy")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
-from holdfast.hang.judge.tuning import Action
+from holdfast.hang.tuning import Action
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.step import commands as st
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast_agent.core.launch.preflight import Minimums
-from holdfast_agent.shell.config import Config
+from holdfast_agent.shell.config import Config, Hooks
 from holdfast_agent.shell.containers.containers import ContainerSettings
 from holdfast_agent.shell.packages.settings import Packages
-from holdfast_agent.shell.prepare.hooks import Hooks
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.kit.app import root
-from holdfast.hang.judge.tuning import HangSettings
+from holdfast.cli.app import root
 from holdfast.hang.pipeline.samples import ProcessSample, RankSample, State
 from holdfast.hang.records.recording import LogLine, WorkerSample, encode
 from holdfast.hang.replay import Moment, Turn, replay
+from holdfast.hang.tuning import HangSettings
 
 
 def recorded(

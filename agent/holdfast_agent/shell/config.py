@@ -20,7 +20,6 @@ from holdfast_agent.core.launch.preflight import Minimums
 from holdfast_agent.shell.containers.containers import ContainerSettings
 from holdfast_agent.shell.containers.mounts import site_mount
 from holdfast_agent.shell.packages.settings import Packages
-from holdfast_agent.shell.prepare.hooks import Hooks
 from holdfast_agent.shell.users.accounts import Accounts, user_of
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
@@ -28,6 +27,18 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 HOOK_MOST_S = 3600.0
 _LIMIT_KEYS = ("nofile", "nproc", "stack_kb", "memlock_kb")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """``[hooks]`` of agent.toml. A command is a program's absolute path and its arguments."""
+
+    prolog: tuple[str, ...] = ()
+    """Before a worker starts, and before it restarts in place. A code other than 0: the host is at fault."""
+    epilog: tuple[str, ...] = ()
+    """Once nothing of a launched generation is left. A code other than 0: the host takes no more work."""
+    timeout: float = 60.0
+    """Seconds that either may take."""
 
 
 @dataclass(frozen=True)

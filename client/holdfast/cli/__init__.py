@@ -8,7 +8,7 @@ __all__ = ["main"]
 def main() -> None:
     """The entry point. An impatient Ctrl-C ends it quietly, even while it is still being loaded."""
     try:
-        from holdfast.cli.kit import app
+        from holdfast.cli import app
 
         app.main()
     except KeyboardInterrupt:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.log_progress import LineReader
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
 from holdfast.hang.records.codec import from_plain, to_plain
 from holdfast.hang.records.recording import WorkerSample
+from holdfast.hang.tuning import Tuning
 
 REPEAT_S = 8.0
 """A vector without news is sent again after so long; the controller calls a worker blind after 15 s."""

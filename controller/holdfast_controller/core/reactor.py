@@ -34,6 +34,7 @@ from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Cluster, Job, Now
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
+from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import TRY_AGAIN_S, on_expired
 from holdfast_controller.core.scheduling.schedule import place_queue, takers
@@ -41,7 +42,7 @@ from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import Assign, Note, Reply
 from holdfast_controller.core.step.assignment import holds, released
-from holdfast_controller.core.step.commands import PlaceReport, PlaceState, Stimulus
+from holdfast_controller.core.step.commands import Stimulus
 from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.step import Decision, Policies, Step, Timers
 

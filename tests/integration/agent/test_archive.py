@@ -14,11 +14,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast_agent import archive_copy
 from holdfast_agent.core.launch.accounts import AccountRules
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model.model import Launch, PlaceKey, Process
-from holdfast_agent.shell.output import archive
+from holdfast_agent.shell.output import archive, archive_copy
 from holdfast_agent.shell.output.archive import Archive, Order, copy
 from holdfast_agent.shell.output.log_index import punch
 from holdfast_agent.shell.users.accounts import Accounts

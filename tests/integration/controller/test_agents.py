@@ -9,7 +9,7 @@ import pytest
 from tests.integration.controller.cluster import WITHIN_S, Agent, Controller, job, refusal
 
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
-from holdfast_controller.shell.api import agent_service
+from holdfast_controller.shell.services import agent_service
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from holdfast.hang.evidence.stacks import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, hang_pb2, hang_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.shell.api import transfers
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.main.server import serve
+from holdfast_controller.shell.services import transfers
 
 WORKER = "workerpool0-0"
 

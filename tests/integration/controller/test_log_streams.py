@@ -14,7 +14,7 @@ import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
 
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2, job_pb2_grpc
-from holdfast_controller.shell.api import read_logs, transfers
+from holdfast_controller.shell.services import read_logs, transfers
 
 OUT, ERR = job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR
 

@@ -194,7 +194,7 @@ def filled(path: Path) -> Path:
 
 def test_newest_migration_is_known_by_its_name() -> None:
     config = Config()
-    config.set_main_option("script_location", "holdfast_controller.shell:migrations")
+    config.set_main_option("script_location", "holdfast_controller.shell.store:migrations")
     assert ScriptDirectory.from_config(config).get_current_head() == newest_revision()
 
 

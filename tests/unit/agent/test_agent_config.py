@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast_agent.core.launch.preflight import Minimums
 from holdfast_agent.shell import config
-from holdfast_agent.shell.prepare.hooks import Hooks
+from holdfast_agent.shell.config import Hooks
 
 BASE = """
 controller = "c:1"

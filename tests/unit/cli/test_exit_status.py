@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.jobs.exit_status import of_job
+from holdfast.cli.kit.exit_status import of_job
 from holdfast.v1 import job_pb2
 
 

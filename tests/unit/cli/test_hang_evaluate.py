@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli.kit.app import root
+from holdfast.cli.app import root
 
 
 def corpus(path: Path, *gaps_ms: list[int]) -> Path:

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast._base.secret import Secret
+from holdfast.cli.app import root
 from holdfast.cli.cluster import secrets
-from holdfast.cli.kit.app import root
 
 
 class Calls:

@@ -8,7 +8,7 @@ from tests.unit.controller.examples import job
 from holdfast.errors import InvalidInput
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.shell.api.job_filter import parse_filter
+from holdfast_controller.shell.calls.job_filter import parse_filter
 
 
 def made() -> Job:

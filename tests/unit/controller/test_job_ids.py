@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_controller.shell.api import job_service
+from holdfast_controller.shell.services import job_service
 
 
 def test_an_id_that_is_taken_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,11 @@ import random
 
 import pytest
 
+from holdfast_controller.core.model.capacity import capacity_of
 from holdfast_controller.core.model.free_capacity import Openings
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Allocation, Gpu, Host, Inventory
-from holdfast_controller.core.scheduling.placement import Plan, plan, room
+from holdfast_controller.core.scheduling.placement import Plan, plan
 
 GIB = 1 << 30
 
@@ -53,7 +54,7 @@ def test_a_worker_goes_where_a_look_at_all_hosts_would_put_it(seed: int) -> None
             continue
         place = found.copy().take(pool)
         assert expected == Plan((place,))
-        assert openings.room_of(hosts[place.host]) == room(hosts[place.host])
+        assert openings.capacity_of(hosts[place.host]) == capacity_of(hosts[place.host])
         hosts[place.host].allocations[f"j{number}/0"] = Allocation(pool.cpus, pool.memory_mb, place.gpus)
         openings.changed(place.host)
         held.append((place.host, f"j{number}/0"))

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.examples import host
 
+from holdfast_controller.core.model.capacity import capacity_of, model_matches
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Allocation, Host
-from holdfast_controller.core.scheduling.placement import Plan, Wait, model_matches, plan, plan_in, room
+from holdfast_controller.core.scheduling.placement import Plan, Wait, plan, plan_in
 
 TASK = Task(("x",))
 
@@ -80,14 +81,14 @@ def test_gpus_with_a_problem_are_not_given_away() -> None:
     assert isinstance(found, Plan)
     assert found.places[0].gpus == ("a-1",)
     assert "2 GPUs on one host (1 free on the best)" in why(plan(Gang((Pool(1, TASK, gpus=2),)), [sick]))
-    assert len(room(sick, empty=True).gpus) == 2
+    assert len(capacity_of(sick, empty=True).gpus) == 2
 
 
 def test_no_gpu_of_a_host_whose_driver_does_not_answer_is_given_away() -> None:
     deaf = host("a", gpus=2)
     deaf.inventory = dataclasses.replace(deaf.inventory, gpu_problem="NVML does not answer")
-    assert room(deaf).gpus == []
-    assert len(room(deaf, empty=True).gpus) == 2
+    assert capacity_of(deaf).gpus == []
+    assert len(capacity_of(deaf, empty=True).gpus) == 2
     assert hosts_of(plan(Gang((Pool(1, TASK),)), [deaf])) == ["a"]
 
 
@@ -178,7 +179,7 @@ def test_a_plan_fits_and_a_refusal_has_words(asked: list[Pool], shapes: list[tup
 @given(st.lists(pools, min_size=1, max_size=3), clusters)
 def test_same_question_same_answer(asked: list[Pool], shapes: list[tuple[int, str, int, int]]) -> None:
     gang = Gang(tuple(asked))
-    assert plan(gang, _hosts(shapes)) == plan_in(gang, [room(at) for at in _hosts(shapes)])
+    assert plan(gang, _hosts(shapes)) == plan_in(gang, [capacity_of(at) for at in _hosts(shapes)])
 
 
 def test_a_thousand_hosts_are_planned_in_well_under_a_heartbeat() -> None:

@@ -9,10 +9,10 @@ import pytest
 from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, grouped
 from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.judge.suspects import guilty
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.progress_rate import Rhythm
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.tuning import Tuning
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 MAIN = Frame("train", "/home/u/train.py", 88)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline import rank_baseline
 from holdfast.hang.pipeline.features import GpuLook, Motion, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.rank_baseline import Baseline
 from holdfast.hang.pipeline.samples import Family, GpuSample, ProcessSample, RankSample, State, TreeSample
+from holdfast.hang.tuning import Tuning
 
 T = Tuning()
 STEP_S = 2.0

@@ -13,12 +13,12 @@ from bench.hang_world import World
 
 import holdfast.hang
 from holdfast.hang.judge.state import JobWatch, begin
-from holdfast.hang.judge.tuning import Action, HangSettings
 from holdfast.hang.judge.verdict import step
 from holdfast.hang.pipeline.features import RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.rank_baseline import Baseline
 from holdfast.hang.pipeline.samples import RankSample, TreeSample
 from holdfast.hang.records.codec import from_plain, to_plain
+from holdfast.hang.tuning import Action, HangSettings
 
 PACKAGE = Path(holdfast.hang.__file__).parent
 PURE = {

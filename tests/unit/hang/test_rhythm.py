@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.hang.judge.tuning import HangSettings, Tuning, tuned
 from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.tuning import HangSettings, Tuning, tuned
 
 T = Tuning()
 

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.hang.judge import stages
 from holdfast.hang.judge.stages import Rung, climb
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline import phase
 from holdfast.hang.pipeline.phase import Facts, Phase, next_phase
+from holdfast.hang.tuning import Tuning
 
 
 def reachable(table: Mapping[enum.Enum, Iterable[enum.Enum]], start: enum.Enum) -> set[enum.Enum]:

@@ -12,7 +12,6 @@ from holdfast.hang.judge.rules import Rule
 from holdfast.hang.judge.snapshot import Counts
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import begin, hold, stuck
-from holdfast.hang.judge.tuning import Action, HangSettings
 from holdfast.hang.judge.verdict import Act, Diagnose, Notify, Order, Step, Verdict, WouldAct, step
 from holdfast.hang.pipeline.features import (
     GpuFeatures,
@@ -24,6 +23,7 @@ from holdfast.hang.pipeline.features import (
 )
 from holdfast.hang.pipeline.phase import Phase
 from holdfast.hang.pipeline.samples import Family, State
+from holdfast.hang.tuning import Action, HangSettings
 
 RESTART = HangSettings(action=Action.RESTART)
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from holdfast_agent import archive_copy
 from holdfast_agent.core.launch.archiving import GIVE_UP_AFTER_S, in_words, is_due, pause_s
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, output_directory
 from holdfast_agent.core.model.model import Launch, PlaceKey
 from holdfast_agent.shell.base import log
+from holdfast_agent.shell.output import archive_copy
 from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
 AT_ONCE = 2

@@ -14,23 +14,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import IO
 
 TAIL_BYTES, LINE_CHARACTERS = 4096, 500
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """``[hooks]`` of agent.toml. A command is a program's absolute path and its arguments."""
-
-    prolog: tuple[str, ...] = ()
-    """Before a worker starts, and before it restarts in place. A code other than 0: the host is at fault."""
-    epilog: tuple[str, ...] = ()
-    """Once nothing of a launched generation is left. A code other than 0: the host takes no more work."""
-    timeout: float = 60.0
-    """Seconds that either may take."""
 
 
 def run(phase: str, command: tuple[str, ...], about: Mapping[str, str], timeout_s: float) -> str:

@@ -19,6 +19,7 @@ from holdfast_agent.core.model.model import Assignment, Container, Launch, Place
 from holdfast_agent.core.worker.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
 from holdfast_agent.shell.base import log
 from holdfast_agent.shell.cgroups.scopes import Scopes
+from holdfast_agent.shell.config import Hooks
 from holdfast_agent.shell.containers.containers import CannotHave, Containers
 from holdfast_agent.shell.output.archive import Archive
 from holdfast_agent.shell.output.log_index import make_directories, own_directory
@@ -26,7 +27,6 @@ from holdfast_agent.shell.packages.code import Code
 from holdfast_agent.shell.packages.failures import write_log
 from holdfast_agent.shell.packages.settings import CodeProblem
 from holdfast_agent.shell.prepare import checks, hooks
-from holdfast_agent.shell.prepare.hooks import Hooks
 from holdfast_agent.shell.prepare.ports import NoPortFree, Ports
 from holdfast_agent.shell.prepare.preflight import Fitness
 from holdfast_agent.shell.shims import orphans

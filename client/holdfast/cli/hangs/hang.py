@@ -51,9 +51,9 @@ def evaluate(file: Path, output: str) -> None:
     20 stops are injected; their times count from the stop to the notice and to the kill. A run ends at its first
     kill; gaps over 6 h are dropped.
     """
-    from holdfast.hang.judge.tuning import Tuning
     from holdfast.hang.records import corpus
     from holdfast.hang.records.evaluate import Learned, score
+    from holdfast.hang.tuning import Tuning
 
     try:
         runs = _counted(corpus.read(file))
@@ -95,10 +95,10 @@ def replay(
     when, and when the gang would have been relaunched. Stack dumps are not recorded, so what they would say is left
     out.
     """
-    from holdfast.hang.judge.tuning import HangSettings
     from holdfast.hang.records import reader
     from holdfast.hang.records.recording import RecordingError
     from holdfast.hang.replay import replay as replayed
+    from holdfast.hang.tuning import HangSettings
 
     settings = HangSettings(
         timeout_s=timeout,

@@ -6,10 +6,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli.jobs.job_sections import outcome_cell
 from holdfast.cli.kit.console import styled
 from holdfast.cli.kit.durations import local, span
-from holdfast.cli.kit.table import printable
+from holdfast.cli.kit.table import Cell, printable
 from holdfast.v1 import job_pb2, spec_pb2
 
 if TYPE_CHECKING:
@@ -28,6 +27,17 @@ _RULES = {
     "R4": "silence, or one rank alone at work",
     "R6": "counts of collectives that stand still and differ",
 }
+OUTCOMES = {
+    "": ("open", "33"),
+    "RESTARTED": ("relaunched", "36"),
+    "WOULD_RESTART": ("told only", "33"),
+    "WITHHELD": ("not acted on", "33"),
+    "BUDGET_SPENT": ("job failed", "31"),
+    "OVER": ("over", "32"),
+    "ENDED": ("ended", ""),
+}
+"""A hang's outcome in a word or two, and its colour."""
+
 _OUTCOMES = {
     "": "open: watched on",
     "RESTARTED": "killed and relaunched in place",
@@ -38,6 +48,11 @@ _OUTCOMES = {
     "ENDED": "over before anything was decided",
 }
 _JUDGED = {"RESTARTED": "acted", "BUDGET_SPENT": "given up", "OVER": "over", "ENDED": "ended"}
+
+
+def outcome_cell(hang: job_pb2.Hang) -> Cell:
+    """What became of it, in a word; as it was sent where the word is new."""
+    return Cell(*OUTCOMES.get(hang.outcome, (hang.outcome, "")))
 
 
 def hang_lines(hang: job_pb2.Hang, *, width: int | None, colour: bool) -> Iterator[str]:

@@ -13,7 +13,7 @@ import click
 
 from holdfast._base import config
 from holdfast.cli.hosts.host_names import expand
-from holdfast.cli.jobs import exit_status
+from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.group import Commands

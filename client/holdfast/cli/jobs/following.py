@@ -17,9 +17,10 @@ import anyio.abc
 from anyio.lowlevel import current_token
 
 from holdfast._sdk.reconnect import Outage, is_away
-from holdfast.cli.jobs import event_lines, exit_status
+from holdfast.cli.jobs import event_lines
 from holdfast.cli.jobs.gang import ranks_of
 from holdfast.cli.jobs.rank_output import RankOutput
+from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, OutputClosed
 from holdfast.client import Client
 from holdfast.errors import HoldfastError

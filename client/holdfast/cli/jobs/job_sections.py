@@ -8,22 +8,12 @@ from collections.abc import Iterator, Sequence
 from google.protobuf.duration_pb2 import Duration
 from rich.cells import cell_len
 
+from holdfast.cli.hangs.hang_page import outcome_cell
 from holdfast.cli.kit.durations import clock, span
 from holdfast.cli.kit.table import Cell, Column, Row, printable, render
 from holdfast.v1 import job_pb2
 
 _MOST = 10
-OUTCOMES = {
-    "": ("open", "33"),
-    "RESTARTED": ("relaunched", "36"),
-    "WOULD_RESTART": ("told only", "33"),
-    "WITHHELD": ("not acted on", "33"),
-    "BUDGET_SPENT": ("job failed", "31"),
-    "OVER": ("over", "32"),
-    "ENDED": ("ended", ""),
-}
-"""A hang's outcome in a word or two, and its colour."""
-
 ANSWERS = {
     "PROC_RESTART": "restarted in place",
     "POD_RESCHEDULE": "worker moved",
@@ -66,11 +56,6 @@ def _newest(job: job_pb2.CustomJob, width: int | None) -> Iterator[str]:
                 printable(text), width or 1_000_000, initial_indent="  ", subsequent_indent="    "
             )
     yield f"  more:  holdfast job hangs {job.id}"
-
-
-def outcome_cell(hang: job_pb2.Hang) -> Cell:
-    """What became of it, in a word; as it was sent where the word is new."""
-    return Cell(*OUTCOMES.get(hang.outcome, (hang.outcome, "")))
 
 
 def recoveries_section(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.hangs.job_hangs import hangs, hold, stacks
-from holdfast.cli.jobs import exit_status
 from holdfast.cli.jobs.job_control import pause, recoveries, resume
+from holdfast.cli.jobs.job_hangs import hangs, hold, stacks
+from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.group import Commands

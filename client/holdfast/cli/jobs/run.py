@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.jobs import exit_status
 from holdfast.cli.jobs.code_options import items
 from holdfast.cli.jobs.job_options import JobOptions, job_options
 from holdfast.cli.jobs.packaging import CodeOptions, Packed, packing
+from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.parameters import duration

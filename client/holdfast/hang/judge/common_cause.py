@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)

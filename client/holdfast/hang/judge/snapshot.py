@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from holdfast.hang.evidence.stacks import Diagnosis
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.phase import Phase
 from holdfast.hang.pipeline.progress_rate import Rhythm
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.rules import Finding
 from holdfast.hang.judge.snapshot import Counts, Seen, View
 from holdfast.hang.judge.stages import Rung, climb
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline.features import GpuLook, Motion, WorkerFeatures
 from holdfast.hang.pipeline.phase import Phase, facts_of, next_phase
 from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from holdfast.hang.judge.state import (
     pause_reason,
     phases_of,
 )
-from holdfast.hang.judge.tuning import Action, HangSettings, Tuning, tuned
 from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast.hang.tuning import Action, HangSettings, Tuning, tuned
 
 
 @dataclass(frozen=True, slots=True)

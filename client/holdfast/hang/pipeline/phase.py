@@ -11,8 +11,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline.features import GpuLook, Motion, WorkerFeatures
+from holdfast.hang.tuning import Tuning
 
 
 class Phase(enum.Enum):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.hang.judge.tuning import Tuning
+from holdfast.hang.tuning import Tuning
 
 
 class Rhythm(NamedTuple):

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline.progress_rate import Rhythm
 from holdfast.hang.records.corpus import Run
+from holdfast.hang.tuning import Tuning
 
 STOPS_PER_RUN = 20
 # Two-sided 95 %.

@@ -12,7 +12,7 @@ Nothing of it is durable but what was told: after a restart of this controller a
 from __future__ import annotations
 
 from holdfast.hang.judge.common_cause import CommonCause
-from holdfast.hang.judge.tuning import Tuning
+from holdfast.hang.tuning import Tuning
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.hang import SharedCause
 from holdfast_controller.core.model.job import Cluster, Job

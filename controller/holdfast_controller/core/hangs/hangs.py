@@ -16,8 +16,8 @@ from holdfast.hang.judge import verdict
 from holdfast.hang.judge.rules import Finding, Rule
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import JobWatch, begin, pause_reason
-from holdfast.hang.judge.tuning import Action
 from holdfast.hang.pipeline.features import Motion, WorkerFeatures
+from holdfast.hang.tuning import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hangs.common_cause import (
     forget_passed,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import islice
 
 from holdfast.hang.judge.common_cause import CommonCause, SuspectJob, common_cause
-from holdfast.hang.judge.tuning import Tuning
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.tuning import Tuning
 from holdfast_controller.core.model.hang import Suspect
 from holdfast_controller.core.model.job import Cluster, Job
 

@@ -19,8 +19,8 @@ from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Member, Scope, Success
 from holdfast_controller.core.model.job import Doubt, Job
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.report import ExitReported
 from holdfast_controller.core.step.actions import AckExit, Note
-from holdfast_controller.core.step.commands import ExitReported
 from holdfast_controller.core.step.step import Step
 
 LATE_MOST = 8

@@ -11,7 +11,7 @@ from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import name_cause
 from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job import Cluster, Job, Prepared, Rendezvous, Started
-from holdfast_controller.core.step.commands import PlaceReport
+from holdfast_controller.core.model.report import PlaceReport
 from holdfast_controller.core.step.step import Step
 
 

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from holdfast.hang.judge.tuning import HangSettings
+from holdfast.hang.tuning import HangSettings
 from holdfast_controller.core.model.subscription import Subscription
 
 

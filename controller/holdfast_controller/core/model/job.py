@@ -28,7 +28,7 @@ from holdfast_controller.core.model.runtime import Started as Started
 from holdfast_controller.core.model.users import People
 
 if TYPE_CHECKING:
-    from holdfast_controller.core.step.commands import ExitReported, PlaceReport
+    from holdfast_controller.core.model.report import ExitReported, PlaceReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,11 @@ from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.host import Host, Stranger, place_key
 from holdfast_controller.core.model.job import Doubt, Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.restore.reported_gangs import as_known, whole_gang
 from holdfast_controller.core.step.actions import Dismiss, Refuse, Reply
 from holdfast_controller.core.step.assignment import holds
-from holdfast_controller.core.step.commands import DismissAsked, HostConnected, PlaceReport, PlaceState
+from holdfast_controller.core.step.commands import DismissAsked, HostConnected
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
 

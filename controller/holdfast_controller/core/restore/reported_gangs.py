@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast_controller.core.model.gang import Scope
 from holdfast_controller.core.model.job import Job, Place, Started
-from holdfast_controller.core.step.commands import PlaceReport, PlaceState
+from holdfast_controller.core.model.report import PlaceReport, PlaceState
 
 Reports = dict[int, dict[str, PlaceReport]]
 """By worker and host."""

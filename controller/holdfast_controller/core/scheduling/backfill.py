@@ -19,9 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast_controller.core.model.capacity import HostCapacity, capacity_of, model_matches
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.host import Host
-from holdfast_controller.core.scheduling.placement import ANYWHERE, Room, may_have, model_matches, room
+from holdfast_controller.core.scheduling.placement import ANYWHERE, may_have
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,13 @@ class Reservations:
         known: dict[Any, Reserved] = self.by_kind if anywhere else self.by_host
         before = {place: known.get(place) for place in places}
         for place, host in places.items():
-            whole = room(host, empty=True)
+            whole = capacity_of(host, empty=True)
             for pool in gang.pools:
                 if whole.fits(pool):
                     known[place] = _widen(known.get(place, Reserved()), pool, whole)
         return any(known.get(place) != was for place, was in before.items())
 
-    def limit(self, left: Room, host: Host) -> Room:
+    def limit(self, left: HostCapacity, host: Host) -> HostCapacity:
         """What of a host's room (which is used up) a job further back may have."""
         for reserved in (self.by_kind.get(host.inventory.kind), self.by_host.get(host.name)):
             if reserved is not None:
@@ -76,7 +77,7 @@ class Reservations:
         return left
 
 
-def _widen(reserved: Reserved, pool: Pool, whole: Room) -> Reserved:
+def _widen(reserved: Reserved, pool: Pool, whole: HostCapacity) -> Reserved:
     """Workers beside GPUs share the host's GPUs, so the pool that wants most beside each GPU bounds any mixture."""
     if not pool.gpus:
         return replace(reserved, closed=True)

@@ -11,10 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.lifecycle.attempts import give_way
+from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Cluster, Job
-from holdfast_controller.core.scheduling.placement import Plan, Room, may_have, plan_job, room
+from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
 from holdfast_controller.core.step.step import Step
 
 _SINGLES = 64
@@ -66,7 +67,7 @@ class Trial:
     gone: frozenset[str]
     """Jobs that are taken as gone in any case."""
     _on_host: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    _rooms: dict[tuple[str, frozenset[str]], Room] = field(default_factory=dict)
+    _capacities: dict[tuple[str, frozenset[str]], HostCapacity] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for host in self.hosts:
@@ -79,14 +80,14 @@ class Trial:
     def fits(self, without: Collection[str]) -> bool:
         """Whether there is room without those jobs."""
         absent = self.gone.union(without)
-        return isinstance(plan_job(self.job, self.hosts, lambda host, own: self._room(host, absent, own)), Plan)
+        return isinstance(plan_job(self.job, self.hosts, lambda host, own: self._capacity(host, absent, own)), Plan)
 
-    def _room(self, host: Host, absent: frozenset[str], own: frozenset[str]) -> Room:
+    def _capacity(self, host: Host, absent: frozenset[str], own: frozenset[str]) -> HostCapacity:
         here = frozenset(name for name in self._on_host[host.name] if name in absent)
-        known = self._rooms.get((host.name, here))
+        known = self._capacities.get((host.name, here))
         if known is None:
             gone = {key for key in host.allocations if key in own or key.rpartition("/")[0] in here}
-            known = self._rooms[host.name, here] = room(host, frozenset(gone))
+            known = self._capacities[host.name, here] = capacity_of(host, frozenset(gone))
         return known.copy()
 
 

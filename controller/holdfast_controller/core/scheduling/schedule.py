@@ -13,13 +13,14 @@ from functools import cached_property, partial
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model import quota
+from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host, Liveness, place_key
 from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.quota import Ahead
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import on_no_room
-from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Room, Wait, plan_job, room
+from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import make_room
 from holdfast_controller.core.step.actions import Assign
 from holdfast_controller.core.step.assignment import released
@@ -139,16 +140,16 @@ class _Look:
             return alone
         if job.id in self.step.cluster.holdings.gpus_by_job:
             self.in_vain += 1
-            return plan_job(job, self.hosts, self._room_of)
+            return plan_job(job, self.hosts, self._capacity_of)
         if self.left is None or (self.narrower and self.left.may_hold(job.gang)):
-            self.left = _Left([self._room_of(host) for host in self.hosts])
+            self.left = _Left([self._capacity_of(host) for host in self.hosts])
             self.narrower = False
         if not self.left.may_hold(job.gang):
-            return _NO_ROOM
+            return _NO_CAPACITY
         self.in_vain += 1
-        rooms, pools = self.left.rooms, job.gang.pools
-        fitting = [host for host in self.hosts if any(map(rooms[host.name].fits, pools))]
-        return plan_job(job, fitting, self._room_of)
+        capacities, pools = self.left.capacities, job.gang.pools
+        fitting = [host for host in self.hosts if any(map(capacities[host.name].fits, pools))]
+        return plan_job(job, fitting, self._capacity_of)
 
     def _first_opening(self, job: Job) -> Plan | None:
         """The host of a new job of one worker that may go anywhere; None for others, or where there is no room."""
@@ -159,11 +160,11 @@ class _Look:
         found = cluster.openings.first(job.gang.pools[0], cluster.hosts, partial(takes_work, cluster))
         return Plan((found.copy().take(job.gang.pools[0]),)) if found is not None else None
 
-    def _room_of(self, host: Host, without: frozenset[str] = frozenset()) -> Room:
+    def _capacity_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
         """What a host has left for the job at hand."""
         if any(place in host.allocations for place in without):
-            return self.reservations.limit(room(host, without), host)
-        return self.reservations.limit(self.step.cluster.openings.room_of(host).copy(), host)
+            return self.reservations.limit(capacity_of(host, without), host)
+        return self.reservations.limit(self.step.cluster.openings.capacity_of(host).copy(), host)
 
     def _charge(self, job: Job) -> None:
         held, ahead = self.step.cluster.holdings.gpus_by_job.get(job.id), self.ahead[job.gang.project]
@@ -181,9 +182,9 @@ class _Look:
 class _Left:
     """What hosts have left for jobs further back, and the most of each kind of thing on any of them."""
 
-    def __init__(self, rooms: list[Room]) -> None:
-        self.rooms = {left.host: left for left in rooms}
-        open_ = [left for left in rooms if left.slots > 0]
+    def __init__(self, capacities: list[HostCapacity]) -> None:
+        self.capacities = {left.host: left for left in capacities}
+        open_ = [left for left in capacities if left.slots > 0]
         self.gpus = max((len(left.gpus) for left in open_), default=-1)
         self.cpus = max((left.cpus for left in open_), default=-1)
         self.memory_mb = max((left.memory_mb for left in open_), default=-1)
@@ -196,7 +197,7 @@ class _Left:
         )
 
 
-_NO_ROOM = Wait("no host has room")
+_NO_CAPACITY = Wait("no host has room")
 
 
 def _place(step: Step, job: Job, found: Plan) -> None:

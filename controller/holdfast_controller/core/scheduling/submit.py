@@ -8,12 +8,13 @@ from holdfast.errors import AccountDenied, InvalidInput, NeverFits, Violation
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
+from holdfast_controller.core.model.capacity import capacity_of
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import never
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
-from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in, room
+from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
 from holdfast_controller.core.scheduling.schedule import may_start_at_once, place_queue, takers
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
@@ -99,7 +100,7 @@ def _never_fits(gang: Gang, hosts: list[Host]) -> str:
     admitted = may_have(gang, hosts)
     if not admitted:
         return ""
-    found = plan_in(gang, [room(host, empty=True) for host in admitted])
+    found = plan_in(gang, [capacity_of(host, empty=True) for host in admitted])
     if isinstance(found, Plan):
         return ""
     its = "" if len(admitted) == len(hosts) else " that it may have"

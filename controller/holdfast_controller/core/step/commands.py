@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
-from holdfast_controller.core.model.exits import Exit
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.report import ExitReported as ExitReported
+from holdfast_controller.core.model.report import PlaceReport as PlaceReport
+from holdfast_controller.core.model.report import PlaceState as PlaceState
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
 from holdfast_controller.core.step.access_commands import EnrolAsked as EnrolAsked
 from holdfast_controller.core.step.access_commands import HostRemovalAsked as HostRemovalAsked
@@ -22,38 +23,6 @@ from holdfast_controller.core.step.access_commands import SecretGiven as SecretG
 from holdfast_controller.core.step.access_commands import SecretRemovalAsked as SecretRemovalAsked
 from holdfast_controller.core.step.access_commands import TokenAsked as TokenAsked
 from holdfast_controller.core.step.access_commands import UserRemovalAsked as UserRemovalAsked
-
-
-class PlaceState(enum.Enum):
-    """What an agent says of one worker's place."""
-
-    PREPARING = "PREPARING"
-    PREPARED = "PREPARED"
-    CANNOT_PREPARE = "CANNOT_PREPARE"
-    RUNNING = "RUNNING"
-    STOPPING = "STOPPING"
-    EMPTY = "EMPTY"
-    STUCK = "STUCK"
-
-
-@dataclass(frozen=True)
-class PlaceReport:
-    """State of one worker on its host. ``pids`` in rank order, while running."""
-
-    job_id: str
-    attempt: int
-    generation: int
-    worker: str
-    state: PlaceState
-    port: int = 0
-    master_port: int = 0
-    shim_pid: int = 0
-    pids: tuple[int, ...] = ()
-    message: str = ""
-    host_fault: bool = False
-    """With CANNOT_PREPARE: the host failed its checks; the program may be all right."""
-    gpus: tuple[str, ...] = ()
-    """UUIDs that its ranks were given, as far as the agent knows."""
 
 
 @dataclass(frozen=True)
@@ -229,19 +198,6 @@ class PlaceReported:
     host: str
     session: int
     report: PlaceReport
-
-
-@dataclass(frozen=True)
-class ExitReported:
-    """An agent reports how a rank ended; it repeats that until acknowledged."""
-
-    host: str
-    session: int
-    sequence: int
-    job_id: str
-    worker: str
-    exit: Exit
-    port_taken: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Gang, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Rendezvous
+from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import Dismiss
 from holdfast_controller.core.step.assignment import Assignment, Phase
-from holdfast_controller.core.step.commands import PlaceReport, PlaceState
 from holdfast_controller.shell.convert.host_claims import (
     check_hello,
     check_inventory,

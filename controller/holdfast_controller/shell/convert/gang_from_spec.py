@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping
 
-from holdfast.hang.judge.tuning import Action, HangSettings
+from holdfast.hang.tuning import Action, HangSettings
 from holdfast.spec import EnvVar, HangDetection, JobSpec, SecretEnvVar, WorkerPoolSpec
 from holdfast.spec.models import lifecycle
 from holdfast_controller.core.model.gang import (

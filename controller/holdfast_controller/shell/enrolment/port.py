@@ -11,9 +11,9 @@ import grpc
 from holdfast._security import tls
 from holdfast.errors import ConfigError
 from holdfast.v1 import enrolment_pb2_grpc
-from holdfast_controller.shell.api.authz import Guard
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
 from holdfast_controller.core.access.rules import is_void
 from holdfast_controller.core.step.commands import EnrolAsked
 from holdfast_controller.core.step.rate_limit import Buckets
-from holdfast_controller.shell.api.authz import Guard, peer_of
-from holdfast_controller.shell.api.rpc import Context, unary
 from holdfast_controller.shell.base.audit import Audit, Entry
+from holdfast_controller.shell.calls.authz import Guard, peer_of
+from holdfast_controller.shell.calls.rpc import Context, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.enrolment.authority import Authority

@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection
 from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security import tls
 from holdfast.errors import ConfigError
-from holdfast.hang.judge.tuning import Action
+from holdfast.hang.tuning import Action
 from holdfast.v1 import (
     access_pb2,
     access_pb2_grpc,
@@ -38,28 +38,28 @@ from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.core.step.step import Policies
-from holdfast_controller.shell.api.access_service import AccessService
-from holdfast_controller.shell.api.agent_service import AgentService
-from holdfast_controller.shell.api.authz import Guard
-from holdfast_controller.shell.api.bundle_service import BundleService
-from holdfast_controller.shell.api.cluster_service import ClusterService
-from holdfast_controller.shell.api.evidence_requests import Examiner
-from holdfast_controller.shell.api.hang_service import HangService
-from holdfast_controller.shell.api.health import Health
-from holdfast_controller.shell.api.host_service import HostService
-from holdfast_controller.shell.api.job_service import JobService
-from holdfast_controller.shell.api.metrics import Metrics
-from holdfast_controller.shell.api.secret_service import SecretService
-from holdfast_controller.shell.api.transfers import Transfers
 from holdfast_controller.shell.backup.admin_socket import LocalCalls
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
+from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.enrolment.port import Enrolling
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Postman
 from holdfast_controller.shell.secrets.vault import Vault, open_vault
+from holdfast_controller.shell.services.access_service import AccessService
+from holdfast_controller.shell.services.agent_service import AgentService
+from holdfast_controller.shell.services.bundle_service import BundleService
+from holdfast_controller.shell.services.cluster_service import ClusterService
+from holdfast_controller.shell.services.evidence_requests import Examiner
+from holdfast_controller.shell.services.hang_service import HangService
+from holdfast_controller.shell.services.health import Health
+from holdfast_controller.shell.services.host_service import HostService
+from holdfast_controller.shell.services.job_service import JobService
+from holdfast_controller.shell.services.metrics import Metrics
+from holdfast_controller.shell.services.secret_service import SecretService
+from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store.store import Store
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from holdfast.hang.evidence.evidence import Evidence
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core.step.actions import TakeEvidence
 from holdfast_controller.core.step.commands import EvidenceArrived
-from holdfast_controller.shell.api.transfers import Transfers
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.services.transfers import Transfers
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from holdfast.v1 import agent_pb2, hang_pb2, hang_pb2_grpc
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.commands import HoldAsked
-from holdfast_controller.shell.api.committed_views import durable_picture, find_job
-from holdfast_controller.shell.api.idempotency import once
-from holdfast_controller.shell.api.read_samples import SampleReading
-from holdfast_controller.shell.api.rpc import Context, authorise, streaming, unary
-from holdfast_controller.shell.api.transfers import Transfers
+from holdfast_controller.shell.calls.committed_views import durable_picture, find_job
+from holdfast_controller.shell.calls.idempotency import once
+from holdfast_controller.shell.calls.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.services.read_samples import SampleReading
+from holdfast_controller.shell.services.transfers import Transfers
 
 MAX_HOLD_S = 30 * 86_400.0
 

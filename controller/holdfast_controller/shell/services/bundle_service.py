@@ -11,8 +11,8 @@ from holdfast.errors import Denied, InvalidInput, Violation
 from holdfast.v1 import bundle_pb2, bundle_pb2_grpc
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.step.assignment import on_host
-from holdfast_controller.shell.api.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
+from holdfast_controller.shell.calls.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.driver import Driver
 
 CHUNK_BYTES = 512 << 10

@@ -29,11 +29,11 @@ from holdfast_controller.core.step.commands import (
     ShutdownAnnounced,
     Stimulus,
 )
-from holdfast_controller.shell.api.rpc import Context, authorise, beside, streaming
-from holdfast_controller.shell.api.transfers import Transfers
+from holdfast_controller.shell.calls.rpc import Context, authorise, beside, streaming
 from holdfast_controller.shell.convert import agent_messages, features_from_proto
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
+from holdfast_controller.shell.services.transfers import Transfers
 
 log = logging.getLogger(__name__)
 

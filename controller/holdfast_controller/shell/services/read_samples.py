@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator
 from holdfast.v1 import agent_pb2, hang_pb2
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.shell.api.closable_queue import EndingQueue
-from holdfast_controller.shell.api.rpc import beside
-from holdfast_controller.shell.api.transfers import End, Reading, Transfers
+from holdfast_controller.shell.calls.closable_queue import EndingQueue
+from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.services.transfers import End, Reading, Transfers
 
 Item = tuple[hang_pb2.RecordSamplesResponse, Reading | None]
 """What is told, and the reading that is to be given credit for it."""

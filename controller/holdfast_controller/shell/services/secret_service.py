@@ -7,8 +7,8 @@ from holdfast._base.secret import taken
 from holdfast.v1 import secret_pb2, secret_pb2_grpc
 from holdfast_controller.core.model.users import Role, SecretNote, role_in
 from holdfast_controller.core.step.commands import SecretGiven, SecretRemovalAsked
-from holdfast_controller.shell.api.authz import Guard
-from holdfast_controller.shell.api.rpc import Context, authorise, unary
+from holdfast_controller.shell.calls.authz import Guard
+from holdfast_controller.shell.calls.rpc import Context, authorise, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault

@@ -26,9 +26,9 @@ from holdfast._security import certificate, tls
 from holdfast.errors import HoldfastError, TooMany, Unauthenticated, Unavailable
 from holdfast_controller.core.access.rules import RULES, Caller, Registry, Target, Where, refusal
 from holdfast_controller.core.access.secrets import is_name
-from holdfast_controller.shell.api.concurrency_limits import Lanes
-from holdfast_controller.shell.api.rpc import Context
 from holdfast_controller.shell.base.audit import Audit, Entry
+from holdfast_controller.shell.calls.concurrency_limits import Lanes
+from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
 
 log = logging.getLogger(__name__)

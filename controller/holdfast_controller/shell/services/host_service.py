@@ -16,8 +16,8 @@ from holdfast_controller.core.step.commands import (
     MaintenanceCancelled,
     UncordonAsked,
 )
-from holdfast_controller.shell.api.idempotency import once
-from holdfast_controller.shell.api.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.calls.idempotency import once
+from holdfast_controller.shell.calls.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.convert.agent_messages import seconds
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.driver import Driver

@@ -12,11 +12,11 @@ from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.job import Now
 from holdfast_controller.core.views.alerts import Attention, Beside, attention
 from holdfast_controller.core.views.overview import overview
-from holdfast_controller.shell.api.metrics import Metrics
-from holdfast_controller.shell.api.rpc import Context, authorise, unary
+from holdfast_controller.shell.calls.rpc import Context, authorise, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.dispatcher import Postman
+from holdfast_controller.shell.services.metrics import Metrics
 
 
 class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):

@@ -13,30 +13,30 @@ from google.protobuf import json_format, struct_pb2
 from holdfast import spec
 from holdfast._base.identity import Kind
 from holdfast.errors import CursorExpired, InvalidInput, Violation
-from holdfast.hang.judge.tuning import Action
+from holdfast.hang.tuning import Action
 from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
-from holdfast_controller.shell.api.code_checks import check_code
-from holdfast_controller.shell.api.committed_views import (
+from holdfast_controller.shell.bundles.bundle_store import BundleStore
+from holdfast_controller.shell.calls.committed_views import (
     durable_picture,
     find_job,
     know_spec,
     spec_message,
     standing,
 )
-from holdfast_controller.shell.api.idempotency import once
-from holdfast_controller.shell.api.job_filter import parse_filter
-from holdfast_controller.shell.api.read_logs import LogReading
-from holdfast_controller.shell.api.rpc import Context, authorise, streaming, unary
-from holdfast_controller.shell.api.secret_checks import check_secrets
-from holdfast_controller.shell.api.transfers import Transfers
-from holdfast_controller.shell.bundles.bundle_store import BundleStore
+from holdfast_controller.shell.calls.idempotency import once
+from holdfast_controller.shell.calls.job_filter import parse_filter
+from holdfast_controller.shell.calls.rpc import Context, authorise, streaming, unary
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
+from holdfast_controller.shell.services.code_checks import check_code
+from holdfast_controller.shell.services.read_logs import LogReading
+from holdfast_controller.shell.services.secret_checks import check_secrets
+from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store.store import Record
 
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"

@@ -10,10 +10,10 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.shell.api.closable_queue import EndingQueue
-from holdfast_controller.shell.api.rpc import beside
-from holdfast_controller.shell.api.transfers import End, Reading, Transfers
+from holdfast_controller.shell.calls.closable_queue import EndingQueue
+from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.services.transfers import End, Reading, Transfers
 
 STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
 HOST_BACK_WITHIN_S = 30.0

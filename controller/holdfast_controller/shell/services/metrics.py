@@ -19,9 +19,9 @@ from holdfast_controller.core.step.step import Decision
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.gauges import gauges
 from holdfast_controller.core.views.metering import Meter
-from holdfast_controller.shell.api.authz import Guard
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.dispatcher import Postman
 

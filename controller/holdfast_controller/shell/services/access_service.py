@@ -16,9 +16,9 @@ from holdfast_controller.core.step.commands import (
     TokenAsked,
     UserRemovalAsked,
 )
-from holdfast_controller.shell.api.authz import Guard, caller_of
-from holdfast_controller.shell.api.rpc import Context, authorise, unary
 from holdfast_controller.shell.base.audit import Audit
+from holdfast_controller.shell.calls.authz import Guard, caller_of
+from holdfast_controller.shell.calls.rpc import Context, authorise, unary
 from holdfast_controller.shell.convert.agent_messages import seconds
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver

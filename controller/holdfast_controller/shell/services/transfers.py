@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from holdfast.v1 import agent_pb2
-from holdfast_controller.shell.api.rpc import beside
+from holdfast_controller.shell.calls.rpc import beside
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from holdfast.cli.hangs.hang import hang
 from holdfast.cli.hosts.host_admission import remove, token
 from holdfast.cli.hosts.hosts import host
 from holdfast.cli.hosts.maintenance import dismiss, maintenance
-from holdfast.cli.jobs import exit_status
 from holdfast.cli.jobs.jobs import cancel, job, ps
 from holdfast.cli.jobs.logs import logs
 from holdfast.cli.jobs.run import run
 from holdfast.cli.jobs.submit import submit
+from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.completion import completion
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.group import Commands

@@ -1,0 +1,93 @@
+"""What a host has free, and which GPU models answer to a name that a job asks for."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, replace
+
+from holdfast_controller.core.model.gang import Pool
+from holdfast_controller.core.model.host import Host, Place
+
+_VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
+_MIB = 1 << 20
+
+
+@dataclass
+class HostCapacity:
+    """What is left of a host while a plan is being made."""
+
+    host: str
+    cpus: int
+    memory_mb: int
+    slots: int
+    gpus: list[tuple[str, str]]
+    """(uuid, model), in index order."""
+    no_containers: str = ""
+    """Why no work runs in containers here."""
+    no_accounts: str = ""
+    """Why no work runs here as an account of its own."""
+    gives_secrets: bool = False
+
+    def fits(self, pool: Pool) -> bool:
+        """Whether one worker of ``pool`` has room here."""
+        return (
+            not (pool.task.image and self.no_containers)
+            and not (pool.task.account and self.no_accounts)
+            and (self.gives_secrets or not pool.task.secrets)
+            and self.slots >= 1
+            and self.cpus >= pool.cpus
+            and self.memory_mb >= pool.memory_mb
+            and (not pool.gpus or self.matching(pool) >= pool.gpus)
+        )
+
+    def matching(self, pool: Pool) -> int:
+        """Free GPUs of the model that the pool asks for."""
+        return sum(1 for _, model in self.gpus if model_matches(pool.gpu_type, model))
+
+    def copy(self) -> HostCapacity:
+        """The same room, to be used up by another plan."""
+        return replace(self, gpus=self.gpus.copy())
+
+    def take(self, pool: Pool) -> Place:
+        """Reserve one worker's share."""
+        chosen = [g for g in self.gpus if model_matches(pool.gpu_type, g[1])][: pool.gpus]
+        self.gpus = [g for g in self.gpus if g not in chosen]
+        self.cpus -= pool.cpus
+        self.memory_mb -= pool.memory_mb
+        self.slots -= 1
+        return Place(self.host, tuple(uuid for uuid, _ in chosen))
+
+
+@functools.lru_cache(maxsize=4096)
+def model_matches(wanted: str, model: str) -> bool:
+    """Whether a GPU model answers to a name such as ``NVIDIA_H100_80GB``; an empty name takes any."""
+    return _words(wanted) - _VENDOR <= _words(model)
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word}
+
+
+def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = False) -> HostCapacity:
+    """What a host has free; with ``empty``, what it would have with no work on it; or without certain places."""
+    inventory = host.inventory
+    held = [a for key, a in host.allocations.items() if not (empty or key in without)]
+    strangers = [] if empty else list(host.strangers.values())
+    taken = {uuid for share in held for uuid in share.gpus}
+    taken |= {uuid for stranger in strangers for uuid in stranger.gpus}
+    gpus = sorted(
+        (g for g in inventory.gpus if (empty or not g.problem) and g.uuid not in taken), key=lambda g: g.index
+    )
+    if inventory.gpu_problem and not empty:
+        gpus = []
+    return HostCapacity(
+        host=host.name,
+        cpus=inventory.cpus - sum(a.cpus for a in held),
+        memory_mb=inventory.memory_bytes // _MIB - sum(a.memory_mb for a in held),
+        slots=inventory.max_workers - len(held) - len(strangers),
+        gpus=[(g.uuid, g.model) for g in gpus],
+        no_containers=inventory.no_containers,
+        no_accounts=inventory.no_accounts,
+        gives_secrets=inventory.gives_secrets,
+    )
