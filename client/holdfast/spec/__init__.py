@@ -12,18 +12,39 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast._base.launcher import is_launcher
-from holdfast.spec.compat.ignored_fields import (DiskSpec, NfsMount, OutputDirectory, warnings)
-from holdfast.spec.models.lifecycle import (Backoff, DisconnectPolicy, FaultTolerance, HangAction, HangDetection, HostSelector, RestartScope, Scheduling, SchedulingStrategy, WarningSignal)
-from holdfast.spec.rules.lifecycle_rules import WARNING_SIGNALS
-from holdfast.spec.models.job import (ContainerSpec, EnvVar, JobFile, JobSpec, MachineSpec, ProcessSpec, PythonPackageSpec, SuccessPolicy, WorkerPoolSpec)
-from holdfast.spec.models.notifications import (Notification, NotificationEvent)
-from holdfast.spec.models.packaging import (PackagedCode, bundles, unusable_packages)
-from holdfast.spec.parse.reader import parse
-from holdfast.spec.models.secret_env import (SecretEnvVar, secret_variables)
+from holdfast.spec.compat.ignored_fields import DiskSpec, NfsMount, OutputDirectory, warnings
+from holdfast.spec.models.job import (
+    ContainerSpec,
+    EnvVar,
+    JobFile,
+    JobSpec,
+    MachineSpec,
+    ProcessSpec,
+    PythonPackageSpec,
+    SuccessPolicy,
+    WorkerPoolSpec,
+)
+from holdfast.spec.models.lifecycle import (
+    Backoff,
+    DisconnectPolicy,
+    FaultTolerance,
+    HangAction,
+    HangDetection,
+    HostSelector,
+    RestartScope,
+    Scheduling,
+    SchedulingStrategy,
+    WarningSignal,
+)
+from holdfast.spec.models.notifications import Notification, NotificationEvent
+from holdfast.spec.models.packaging import PackagedCode, bundles, unusable_packages
+from holdfast.spec.models.secret_env import SecretEnvVar, secret_variables
 from holdfast.spec.out.writing import to_dict
+from holdfast.spec.parse.reader import parse
+from holdfast.spec.rules.lifecycle_rules import WARNING_SIGNALS
 
 if TYPE_CHECKING:
-    from holdfast.v1 import (job_pb2, spec_pb2)
+    from holdfast.v1 import job_pb2, spec_pb2
 
 __all__ = [
     "WARNING_SIGNALS",

@@ -11,10 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.kit import parameters
-from holdfast.cli.app import root
-from holdfast.cli.reference import markdown
 from holdfast._base.version import __version__
+from holdfast.cli.app import root
+from holdfast.cli.kit import parameters
+from holdfast.cli.reference import markdown
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HEAVY = ("grpc", "google.protobuf", "pydantic", "rich", "yaml", "anyio", "asyncio", "cryptography")
@@ -100,7 +100,8 @@ def test_a_time_that_cannot_be_read_is_refused(value: str) -> None:
 
 def test_a_fault_of_ours_is_no_exit_code_of_a_job() -> None:
     code = """
-from holdfast.cli import app, jobs
+from holdfast.cli import app
+from holdfast.cli.jobs import jobs
 def boom(work): raise ZeroDivisionError("boom")
 jobs.with_client = boom
 import sys

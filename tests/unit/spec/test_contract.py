@@ -17,10 +17,10 @@ from pydantic.alias_generators import to_camel
 from holdfast import spec
 from holdfast.errors import InvalidSpec
 from holdfast.spec.models import job as models
+from holdfast.spec.models.base import Model, model_in
 from holdfast.spec.out import schema
-from holdfast.spec.models.base import (Model, model_in)
-from holdfast.spec.parse.scalars import (Choice, Flag, Seconds, Text, Whole, scalar_in)
-from holdfast.v1 import (job_pb2, spec_pb2)
+from holdfast.spec.parse.scalars import Choice, Flag, Seconds, Text, Whole, scalar_in
+from holdfast.v1 import job_pb2, spec_pb2
 
 ROOT = Path(__file__).parents[3]
 MESSAGES = spec_pb2.DESCRIPTOR.message_types_by_name

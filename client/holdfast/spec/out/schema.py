@@ -1,7 +1,8 @@
 """The JSON Schema of a job file, for editors and for programs that write such files.
 
 Made from the models' fields by our own few lines: what pydantic generates differs between its versions, and a
-published file could not be held to it. ``python -m holdfast.spec.out.schema`` prints ``docs/users/job.schema.json``.
+published file could not be held to it. ``python -m holdfast.spec.out.schema`` prints
+``docs/users/job.schema.json``.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from holdfast.spec.models.base import (Model, model_in)
 from holdfast.spec.compat.envelope import Envelope
-from holdfast.spec.models.job import (JobFile, JobSpec, WorkerPoolSpec)
+from holdfast.spec.models.base import Model, model_in
+from holdfast.spec.models.job import JobFile, JobSpec, WorkerPoolSpec
+from holdfast.spec.parse.scalars import Many, scalar_in
 from holdfast.spec.rules.rules import TASKS
-from holdfast.spec.parse.scalars import (Many, scalar_in)
 
 
 def json_schema() -> dict[str, Any]:
