@@ -30,18 +30,45 @@ def model(jobs: int, hosts: int) -> Cluster:
     cluster = Cluster()
     for number in range(hosts):
         gpus = tuple(Gpu(f"GPU-{number}-{index}", index, "H100", 80 << 30) for index in range(GPUS))
-        fold(cluster, ev.HostJoined(f"host-{number}", 1.0, "10.0.0.1", "b", "1.0", Inventory(64, 1 << 40, gpus)))
+        fold(
+            cluster,
+            ev.HostJoined(
+                host=f"host-{number}",
+                at=1.0,
+                address="10.0.0.1",
+                boot_id="b",
+                agent_version="1.0",
+                inventory=Inventory(64, 1 << 40, gpus),
+            ),
+        )
         presence = cluster.presence_of(f"host-{number}")
         presence.session, presence.liveness = 1, Liveness.READY if number % 10 else Liveness.SUSPECT
     for number in range(jobs):
         job_id = f"job-{number}"
-        fold(cluster, ev.JobSubmitted(job_id, 2.0, "ann", "", "train", {}, GANG, "{}"))
+        fold(
+            cluster,
+            ev.JobSubmitted(
+                job_id=job_id,
+                at=2.0,
+                owner="ann",
+                request_id="",
+                display_name="train",
+                labels={},
+                gang=GANG,
+                spec_json="{}",
+            ),
+        )
         if number < hosts // 2:
             uuids = tuple(f"GPU-{number}-{index}" for index in range(GPUS))
-            fold(cluster, ev.JobPlaced(job_id, 3.0, 1, 1, (Place(f"host-{number}", uuids),)))
+            fold(
+                cluster,
+                ev.JobPlaced(
+                    job_id=job_id, at=3.0, attempt=1, generation=1, places=(Place(f"host-{number}", uuids),)
+                ),
+            )
         elif number % 2:
-            fold(cluster, ev.JobEnding(job_id, 3.0, JobState.EXPIRED))
-            fold(cluster, ev.JobEnded(job_id, 3.0, JobState.EXPIRED))
+            fold(cluster, ev.JobEnding(job_id=job_id, at=3.0, outcome=JobState.EXPIRED))
+            fold(cluster, ev.JobEnded(job_id=job_id, at=3.0, state=JobState.EXPIRED))
     return cluster
 
 

@@ -104,7 +104,9 @@ async def test_exit_that_was_told_survives_a_power_loss_and_what_ran_is_lost_to_
 
 def record(sequence: int) -> Record:
     event = (
-        ev.HostLost("host-0", float(sequence), 75.0) if sequence % 2 else ev.HostReturned("host-0", float(sequence))
+        ev.HostLost(host="host-0", at=float(sequence), silent_s=75.0)
+        if sequence % 2
+        else ev.HostReturned(host="host-0", at=float(sequence))
     )
     return Record(sequence, "host/host-0", type(event).__name__, 1, event.at, "", "", codec.dump_event(event))
 
@@ -112,7 +114,9 @@ def record(sequence: int) -> Record:
 def test_what_the_controller_has_committed_survives_a_power_loss(state: Disk) -> None:
     store = Store(state.path / "controller/holdfast.db")
     store.call(store.open).result(60)
-    joined = ev.HostJoined("host-0", 0.5, "a", "boot", "1", Inventory(1, 1))
+    joined = ev.HostJoined(
+        host="host-0", at=0.5, address="a", boot_id="boot", agent_version="1", inventory=Inventory(1, 1)
+    )
     first = Record(1, "host/host-0", "HostJoined", 1, 0.5, "", "", codec.dump_event(joined))
     store.call(store.commit, [first]).result(60)
     for sequence in range(2, 40):

@@ -344,7 +344,7 @@ class World:
         cluster = Cluster(epoch=self.cluster.epoch + 1000)
         for event in backup:
             fold(cluster, event)
-        restored = ev.ClusterRestored(self.wall, cluster.sequence + GAP, self.wall - 600)
+        restored = ev.ClusterRestored(at=self.wall, sequence=cluster.sequence + GAP, taken_at=self.wall - 600)
         fold(cluster, restored)
         self.log = [*backup, restored]
         self.restored = True

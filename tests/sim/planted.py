@@ -115,7 +115,7 @@ def _share_freed_at_once() -> AbstractContextManager[Any]:
             return [event]
         job = step.cluster.jobs[event.job_id]
         members = (job.gang.members[index] for index in job.awaited)
-        return [event, *(ev.WorkerEmptied(job.id, event.at, member.name) for member in members)]
+        return [event, *(ev.WorkerEmptied(job_id=job.id, at=event.at, worker=member.name) for member in members)]
 
     return _emits(alter)
 
@@ -126,7 +126,7 @@ def _cancels_what_has_ended() -> AbstractContextManager[Any]:
     def on_cancel(step: Step, asked: Any) -> None:
         job = step.cluster.jobs.get(asked.job_id)
         if job is not None and job.terminal:
-            step.emit(ev.JobEnding(job.id, step.now.wall, JobState.CANCELLED))
+            step.emit(ev.JobEnding(job_id=job.id, at=step.now.wall, outcome=JobState.CANCELLED))
         sound(step, asked)
 
     return patch.object(controller_reactor, "on_cancel", on_cancel)

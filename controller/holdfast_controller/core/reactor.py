@@ -188,7 +188,9 @@ class Reactor:
                 on_once(step, stimulus, lambda wish: self._dispatch(step, wish))
             case commands.NotificationFailed(job_id, notice, to, reason):
                 if job_id in self.cluster.jobs:
-                    step.emit(ev.NotificationGivenUp(job_id, step.now.wall, notice, to, reason))
+                    step.emit(
+                        ev.NotificationGivenUp(job_id=job_id, at=step.now.wall, notice=notice, to=to, reason=reason)
+                    )
             case commands.EvidenceArrived():
                 hangs.on_evidence(step, stimulus)
             case commands.ArchiveReported():
@@ -268,7 +270,7 @@ class Reactor:
         """
         presence, key = self.cluster.presence_of(host), place_key(job.id, index)
         if state is PlaceState.EMPTY and key in self.cluster.hosts[host].allocations:
-            step.emit(ev.HostPlaceFreed(host, step.now.wall, key))
+            step.emit(ev.HostPlaceFreed(host=host, at=step.now.wall, place=key))
             step.capacity_freed = True
         if key in presence.forgetting:
             if state is PlaceState.EMPTY:

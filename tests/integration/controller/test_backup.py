@@ -33,7 +33,7 @@ def cluster(tmp_path: Path) -> Path:
     assert init.main(["--advertise", "127.0.0.1", "--admin", "ann", *folders]) == 0
     store = Store(tmp_path / "state/holdfast.db")
     store.call(store.open).result()
-    told = ev.RoleGranted(5.0, "bob", "*", Role.USER, "ann")
+    told = ev.RoleGranted(at=5.0, user="bob", project="*", role=Role.USER, by="ann")
     record = Record(1, "people", "RoleGranted", 1, 5.0, "", "bob", codec.dump_event(told))
     store.call(store.commit, [record]).result()
     store.close()

@@ -302,14 +302,16 @@ cluster = store.call(store.open).result()
 sequence = cluster.sequence
 if sequence == 0:
     from holdfast_controller.core.model.host import Inventory
-    first = ev.HostJoined("h", 0.0, "", "", "", Inventory(1, 1))
+    first = ev.HostJoined(
+        host="h", at=0.0, address="", agent_version="", boot_id="", inventory=Inventory(1, 1)
+    )
     store.call(store.commit, [Record(1, "host/h", "HostJoined", 1, 0.0, "", "", codec.dump_event(first))]).result()
     sequence = 1
 while True:
     batch = []
     for _ in range(3):
         sequence += 1
-        event = ev.HostCordoned("h", 0.0, str(sequence), "ann")
+        event = ev.HostCordoned(host="h", at=0.0, reason=str(sequence), by="ann")
         batch.append(Record(sequence, "host/h", "HostCordoned", 1, 0.0, "", "", codec.dump_event(event)))
     store.call(store.commit, batch).result()
     print(sequence, flush=True)

@@ -146,7 +146,7 @@ def test_an_attempt_that_ends_is_told_by_its_reason() -> None:
         ("NONZERO_EXIT", Leaving.RETRY, Notice.RESTARTED),
         ("PAUSE_REQUESTED", Leaving.PAUSE, None),
     ):
-        assert notice_of(ev.AttemptEnded("a", 1.0, leaving, reason), job) is notice
+        assert notice_of(ev.AttemptEnded(job_id="a", at=1.0, leaving=leaving, end_reason=reason), job) is notice
 
 
 def test_every_key_of_the_settings_is_on_a_page() -> None:

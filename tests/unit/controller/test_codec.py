@@ -67,7 +67,9 @@ def test_what_is_cached_on_a_gang_is_not_stored() -> None:
     gang = copy.deepcopy(GANG)
     assert gang.members
     assert gang.index_by_name
-    event = ev.JobSubmitted("a", 1.0, "ann", "", "x", {}, gang, "{}")
+    event = ev.JobSubmitted(
+        job_id="a", at=1.0, owner="ann", request_id="", display_name="x", labels={}, gang=gang, spec_json="{}"
+    )
     assert set(json.loads(codec.dump_event(event))["gang"]) == set(gang.__dataclass_fields__)
 
 
@@ -106,7 +108,7 @@ def test_older_version_is_upcast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(codec.UPCASTS, ("JobQueued", 1), lambda old: {**old, "why": old["because"]})
     monkeypatch.setitem(codec.UPCASTS, ("JobQueued", 2), lambda old: {**old, "reason": old["why"]})
     payload = '{"job_id": "a", "at": 1.0, "because": "busy"}'
-    assert codec.load_event("JobQueued", 1, payload) == ev.JobQueued("a", 1.0, "busy")
+    assert codec.load_event("JobQueued", 1, payload) == ev.JobQueued(job_id="a", at=1.0, reason="busy")
 
 
 text = st.text(max_size=30)
@@ -143,9 +145,17 @@ exits = st.builds(
 @given(
     st.one_of(
         st.builds(
-            ev.JobSubmitted, text, numbers, text, text, text, st.dictionaries(text, text, max_size=3), gangs, text
+            ev.JobSubmitted,
+            job_id=text,
+            at=numbers,
+            owner=text,
+            request_id=text,
+            display_name=text,
+            labels=st.dictionaries(text, text, max_size=3),
+            gang=gangs,
+            spec_json=text,
         ),
-        st.builds(ev.RankExited, text, numbers, text, exits),
+        st.builds(ev.RankExited, job_id=text, at=numbers, worker=text, exit=exits),
     )
 )
 def test_any_text_and_number_comes_back(event: ev.Event) -> None:
@@ -257,5 +267,17 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
 
 def test_one_of_a_thing_is_not_many() -> None:
     cluster, one = Cluster(), Gang((Pool(1, Task(("true",))),))
-    fold(cluster, event := ev.JobSubmitted("a", 1.0, "ann", "r", "train", {}, one, "{}"))
+    fold(
+        cluster,
+        event := ev.JobSubmitted(
+            job_id="a",
+            at=1.0,
+            owner="ann",
+            request_id="r",
+            display_name="train",
+            labels={},
+            gang=one,
+            spec_json="{}",
+        ),
+    )
     assert narrate(event, cluster.jobs["a"]) == "submitted by ann: 1 rank on 1 worker"

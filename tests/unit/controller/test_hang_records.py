@@ -51,8 +51,10 @@ def test_suspects_that_the_dumps_name_replace_those_of_the_notice_and_none_repla
 
 def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
     cluster = Cluster()
-    over = ev.HangOver("a", 9.0, "it prints")
-    noticed = ev.HangNoticed("a", 8.0, 1, 7.0, "R3", "still", (), ())
+    over = ev.HangOver(job_id="a", at=9.0, note="it prints")
+    noticed = ev.HangNoticed(
+        job_id="a", at=8.0, generation=1, since=7.0, rule="R3", sentence="still", suspects=(), hosts=()
+    )
     for event in (*HOST_EVENTS, *JOB_EVENTS[:5], noticed, over):
         fold(cluster, event)
     hang = cluster.jobs["a"].hangs[0]
@@ -62,11 +64,20 @@ def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
 @pytest.mark.parametrize(
     ("end", "note"),
     [
-        (ev.JobEnding("a", 9.0, JobState.CANCELLED), "the job was cancelled"),
-        (ev.JobEnding("a", 9.0, JobState.FAILED), "the job failed"),
-        (ev.JobEnding("a", 9.0, JobState.SUCCEEDED), "the job ended"),
+        (ev.JobEnding(job_id="a", at=9.0, outcome=JobState.CANCELLED), "the job was cancelled"),
+        (ev.JobEnding(job_id="a", at=9.0, outcome=JobState.FAILED), "the job failed"),
+        (ev.JobEnding(job_id="a", at=9.0, outcome=JobState.SUCCEEDED), "the job ended"),
         (
-            ev.RestartDecided("a", 9.0, 2, "SIGNALED", "workerpool0-0 rank 0", ExitReason.STOPPED, 8.9, charged=0),
+            ev.RestartDecided(
+                job_id="a",
+                at=9.0,
+                generation=2,
+                end_reason="SIGNALED",
+                related="workerpool0-0 rank 0",
+                stop_reason=ExitReason.STOPPED,
+                failed_at=8.9,
+                charged=0,
+            ),
             "the gang was relaunched before: workerpool0-0 rank 0 (SIGNALED)",
         ),
     ],
@@ -74,8 +85,12 @@ def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
 @pytest.mark.parametrize("judged", ["", "WITHHELD", "WOULD_RESTART"])
 def test_hang_that_is_open_when_its_job_or_generation_ends_is_closed(end: ev.Event, note: str, judged: str) -> None:
     cluster = Cluster()
-    told = [ev.HangNoticed("a", 8.0, 1, 7.0, "R3", "still", (), ())]
-    more = [ev.HangJudged("a", 8.5, judged, "why not")] if judged else []
+    told = [
+        ev.HangNoticed(
+            job_id="a", at=8.0, generation=1, since=7.0, rule="R3", sentence="still", suspects=(), hosts=()
+        )
+    ]
+    more = [ev.HangJudged(job_id="a", at=8.5, outcome=judged, note="why not")] if judged else []
     for event in (*HOST_EVENTS, *JOB_EVENTS[:5], *told, *more, end):
         fold(cluster, event)
     hang = cluster.jobs["a"].hangs[0]

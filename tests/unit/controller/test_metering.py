@@ -26,7 +26,11 @@ class Story:
         self.cluster = Cluster()
         self.meter = Meter(self.cluster)
         for name in ("h1", "h2"):
-            self.tell(ev.HostJoined(name, 0.5, "10.0.0.1", "b", "1.0", INVENTORY))
+            self.tell(
+                ev.HostJoined(
+                    host=name, at=0.5, address="10.0.0.1", boot_id="b", agent_version="1.0", inventory=INVENTORY
+                )
+            )
 
     def tell(self, *events: ev.Event) -> None:
         """All at once, as a commit holds several: the state is ahead of what is counted."""
@@ -55,12 +59,17 @@ def story() -> Story:
 
 
 def submitted(at: float = 10.0) -> ev.JobSubmitted:
-    return ev.JobSubmitted("a", at, "ann", "", "train", {}, GANG, "{}")
+    return ev.JobSubmitted(
+        job_id="a", at=at, owner="ann", request_id="", display_name="train", labels={}, gang=GANG, spec_json="{}"
+    )
 
 
 def running(story: Story) -> None:
-    story.tell(submitted(), ev.JobPlaced("a", 40.0, 1, 1, PLACES))
-    story.tell(ev.GangLaunched("a", 41.0, 1, MEETING), ev.GangStarted("a", 42.5, 1, STARTED))
+    story.tell(submitted(), ev.JobPlaced(job_id="a", at=40.0, attempt=1, generation=1, places=PLACES))
+    story.tell(
+        ev.GangLaunched(job_id="a", at=41.0, generation=1, rendezvous=MEETING),
+        ev.GangStarted(job_id="a", at=42.5, generation=1, started=STARTED),
+    )
 
 
 def test_wait_counts_to_the_first_placement_and_start_from_there(story: Story) -> None:
@@ -72,14 +81,27 @@ def test_wait_counts_to_the_first_placement_and_start_from_there(story: Story) -
 
 
 def restart(generation: int, at: float, *, worker: int | None = None) -> ev.RestartDecided:
-    return ev.RestartDecided("a", at, generation, "SIGNALED", "x", ExitReason.STOPPED, at - 2.0, 0, worker=worker)
+    return ev.RestartDecided(
+        job_id="a",
+        at=at,
+        generation=generation,
+        end_reason="SIGNALED",
+        related="x",
+        stop_reason=ExitReason.STOPPED,
+        failed_at=at - 2.0,
+        charged=0,
+        worker=worker,
+    )
 
 
 def test_restart_in_place_is_told_by_reason_and_phase_and_is_no_start(story: Story) -> None:
     running(story)
-    story.tell(ev.RankExited("a", 98.0, "workerpool0-0", EXIT), restart(2, 100.0))
-    story.tell(ev.GangLaunched("a", 103.0, 2, MEETING), ev.GangStarted("a", 107.0, 2, STARTED))
-    story.tell(ev.CaughtUp("a", 127.0, 2, 700.0))
+    story.tell(ev.RankExited(job_id="a", at=98.0, worker="workerpool0-0", exit=EXIT), restart(2, 100.0))
+    story.tell(
+        ev.GangLaunched(job_id="a", at=103.0, generation=2, rendezvous=MEETING),
+        ev.GangStarted(job_id="a", at=107.0, generation=2, started=STARTED),
+    )
+    story.tell(ev.CaughtUp(job_id="a", at=127.0, generation=2, step=700.0))
     assert story.count(fam.JOB_RESTARTS, "SIGNALED", "in_place") == 1
     assert story.count(fam.RANK_EXITS, "SIGNALED") == 1
     spent = {phase: story.observed(fam.RECOVERY, phase)[1] for phase in ("detect", "stop", "start", "catch_up")}
@@ -91,15 +113,31 @@ def test_restart_in_place_is_told_by_reason_and_phase_and_is_no_start(story: Sto
 def test_launch_that_never_ran_counts_as_a_restart_and_not_as_a_recovery(story: Story) -> None:
     running(story)
     story.tell(restart(2, 100.0))
-    story.tell(restart(3, 105.0), ev.GangLaunched("a", 106.0, 3, MEETING), ev.GangStarted("a", 107.0, 3, STARTED))
+    story.tell(
+        restart(3, 105.0),
+        ev.GangLaunched(job_id="a", at=106.0, generation=3, rendezvous=MEETING),
+        ev.GangStarted(job_id="a", at=107.0, generation=3, started=STARTED),
+    )
     assert story.count(fam.JOB_RESTARTS, "SIGNALED", "in_place") == 2
     assert story.observed(fam.RECOVERY_LOST) == (1, 4.0)
 
 
 def test_worker_alone_and_a_move_to_other_hosts_are_told_apart(story: Story) -> None:
     running(story)
-    story.tell(restart(2, 100.0, worker=1), ev.WorkerStarted("a", 101.0, "workerpool1-0", 2, Started(1, (2,))))
-    story.tell(ev.AttemptEnded("a", 200.0, Leaving.RETRY, "HOST_LOST", failed_at=190.0, recover="JOB_RESCHEDULE"))
+    story.tell(
+        restart(2, 100.0, worker=1),
+        ev.WorkerStarted(job_id="a", at=101.0, worker="workerpool1-0", generation=2, started=Started(1, (2,))),
+    )
+    story.tell(
+        ev.AttemptEnded(
+            job_id="a",
+            at=200.0,
+            leaving=Leaving.RETRY,
+            end_reason="HOST_LOST",
+            failed_at=190.0,
+            recover="JOB_RESCHEDULE",
+        )
+    )
     assert story.count(fam.JOB_RESTARTS, "SIGNALED", "worker") == 1
     assert story.count(fam.JOB_RESTARTS, "HOST_LOST", "reschedule") == 1
     assert story.observed(fam.RECOVERY_LOST) == (1, 3.0)
@@ -107,25 +145,45 @@ def test_worker_alone_and_a_move_to_other_hosts_are_told_apart(story: Story) -> 
 
 def test_pause_is_no_restart(story: Story) -> None:
     running(story)
-    story.tell(ev.AttemptEnded("a", 200.0, Leaving.PAUSE, "PAUSED"))
+    story.tell(ev.AttemptEnded(job_id="a", at=200.0, leaving=Leaving.PAUSE, end_reason="PAUSED"))
     assert fam.JOB_RESTARTS not in list(story.meter.series)
 
 
 def test_second_placement_is_a_start_and_no_wait(story: Story) -> None:
     running(story)
-    story.tell(ev.AttemptEnded("a", 200.0, Leaving.RETRY, "HOST_LOST", failed_at=190.0, recover="JOB_RESCHEDULE"))
+    story.tell(
+        ev.AttemptEnded(
+            job_id="a",
+            at=200.0,
+            leaving=Leaving.RETRY,
+            end_reason="HOST_LOST",
+            failed_at=190.0,
+            recover="JOB_RESCHEDULE",
+        )
+    )
     for worker in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
-        story.tell(ev.WorkerEmptied("a", 201.0, worker))
-    story.tell(ev.JobPlaced("a", 210.0, 2, 2, PLACES), ev.GangLaunched("a", 211.0, 2, MEETING))
-    story.tell(ev.GangStarted("a", 213.0, 2, STARTED))
+        story.tell(ev.WorkerEmptied(job_id="a", at=201.0, worker=worker))
+    story.tell(
+        ev.JobPlaced(job_id="a", at=210.0, attempt=2, generation=2, places=PLACES),
+        ev.GangLaunched(job_id="a", at=211.0, generation=2, rendezvous=MEETING),
+    )
+    story.tell(ev.GangStarted(job_id="a", at=213.0, generation=2, started=STARTED))
     assert story.observed(fam.JOB_WAIT) == (1, 30.0)
     assert story.observed(fam.JOB_START) == (2, 5.5)
 
 
 def test_hangs_are_told_by_rule_and_by_what_came_of_them(story: Story) -> None:
     running(story)
-    story.tell(ev.HangNoticed("a", 50.0, 1, 45.0, "R3", "still", (), ()), ev.HangJudged("a", 51.0, "WITHHELD"))
-    story.tell(ev.HangOver("a", 60.0, "it moves"), ev.CommonCauseNoticed(61.0, "both wait", ("a", "b")))
+    story.tell(
+        ev.HangNoticed(
+            job_id="a", at=50.0, generation=1, since=45.0, rule="R3", sentence="still", suspects=(), hosts=()
+        ),
+        ev.HangJudged(job_id="a", at=51.0, outcome="WITHHELD"),
+    )
+    story.tell(
+        ev.HangOver(job_id="a", at=60.0, note="it moves"),
+        ev.CommonCauseNoticed(at=61.0, sentence="both wait", jobs=("a", "b")),
+    )
     assert story.count(fam.HANG_NOTICES, "R3") == 1
     assert story.count(fam.HANG_VERDICTS, "NOTIFY", "WITHHELD") == 1
     assert story.count(fam.HANG_VERDICTS, "NOTIFY", "OVER") == 1
@@ -133,10 +191,16 @@ def test_hangs_are_told_by_rule_and_by_what_came_of_them(story: Story) -> None:
 
 
 def test_a_controller_that_starts_in_the_middle_counts_what_it_sees(story: Story) -> None:
-    story.tell(submitted(), ev.JobPlaced("a", 40.0, 1, 1, PLACES))
+    story.tell(submitted(), ev.JobPlaced(job_id="a", at=40.0, attempt=1, generation=1, places=PLACES))
     story.meter = Meter(story.cluster)
-    story.tell(ev.GangLaunched("a", 41.0, 1, MEETING), ev.GangStarted("a", 42.5, 1, STARTED))
-    story.tell(ev.JobEnding("a", 50.0, JobState.SUCCEEDED), ev.JobEnded("a", 51.0, JobState.SUCCEEDED))
+    story.tell(
+        ev.GangLaunched(job_id="a", at=41.0, generation=1, rendezvous=MEETING),
+        ev.GangStarted(job_id="a", at=42.5, generation=1, started=STARTED),
+    )
+    story.tell(
+        ev.JobEnding(job_id="a", at=50.0, outcome=JobState.SUCCEEDED),
+        ev.JobEnded(job_id="a", at=51.0, state=JobState.SUCCEEDED),
+    )
     assert story.count(fam.JOBS_SUBMITTED) == 0
     assert story.observed(fam.JOB_START) == (0, 0.0)
     assert story.count(fam.JOBS_ENDED, "SUCCEEDED") == 1

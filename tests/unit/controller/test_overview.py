@@ -29,21 +29,43 @@ def cluster() -> Cluster:
     made = Cluster()
     for name in ("h1", "h2", "h3"):
         gpus = tuple(gpu(name, index) for index in range(4))
-        fold(made, ev.HostJoined(name, 1.0, "10.0.0.1", "b", VERSION, Inventory(64, 1 << 40, gpus)))
+        fold(
+            made,
+            ev.HostJoined(
+                host=name,
+                at=1.0,
+                address="10.0.0.1",
+                boot_id="b",
+                agent_version=VERSION,
+                inventory=Inventory(64, 1 << 40, gpus),
+            ),
+        )
         presence = made.presence_of(name)
         presence.session, presence.liveness, presence.last_seen = 1, Liveness.READY, 990.0
     return made
 
 
 def submit(cluster: Cluster, job_id: str = "a", at: float = 49_990.0) -> None:
-    fold(cluster, ev.JobSubmitted(job_id, at, "ann", "", "train", {}, GANG, "{}"))
+    fold(
+        cluster,
+        ev.JobSubmitted(
+            job_id=job_id,
+            at=at,
+            owner="ann",
+            request_id="",
+            display_name="train",
+            labels={},
+            gang=GANG,
+            spec_json="{}",
+        ),
+    )
 
 
 def place(cluster: Cluster, job_id: str = "a") -> None:
     """Two GPUs of h1, and a worker without any on each of the others."""
     submit(cluster, job_id)
     places = (Place("h1", ("h1-0", "h1-1")), Place("h2"), Place("h3"))
-    fold(cluster, ev.JobPlaced(job_id, 49_991.0, 1, 1, places))
+    fold(cluster, ev.JobPlaced(job_id=job_id, at=49_991.0, attempt=1, generation=1, places=places))
 
 
 def told(cluster: Cluster, sees: bool = True, **beside: object) -> list[Attention]:
@@ -61,10 +83,17 @@ def test_empty_cluster_has_all_states_at_nothing() -> None:
 
 def test_each_gpu_counts_once(cluster: Cluster) -> None:
     place(cluster)
-    fold(cluster, ev.HostCordoned("h2", 2.0, "fan", "ann"))
+    fold(cluster, ev.HostCordoned(host="h2", at=2.0, reason="fan", by="ann"))
     fold(
         cluster,
-        ev.HostJoined("h3", 3.0, "x", "b", VERSION, Inventory(64, 1 << 40, (gpu("h3", 0, "ECC"), gpu("h3", 1)))),
+        ev.HostJoined(
+            host="h3",
+            at=3.0,
+            address="x",
+            boot_id="b",
+            agent_version=VERSION,
+            inventory=Inventory(64, 1 << 40, (gpu("h3", 0, "ECC"), gpu("h3", 1))),
+        ),
     )
     found = overview(cluster, NOW)
     assert found.gpus == {"used": 2, "free": 3, "unavailable": 4, "unhealthy": 1, "withheld": 0}
@@ -74,7 +103,9 @@ def test_each_gpu_counts_once(cluster: Cluster) -> None:
 def test_gpus_that_nobody_can_read_are_unhealthy_unless_they_are_held(cluster: Cluster) -> None:
     place(cluster)
     blind = Inventory(64, 1 << 40, tuple(gpu("h1", i) for i in range(4)), gpu_problem="the driver hangs")
-    fold(cluster, ev.HostJoined("h1", 3.0, "x", "b", VERSION, blind))
+    fold(
+        cluster, ev.HostJoined(host="h1", at=3.0, address="x", boot_id="b", agent_version=VERSION, inventory=blind)
+    )
     found = overview(cluster, NOW)
     assert (found.gpus[GpuStanding.USED], found.gpus[GpuStanding.UNHEALTHY]) == (2, 2)
     assert [(each.kind, each.message) for each in told(cluster)] == [(Kind.GPU_FAULT, "the driver hangs")]
@@ -82,31 +113,31 @@ def test_gpus_that_nobody_can_read_are_unhealthy_unless_they_are_held(cluster: C
 
 def test_share_of_a_fenced_worker_is_withheld_until_its_host_frees_it(cluster: Cluster) -> None:
     place(cluster)
-    fold(cluster, ev.WorkerFenced("a", 5.0, "workerpool0-0"))
+    fold(cluster, ev.WorkerFenced(job_id="a", at=5.0, worker="workerpool0-0"))
     found = overview(cluster, NOW)
     assert (found.gpus[GpuStanding.WITHHELD], found.withheld) == (2, {"h1": 1})
     assert [each.kind for each in told(cluster)] == [Kind.WITHHELD]
-    fold(cluster, ev.HostPlaceFreed("h1", 6.0, "a/0"))
+    fold(cluster, ev.HostPlaceFreed(host="h1", at=6.0, place="a/0"))
     assert overview(cluster, NOW).withheld == {}
 
 
 def test_the_first_trouble_of_a_host_names_it(cluster: Cluster) -> None:
-    fold(cluster, ev.HostDraining("h1", 2.0, "kernel", "ann"))
+    fold(cluster, ev.HostDraining(host="h1", at=2.0, reason="kernel", by="ann"))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.DRAINING
-    fold(cluster, ev.HostDrained("h1", 3.0))
+    fold(cluster, ev.HostDrained(host="h1", at=3.0))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.DRAINED
-    fold(cluster, ev.HostShutdownBegan("h1", 4.0))
+    fold(cluster, ev.HostShutdownBegan(host="h1", at=4.0))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.GOING_DOWN
     cluster.presence_of("h1").liveness = Liveness.SUSPECT
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.SILENT
-    fold(cluster, ev.HostLost("h1", 5.0, 80.0))
+    fold(cluster, ev.HostLost(host="h1", at=5.0, silent_s=80.0))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.LOST
-    fold(cluster, ev.HostRefused("h1", 6.0, "9.0", "too new"))
+    fold(cluster, ev.HostRefused(host="h1", at=6.0, agent_version="9.0", problem="too new"))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.REFUSED
 
 
 def test_silent_host_is_told_first_with_the_time_since_when(cluster: Cluster) -> None:
-    fold(cluster, ev.HostCordoned("h1", 2.0, "fan", "ann"))
+    fold(cluster, ev.HostCordoned(host="h1", at=2.0, reason="fan", by="ann"))
     presence = cluster.presence_of("h2")
     presence.liveness, presence.last_seen = Liveness.SUSPECT, 955.0
     first, second = told(cluster)
@@ -131,14 +162,31 @@ def test_job_that_waits_for_a_minute_is_no_matter(cluster: Cluster) -> None:
 
 def test_hang_that_goes_on_is_told_and_one_that_is_over_is_not(cluster: Cluster) -> None:
     place(cluster)
-    fold(cluster, ev.HangNoticed("a", 49_999.0, 1, 49_950.0, "R3", "no rank has moved for 49 s", (), ()))
+    fold(
+        cluster,
+        ev.HangNoticed(
+            job_id="a",
+            at=49_999.0,
+            generation=1,
+            since=49_950.0,
+            rule="R3",
+            sentence="no rank has moved for 49 s",
+            suspects=(),
+            hosts=(),
+        ),
+    )
     assert [each.message for each in told(cluster)] == ["hangs: no rank has moved for 49 s"]
-    fold(cluster, ev.HangOver("a", 49_999.5, "it moves"))
+    fold(cluster, ev.HangOver(job_id="a", at=49_999.5, note="it moves"))
     assert told(cluster) == []
 
 
 def test_certificates_letters_and_versions_have_a_line_each(cluster: Cluster) -> None:
-    fold(cluster, ev.HostJoined("h1", 3.0, "x", "b", "1.1.0", Inventory(64, 1 << 40)))
+    fold(
+        cluster,
+        ev.HostJoined(
+            host="h1", at=3.0, address="x", boot_id="b", agent_version="1.1.0", inventory=Inventory(64, 1 << 40)
+        ),
+    )
     ends = {"own": NOW.wall + 2 * DAY_S, "ca": NOW.wall - 1.0}
     found = told(cluster, certificate_ends=ends, letters_waiting=7, receivers_failing=1)
     assert [(each.kind.name, each.message) for each in found] == [
@@ -152,8 +200,18 @@ def test_certificates_letters_and_versions_have_a_line_each(cluster: Cluster) ->
 def test_of_each_kind_no_more_is_told_than_people_read() -> None:
     cluster = Cluster()
     for number in range(30):
-        fold(cluster, ev.HostJoined(f"h{number:02}", 1.0, "x", "b", VERSION, Inventory(1, 1)))
-        fold(cluster, ev.HostLost(f"h{number:02}", 2.0, 80.0))
+        fold(
+            cluster,
+            ev.HostJoined(
+                host=f"h{number:02}",
+                at=1.0,
+                address="x",
+                boot_id="b",
+                agent_version=VERSION,
+                inventory=Inventory(1, 1),
+            ),
+        )
+        fold(cluster, ev.HostLost(host=f"h{number:02}", at=2.0, silent_s=80.0))
     facts = Beside(VERSION, {})
     found, more = attention(cluster, overview(cluster, NOW), lambda _: True, {}, facts, NOW)
     assert (len(found), more) == (MOST_OF_A_KIND, 30 - MOST_OF_A_KIND)
@@ -162,7 +220,7 @@ def test_of_each_kind_no_more_is_told_than_people_read() -> None:
 def test_gauges_name_hosts_only_where_something_is_wrong(cluster: Cluster) -> None:
     place(cluster)
     submit(cluster, "b", at=49_000.0)
-    fold(cluster, ev.WorkerFenced("a", 5.0, "workerpool0-0"))
+    fold(cluster, ev.WorkerFenced(job_id="a", at=5.0, worker="workerpool0-0"))
     presence = cluster.presence_of("h3")
     presence.liveness, presence.session, presence.last_seen = Liveness.SUSPECT, None, 900.0
     series = gauges(cluster, NOW)

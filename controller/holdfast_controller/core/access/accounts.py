@@ -36,7 +36,7 @@ def on_accounts(step: Step, asked: AccountsAsked) -> None:
 def map_user(step: Step, user: str, accounts: tuple[str, ...], by: str) -> None:
     """From now on; ``accounts`` are in order."""
     if step.cluster.people.accounts.get(user, ()) != accounts:
-        step.emit(ev.AccountsMapped(step.now.wall, user, accounts, by))
+        step.emit(ev.AccountsMapped(at=step.now.wall, user=user, accounts=accounts, by=by))
 
 
 def bad_accounts(accounts: tuple[str, ...]) -> InvalidInput | None:

@@ -39,7 +39,7 @@ def on_secret_given(step: Step, asked: SecretGiven) -> None:
     if problem is not None:
         step.do(Refuse(asked.token, InvalidInput([problem])))
         return
-    step.emit(ev.SecretSet(step.now.wall, asked.holder, asked.name, asked.by))
+    step.emit(ev.SecretSet(at=step.now.wall, holder=asked.holder, name=asked.name, by=asked.by))
     step.do(KeepSecret(asked.holder, asked.name, asked.sealed))
     step.do(Reply(asked.token, asked.name))
 
@@ -57,7 +57,7 @@ def on_secret_removal(step: Step, asked: SecretRemovalAsked) -> None:
         fix = "Wait for their end, or remove it with --force: what runs keeps it, what is launched again fails."
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
         return
-    step.emit(ev.SecretRemoved(step.now.wall, asked.holder, asked.name, asked.by))
+    step.emit(ev.SecretRemoved(at=step.now.wall, holder=asked.holder, name=asked.name, by=asked.by))
     step.do(KeepSecret(asked.holder, asked.name, None))
     step.do(Reply(asked.token, asked.name))
 

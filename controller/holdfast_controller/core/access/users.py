@@ -30,7 +30,9 @@ def on_role(step: Step, asked: RoleAsked) -> None:
         step.do(Refuse(asked.token, problem))
         return
     if people.roles.get(asked.user, {}).get(asked.project) is not asked.role:
-        step.emit(ev.RoleGranted(step.now.wall, asked.user, asked.project, asked.role, asked.by))
+        step.emit(
+            ev.RoleGranted(at=step.now.wall, user=asked.user, project=asked.project, role=asked.role, by=asked.by)
+        )
         step.do(AccessChanged(f"user/{asked.user}"))
     if asked.accounts:
         map_user(step, asked.user, asked.accounts, asked.by)
@@ -51,9 +53,9 @@ def on_user_removal(step: Step, asked: UserRemovalAsked) -> None:
         step.do(Refuse(asked.token, unknown))
         return
     if asked.project:
-        step.emit(ev.RoleTaken(step.now.wall, asked.user, asked.project, asked.by))
+        step.emit(ev.RoleTaken(at=step.now.wall, user=asked.user, project=asked.project, by=asked.by))
     else:
-        step.emit(ev.UserRemoved(step.now.wall, asked.user, asked.by))
+        step.emit(ev.UserRemoved(at=step.now.wall, user=asked.user, by=asked.by))
     step.do(AccessChanged(f"user/{asked.user}"))
     step.do(Reply(asked.token, asked.user))
 
@@ -65,7 +67,16 @@ def on_token(step: Step, asked: TokenAsked) -> None:
         step.do(Refuse(asked.token, problem))
         return
     expires_at = step.now.wall + asked.ttl_s
-    step.emit(ev.TokenMade(step.now.wall, asked.digest, asked.kind, asked.name, expires_at, asked.by))
+    step.emit(
+        ev.TokenMade(
+            at=step.now.wall,
+            digest=asked.digest,
+            kind=asked.kind,
+            name=asked.name,
+            expires_at=expires_at,
+            by=asked.by,
+        )
+    )
     step.do(Reply(asked.token, asked.name))
 
 
@@ -99,7 +110,7 @@ def on_enrol(step: Step, asked: EnrolAsked) -> None:
         step.do(Refuse(asked.token, problem))
         return
     if not token.used_by:
-        step.emit(ev.TokenUsed(step.now.wall, asked.digest, token.kind, name, asked.key))
+        step.emit(ev.TokenUsed(at=step.now.wall, digest=asked.digest, kind=token.kind, name=name, key=asked.key))
     step.do(Reply(asked.token, f"{token.kind.value}/{name}"))
 
 

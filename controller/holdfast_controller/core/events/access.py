@@ -10,7 +10,7 @@ from holdfast_controller.core.events.secrets import SecretSet as SecretSet
 from holdfast_controller.core.model.users import Role
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RoleGranted:
     """A user has a role in a project, in place of any that it had there."""
 
@@ -21,7 +21,7 @@ class RoleGranted:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RoleTaken:
     """A user has no role in a project any more."""
 
@@ -31,7 +31,7 @@ class RoleTaken:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AccountsMapped:
     """As which accounts of the hosts a user's jobs may run from now on; none: as the cluster has it for all."""
 
@@ -41,7 +41,7 @@ class AccountsMapped:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UserRemoved:
     """A user has no rights any more, and its certificates are void."""
 
@@ -50,7 +50,7 @@ class UserRemoved:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenMade:
     """Who shows what has this digest gets a certificate, once; ``name`` is empty for any new host."""
 
@@ -62,7 +62,7 @@ class TokenMade:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenUsed:
     """A host or user gets its first certificate, for the key with this digest."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HangNoticed:
     """Nothing moves, and the user is told. ``since`` is when the last movement was."""
 
@@ -20,7 +20,7 @@ class HangNoticed:
     step: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HangDiagnosed:
     """The stack dumps of a noticed hang are in. They may name other suspects than the notice did."""
 
@@ -31,7 +31,7 @@ class HangDiagnosed:
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HangJudged:
     """What is done about it: RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT."""
 
@@ -43,7 +43,7 @@ class HangJudged:
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HangStuck:
     """It was acted on, and a host can't get rid of its processes: the restart waits. ``why`` is the host's word."""
 
@@ -54,7 +54,7 @@ class HangStuck:
     why: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HangOver:
     """It moves again."""
 
@@ -63,7 +63,7 @@ class HangOver:
     note: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobHeld:
     """A user suspended action on hangs; ``until`` None ends that."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from holdfast_controller.core.model.host import Inventory, Maintenance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostJoined:
     """An agent introduced its host, for the first time or with something new."""
 
@@ -20,7 +20,7 @@ class HostJoined:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostRefused:
     """An agent called that this controller can't work with. ``problem`` says why, and what to do."""
 
@@ -30,7 +30,7 @@ class HostRefused:
     problem: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostCordoned:
     """The host takes no new work."""
 
@@ -40,7 +40,7 @@ class HostCordoned:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostUncordoned:
     """The host takes work again."""
 
@@ -49,7 +49,7 @@ class HostUncordoned:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostDraining:
     """Its work is to end or to move off; it takes no new work. ``deadline`` is wall clock."""
 
@@ -61,7 +61,7 @@ class HostDraining:
     at_checkpoint: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostDrained:
     """Nothing is left of the work on a host that is being drained."""
 
@@ -69,7 +69,7 @@ class HostDrained:
     at: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostFenced:
     """An admin vouches that nothing runs there any more: what it held is free, its ranks are lost."""
 
@@ -79,7 +79,7 @@ class HostFenced:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostPlaceFreed:
     """A place that was withheld is proven empty. ``place`` is JOB/WORKER_INDEX."""
 
@@ -88,7 +88,7 @@ class HostPlaceFreed:
     place: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostLost:
     """The host was silent past its lease."""
 
@@ -97,7 +97,7 @@ class HostLost:
     silent_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostReturned:
     """A lost host is heard again."""
 
@@ -105,7 +105,7 @@ class HostReturned:
     at: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostRemoved:
     """An admin has the host forgotten; its certificates are void."""
 
@@ -114,7 +114,7 @@ class HostRemoved:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostShutdownBegan:
     """The host shuts down: its work moves off at once, and it takes none until it has booted again."""
 
@@ -122,7 +122,7 @@ class HostShutdownBegan:
     at: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MaintenancePlanned:
     """A host is to take no work for a time."""
 
@@ -131,7 +131,7 @@ class MaintenancePlanned:
     maintenance: Maintenance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MaintenanceBegan:
     """Its time has come."""
 
@@ -139,7 +139,7 @@ class MaintenanceBegan:
     at: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MaintenanceEnded:
     """Its time is over, or somebody has called it off. ``why``, where the host stays cordoned."""
 

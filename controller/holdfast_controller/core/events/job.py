@@ -59,7 +59,7 @@ from holdfast_controller.core.model.job import Leaving, Place, Rendezvous, Start
 from holdfast_controller.core.model.job_state import JobState
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """What a failure means for budgets: what it was, whose fault it may be, and whether there was progress before.
 
@@ -77,7 +77,7 @@ class Failure:
     """A checkpoint was seen in this generation."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobSubmitted:
     """A user handed in a job."""
 
@@ -92,7 +92,7 @@ class JobSubmitted:
     annotations: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobQueued:
     """It could not be placed at once."""
 
@@ -101,7 +101,7 @@ class JobQueued:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlacementTried:
     """A job that doesn't wait for room found none, the ``number``-th time; the next try is at ``not_before``."""
 
@@ -113,7 +113,7 @@ class PlacementTried:
     """Wall clock."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobPlaced:
     """Every worker has its host; ``places`` in gang order."""
 
@@ -124,7 +124,7 @@ class JobPlaced:
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PreparationNoted:
     """A host makes ready for a worker, and is the first of the gang's to do what takes long."""
 
@@ -136,7 +136,7 @@ class PreparationNoted:
     """Such as "installing requirements"."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GangLaunched:
     """All places were ready; from this commit on the ranks may start."""
 
@@ -146,7 +146,7 @@ class GangLaunched:
     rendezvous: Rendezvous
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GangStarted:
     """Every rank of the generation was started."""
 
@@ -156,7 +156,7 @@ class GangStarted:
     started: dict[int, Started]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankExited:
     """The terminal record of a rank of a generation."""
 
@@ -166,7 +166,7 @@ class RankExited:
     exit: Exit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LateExitFound:
     """A truth about a rank whose terminal record was already written."""
 
@@ -176,7 +176,7 @@ class LateExitFound:
     exit: Exit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RestartDecided:
     """The gang goes on as ``generation`` on the same places. ``charged`` is the worker whose budget pays."""
 
@@ -201,7 +201,7 @@ class RestartDecided:
     """The only one that is relaunched; None: all are."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkerLaunched:
     """A worker's own relaunch, which was held back, may begin."""
 
@@ -211,7 +211,7 @@ class WorkerLaunched:
     generation: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkerStarted:
     """The ranks of a worker that was relaunched by itself were started."""
 
@@ -222,7 +222,7 @@ class WorkerStarted:
     started: Started
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttemptEnded:
     """The attempt is given up: its workers are stopped, and the job is placed anew, or pauses.
 
@@ -250,7 +250,7 @@ class AttemptEnded:
     diagnose_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PauseRequested:
     """A user wants the job to give its hosts up and wait. ``due``: its ranks have until then (wall clock)."""
 
@@ -260,7 +260,7 @@ class PauseRequested:
     due: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobWarned:
     """The ranks of a generation get the signal that the job has asked for, ahead of ``until`` (wall clock)."""
 
@@ -272,7 +272,7 @@ class JobWarned:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobPaused:
     """Nothing of it is left anywhere; it holds nothing until it is resumed."""
 
@@ -280,7 +280,7 @@ class JobPaused:
     at: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobResumed:
     """It waits for hosts again."""
 
@@ -289,7 +289,7 @@ class JobResumed:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CauseFound:
     """Once all of the old generation is accounted for, another rank turns out to have failed first."""
 
@@ -303,7 +303,7 @@ class CauseFound:
     charged: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CaughtUp:
     """The generation has reached the step where the job was before its last recovery."""
 
@@ -313,7 +313,7 @@ class CaughtUp:
     step: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrimaryCompleted:
     """The primary is done; the others get their end grace."""
 
@@ -321,7 +321,7 @@ class PrimaryCompleted:
     at: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CancelRequested:
     """A user wants the job to end."""
 
@@ -330,7 +330,7 @@ class CancelRequested:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobEnding:
     """The end is decided; what still runs is stopped."""
 
@@ -341,7 +341,7 @@ class JobEnding:
     stop_reason: ExitReason = ExitReason.STOPPED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OutputArchived:
     """Whether a worker's output is in the base output directory, told where that had failed. Empty: it is."""
 
@@ -351,7 +351,7 @@ class OutputArchived:
     problem: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkerEmptied:
     """Nothing of the worker is left on its host, and nothing more will be started."""
 
@@ -360,7 +360,7 @@ class WorkerEmptied:
     worker: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkerFenced:
     """Nothing of the worker runs any more, though its host can't say so: its deadline or an admin has seen to it.
 
@@ -373,7 +373,7 @@ class WorkerFenced:
     vouched: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobEnded:
     """The job has reached its final state. ``error`` replaces the one of ``JobEnding``, if there is one."""
 
@@ -383,7 +383,7 @@ class JobEnded:
     error: JobError | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MaintenanceAhead:
     """A host on which the job runs is to be emptied, from ``start`` on (wall clock)."""
 
@@ -394,7 +394,7 @@ class MaintenanceAhead:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NotificationGivenUp:
     """Somebody who was to be told could not be reached. ``notice`` is what of, ``to`` names the receiver."""
 
@@ -405,7 +405,7 @@ class NotificationGivenUp:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CommonCauseNoticed:
     """Several jobs, or several hosts of one, hang for one reason, as far as is known. An event of the cluster."""
 

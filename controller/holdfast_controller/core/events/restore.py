@@ -8,7 +8,7 @@ from holdfast_controller.core.model.exits import Exit
 from holdfast_controller.core.model.job import Place, Started
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClusterRestored:
     """The log goes on from a backup, at ``sequence``: what came between is lost. Every host is in doubt now.
 
@@ -20,14 +20,14 @@ class ClusterRestored:
     taken_at: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DoubtEnded:
     """Every host of the restored log has said what it holds, or was vouched for. An event of the cluster."""
 
     at: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobFound:
     """A job's hosts have told where it stands, which may be further than the restored log knew.
 
@@ -42,7 +42,7 @@ class JobFound:
     started: tuple[Started, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobUnsure:
     """No host can say where a job stands. ``generation``: nothing that it ever launched is newer than that."""
 
@@ -52,7 +52,7 @@ class JobUnsure:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobCleared:
     """A job goes on as the log has it: its hosts confirm that, or nothing is left of what the log didn't know."""
 
@@ -61,7 +61,7 @@ class JobCleared:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StrangerFound:
     """A host runs a worker that the log doesn't place there. What it holds is withheld; ``gpus`` are UUIDs."""
 
@@ -73,7 +73,7 @@ class StrangerFound:
     gpus: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StrangerEnded:
     """How a rank ended that the log doesn't know."""
 
@@ -84,7 +84,7 @@ class StrangerEnded:
     exit: Exit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StrangerDismissed:
     """An admin has work stopped of which nobody knows whose it is."""
 
@@ -94,7 +94,7 @@ class StrangerDismissed:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StrangerGone:
     """Nothing is left of such a worker."""
 

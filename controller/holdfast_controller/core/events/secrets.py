@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SecretSet:
     """A holder (``user/NAME``, ``project/NAME``) has a secret of this name, with a new value."""
 
@@ -15,7 +15,7 @@ class SecretSet:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SecretRemoved:
     """It has it no more."""
 

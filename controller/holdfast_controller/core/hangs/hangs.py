@@ -74,7 +74,7 @@ def _note_catching_up(step: Step, job: Job, reached: float | None) -> None:
     if last is None or last.step is None or last.caught_up_at is not None or reached is None or not job.started:
         return
     if reached >= last.step and last.generation == job.generation:
-        step.emit(ev.CaughtUp(job.id, step.now.wall, job.generation, reached))
+        step.emit(ev.CaughtUp(job_id=job.id, at=step.now.wall, generation=job.generation, step=reached))
 
 
 def on_evidence(step: Step, arrived: EvidenceArrived) -> None:
@@ -199,15 +199,15 @@ def _tell(step: Step, job: Job, runtime: Runtime, finding: Finding) -> None:
         return
     step.emit(
         ev.HangNoticed(
-            job.id,
-            step.now.wall,
-            job.generation,
-            step.now.wall - max(step.now.mono - finding.since_s, 0.0),
-            finding.rule.value,
-            finding.sentence,
-            finding.suspects,
-            hosts_of(job, finding.suspects),
-            highest_step(runtime),
+            job_id=job.id,
+            at=step.now.wall,
+            generation=job.generation,
+            since=step.now.wall - max(step.now.mono - finding.since_s, 0.0),
+            rule=finding.rule.value,
+            sentence=finding.sentence,
+            suspects=finding.suspects,
+            hosts=hosts_of(job, finding.suspects),
+            step=highest_step(runtime),
         )
     )
     note_hang(step, job)
@@ -222,7 +222,11 @@ def _tell_diagnosis(step: Step, job: Job, runtime: Runtime, finding: Finding | N
     dump.told = True
     suspects = finding.suspects if finding is not None else ()
     words = dump.diagnosis.words
-    step.emit(ev.HangDiagnosed(job.id, step.now.wall, words, suspects, hosts_of(job, suspects)))
+    step.emit(
+        ev.HangDiagnosed(
+            job_id=job.id, at=step.now.wall, stacks=words, suspects=suspects, hosts=hosts_of(job, suspects)
+        )
+    )
 
 
 def _note_change(
@@ -243,9 +247,18 @@ def _note_change(
             if not hang.outcome or (outcome == "WOULD_RESTART" and hang.outcome == "WITHHELD"):
                 note = why if outcome == "WITHHELD" else ""
                 hosts = hosts_of(job, finding.suspects)
-                step.emit(ev.HangJudged(job.id, step.now.wall, outcome, note, finding.suspects, hosts))
+                step.emit(
+                    ev.HangJudged(
+                        job_id=job.id,
+                        at=step.now.wall,
+                        outcome=outcome,
+                        note=note,
+                        suspects=finding.suspects,
+                        hosts=hosts,
+                    )
+                )
         elif _moves(step, hang, workers, result):
-            step.emit(ev.HangOver(job.id, step.now.wall, result.verdict.sentence))
+            step.emit(ev.HangOver(job_id=job.id, at=step.now.wall, note=result.verdict.sentence))
     if result.watch.suspicion is None:
         runtime.dump = None
 
@@ -277,5 +290,5 @@ def on_hold(step: Step, asked: HoldAsked) -> None:
         return
     until = step.now.wall + asked.duration_s if asked.duration_s > 0 else None
     if not job.terminal and (until is not None or job.held_until is not None):
-        step.emit(ev.JobHeld(job.id, step.now.wall, asked.by, until))
+        step.emit(ev.JobHeld(job_id=job.id, at=step.now.wall, by=asked.by, until=until))
     step.do(Reply(asked.token, job.id))

@@ -27,16 +27,24 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     reached = highest_step(runtime)
     restarts = 1 if _progressed(step, job, runtime, reached) else job.hang_restarts + 1
     if restarts > job.gang.max_hang_restarts:
-        step.emit(ev.HangJudged(job.id, step.now.wall, "BUDGET_SPENT", again, suspects, hosts))
+        step.emit(
+            ev.HangJudged(
+                job_id=job.id, at=step.now.wall, outcome="BUDGET_SPENT", note=again, suspects=suspects, hosts=hosts
+            )
+        )
         error = JobError(ABORTED, _spent(job, sentence), (hang.stacks,) if hang.stacks else ())
         end(step, job, JobState.FAILED, error, stop_reason=ExitReason.HANG_KILLED)
         return
-    step.emit(ev.HangJudged(job.id, step.now.wall, "RESTARTED", again, suspects, hosts))
+    step.emit(
+        ev.HangJudged(
+            job_id=job.id, at=step.now.wall, outcome="RESTARTED", note=again, suspects=suspects, hosts=hosts
+        )
+    )
     related = " and ".join(suspects) or "no rank in particular"
     highest = max((at for at in (reached, job.hang_step) if at is not None), default=None)
     detect_s, diagnose_s = hang.noticed_at - hang.since, step.now.wall - hang.noticed_at
     broken = _broken_hosts(job, runtime)
-    failure = ev.Failure("HANG", host=hosts[0] if len(hosts) == 1 else "", step=reached)
+    failure = ev.Failure(key="HANG", host=hosts[0] if len(hosts) == 1 else "", step=reached)
     story = Story(related, hang.since, HangRestart(restarts, highest, detect_s, diagnose_s))
     for name, problem in broken.items():
         cordon_faulty(step, name, f"{job.id}: {problem}")

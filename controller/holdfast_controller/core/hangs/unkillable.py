@@ -29,10 +29,10 @@ def on_stuck(step: Step, job: Job, index: int, why: str) -> None:
     if watch is not None and watch.rung is Rung.ACTED:
         step.cluster.watches[job.id] = generation, stuck(watch)
     worker = job.gang.members[index].name
-    step.emit(ev.HangStuck(job.id, step.now.wall, worker, name, why))
+    step.emit(ev.HangStuck(job_id=job.id, at=step.now.wall, worker=worker, host=name, why=why))
     if not step.cluster.hosts[name].cordoned:
         reason = f"{worker} of {job.id} outlives KILL after a hang" + (f": {why}" if why else "")
-        step.emit(ev.HostCordoned(name, step.now.wall, reason, BY))
+        step.emit(ev.HostCordoned(host=name, at=step.now.wall, reason=reason, by=BY))
 
 
 def _acted_on(job: Job) -> Hang | None:

@@ -34,10 +34,14 @@ def on_maintenance(step: Step, asked: MaintenanceAsked) -> None:
         step.do(Refuse(asked.token, refusal))
         return
     plan = Maintenance(start, asked.end, asked.reason, asked.by, asked.drain, asked.deadline_s, asked.at_checkpoint)
-    step.emit(ev.MaintenancePlanned(host.name, step.now.wall, plan))
+    step.emit(ev.MaintenancePlanned(host=host.name, at=step.now.wall, maintenance=plan))
     if plan.drain:
         for job_id in dict.fromkeys(job.id for job, _ in on_host(step.cluster, host.name)):
-            step.emit(ev.MaintenanceAhead(job_id, step.now.wall, host.name, start, plan.reason))
+            step.emit(
+                ev.MaintenanceAhead(
+                    job_id=job_id, at=step.now.wall, host=host.name, start=start, reason=plan.reason
+                )
+            )
     on_time(step, host)
     step.do(Reply(asked.token, host.name))
 
@@ -92,25 +96,38 @@ def on_time(step: Step, host: Host) -> None:
 
 
 def _begin(step: Step, host: Host, plan: Maintenance) -> None:
-    step.emit(ev.MaintenanceBegan(host.name, step.now.wall))
+    step.emit(ev.MaintenanceBegan(host=host.name, at=step.now.wall))
     if plan.drain:
         deadline = None if plan.deadline_s is None else step.now.wall + plan.deadline_s
-        step.emit(ev.HostDraining(host.name, step.now.wall, plan.reason, plan.by, deadline, plan.at_checkpoint))
+        step.emit(
+            ev.HostDraining(
+                host=host.name,
+                at=step.now.wall,
+                reason=plan.reason,
+                by=plan.by,
+                deadline=deadline,
+                at_checkpoint=plan.at_checkpoint,
+            )
+        )
         set_timers(step, host)
         note_drained(step)
     elif not host.cordoned:
-        step.emit(ev.HostCordoned(host.name, step.now.wall, plan.reason, plan.by))
+        step.emit(ev.HostCordoned(host=host.name, at=step.now.wall, reason=plan.reason, by=plan.by))
 
 
 def _end(step: Step, host: Host, plan: Maintenance, by: str, why: str) -> None:
     step.timers.clear(("maintenance", host.name))
-    step.emit(ev.MaintenanceEnded(host.name, step.now.wall, by, why))
+    step.emit(ev.MaintenanceEnded(host=host.name, at=step.now.wall, by=by, why=why))
     if not plan.begun:
         return
     if why and not plan.stays_cordoned:
-        step.emit(ev.HostCordoned(host.name, step.now.wall, f"not in service after its maintenance: {why}", by))
+        step.emit(
+            ev.HostCordoned(
+                host=host.name, at=step.now.wall, reason=f"not in service after its maintenance: {why}", by=by
+            )
+        )
     elif not why:
-        step.emit(ev.HostUncordoned(host.name, step.now.wall, by))
+        step.emit(ev.HostUncordoned(host=host.name, at=step.now.wall, by=by))
         set_timers(step, host)
         step.capacity_freed = True
 

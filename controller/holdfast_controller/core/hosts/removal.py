@@ -35,7 +35,7 @@ def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
     presence = cluster.presence.pop(asked.host, None)
     if presence is not None and presence.session is not None:
         step.do(CloseSession(asked.host, presence.session, "the host was removed"))
-    step.emit(ev.HostRemoved(asked.host, step.now.wall, asked.by))
+    step.emit(ev.HostRemoved(host=asked.host, at=step.now.wall, by=asked.by))
     cluster.unheard.discard(asked.host)
     end_if_all_told(step)
     for kind in ("host", "drain", "drain_warn", "maintenance"):

@@ -42,13 +42,13 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     if known is None or known.refused or _news(known, hello):
         step.emit(
             ev.HostJoined(
-                hello.host,
-                step.now.wall,
-                hello.address,
-                hello.boot_id,
-                hello.agent_version,
-                hello.inventory,
-                hello.labels,
+                host=hello.host,
+                at=step.now.wall,
+                address=hello.address,
+                boot_id=hello.boot_id,
+                agent_version=hello.agent_version,
+                inventory=hello.inventory,
+                labels=hello.labels,
             )
         )
     heard(step, hello.host)
@@ -65,7 +65,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     for key in withheld(step.cluster, hello.host):
         job_id, _, number = key.rpartition("/")
         if (job_id, step.cluster.jobs[job_id].gang.members[int(number)].name) not in reported:
-            step.emit(ev.HostPlaceFreed(hello.host, step.now.wall, key))
+            step.emit(ev.HostPlaceFreed(host=hello.host, at=step.now.wall, place=key))
     step.capacity_freed = True
 
 
@@ -80,7 +80,11 @@ def on_refused(step: Step, refused: HostTurnedAway) -> None:
         presence.last_seen = step.now.mono  # it is silent from now on, and lost in time
         _watch(step, name, presence)
     if known is None or (known.refused, known.agent_version) != (refused.problem, refused.agent_version):
-        step.emit(ev.HostRefused(name, step.now.wall, refused.agent_version, refused.problem))
+        step.emit(
+            ev.HostRefused(
+                host=name, at=step.now.wall, agent_version=refused.agent_version, problem=refused.problem
+            )
+        )
     _is_known(step, name)
 
 
@@ -102,13 +106,13 @@ def on_beat(step: Step, beat: HostBeat) -> None:
     if host is not None and beat.inventory is not None and beat.inventory != host.inventory:
         step.emit(
             ev.HostJoined(
-                host.name,
-                step.now.wall,
-                host.address,
-                host.boot_id,
-                host.agent_version,
-                beat.inventory,
-                host.labels,
+                host=host.name,
+                at=step.now.wall,
+                address=host.address,
+                boot_id=host.boot_id,
+                agent_version=host.agent_version,
+                inventory=beat.inventory,
+                labels=host.labels,
             )
         )
         step.capacity_freed = True
@@ -128,7 +132,7 @@ def heard(step: Step, name: str) -> None:
         _watch(step, name, presence)
     host = step.cluster.hosts.get(name)
     if host is not None and host.lost:
-        step.emit(ev.HostReturned(name, step.now.wall))
+        step.emit(ev.HostReturned(host=name, at=step.now.wall))
 
 
 def _is_known(step: Step, name: str) -> None:
@@ -198,7 +202,7 @@ def _lose(step: Step, name: str, silent_s: float) -> None:
     host = step.cluster.hosts.get(name)
     if host is None or host.lost:
         return
-    step.emit(ev.HostLost(name, step.now.wall, silent_s))
+    step.emit(ev.HostLost(host=name, at=step.now.wall, silent_s=silent_s))
     for job in _jobs_on(step, name):
         if job.gang.replace_when_lost and job.doubt is None:
             lose_workers(step, job, name, f"{name} was lost")
@@ -219,7 +223,7 @@ def on_fence(step: Step, asked: FenceAsked) -> None:
         problem = f"The host {host.name} is connected; fencing is for hosts that can't answer."
         step.do(Refuse(asked.token, WrongState(problem, fix="Drain it, or switch it off first.")))
         return
-    step.emit(ev.HostFenced(host.name, step.now.wall, asked.reason, asked.by))
+    step.emit(ev.HostFenced(host=host.name, at=step.now.wall, reason=asked.reason, by=asked.by))
     give_up_work(step, host, f"{host.name} was fenced by {asked.by}")
     reconcile.end_if_all_told(step)
     step.do(Reply(asked.token, host.name))
@@ -232,7 +236,7 @@ def give_up_work(step: Step, host: Host, why: str) -> None:
         lose_workers(step, job, host.name, why, vouched=True)
         settle(step, job)
     for key in withheld(step.cluster, host.name):
-        step.emit(ev.HostPlaceFreed(host.name, step.now.wall, key))
+        step.emit(ev.HostPlaceFreed(host=host.name, at=step.now.wall, place=key))
     step.capacity_freed = True
 
 
@@ -242,7 +246,7 @@ def on_cordon(step: Step, asked: CordonAsked) -> None:
     if host is None:
         return
     if not host.cordoned or host.cordon_reason != asked.reason:
-        step.emit(ev.HostCordoned(host.name, step.now.wall, asked.reason, asked.by))
+        step.emit(ev.HostCordoned(host=host.name, at=step.now.wall, reason=asked.reason, by=asked.by))
     step.do(Reply(asked.token, host.name))
 
 
@@ -252,7 +256,7 @@ def on_uncordon(step: Step, asked: UncordonAsked) -> None:
     if host is None:
         return
     if host.cordoned or host.going_down:
-        step.emit(ev.HostUncordoned(host.name, step.now.wall, asked.by))
+        step.emit(ev.HostUncordoned(host=host.name, at=step.now.wall, by=asked.by))
         set_timers(step, host)
         step.capacity_freed = True
     step.do(Reply(asked.token, host.name))

@@ -19,10 +19,10 @@ def on_going_down(step: Step, told: ShutdownAnnounced) -> None:
     """Have each job go on without this host. Said again, it changes nothing for jobs that are about to."""
     host = step.cluster.hosts[told.host]
     if not host.going_down:
-        step.emit(ev.HostShutdownBegan(host.name, step.now.wall))
+        step.emit(ev.HostShutdownBegan(host=host.name, at=step.now.wall))
     jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, host.name)}
     for job in jobs.values():
         if not job.stopping and job.doubt is None:
             story = Story(f"host {host.name}", step.now.wall)
             away = frozenset({host.name})
-            retry(step, job, ev.Failure("HOST_SHUTDOWN"), "HOST_SHUTDOWN", story, away=away, replace=True)
+            retry(step, job, ev.Failure(key="HOST_SHUTDOWN"), "HOST_SHUTDOWN", story, away=away, replace=True)

@@ -87,12 +87,12 @@ def retry(
     clear_timers(step, job)
     step.emit(
         ev.AttemptEnded(
-            job.id,
-            step.now.wall,
-            Leaving.RETRY,
-            end_reason,
-            story.related,
-            story.failed_at,
+            job_id=job.id,
+            at=step.now.wall,
+            leaving=Leaving.RETRY,
+            end_reason=end_reason,
+            related=story.related,
+            failed_at=story.failed_at,
             recover=_recover(replace=bool(keep), cordoned=cordoned),
             budget=failure.budget if replace else Budget.JOB.value,
             keep=keep,
@@ -116,12 +116,12 @@ def give_way(step: Step, job: Job, to: Job) -> None:
     clear_timers(step, job)
     step.emit(
         ev.AttemptEnded(
-            job.id,
-            step.now.wall,
-            Leaving.RETRY,
-            PREEMPTED,
-            f"job {to.id}",
-            step.now.wall,
+            job_id=job.id,
+            at=step.now.wall,
+            leaving=Leaving.RETRY,
+            end_reason=PREEMPTED,
+            related=f"job {to.id}",
+            failed_at=step.now.wall,
             recover=_recover(replace=False, cordoned=False),
         )
     )
@@ -153,7 +153,7 @@ def on_left(step: Step, job: Job) -> None:
     if job.outcome is not None or job.leaving is None or job.awaited:
         return
     if job.leaving is Leaving.PAUSE:
-        step.emit(ev.JobPaused(job.id, step.now.wall))
+        step.emit(ev.JobPaused(job_id=job.id, at=step.now.wall))
     step.capacity_freed = True
 
 
@@ -173,7 +173,7 @@ def on_pause(step: Step, asked: PauseAsked) -> None:
     if job.state is not JobState.PAUSED and job.leaving is not Leaving.PAUSE and job.pause_due is None:
         warning = job.gang.warning if is_running(job) else None
         due = step.now.wall + warning.before_s if warning else None
-        step.emit(ev.PauseRequested(job.id, step.now.wall, asked.by, due))
+        step.emit(ev.PauseRequested(job_id=job.id, at=step.now.wall, by=asked.by, due=due))
         step.timers.clear(("expire", job.id))
         if warning and due is not None:
             warn(step, job, due, PAUSE)
@@ -189,11 +189,11 @@ def pause(step: Step, job: Job) -> None:
         return
     if job.leaving is None and job.awaited:
         clear_timers(step, job)
-        step.emit(ev.AttemptEnded(job.id, step.now.wall, Leaving.PAUSE, "PAUSED"))
+        step.emit(ev.AttemptEnded(job_id=job.id, at=step.now.wall, leaving=Leaving.PAUSE, end_reason="PAUSED"))
         _leave(step, job)
     elif not job.awaited:
         clear_timers(step, job)
-        step.emit(ev.JobPaused(job.id, step.now.wall))
+        step.emit(ev.JobPaused(job_id=job.id, at=step.now.wall))
         step.capacity_freed = True
 
 
@@ -208,7 +208,7 @@ def on_resume(step: Step, asked: ResumeAsked) -> None:
         fix = "Wait until it is." if job.leaving is Leaving.PAUSE else f"See: holdfast job show {job.id}"
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
         return
-    step.emit(ev.JobResumed(job.id, step.now.wall, asked.by))
+    step.emit(ev.JobResumed(job_id=job.id, at=step.now.wall, by=asked.by))
     await_hosts(step, job)
     step.capacity_freed = True
     step.do(Reply(asked.token, job.id))

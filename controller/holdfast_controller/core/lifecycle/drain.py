@@ -25,7 +25,16 @@ def on_drain(step: Step, asked: DrainAsked) -> None:
     if host is None:
         return
     deadline = None if asked.deadline_s is None else step.now.wall + asked.deadline_s
-    step.emit(ev.HostDraining(host.name, step.now.wall, asked.reason, asked.by, deadline, asked.at_checkpoint))
+    step.emit(
+        ev.HostDraining(
+            host=host.name,
+            at=step.now.wall,
+            reason=asked.reason,
+            by=asked.by,
+            deadline=deadline,
+            at_checkpoint=asked.at_checkpoint,
+        )
+    )
     set_timers(step, host)
     note_drained(step)
     step.do(Reply(asked.token, host.name))
@@ -71,7 +80,7 @@ def move_off(step: Step, job: Job, host: str) -> None:
     """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
     if not job.stopping and job.doubt is None:
         story = Story(f"host {host}", step.now.wall)
-        retry(step, job, ev.Failure("DRAINED"), "DRAINED", story, away=frozenset({host}), replace=True)
+        retry(step, job, ev.Failure(key="DRAINED"), "DRAINED", story, away=frozenset({host}), replace=True)
 
 
 def note_drained(step: Step) -> None:
@@ -79,4 +88,4 @@ def note_drained(step: Step) -> None:
     for name in sorted(step.cluster.draining):
         host = step.cluster.hosts[name]
         if not host.allocations and not host.drained:
-            step.emit(ev.HostDrained(name, step.now.wall))
+            step.emit(ev.HostDrained(host=name, at=step.now.wall))

@@ -39,8 +39,15 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         step.cluster.unjudged.setdefault(job.id, []).append(reported)
         return
     if (job is None or index is None) and step.cluster.gaps:
-        what = (reported.job_id, reported.worker, reported.exit)
-        step.emit(ev.StrangerEnded(reported.host, step.now.wall, *what))
+        step.emit(
+            ev.StrangerEnded(
+                host=reported.host,
+                at=step.now.wall,
+                job=reported.job_id,
+                worker=reported.worker,
+                exit=reported.exit,
+            )
+        )
         step.do(AckExit(reported.host, reported.session, reported.sequence))
         return
     if job is None or index is None or not _is_there(job, index, reported):
@@ -75,10 +82,10 @@ def record_exits(
     for exit_ in exits:
         known = job.exit_of(exit_.generation, exit_.rank)
         if known is None:
-            step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))
+            step.emit(ev.RankExited(job_id=job.id, at=step.now.wall, worker=member.name, exit=exit_))
             fresh.append(exit_)
         elif _differs(known, exit_) and exit_ not in job.late_exits and _is_heard(job, exit_):
-            step.emit(ev.LateExitFound(job.id, step.now.wall, member.name, exit_))
+            step.emit(ev.LateExitFound(job_id=job.id, at=step.now.wall, worker=member.name, exit=exit_))
     generation = job.generation_of(member.index)
     older = any(exit_.generation < generation for exit_ in fresh)
     if (older or job.stopping) and not job.terminal:
@@ -132,7 +139,7 @@ def _check_done(step: Step, job: Job) -> None:
     elif job.gang.success is Success.PRIMARY and job.primary_done_at is None:
         primary = job.gang.members[0]
         if all(rank in ended for rank in primary.ranks):
-            step.emit(ev.PrimaryCompleted(job.id, step.now.wall))
+            step.emit(ev.PrimaryCompleted(job_id=job.id, at=step.now.wall))
             step.timers.set(("end_grace", job.id), step.now.mono + job.gang.end_grace_s)
     if job.outcome is None:
         check_started(step, job)
@@ -241,7 +248,7 @@ def cordon_faulty(step: Step, name: str, reason: str) -> None:
     if cordoned and cordoned + 1 > step.policies.leases.mass_share * len(hosts):
         step.do(Note("mass_fault", (("host", name), ("cordoned", str(cordoned)), ("reason", reason))))
         return
-    step.emit(ev.HostCordoned(name, step.now.wall, reason, "holdfast"))
+    step.emit(ev.HostCordoned(host=name, at=step.now.wall, reason=reason, by="holdfast"))
 
 
 def restart_gang(
@@ -264,22 +271,22 @@ def restart_gang(
     wait_s = failure_policy.backoff_s(job, failure) if failure is not None and hang is None else 0.0
     step.emit(
         ev.RestartDecided(
-            job.id,
-            step.now.wall,
-            job.generation + 1,
-            end_reason,
-            related,
-            stop_reason,
-            failed_at,
-            charged,
-            end_reason == "PORT_TAKEN",
-            hang.restarts if hang else None,
-            hang.step if hang else None,
-            hang.detect_s if hang else None,
-            hang.diagnose_s if hang else 0.0,
-            failure,
-            step.now.wall + wait_s if wait_s else None,
-            worker,
+            job_id=job.id,
+            at=step.now.wall,
+            generation=job.generation + 1,
+            end_reason=end_reason,
+            related=related,
+            stop_reason=stop_reason,
+            failed_at=failed_at,
+            charged=charged,
+            port_retry=end_reason == "PORT_TAKEN",
+            hang_restarts=hang.restarts if hang else None,
+            hang_step=hang.step if hang else None,
+            detect_s=hang.detect_s if hang else None,
+            diagnose_s=hang.diagnose_s if hang else 0.0,
+            failure=failure,
+            not_before=step.now.wall + wait_s if wait_s else None,
+            worker=worker,
         )
     )
     step.timers.clear(("end_grace", job.id))
@@ -339,5 +346,5 @@ def lose_workers(step: Step, job: Job, host: str, message: str, *, vouched: bool
     for index in gone:
         member = job.gang.members[index]
         close_records(step, job, member, ExitReason.LOST_HOST, message)
-        step.emit(ev.WorkerFenced(job.id, step.now.wall, member.name, vouched))
+        step.emit(ev.WorkerFenced(job_id=job.id, at=step.now.wall, worker=member.name, vouched=vouched))
     on_left(step, job)

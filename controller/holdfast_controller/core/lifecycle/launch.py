@@ -38,7 +38,11 @@ def on_preparing(step: Step, job: Job, index: int, report: PlaceReport) -> None:
     runtime.preparing[index] = report.message
     if not known:
         member, host = job.gang.members[index], job.places[index].host
-        step.emit(ev.PreparationNoted(job.id, step.now.wall, member.name, host, report.message))
+        step.emit(
+            ev.PreparationNoted(
+                job_id=job.id, at=step.now.wall, worker=member.name, host=host, doing=report.message
+            )
+        )
 
 
 def launch(step: Step, job: Job, *, due: bool = False) -> None:
@@ -55,7 +59,7 @@ def launch(step: Step, job: Job, *, due: bool = False) -> None:
         return
     name_cause(step, job)
     rendezvous = _rendezvous(step.cluster, job, prepared, step.policies.secret_key)
-    step.emit(ev.GangLaunched(job.id, step.now.wall, job.generation, rendezvous))
+    step.emit(ev.GangLaunched(job_id=job.id, at=step.now.wall, generation=job.generation, rendezvous=rendezvous))
     step.touch(job)
 
 
@@ -73,7 +77,9 @@ def _launch_alone(step: Step, job: Job, *, due: bool) -> None:
         return
     for index in sorted(job.held_back):
         name = job.gang.members[index].name
-        step.emit(ev.WorkerLaunched(job.id, step.now.wall, name, job.generation_of(index)))
+        step.emit(
+            ev.WorkerLaunched(job_id=job.id, at=step.now.wall, worker=name, generation=job.generation_of(index))
+        )
         step.touch(job, index)
 
 
@@ -90,7 +96,11 @@ def on_running(step: Step, job: Job, index: int, report: PlaceReport) -> None:
     if index in job.alone and index not in job.started and not job.stopping:
         started = Started(report.shim_pid, report.pids)
         name = job.gang.members[index].name
-        step.emit(ev.WorkerStarted(job.id, step.now.wall, name, job.generation_of(index), started))
+        step.emit(
+            ev.WorkerStarted(
+                job_id=job.id, at=step.now.wall, worker=name, generation=job.generation_of(index), started=started
+            )
+        )
     elif job.launched and not job.started and not job.stopping:
         step.cluster.runtime_of(job.id).started[index] = Started(report.shim_pid, report.pids)
         check_started(step, job)
@@ -113,5 +123,5 @@ def check_started(step: Step, job: Job) -> None:
             return
     if job.running_since is None:
         step.timers.set(("timeout", job.id), step.now.mono + max(job.gang.timeout_s - job.ran_s, 0.0))
-    step.emit(ev.GangStarted(job.id, step.now.wall, job.generation, started))
+    step.emit(ev.GangStarted(job_id=job.id, at=step.now.wall, generation=job.generation, started=started))
     warning_signal.set_timers(step, job)

@@ -46,4 +46,4 @@ def close_records(step: Step, job: Job, member: Member, reason: ExitReason, mess
         if exit_.generation < job.generation_of(member.index) or job.stopping:
             if exit_.generation < job.unsure_below:
                 exit_ = replace(exit_, reason=ExitReason.LOST_RECORD, message=LOST)
-            step.emit(ev.RankExited(job.id, step.now.wall, member.name, exit_))
+            step.emit(ev.RankExited(job_id=job.id, at=step.now.wall, worker=member.name, exit=exit_))

@@ -16,4 +16,6 @@ def on_archived(step: Step, reported: ArchiveReported) -> None:
     if reported.host not in {attempt.places[index].host for attempt in job.attempts if attempt.places}:
         return
     if job.unarchived.get(reported.worker, "") != reported.problem:
-        step.emit(ev.OutputArchived(job.id, step.now.wall, reported.worker, reported.problem))
+        step.emit(
+            ev.OutputArchived(job_id=job.id, at=step.now.wall, worker=reported.worker, problem=reported.problem)
+        )

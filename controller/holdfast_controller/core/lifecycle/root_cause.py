@@ -60,12 +60,12 @@ def name_cause(step: Step, job: Job) -> None:
     if related != recovery.related:
         step.emit(
             ev.CauseFound(
-                job.id,
-                step.now.wall,
-                recovery.generation,
-                exit_.reason.name,
-                related,
-                exit_.end_time or step.now.wall,
-                member.index if recovery.charged is not None else None,
+                job_id=job.id,
+                at=step.now.wall,
+                generation=recovery.generation,
+                end_reason=exit_.reason.name,
+                related=related,
+                failed_at=exit_.end_time or step.now.wall,
+                charged=member.index if recovery.charged is not None else None,
             )
         )

@@ -29,7 +29,7 @@ def end(
     stop_reason: ExitReason = ExitReason.STOPPED,
 ) -> None:
     """Decide the job's end. It has it once nothing of it is left anywhere."""
-    step.emit(ev.JobEnding(job.id, step.now.wall, outcome, error, stop_reason))
+    step.emit(ev.JobEnding(job_id=job.id, at=step.now.wall, outcome=outcome, error=error, stop_reason=stop_reason))
     clear_timers(step, job)
     step.touch(job)
     settle(step, job)
@@ -52,7 +52,7 @@ def settle(step: Step, job: Job) -> None:
     for index in lost:
         message = f"{job.places[index].host} was lost before it reported the end"
         close_records(step, job, job.gang.members[index], ExitReason.LOST_HOST, message)
-    step.emit(ev.JobEnded(job.id, step.now.wall, job.outcome, _first_cause(job)))
+    step.emit(ev.JobEnded(job_id=job.id, at=step.now.wall, state=job.outcome, error=_first_cause(job)))
     step.touch(job)
 
 
@@ -77,7 +77,7 @@ def on_empty(step: Step, job: Job, index: int) -> None:
         reason = ExitReason.LOST_SHIM_DIED if ran else ExitReason.NOT_STARTED
         message = "its end was not recorded" if ran else "stopped before it was started"
         close_records(step, job, member, reason, message)
-        step.emit(ev.WorkerEmptied(job.id, step.now.wall, member.name))
+        step.emit(ev.WorkerEmptied(job_id=job.id, at=step.now.wall, worker=member.name))
         step.capacity_freed = True
     settle(step, job)
     on_left(step, job)
@@ -91,7 +91,7 @@ def on_cancel(step: Step, asked: CancelAsked) -> None:
     if job is None:
         return
     if not job.terminal and job.outcome is None:
-        step.emit(ev.CancelRequested(job.id, step.now.wall, asked.by))
+        step.emit(ev.CancelRequested(job_id=job.id, at=step.now.wall, by=asked.by))
         error = JobError(CANCELLED, f"The job was cancelled by {asked.by}.")
         end(step, job, JobState.CANCELLED, error)
         step.capacity_freed = True

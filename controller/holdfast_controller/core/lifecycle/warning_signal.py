@@ -28,7 +28,16 @@ def warn(step: Step, job: Job, until: float, why: str) -> None:
     """Have the ranks of this generation get the job's signal, unless they have had it. ``until`` is wall clock."""
     if job.gang.warning is None or not is_running(job) or job.warned >= job.generation:
         return
-    step.emit(ev.JobWarned(job.id, step.now.wall, job.generation, job.gang.warning.signal, until, why))
+    step.emit(
+        ev.JobWarned(
+            job_id=job.id,
+            at=step.now.wall,
+            generation=job.generation,
+            signal=job.gang.warning.signal,
+            until=until,
+            why=why,
+        )
+    )
     step.touch(job)
 
 

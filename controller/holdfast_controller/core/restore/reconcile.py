@@ -61,7 +61,7 @@ def on_hello(step: Step, hello: HostConnected) -> None:
             places.pop(host.name, None)
             key = place_key(job.id, index)
             if (job.id, job.gang.members[index].name) not in said and key in host.allocations:
-                step.emit(ev.HostPlaceFreed(host.name, step.now.wall, key))
+                step.emit(ev.HostPlaceFreed(host=host.name, at=step.now.wall, place=key))
         _free_unsaid(step, host, job, said)
     for stranger in list(host.strangers.values()):
         if (stranger.job, stranger.worker) not in said:
@@ -78,7 +78,7 @@ def _free_unsaid(step: Step, host: Host, job: Job, said: set[tuple[str, str]]) -
     for member in job.gang.members:
         key = place_key(job.id, member.index)
         if key in host.allocations and (job.id, member.name) not in said:
-            step.emit(ev.HostPlaceFreed(host.name, step.now.wall, key))
+            step.emit(ev.HostPlaceFreed(host=host.name, at=step.now.wall, place=key))
 
 
 def on_report(step: Step, host_name: str, report: PlaceReport) -> bool:
@@ -123,12 +123,26 @@ def _look(step: Step, job_id: str) -> None:
         return
     reports = step.cluster.found.get(job_id, {})
     if as_known(job, reports):
-        step.emit(ev.JobCleared(job.id, step.now.wall, "its hosts confirm what the restored log says of it"))
+        step.emit(
+            ev.JobCleared(
+                job_id=job.id, at=step.now.wall, reason="its hosts confirm what the restored log says of it"
+            )
+        )
     else:
         found = whole_gang(job, reports)
         if found is None:
             return
-        step.emit(ev.JobFound(job.id, step.now.wall, *found))
+        attempt, generations, places, started = found
+        step.emit(
+            ev.JobFound(
+                job_id=job.id,
+                at=step.now.wall,
+                attempt=attempt,
+                generations=generations,
+                places=places,
+                started=started,
+            )
+        )
         left_s = max(job.gang.timeout_s - job.ran_s, 0.0)
         step.timers.set(("timeout", job.id), step.now.mono + left_s)
     _judge(step, job)
@@ -159,7 +173,7 @@ def end_if_all_told(step: Step) -> None:
         return
     for job in open_jobs:
         _give_up(step, job)
-    step.emit(ev.DoubtEnded(step.now.wall))
+    step.emit(ev.DoubtEnded(at=step.now.wall))
     for name in sorted(cluster.draining):
         drain.set_timers(step, cluster.hosts[name])
     step.capacity_freed = True
@@ -173,16 +187,23 @@ def _give_up(step: Step, job: Job) -> None:
     newest = max([job.generation, *(report.generation for report in told)])
     was_paused = job.state is JobState.PAUSED
     reason = _REASONS[alive, was_paused].format(job=job.id)
-    step.emit(ev.JobUnsure(job.id, step.now.wall, newest + GENERATIONS_LEFT_OUT, reason))
+    step.emit(
+        ev.JobUnsure(job_id=job.id, at=step.now.wall, generation=newest + GENERATIONS_LEFT_OUT, reason=reason)
+    )
     if alive and job.leaving is None and job.awaited and not was_paused:
         step.emit(
             ev.AttemptEnded(
-                job.id, step.now.wall, Leaving.RETRY, "CONTROLLER_RESTORED", "the controller", step.now.wall
+                job_id=job.id,
+                at=step.now.wall,
+                leaving=Leaving.RETRY,
+                end_reason="CONTROLLER_RESTORED",
+                related="the controller",
+                failed_at=step.now.wall,
             )
         )
         await_hosts(step, job)
     elif not alive and not was_paused:
-        step.emit(ev.PauseRequested(job.id, step.now.wall, "holdfast"))
+        step.emit(ev.PauseRequested(job_id=job.id, at=step.now.wall, by="holdfast"))
         pause(step, job)
     _judge(step, job)
     for member in job.gang.members:
@@ -190,7 +211,7 @@ def _give_up(step: Step, job: Job) -> None:
     for index in job.awaited:
         host = job.places[index].host
         if place_key(job.id, index) not in _allocations(step, host):
-            step.emit(ev.WorkerEmptied(job.id, step.now.wall, job.gang.members[index].name))
+            step.emit(ev.WorkerEmptied(job_id=job.id, at=step.now.wall, worker=job.gang.members[index].name))
         else:
             step.touch(job, index)
     on_left(step, job)
@@ -222,9 +243,9 @@ def on_unaccounted(step: Step, job: Job, index: int) -> None:
         return
     lost = unknown_ends(job, member, ExitReason.LOST_RECORD, LOST, step.now.wall)
     for end in lost:
-        step.emit(ev.RankExited(job.id, step.now.wall, member.name, end))
+        step.emit(ev.RankExited(job_id=job.id, at=step.now.wall, worker=member.name, exit=end))
     if lost:
-        step.emit(ev.PauseRequested(job.id, step.now.wall, "holdfast"))
+        step.emit(ev.PauseRequested(job_id=job.id, at=step.now.wall, by="holdfast"))
         pause(step, job)
 
 
@@ -241,8 +262,16 @@ def _on_stranger(step: Step, host: Host, report: PlaceReport, job: Job | None) -
             _dismiss(step, host, report.job_id, report.worker, _beyond(job, report.generation))
         return
     if known is None or (known.generation, known.gpus) != (report.generation, report.gpus):
-        what = (report.job_id, report.worker, report.generation, report.gpus)
-        step.emit(ev.StrangerFound(host.name, step.now.wall, *what))
+        step.emit(
+            ev.StrangerFound(
+                host=host.name,
+                at=step.now.wall,
+                job=report.job_id,
+                worker=report.worker,
+                generation=report.generation,
+                gpus=report.gpus,
+            )
+        )
     superseded = job is not None and job.doubt is not Doubt.OPEN and report.generation <= job.generation
     if superseded or report.job_id in host.dismissed:
         _dismiss(step, host, report.job_id, report.worker, _beyond(job, report.generation))
@@ -253,7 +282,7 @@ def _beyond(job: Job | None, generation: int) -> int:
 
 
 def _gone(step: Step, host: Host, stranger: Stranger) -> None:
-    step.emit(ev.StrangerGone(host.name, step.now.wall, stranger.job, stranger.worker))
+    step.emit(ev.StrangerGone(host=host.name, at=step.now.wall, job=stranger.job, worker=stranger.worker))
     step.capacity_freed = True
     _clear(step, stranger.job)
 
@@ -266,7 +295,11 @@ def _clear(step: Step, job_id: str) -> None:
     if not any(
         stranger.job == job_id for host in step.cluster.hosts.values() for stranger in host.strangers.values()
     ):
-        step.emit(ev.JobCleared(job_id, step.now.wall, "nothing is left of what it ran before the restore"))
+        step.emit(
+            ev.JobCleared(
+                job_id=job_id, at=step.now.wall, reason="nothing is left of what it ran before the restore"
+            )
+        )
         step.capacity_freed = True
 
 
@@ -302,7 +335,7 @@ def on_dismiss(step: Step, asked: DismissAsked) -> None:
         step.do(Refuse(asked.token, WrongState(problem, fix="Wait until they have.")))
         return
     if asked.job not in host.dismissed:
-        step.emit(ev.StrangerDismissed(host.name, step.now.wall, asked.job, asked.by))
+        step.emit(ev.StrangerDismissed(host=host.name, at=step.now.wall, job=asked.job, by=asked.by))
     for stranger in there:
         _dismiss(step, host, stranger.job, stranger.worker, _beyond(job, stranger.generation))
     step.do(Reply(asked.token, host.name))

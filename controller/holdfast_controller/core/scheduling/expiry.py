@@ -36,7 +36,11 @@ def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
     reason = standing.quota_lack(job) or standing.lack_of_room(job) or "what is free is left to jobs ahead of it"
     if number < PLACEMENT_TRIES:
         wait_s = TRY_AGAIN_S * 2.0 ** (number - 1)
-        step.emit(ev.PlacementTried(job.id, step.now.wall, number, reason, step.now.wall + wait_s))
+        step.emit(
+            ev.PlacementTried(
+                job_id=job.id, at=step.now.wall, number=number, reason=reason, not_before=step.now.wall + wait_s
+            )
+        )
         step.timers.set(("retry", job.id), step.now.mono + wait_s)
         return
     error = JobError(

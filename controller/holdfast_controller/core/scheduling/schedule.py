@@ -204,7 +204,15 @@ def _place(step: Step, job: Job, found: Plan) -> None:
     """Give a job its hosts; those that it has left may forget it."""
     before = job.places
     step.timers.clear(("expire", job.id))
-    step.emit(ev.JobPlaced(job.id, step.now.wall, job.attempt + 1, job.generation + 1, found.places))
+    step.emit(
+        ev.JobPlaced(
+            job_id=job.id,
+            at=step.now.wall,
+            attempt=job.attempt + 1,
+            generation=job.generation + 1,
+            places=found.places,
+        )
+    )
     step.touch(job)
     for index, place in enumerate(before):
         presence = step.cluster.presence_of(place.host)

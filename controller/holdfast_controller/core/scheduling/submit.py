@@ -44,15 +44,15 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
         return
     step.emit(
         ev.JobSubmitted(
-            asked.job_id,
-            step.now.wall,
-            asked.owner,
-            asked.request_id,
-            asked.display_name,
-            asked.labels,
-            asked.gang,
-            asked.spec_json,
-            asked.annotations,
+            job_id=asked.job_id,
+            at=step.now.wall,
+            owner=asked.owner,
+            request_id=asked.request_id,
+            display_name=asked.display_name,
+            labels=asked.labels,
+            gang=asked.gang,
+            spec_json=asked.spec_json,
+            annotations=asked.annotations,
         )
     )
     step.do(Reply(asked.token, asked.job_id))
@@ -63,7 +63,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     if not job.places and not job.lacks:
         hosts = takers(cluster)
         reason = wait_reason(cluster, job, hosts, Standing(cluster, hosts, step.policies.quotas))
-        step.emit(ev.JobQueued(job.id, step.now.wall, reason))
+        step.emit(ev.JobQueued(job_id=job.id, at=step.now.wall, reason=reason))
 
 
 def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> InvalidInput | None:

@@ -102,7 +102,7 @@ class Store:
 
     def begin_anew(self, now: float, taken_at: float) -> Cluster:
         """Go on from a backup that was made at ``taken_at``: beyond whatever came after it (see ``core.doubt``)."""
-        restored = ev.ClusterRestored(now, self.sequence + EVENTS_LEFT_OUT, taken_at)
+        restored = ev.ClusterRestored(at=now, sequence=self.sequence + EVENTS_LEFT_OUT, taken_at=taken_at)
         record = Record(
             restored.sequence,
             codec.entity_of(restored),
