@@ -24,9 +24,9 @@ DOCS = Path(__file__).parents[2] / "docs/admins"
 PAGE = (DOCS / "operations.md").read_text()
 PROGRAMS = ("holdfast", "holdfast-agent", "holdfast-controller")
 SECTIONS = """
-Install, join | People and accounts | Watch | Ask the doctor | Upgrade | Maintenance | Back up | Restore
+Install, join | Users and accounts | Watch | Diagnose a host | Upgrade | Maintenance | Back up | Restore
 Move the controller | The controller's disk is lost | The CA's key is lost | Rotate the CA
-Rotate the key of secrets | Replace a host under its name | Read a hang | Withheld shares and fences
+Rotate the key of secrets | Replace a host under its name | Investigate a hang | Withheld shares and fences
 A disk is full | Report a fault
 """
 
