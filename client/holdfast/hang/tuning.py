@@ -141,4 +141,4 @@ def tuned(settings: HangSettings, tuning: Tuning | None = None) -> Tuning:
         chosen |= {"startup_s": settings.startup_timeout_s, "startup_ceiling_s": settings.startup_timeout_s}
     if settings.lone_work_timeout_s is not None:
         chosen["lone_act_s"] = settings.lone_work_timeout_s
-    return replace(base, **chosen)
+    return replace(base, **chosen) if chosen else base

@@ -97,13 +97,13 @@ def _with_motion(
     child_share = _rate(sample.children.cpu_s, base.sample.children.cpu_s, elapsed_s)
     switches = _switches(process, before, elapsed_s)
     base = _note_work(base, sample, process, before, tuning)
-    base = _note_helpers(base, sample, elapsed_s, tuning)
     # What wakes because we stop it, to read its C frames, doesn't move.
     ours = sample.paused_by_us or base.sample.paused_by_us
     stirs = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
     stirred = stirs and not ours
     motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
-    base = _note_motion(base, sample, motion, switches, stirred=stirred)
+    helpers_s = _helpers_worked(base, sample, elapsed_s, tuning)
+    base = _note_motion(base, sample, motion, switches, helpers_s, stirred=stirred)
     if motion is Motion.STIRRING and base.stirs < 2:
         motion = Motion.BLOCKED
     return base, _features(base, sample, motion, max(cpu_share, child_share), switches)
@@ -139,7 +139,13 @@ def _motion(base: Baseline, sample: RankSample, cpu_share: float, stirred: bool,
 
 
 def _note_motion(
-    base: Baseline, sample: RankSample, motion: Motion, switches: float | None, *, stirred: bool
+    base: Baseline,
+    sample: RankSample,
+    motion: Motion,
+    switches: float | None,
+    helpers_s: float | None,
+    *,
+    stirred: bool,
 ) -> Baseline:
     """Moves the start of the stillness on while the rank moves, and learns its steady rate of switches."""
     stirs = base.stirs + 1 if stirred else 0
@@ -152,6 +158,7 @@ def _note_motion(
         sample=sample,
         stirs=stirs,
         still_since_s=still_since_s,
+        helpers_s=helpers_s,
         switches_s=_towards(base.switches_s, switches if stirred else None),
     )
 
@@ -173,12 +180,12 @@ def _note_work(
     return base
 
 
-def _note_helpers(base: Baseline, sample: RankSample, elapsed_s: float, tuning: Tuning) -> Baseline:
+def _helpers_worked(base: Baseline, sample: RankSample, elapsed_s: float, tuning: Tuning) -> float | None:
+    """When the rank's helpers were last seen at work."""
     old, new = base.sample.helpers, sample.helpers
     busy = _rate(new.cpu_s, old.cpu_s, elapsed_s) >= tuning.busy_cpu_share
-    if busy or new.storage_bytes - old.storage_bytes >= tuning.work_bytes:
-        return replace(base, helpers_s=sample.at_s)
-    return base
+    moved = new.storage_bytes - old.storage_bytes >= tuning.work_bytes
+    return sample.at_s if busy or moved else base.helpers_s
 
 
 # -- GPU ---------------------------------------------------------------------------------------------------------
@@ -197,15 +204,16 @@ def _learn_gpu(base: Baseline, sample: RankSample, tuning: Tuning) -> Baseline:
         return base
     power = _slope(new.energy_j, old.energy_j, new.at_s - old.at_s)
     links = _slope(new.link_bytes, old.link_bytes, new.at_s - old.at_s)
-    if power is not None:
-        base = replace(base, power_floor_w=min(power, base.power_floor_w or power))
+    floor_w = base.power_floor_w if power is None else min(power, base.power_floor_w or power)
+    if floor_w != base.power_floor_w:
+        base = replace(base, power_floor_w=floor_w)
     features = _look(base, new, power, links, tuning)
-    base = replace(base, gpu=features)
     if features.look is not GpuLook.WORK:
-        return base
+        return replace(base, gpu=features)
     count = base.gpu_learned + 1
     return replace(
         base,
+        gpu=features,
         power_w=_towards(base.power_w, power, count),
         link_bytes_s=_towards(base.link_bytes_s, links, count),
         memory_util_pct=_towards(base.memory_util_pct, new.memory_util_pct, count),
