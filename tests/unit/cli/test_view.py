@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from google.protobuf import json_format
 
 from holdfast._sdk import json_view
-from holdfast.v1 import host_pb2, job_pb2, spec_pb2
+from holdfast.v1 import cluster_pb2, host_pb2, job_pb2, spec_pb2
 
 
 def full_job() -> job_pb2.CustomJob:
@@ -223,6 +226,69 @@ def test_an_event_keeps_whole_numbers_whole() -> None:
         "data": {"exit": {"rank": 3, "ok": False, "load": 0.5}, "list": [1, None]},
     }
     assert isinstance(json_view.event(event)["data"]["exit"]["rank"], int)
+
+
+def full_host() -> host_pb2.Host:
+    host = host_pb2.Host(
+        name="host-0",
+        state=host_pb2.HOST_STATE_READY,
+        cordoned=True,
+        cordon_reason="fan",
+        cordoned_by="root",
+        address="10.0.0.1",
+        agent_version="0.1.0",
+        boot_id="b",
+        job_ids=["j1", "j2"],
+        cpu_reserved=4,
+        memory_reserved_bytes=1 << 40,
+        workers=2,
+        draining=True,
+        labels={"rack": "7", "pod": "a"},
+        refused="too old",
+    )
+    for stamp in (host.cordoned_since, host.last_seen, host.drain_deadline):
+        stamp.FromJsonString("2026-11-21T04:00:00.25Z")
+    host.maintenance.start.FromJsonString("2026-11-22T04:00:00Z")
+    host.maintenance.deadline.FromSeconds(90)
+    host.maintenance.reason = "kernel"
+    host.inventory.CopyFrom(
+        host_pb2.Inventory(cpu_count=8, memory_bytes=1 << 41, max_workers=16, accounts=True, gives_secrets=True)
+    )
+    host.inventory.gpus.add(uuid="GPU-1", index=0, model="H100", memory_bytes=80 << 30, problem="ECC")
+    stranger = host.strange_work.add(job_id="j9", worker="workerpool0-0", generation=3, gpus=["GPU-1"])
+    stranger.since.FromJsonString("2026-11-21T04:00:00Z")
+    return host
+
+
+def full_status() -> cluster_pb2.GetStatusResponse:
+    status = cluster_pb2.GetStatusResponse(
+        cluster="c",
+        version="0.1.0",
+        epoch=1 << 33,
+        hosts={"ready": 2, "lost": 1},
+        gpus={"used": 1, "free": 7},
+        jobs={"RUNNING": 1},
+        agents={"0.1.0": 3},
+        attention_more=4,
+    )
+    status.started.FromJsonString("2026-11-21T04:00:00Z")
+    status.attention.add(kind=cluster_pb2.ATTENTION_KIND_HOST_LOST, subject="host/h", message="m")
+    return status
+
+
+@pytest.mark.parametrize(
+    ("name", "view"),
+    [
+        ("job", lambda: json_view.job(full_job())),
+        ("job-empty", lambda: json_view.job(job_pb2.CustomJob())),
+        ("host", lambda: json_view.host(full_host())),
+        ("host-empty", lambda: json_view.host(host_pb2.Host())),
+        ("status", lambda: json_view.status(full_status())),
+    ],
+)
+def test_printed_json_stays_as_it_is_byte_for_byte(name: str, view: Callable[[], object]) -> None:
+    kept = Path(__file__).parent / "printed" / f"{name}.json"
+    assert json.dumps(view(), indent=2) + "\n" == kept.read_text()
 
 
 def test_a_host_in_full() -> None:
