@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
 import grpc
+from google.protobuf.descriptor_pb2 import MethodOptions
 
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._sdk.reconnect import Outage, is_away
 from holdfast._security import tls
 from holdfast.errors import HoldfastError
 from holdfast.settings import ClientSettings
+from holdfast.v1 import access_pb2, bundle_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, secret_pb2
 
 Q = TypeVar("Q")
 T = TypeVar("T")
@@ -24,27 +26,24 @@ T = TypeVar("T")
 CALL_TIMEOUT_S = 15.0
 """For a unary call, its retries included."""
 
-_IDEMPOTENT = {
-    "holdfast.v1.JobService": (
-        "CreateJob",
-        "GetJob",
-        "ListJobs",
-        "CancelJob",
-        "RestartJob",
-        "PauseJob",
-        "ResumeJob",
-    ),
-    "holdfast.v1.HostService": ("ListHosts", "GetHost", "Cordon", "Uncordon", "Drain", "FenceHost"),
-    "holdfast.v1.HangService": ("HoldJob",),
-    "holdfast.v1.BundleService": ("GetBundle",),
-}
-"""Reads, and whatever a request id makes happen once."""
+_SERVICES = (access_pb2, bundle_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, secret_pb2)
+
+
+def _retried() -> Iterator[dict[str, str]]:
+    """The unary calls that the contract marks as safe to repeat; a stream is opened again by its own reader."""
+    unknown = MethodOptions.IDEMPOTENCY_UNKNOWN
+    for file in _SERVICES:
+        for service in file.DESCRIPTOR.services_by_name.values():
+            for method in service.methods:
+                streams = method.client_streaming or method.server_streaming
+                if not streams and method.GetOptions().idempotency_level != unknown:
+                    yield {"service": service.full_name, "method": method.name}
+
+
 _SERVICE_CONFIG = {
     "methodConfig": [
         {
-            "name": [
-                {"service": service, "method": method} for service, names in _IDEMPOTENT.items() for method in names
-            ],
+            "name": [*_retried()],
             "retryPolicy": {
                 "maxAttempts": 5,
                 "initialBackoff": "0.1s",
