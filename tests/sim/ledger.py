@@ -72,11 +72,11 @@ class Ledger:
         """One event; what the log may not say by itself is checked here."""
         event = record.event
         match event:
-            case ev.HostLost(host):
+            case ev.HostLost(host=host):
                 self.lost.add(host)
-            case ev.HostReturned(host):
+            case ev.HostReturned(host=host):
                 self.lost.discard(host)
-            case ev.HostFenced(host):
+            case ev.HostFenced(host=host):
                 self.fenced.add(host)
             case ev.JobSubmitted():
                 request = event.owner, event.request_id

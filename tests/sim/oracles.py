@@ -61,7 +61,7 @@ class Oracles:
             self.logged.append((self.world.engine.now, record.words))
             self.ledger.take(record, check)
             match record.event:
-                case ev.GangLaunched(job_id, _, generation, rendezvous):
+                case ev.GangLaunched(job_id=job_id, at=_, generation=generation, rendezvous=rendezvous):
                     self._all_prepared(job_id, generation, rendezvous.ports)
                 case ev.RankExited(job_id=job_id, exit=exit_):
                     self._not_invented(job_id, exit_)
@@ -70,7 +70,7 @@ class Oracles:
                         self._not_in_use(job_id, index, place.host, place.gpus)
                 case ev.JobEnded(job_id=job_id):
                     self._nothing_left(job_id)
-                case ev.HostLost(host):
+                case ev.HostLost(host=host):
                     self._was_silent(host)
             self.world.coverage.of_log(record)
 
