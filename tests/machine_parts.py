@@ -126,6 +126,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "cgroup": _cgroup,
     "curl": lambda: _works("curl", "--version"),
     "freeze": _freeze,
+    "git": lambda: _works("git", "--version"),
     "loop": _loop,
     "memcg": _memcg,
     "mount": _mount,

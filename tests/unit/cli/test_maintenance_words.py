@@ -20,13 +20,18 @@ NOW = datetime.datetime(2026, 11, 22, 21, 30, tzinfo=datetime.UTC)
         (["gpu-[8-11]"], ["gpu-8", "gpu-9", "gpu-10", "gpu-11"]),
         (["gpu-[08-10]"], ["gpu-08", "gpu-09", "gpu-10"]),
         (["r[a,c]-[1,3-4]"], ["ra-1", "ra-3", "ra-4", "rc-1", "rc-3", "rc-4"]),
+        (["n[00-12/4]"], ["n00", "n04", "n08", "n12"]),
+        (["n[1,3-4],login1", "r[a,b]"], ["n1", "n3", "n4", "login1", "ra", "rb"]),
     ],
 )
 def test_patterns_of_hosts(words: list[str], names: list[str]) -> None:
     assert expand(words) == names
 
 
-@pytest.mark.parametrize("word", ["", "a[", "a]b", "a[]", "a[1,,2]", "a[4-1]", "a[1-99999999]", "a[1-999]b[1-999]"])
+@pytest.mark.parametrize(
+    "word",
+    ["", "a[", "a]b", "a[]", "a[1,,2]", "a[4-1]", "a[1-4/0]", "a,,b", "a,", "a[1-99999999]", "a[1-999]b[1-999]"],
+)
 def test_patterns_that_are_none(word: str) -> None:
     with pytest.raises(click.BadParameter):
         expand([word])
