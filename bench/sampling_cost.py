@@ -26,7 +26,7 @@ from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.fake_nvml.library import FakeNvml, build
+from tests.support.fake_nvml.library import FakeNvml, build
 
 RANKS, LOADERS, THREADS, FILES, GPUS = 8, 8, 40, 200, 8
 RANK = f"""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests import machine_parts, reruns
-from tests.fake_nvml.library import FakeNvml, build
+from tests.support import machine_parts, reruns
+from tests.support.fake_nvml.library import FakeNvml, build
 
 pytest_plugins = ["pytester"]
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-from tests.e2e.cluster import DevCluster
+from tests.e2e.cli_cluster import DevCluster
 
 from holdfast import settings
 from holdfast._security import tls

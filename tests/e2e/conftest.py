@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.cluster import DevCluster, gone, started
+from tests.e2e.cli_cluster import DevCluster, gone, started
 
 from holdfast.client import Client
 from holdfast.v1 import host_pb2

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from tests.e2e.cluster import DevCluster, Json
+from tests.e2e.cli_cluster import DevCluster, Json
 
 STAY = "exec sleep 600"
 TELL = "echo $HOLDFAST_ATTEMPT $HOLDFAST_GENERATION $RANK $HOLDFAST_HOST $$ >> runs; "

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.e2e.cluster import until
+from tests.e2e.cli_cluster import until
 
 from holdfast._security import pki
 from holdfast._security.tls import TlsFiles

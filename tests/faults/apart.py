@@ -1,4 +1,4 @@
-"""A cluster whose controller and hosts have network namespaces of their own, seen through ``tests.e2e.cluster``."""
+"""A cluster whose controller and hosts have network namespaces of their own; see ``tests.e2e.cli_cluster``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tests.e2e.cluster import DevCluster, until
+from tests.e2e.cli_cluster import DevCluster, until
 from tests.faults import proxy
 from tests.faults.network import Network, joined
 

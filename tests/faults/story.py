@@ -16,7 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 import anyio
-from tests.e2e.cluster import DevCluster, Json, started
+from tests.e2e.cli_cluster import DevCluster, Json, started
 from tests.faults.points import BY_NAME
 
 from holdfast._base.failpoints import VARIABLE

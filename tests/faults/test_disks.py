@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.cluster import DevCluster, exits, gone, until
+from tests.e2e.cli_cluster import DevCluster, exits, gone, until
 from tests.faults.disk import Disk, is_cut, loop_disk
 from tests.faults.story import patience
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from tests.integration.agent.conftest import Agent
 from tests.integration.agent.controller import Controller, assignment
-from tests.integration.agent.test_launch import launch
+from tests.integration.agent.launch.test_launch import launch
 
 PYTHON = sys.executable
 # A gigabyte without a newline, then as many short lines as there is time for.

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.cluster import gone
+from tests.e2e.cli_cluster import gone
 from tests.faults.frozen_disk import Disk, mounted
 from tests.integration.agent.conftest import Agent
 from tests.integration.agent.controller import Controller, assignment
-from tests.integration.agent.test_launch import SLEEP, launch
+from tests.integration.agent.launch.test_launch import SLEEP, launch
 
 from holdfast.dev import processes
 from holdfast.errors import StoreError

@@ -12,10 +12,10 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.e2e.cluster import until
+from tests.e2e.cli_cluster import until
 from tests.integration.agent.conftest import Agent
 from tests.integration.agent.controller import Controller, assignment
-from tests.integration.agent.test_launch import SLEEP, launch
+from tests.integration.agent.launch.test_launch import SLEEP, launch
 
 from holdfast.v1 import job_pb2
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.e2e.cluster import DevCluster, exits, rank_pids, started
+from tests.e2e.cli_cluster import DevCluster, exits, rank_pids, started
 from tests.faults.proxy import Held, held
 
 from holdfast.client import Client

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.cluster import exits, gone, rank_pids
+from tests.e2e.cli_cluster import exits, gone, rank_pids
 from tests.faults.apart import Apart, started
 
 pytestmark = [pytest.mark.require("root"), pytest.mark.require("netns")]

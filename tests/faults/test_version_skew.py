@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests import other_release
-from tests.e2e.cluster import DevCluster, rank_pids, started
+from tests.e2e.cli_cluster import DevCluster, rank_pids, started
+from tests.support import other_release
 
 from holdfast import __version__
 from holdfast.dev import processes

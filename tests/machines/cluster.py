@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.network import Network, joined
-
-from .machine import PATIENCE_S, Machine, start, together
+from tests.machines.machine import PATIENCE_S, Machine, start, together
 
 ADMIN = {"HOLDFAST_CONFIG": "/etc/holdfast/admin/client.toml"}
 USER, UID = "ann", 1001

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from . import machine
+from tests.machines import machine
 
 ROOT = Path(__file__).parents[2]
 CACHE = Path(os.environ.get("HOLDFAST_MACHINES", "/var/cache/holdfast-machines"))

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.machine_parts import cgroup_mount
+from tests.support.machine_parts import cgroup_mount
 
 from holdfast_agent.shim import cgroup
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-from .cluster import USER, Cluster, employ, log_in, switched_on, tell
-from .conftest import NEEDS, NEXT, ROOT
+from tests.machines.cluster import USER, Cluster, employ, log_in, switched_on, tell
+from tests.machines.conftest import NEEDS, NEXT, ROOT
 
 BESIDE = Path(sys.executable).with_name("ansible-playbook")
 PLAYBOOK = str(BESIDE) if BESIDE.exists() else shutil.which("ansible-playbook")

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-
-from .cluster import ADMIN, USER, employ, init, install, join, ranks, tell
-from .conftest import NEEDS, NEXT
-from .machine import Machine, booted
+from tests.machines.cluster import ADMIN, USER, employ, init, install, join, ranks, tell
+from tests.machines.conftest import NEEDS, NEXT
+from tests.machines.machine import Machine, booted
 
 pytestmark = NEEDS
 HERE = "127.0.0.1"

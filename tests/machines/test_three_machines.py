@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .cluster import UID, USER, Cluster, install, made, ranks, switched_on, tell
-from .conftest import NEEDS, NEXT, ROOT
-from .machine import together
+from tests.machines.cluster import UID, USER, Cluster, install, made, ranks, switched_on, tell
+from tests.machines.conftest import NEEDS, NEXT, ROOT
+from tests.machines.machine import together
 
 pytestmark = NEEDS
 # Read anew at each start: slow until the story needs it no longer.

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fake_clock.library import DAY_S, FakeClock
-
-from .cluster import ADMIN, USER, employ, init, install, join, tell
-from .conftest import NEEDS
-from .machine import Machine, booted
+from tests.machines.cluster import ADMIN, USER, employ, init, install, join, tell
+from tests.machines.conftest import NEEDS
+from tests.machines.machine import Machine, booted
+from tests.support.fake_clock.library import DAY_S, FakeClock
 
 pytestmark = [*NEEDS, pytest.mark.require("cc")]
 FULL = "No space left on device|disk is full"

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.integration.controller.calls.test_log_streams import OUT, Files, jobs, read, running, transferring
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
 from tests.integration.controller.conftest import certificates, config, controller
-from tests.integration.controller.test_log_streams import OUT, Files, jobs, read, running, transferring
 
 from holdfast._base.identity import Identity, Kind
 from holdfast.errors import InvalidInput, TooMany

@@ -21,7 +21,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
-from tests.e2e.cluster import DevCluster, rank_pids, started, until
+from tests.e2e.cli_cluster import DevCluster, rank_pids, started, until
 
 from holdfast.cli.app import root
 from holdfast.dev import processes

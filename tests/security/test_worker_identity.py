@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.integration.agent.conftest import HOST, Agent
 from tests.integration.agent.controller import Controller, assignment
-from tests.integration.agent.test_launch import launch
+from tests.integration.agent.launch.test_launch import launch
 
 from holdfast.cli.jobs.run_spec import literal
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tests.sim.database import Record
+from tests.sim.cluster.database import Record
 
 from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker.worker import TRANSITIONS as PLACE_TRANSITIONS
@@ -14,7 +14,7 @@ from holdfast_agent.core.worker.worker import Place, State
 from holdfast_controller.core.model.job_state import TRANSITIONS as JOB_TRANSITIONS
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.cluster.world import World
 
 RECENT_S = 10.0
 TRANSITIONS = sorted(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.sim.cluster.world import World
 from tests.sim.plan import Plan
-from tests.sim.world import World
 
 
 def effects(plan: Plan) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.sim.database import Record
+from tests.sim.cluster.database import Record
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Gang

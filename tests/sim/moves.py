@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from holdfast_controller.core.model.gang import Gang
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.cluster.world import World
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.database import Record
+from tests.sim.cluster.database import Record
+from tests.sim.cluster.processes import Process
 from tests.sim.engine import Violation
 from tests.sim.ledger import JobAccount, Ledger
-from tests.sim.processes import Process
 
 from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker import events as agent_ev
@@ -20,8 +20,8 @@ from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.lease import LeasePolicy
 
 if TYPE_CHECKING:
-    from tests.sim.host import Host
-    from tests.sim.world import World
+    from tests.sim.cluster.host import Host
+    from tests.sim.cluster.world import World
 
 OBEYING = (agent_ev.Prepare, agent_ev.LaunchRanks, agent_ev.StopRanks, agent_ev.Forget, agent_ev.SignalRanks)
 LEASES = LeasePolicy()

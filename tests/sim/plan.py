@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.sim.cluster.programs import Script
 from tests.sim.faults import Weights
 from tests.sim.moves import Move
-from tests.sim.programs import Script
 
 
 @dataclass(frozen=True)

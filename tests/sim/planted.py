@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.sim import generator, translate
+from tests.sim import generator
 from tests.sim.bugs import Bugs
-from tests.sim.clock import Clock
+from tests.sim.cluster import translate
+from tests.sim.cluster.clock import Clock
+from tests.sim.cluster.world import World
 from tests.sim.engine import Violation
 from tests.sim.plan import Plan
-from tests.sim.world import World
 
 from holdfast_agent.core.model.model import ExitReason
 from holdfast_agent.core.worker import events as agent_ev

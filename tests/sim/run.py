@@ -11,13 +11,14 @@ import sys
 import time
 from collections import Counter
 
-from tests.sim import enumeration, generator, prose
+from tests.sim import enumeration, generator
+from tests.sim import report as prose
+from tests.sim.cluster.world import World
 from tests.sim.coverage import FAULTS, TRANSITIONS
 from tests.sim.engine import Violation
 from tests.sim.plan import Plan
 from tests.sim.shrink import shrink
 from tests.sim.stories import STORIES
-from tests.sim.world import World
 
 
 def attempt(plan: Plan) -> tuple[World, Exception | None]:

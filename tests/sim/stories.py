@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tests.sim.cluster.programs import Script
 from tests.sim.faults import Weights
 from tests.sim.moves import Dies, Move, OfHost, OfJob, PowerLoss, Submit
 from tests.sim.plan import Plan
-from tests.sim.programs import Script
 
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Success, Task

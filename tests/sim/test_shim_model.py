@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tests.integration.shim.conftest import Shim as RealShim
+from tests.sim.cluster.programs import Script
+from tests.sim.cluster.shim_model import Shim
+from tests.sim.cluster.world import World
 from tests.sim.faults import Weights
 from tests.sim.plan import Plan
-from tests.sim.programs import Script
-from tests.sim.shim_model import Shim
-from tests.sim.world import World
 
 from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankLaunch
 from holdfast_agent.core.worker import events as ev

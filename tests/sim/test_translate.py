@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.scenarios.world import World, gang
-from tests.sim import translate
+from tests.sim.cluster import translate
 
 from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.core.worker import events as ev

@@ -17,14 +17,13 @@ from typing import Any
 
 import anyio
 import pytest
-from tests import other_release
+from tests.integration.agent.controller import Controller, assignment
+from tests.support import other_release
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki
 from holdfast_agent.shell import config
 from holdfast_agent.shell.cgroups.cgroups import find
-
-from .controller import Controller, assignment
 
 HOST = f"host-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw')}"
 """Of its own for each process of tests: an agent clears away what carries its host's name, job and worker."""

@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.integration.sampling.conftest import Stage
 
 from holdfast.hang.pipeline.samples import GpuSample
 from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.sampling.gpu_signals import GpuSignalWatch
-
-from .conftest import Stage
 
 GPUS = ("GPU-sim-h-0", "GPU-sim-h-1")
 

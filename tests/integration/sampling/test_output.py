@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.sampling.conftest import Stage
 
 from holdfast.hang.records.recording import RankProgress
 from holdfast_agent.shell.sampling import place, processes
 from holdfast_agent.shell.sampling.output import BYTES_MOST
 from holdfast_agent.shell.sampling.place import PlaceSampling
-
-from .conftest import Stage
 
 
 @pytest.fixture(autouse=True)

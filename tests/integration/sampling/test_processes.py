@@ -10,11 +10,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.integration.sampling.conftest import Stage
 
 from holdfast.hang.pipeline.samples import ProcessSample, RankSample, State
 from holdfast.hang.records.recording import WorkerSample
-
-from .conftest import Stage
 
 
 def process(sample: RankSample) -> ProcessSample:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .conftest import wait_until
+from tests.integration.shim.conftest import wait_until
 
 Shim = Any
 # As torch's FileBaton does it: the file is the lock.

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import machine_parts
-
-from .conftest import wait_until
+from tests.integration.shim.conftest import wait_until
+from tests.support import machine_parts
 
 Shim = Any
 STAY = "echo up; exec sleep 600"

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.shim.test_room import holders
 
 from holdfast_agent.shim.processes import Process
-
-from .test_room import holders
 
 Shim = Any
 pytestmark = pytest.mark.require("root", "mount")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import time
 
+from tests.integration.shim.conftest import Shim
+
 from holdfast_agent.shell.shims.shim_files import Stopping, read_journal
 from holdfast_agent.shim.processes import now_s
-
-from .conftest import Shim
 
 SLEEP = "sleep 600"
 IGNORE = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"

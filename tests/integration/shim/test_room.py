@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.shim.conftest import wait_until
 
 from holdfast_agent.shim import namespaces as room
-
-from .conftest import wait_until
 
 Shim = Any
 pytestmark = pytest.mark.require("root", "mount")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.unit.controller.examples import GANG
+
 from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job import Place
 from holdfast_controller.core.step.assignment import Assignment, Phase
 from holdfast_controller.shell.convert import agent_messages
-
-from .examples import GANG
 
 
 def test_a_workers_reservation_goes_with_its_launch() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.doctor.cases import CASES, Case
 
 from holdfast.doctor import client, looks
 from holdfast.doctor.findings import Finding, Status
-
-from .cases import CASES, Case
 
 FOUND = [(case, list(case.found)) for case in CASES]
 

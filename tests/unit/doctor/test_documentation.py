@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .cases import CASES
+from tests.unit.doctor.cases import CASES
 
 PAGE = Path(__file__).parents[3] / "docs/admins/doctor.md"
 

@@ -1,0 +1,224 @@
+"""Hosts with labels, unfit hosts, hosts that are drained and hosts that are cut off, with real daemons."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.cli_cluster import DevCluster, started
+
+from holdfast.dev import processes
+
+SLEEP = ("--", "sleep", "600")
+LABELS = {"host-0": {"rack": "a"}, "host-1": {"rack": "b"}, "host-2": {"rack": "b", "disk": "ssd"}}
+SHORT_LEASES = """
+heartbeat_interval = 0.5
+suspect_after = 1.5
+lease = 4
+lost_after = 9
+"""
+SAVES = """
+import signal, sys, time
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGUSR1, save)
+print("up", flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """Three hosts with labels, one GPU each."""
+    with started(tmp_path_factory.mktemp("labels") / "c", hosts=3, gpus=1, labels=LABELS) as made:
+        yield made
+
+
+def hosts_of(cluster: DevCluster, job: str) -> set[str]:
+    return {worker["host"] for worker in cluster.reach(job, "RUNNING")["workers"]}
+
+
+def host(cluster: DevCluster, name: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(cluster.holdfast("host", "show", name, "-o", "json").stdout)
+    return found
+
+
+def submit(cluster: DevCluster, tmp_path: Path, command: list[str], **spec: object) -> str:
+    pool = {
+        "replicaCount": 1,
+        "machineSpec": {"acceleratorCount": 1},
+        "processSpec": {"command": command, "workingDirectory": str(tmp_path)},
+    }
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({"displayName": "j", "jobSpec": {"workerPoolSpecs": [pool], **spec}}))
+    return cluster.holdfast("submit", str(path)).stdout.strip()
+
+
+def test_labels_are_shown_and_jobs_land_where_they_ask_to(cluster: DevCluster) -> None:
+    assert host(cluster, "host-2")["labels"] == LABELS["host-2"]
+    assert "rack=b" in cluster.holdfast("host", "list", "-o", "wide").stdout
+    assert "rack=a" in cluster.holdfast("host", "show", "host-0").stdout
+    first = cluster.detach("--gpus", "1", "--label-selector", "rack=a", *SLEEP)
+    second = cluster.detach("--gpus", "1", "--label-selector", "rack=b", "--avoid-host", "host-1", *SLEEP)
+    assert (hosts_of(cluster, first), hosts_of(cluster, second)) == ({"host-0"}, {"host-2"})
+    cluster.end(first, second)
+
+
+def test_a_job_that_no_host_matches_waits_and_says_why(cluster: DevCluster) -> None:
+    waits = cluster.detach("--gpus", "1", "--label-selector", "rack=z", *SLEEP)
+    why = "no host that it may have takes work at present (rack=z)"
+    cluster.until(lambda: cluster.job(waits)["waitReason"] == why)
+    assert why in cluster.holdfast("job", "show", waits).stdout
+    cluster.end(waits)
+
+
+def test_an_unfit_host_is_cordoned_with_the_reason_and_the_job_goes_elsewhere(cluster: DevCluster) -> None:
+    settings = cluster.dir / "hosts/host-0/agent.toml"
+    before = settings.read_text()
+    settings.write_text(before + "[checks]\ndisk_free_mb = 999999999999\n")
+    cluster.kill_agent("host-0")
+    cluster.restart()
+    job = cluster.detach("--gpus", "1", "--avoid-host", "host-1", *SLEEP)
+    cluster.until(lambda: host(cluster, "host-0")["cordoned"] and hosts_of(cluster, job) == {"host-2"})
+    reason = str(host(cluster, "host-0")["cordonReason"])
+    assert "MiB free of the 999999999999 that it must have" in reason
+    assert "disk_free_mb" in cluster.holdfast("host", "list").stdout
+    (recovery,) = cluster.job(job)["recoveries"]
+    assert recovery["endReason"] == "HOST_UNFIT"
+    cluster.end(job)
+    settings.write_text(before)
+    cluster.kill_agent("host-0")
+    cluster.restart()
+    cluster.holdfast("host", "uncordon", "host-0")
+
+
+def pages(cluster: DevCluster) -> dict[str, str]:
+    """What Prometheus would get of each daemon, by its settings' folder; the controller's is ``c``."""
+    found = {}
+    for path in (cluster.dir / "controller.toml", *cluster.dir.glob("hosts/*/agent.toml")):
+        address = tomllib.loads(path.read_text())["metrics_listen"]
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+            found[path.parent.name] = answer.read().decode()
+    return found
+
+
+def tells(cluster: DevCluster, daemon: str, *lines: str) -> bool:
+    return set(lines) <= set(pages(cluster)[daemon].splitlines())
+
+
+def test_every_daemon_tells_its_metrics_and_the_status_names_what_needs_attention(cluster: DevCluster) -> None:
+    job = cluster.detach("--gpus", "1", "--on-host", "host-2", *SLEEP)
+    assert hosts_of(cluster, job) == {"host-2"}
+    cluster.holdfast("host", "cordon", "host-1", "--reason", "a fan is loud")
+    jobs, hosts = 'holdfast_jobs{state="RUNNING"} 1.0', 'holdfast_hosts{state="cordoned"} 1.0'
+    gpus = ('holdfast_gpus{state="used"} 1.0', 'holdfast_gpus{state="unavailable"} 1.0')
+    # A host may seem silent for a moment where many tests run at once.
+    cluster.until(lambda: tells(cluster, cluster.dir.name, jobs, hosts, *gpus))
+    for daemon in ("host-0", "host-1", "host-2"):
+        cluster.until(lambda daemon=daemon: tells(cluster, daemon, "holdfast_agent_connected 1.0"))
+    assert tells(cluster, "host-2", 'holdfast_agent_workers{state="RUNNING"} 1.0')
+    assert not tells(cluster, "host-2", "holdfast_agent_launch_seconds_count 0.0")
+    assert re.search(r"host host-1 +cordoned: a fan is loud\n", cluster.holdfast("status").stdout)
+    status = json.loads(cluster.holdfast("status", "-o", "json").stdout)
+    assert (status["gpus"]["used"], status["jobs"]["RUNNING"]) == (1, 1)
+    cluster.holdfast("host", "uncordon", "host-1")
+    cluster.end(job)
+
+
+@pytest.mark.require("promtool")
+def test_promtool_takes_what_every_daemon_tells(cluster: DevCluster) -> None:
+    for name, page in pages(cluster).items():
+        done = subprocess.run(
+            ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, ""), name
+
+
+def test_a_drained_hosts_work_saves_at_the_warning_and_goes_on_elsewhere(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    scheduling = {
+        "warningSignal": {"signal": "SIGUSR1", "before": "25s"},
+        "hostSelector": {"labels": {"rack": "b"}},
+    }
+    job = submit(cluster, tmp_path, [sys.executable, "-c", SAVES], scheduling=scheduling)
+    (first,) = hosts_of(cluster, job)
+    (other,) = {"host-1", "host-2"} - {first}
+    cluster.until(lambda: "up" in cluster.holdfast("logs", job).stdout)
+    began = time.monotonic()
+    cluster.holdfast("host", "drain", first, "--deadline", "28s", "--reason", "new kernel", "--wait")
+    assert time.monotonic() - began < 20, "it did not wait for the deadline"
+    cluster.until(lambda: host(cluster, first)["drained"])
+    assert f"{first}  READY drained" in cluster.holdfast("host", "show", first).stdout
+    assert "READY drained" in cluster.holdfast("host", "list").stdout
+    cluster.until(lambda: hosts_of(cluster, job) == {other})
+    shown = cluster.job(job)
+    assert (shown["generation"], shown["recoveries"][0]["endReason"]) == (2, "DRAINED")
+    assert "saved" in cluster.holdfast("logs", job, "--generation", "1").stdout
+    cluster.holdfast("host", "uncordon", first)
+    assert "READY drained" not in cluster.holdfast("host", "list").stdout
+    cluster.end(job)
+
+
+def test_a_pause_lets_the_job_save(cluster: DevCluster, tmp_path: Path) -> None:
+    scheduling = {"warningSignal": {"signal": "SIGUSR1", "before": "60s"}}
+    job = submit(cluster, tmp_path, [sys.executable, "-c", SAVES], scheduling=scheduling)
+    cluster.reach(job, "RUNNING")
+    cluster.until(lambda: "up" in cluster.holdfast("logs", job).stdout)
+    cluster.holdfast("job", "pause", job)
+    cluster.reach(job, "PAUSED", timeout=20)
+    cluster.holdfast("job", "resume", job)
+    assert cluster.reach(job, "RUNNING")["generation"] == 2
+    cluster.end(job)
+
+
+def test_a_host_that_is_cut_off_stops_its_work_before_it_is_replaced(cluster: DevCluster, tmp_path: Path) -> None:
+    settings = cluster.dir / "controller.toml"
+    before = settings.read_text()
+    settings.write_text(before + SHORT_LEASES)
+    cluster.kill_controller()
+    cluster.restart()
+    tolerance = {"disconnectPolicy": "STOP_AND_REPLACE"}
+    job = submit(cluster, tmp_path, [sys.executable, "-c", SAVES], faultTolerance=tolerance)
+    (first,) = hosts_of(cluster, job)
+    agent = cluster.agent_pid(first)
+    time.sleep(6)
+    assert cluster.job(job)["generation"] == 1, "it runs on while its host is heard"
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        cluster.until(lambda: not cluster.ranks(job), timeout=20)
+        assert cluster.job(job)["generation"] == 1, "nothing was started elsewhere before the ranks were gone"
+        cluster.until(lambda: hosts_of(cluster, job) - {first}, timeout=40)
+        again = cluster.job(job)
+        assert again["generation"] == 2
+        assert [e["reason"] for e in again["workers"][0]["exits"]] == ["LOST_HOST"]
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    cluster.until(lambda: late(cluster, job))
+    assert set(cluster.ranks(job).values()).isdisjoint({first})
+    (told,) = late(cluster, job)
+    assert told["reason"] == "STOPPED"
+    assert told["message"].startswith("stopped by itself: no word from the controller for 4 s")
+    assert cluster.job(job)["state"] == "JOB_STATE_RUNNING"
+    assert processes.stat(agent) is not None
+    cluster.end(job)
+    settings.write_text(before)
+    cluster.kill_controller()
+    cluster.restart()
+
+
+def late(cluster: DevCluster, job: str) -> list[dict[str, object]]:
+    exits = [exit_ for worker in cluster.job(job)["workers"] for exit_ in worker["exits"]]
+    return [exit_["lateExit"] for exit_ in exits if exit_["lateExit"]]

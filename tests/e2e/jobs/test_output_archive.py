@@ -1,0 +1,57 @@
+"""Output of ranks is copied to the base output directory once their worker is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from tests.e2e.cli_cluster import DevCluster
+
+
+def submit(cluster: DevCluster, base: Path, script: str) -> str:
+    """A job of two workers that keeps its results below ``base``; its id."""
+    pool = {"replicaCount": 1, "processSpec": {"command": ["sh", "-c", script]}}
+    job = {
+        "workerPoolSpecs": [pool, pool],
+        "successPolicy": "ALL",
+        "baseOutputDirectory": {"outputUriPrefix": str(base)},
+        "faultTolerance": {"maxWorkerRestarts": 1},
+    }
+    text = yaml.safe_dump({"displayName": "out", "jobSpec": job})
+    return str(cluster.holdfast("submit", "-", input=text).stdout.strip())
+
+
+def archived(base: Path, job_id: str) -> dict[str, str]:
+    """Whole files below the base; what is being copied has another name until it is whole."""
+    found = (base / "logs" / job_id).glob("g*/*.out")
+    return {f"{path.parent.name}/{path.name}": path.read_text() for path in found}
+
+
+def test_output_of_every_generation_is_archived_and_a_failure_is_on_the_jobs_page(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    script = "echo rank $RANK of generation $HOLDFAST_GENERATION; [ $HOLDFAST_GENERATION = 2 ] || exit $RANK"
+    good, bad = tmp_path / "results", tmp_path / "file"
+    bad.write_text("in the way")
+    first = submit(cluster, good, script)
+    second = submit(cluster, bad, script)
+    for job_id in (first, second):
+        assert cluster.reach(job_id, "SUCCEEDED", "FAILED", timeout=90)["state"] == "JOB_STATE_SUCCEEDED"
+    whole = {
+        f"g{generation}/workerpool{rank}-0.r{rank}.out": f"rank {rank} of generation {generation}\n"
+        for generation in (1, 2)
+        for rank in (0, 1)
+    }
+    cluster.until(lambda: len(archived(good, first)) == 4, 60)
+    found = archived(good, first)
+    assert found.keys() == whole.keys()
+    assert found["g2/workerpool1-0.r1.out"] == whole["g2/workerpool1-0.r1.out"]
+    assert cluster.job(first)["archiveProblems"] == {}
+
+    problem = f"{bad}: File exists; tried again"
+    told = {"workerpool0-0": problem, "workerpool1-0": problem}
+    cluster.until(lambda: cluster.job(second)["archiveProblems"] == told, 60)
+    assert f"archive     workerpool0-0: {bad}: File exists" in cluster.holdfast("job", "show", second).stdout
+    bad.unlink()
+    cluster.until(lambda: cluster.job(second)["archiveProblems"] == {}, 90)
+    assert archived(bad, second).keys() == whole.keys()

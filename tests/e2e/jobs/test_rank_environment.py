@@ -1,0 +1,217 @@
+"""What ranks find when ``holdfast run`` starts them on two hosts: environment, addresses, directory, launchers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.cli_cluster import DevCluster
+
+PRINT_ENV = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+def environments(output: str) -> dict[int, dict[str, str]]:
+    """What ``run --all -- python -c PRINT_ENV`` printed, by rank."""
+    found = {}
+    for line in output.splitlines():
+        prefix, rank, text = re.fullmatch(r"(?:\[(workerpool\d+-\d+) r(\d+)\] )?(\{.*\})", line).groups()  # type: ignore[union-attr]
+        env = json.loads(text)
+        assert prefix is None or (prefix, rank) == (env["HOLDFAST_WORKER"], env["RANK"])
+        found[int(env["RANK"])] = env
+    return found
+
+
+def run_env(cluster: DevCluster, *args: str, **more: Any) -> dict[int, dict[str, str]]:
+    done = cluster.holdfast("run", *args, "--all", "--", sys.executable, "-c", PRINT_ENV, **more)
+    return environments(done.stdout)
+
+
+def test_four_ranks_on_two_hosts_know_their_ranks_gpus_and_addresses(cluster: DevCluster) -> None:
+    envs = run_env(cluster, "--replicas", "2", "--gpus", "2", "--processes-per-worker", "2")
+    assert sorted(envs) == [0, 1, 2, 3]
+    job = cluster.ask(lambda client: client.newest_jobs(1))[0].id
+    for rank, env in envs.items():
+        worker = rank // 2
+        assert {name: env[name] for name in ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")} == {
+            "LOCAL_RANK": str(rank % 2),
+            "WORLD_SIZE": "4",
+            "LOCAL_WORLD_SIZE": "2",
+            "GROUP_RANK": str(worker),
+        }
+        assert (env["CUDA_VISIBLE_DEVICES"], env["CUDA_DEVICE_ORDER"]) == ("0,1", "PCI_BUS_ID")
+        assert {name: value for name, value in env.items() if name.startswith("HOLDFAST_")} == {
+            "HOLDFAST_JOB": job,
+            "HOLDFAST_ATTEMPT": "1",
+            "HOLDFAST_GENERATION": "1",
+            "HOLDFAST_RESTART_COUNT": "0",
+            "HOLDFAST_LAST_END": "",
+            "HOLDFAST_WORKER": f"workerpool{worker}-0",
+            "HOLDFAST_HOST": env["HOLDFAST_HOST"],
+            "HOLDFAST_RENDEZVOUS_SECRET": envs[0]["HOLDFAST_RENDEZVOUS_SECRET"],
+            "HOLDFAST_PROGRESS_DIR": env["HOLDFAST_PROGRESS_DIR"],
+        }
+        assert env["HOLDFAST_PROGRESS_DIR"].endswith(f"/{job}/g1/workerpool{worker}-0.progress")
+        assert env["CLOUD_ML_JOB_ID"] == job
+        cores = len(os.sched_getaffinity(0))
+        assert env["OMP_NUM_THREADS"] == str(max(1, cores // 2))
+    assert [envs[rank]["HOLDFAST_HOST"] for rank in (0, 1)] != [envs[rank]["HOLDFAST_HOST"] for rank in (2, 3)]
+    assert {env["HOLDFAST_HOST"] for env in envs.values()} == {"host-0", "host-1"}
+    assert {env["MASTER_ADDR"] for env in envs.values()} == {"127.0.0.1"}
+    assert len({env["MASTER_PORT"] for env in envs.values()}) == 1
+    assert len({env["TORCHELASTIC_ERROR_FILE"] for env in envs.values()}) == 4
+    assert len(envs[0]["HOLDFAST_RENDEZVOUS_SECRET"]) >= 32
+    port_range = re.search(r'port_range = "(\d+)-(\d+)"', agent_toml(cluster, envs[0]["HOLDFAST_HOST"]).read_text())
+    assert port_range and int(port_range[1]) <= int(envs[0]["MASTER_PORT"]) <= int(port_range[2])
+
+
+def agent_toml(cluster: DevCluster, host: str) -> Path:
+    return cluster.dir / "hosts" / host / "agent.toml"
+
+
+def test_cluster_spec_and_tf_config_name_every_worker(cluster: DevCluster) -> None:
+    envs = run_env(cluster, "--replicas", "3", "--name", "named")
+    chief, *workers = (json.loads(envs[rank]["TF_CONFIG"]) for rank in range(3))
+    assert [each["task"] for each in (chief, *workers)] == [
+        {"type": "chief", "index": 0},
+        {"type": "worker", "index": 0},
+        {"type": "worker", "index": 1},
+    ]
+    assert chief["cluster"] == workers[0]["cluster"] == workers[1]["cluster"]
+    assert [len(chief["cluster"][task]) for task in ("chief", "worker")] == [1, 2]
+    specs = [json.loads(envs[rank]["CLUSTER_SPEC"]) for rank in range(3)]
+    assert [spec["task"] for spec in specs] == [
+        {"type": "workerpool0", "index": 0},
+        {"type": "workerpool1", "index": 0},
+        {"type": "workerpool1", "index": 1},
+    ]
+    for spec in specs:
+        assert spec["cluster"] == {
+            "workerpool0": chief["cluster"]["chief"],
+            "workerpool1": chief["cluster"]["worker"],
+        }
+        assert spec["environment"] == "cloud"
+        assert json.loads(spec["job"])["workerPoolSpecs"][1]["replicaCount"] in (2, "2")
+    addresses = [spec["open_ports"] for spec in specs]
+    flat = [*specs[0]["cluster"]["workerpool0"], *specs[0]["cluster"]["workerpool1"]]
+    assert flat == [f"127.0.0.1:{ports[0]}" for ports in addresses]
+    assert len(set(flat)) == 3
+
+
+def test_one_rank_per_gpu_unless_told_otherwise(cluster: DevCluster) -> None:
+    envs = run_env(cluster, "--gpus", "2")
+    assert [(e["LOCAL_RANK"], e["CUDA_VISIBLE_DEVICES"]) for _, e in sorted(envs.items())] == [
+        ("0", "0,1"),
+        ("1", "0,1"),
+    ]
+    alone = run_env(cluster)
+    assert [(e["WORLD_SIZE"], e["CUDA_VISIBLE_DEVICES"]) for e in alone.values()] == [("1", "")]
+
+
+def test_two_workers_on_one_host_get_different_gpus(cluster: DevCluster) -> None:
+    envs = run_env(cluster, "--gpus", "1", "--replicas", "4")
+    seen = {(env["HOLDFAST_HOST"], env["CUDA_VISIBLE_DEVICES"]) for env in envs.values()}
+    assert seen == {(host, gpu) for host in ("host-0", "host-1") for gpu in "01"}
+
+
+def test_environment_is_ours_alone_but_for_what_the_user_sends(cluster: DevCluster) -> None:
+    sender = {
+        "CONDA_PREFIX": "/conda",
+        "LD_LIBRARY_PATH": "/lib64",
+        "VIRTUAL_ENV": "/venv",
+        "SECRET": "s",
+        "FOO": "f",
+    }
+    args = (
+        "--env",
+        "A=1=$(B) $HOME $$",
+        "--env",
+        "FOO",
+        "--env",
+        "RANK=9",
+        "--env",
+        "HOLDFAST_HOST=h",
+        "--env",
+        "E=",
+    )
+    (env,) = run_env(cluster, *args, env=sender).values()
+    kept = ("CONDA_PREFIX", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+    assert {name: env[name] for name in kept} == {name: sender[name] for name in kept}
+    assert env["PATH"] == cluster.env["PATH"]
+    assert "SECRET" not in env
+    assert "HOLDFAST_CONFIG" not in env
+    assert (env["A"], env["FOO"], env["E"]) == ("1=$(B) $HOME $$", "f", "")
+    assert env["RANK"] == "0"
+    assert env["HOLDFAST_HOST"].startswith("host-")
+
+
+def test_generation_and_last_end_are_told_to_the_next(cluster: DevCluster) -> None:
+    script = f'{PRINT_ENV}; raise SystemExit(os.environ["HOLDFAST_GENERATION"] == "1")'
+    done = cluster.holdfast("run", "--", sys.executable, "-c", script)
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    names = ("HOLDFAST_ATTEMPT", "HOLDFAST_GENERATION", "HOLDFAST_RESTART_COUNT", "HOLDFAST_LAST_END")
+    assert [first[name] for name in names] == ["1", "1", "0", ""]
+    assert [second[name] for name in names] == ["1", "2", "1", "NONZERO_EXIT"]
+    assert first["MASTER_PORT"] != second["MASTER_PORT"]
+    assert first["HOLDFAST_RENDEZVOUS_SECRET"] != second["HOLDFAST_RENDEZVOUS_SECRET"]
+
+
+def test_admins_file_and_data_interface_reach_the_ranks(make_cluster: Any, tmp_path: Path) -> None:
+    own = make_cluster(hosts=1, gpus=0)
+    (tmp_path / "site.env").write_text("# ours\nSITE=here\nNCCL_DEBUG=WARN\nRANK=7\n")
+    assert 'data_interface = "lo"' in agent_toml(own, "host-0").read_text()
+    with agent_toml(own, "host-0").open("a") as file:
+        file.write(f'\nenv_file = "{tmp_path}/site.env"\n')
+    own.kill_agent("host-0")
+    own.restart()
+    (env,) = run_env(own, "--env", "NCCL_DEBUG=INFO").values()
+    assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("lo", "lo")
+    assert (env["SITE"], env["NCCL_DEBUG"], env["RANK"]) == ("here", "INFO", "0")
+
+
+def test_ranks_run_in_the_users_directory(cluster: DevCluster, tmp_path: Path) -> None:
+    assert cluster.holdfast("run", "--", "pwd", cwd=tmp_path).stdout == f"{tmp_path}\n"
+    (tmp_path / "inner").mkdir()
+    assert cluster.holdfast("run", "--workdir", "inner", "--", "pwd", cwd=tmp_path).stdout == f"{tmp_path}/inner\n"
+
+
+def test_dollars_arrive_as_they_were_typed(cluster: DevCluster) -> None:
+    words = ("$(date)", "$$", "$$(HOME)", "$(HOME)", "$HOME", "${HOME}", "$", "'\"\\\n", "ü☃", "")
+    done = cluster.holdfast("run", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])", *words)
+    assert done.stdout == f"{list(words)}\n"
+
+
+# Launchers
+
+
+# One write a line: torchrun's processes share a file.
+TORCHRUN = """
+import os
+import sys
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(total)
+host, local = os.environ["HOLDFAST_HOST"], os.environ["LOCAL_RANK"]
+line = f"rank {dist.get_rank()} of {dist.get_world_size()} on {host} local {local}: {total.item():g}"
+sys.stdout.write(line + "\\n")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.require("torch")
+def test_torchrun_spans_the_gang(cluster: DevCluster, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(TORCHRUN)
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    args = ("run", "--replicas", "2", "--gpus", "2", "--max-restarts", "0", "--all", "--", torchrun, "script.py")
+    done = cluster.holdfast(*args, cwd=tmp_path, timeout=120)
+    # Gloo has its say on stdout, too.
+    said = sorted(re.findall(r"^\[\S+ r\d\] (rank .*)$", done.stdout, re.MULTILINE))
+    hosts = [line.split(" on ")[1].split()[0] for line in said]
+    assert said == [f"rank {r} of 4 on {hosts[r]} local {r % 2}: 6" for r in range(4)]
+    assert hosts[0] == hosts[1] != hosts[2] == hosts[3]

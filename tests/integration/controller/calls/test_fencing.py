@@ -1,0 +1,105 @@
+"""One writer: whatever an old controller still does after another took over, none of it lands."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from tests.integration.controller.cluster import WITHIN_S, job
+from tests.integration.controller.daemon.test_process import Process, ended, stub
+from tests.integration.controller.store.test_store import EVENTS, commit, opened, record, records
+
+from holdfast._base import failpoints
+from holdfast.errors import StoreError
+from holdfast.v1 import job_pb2
+from holdfast_controller.shell.store.store import Deposed, Store
+
+
+def test_store_that_was_replaced_under_its_controller_is_written_by_the_new_one_only(path: Path) -> None:
+    old, _ = opened(path)
+    try:
+        commit(old, records())
+        # As a restored backup does: the old controller's locks are on files that nobody finds any more.
+        for file in path.parent.glob(f"{path.name}*"):
+            shutil.copy(file, file.with_suffix(".copy"))
+            file.with_suffix(".copy").replace(file)
+        new, cluster = opened(path)
+        try:
+            assert (cluster.sequence, cluster.epoch) == (len(records()), old.epoch + 1)
+            with pytest.raises(Deposed, match="moved or replaced under the controller"):
+                commit(old, [record(cluster.sequence + 1, EVENTS[0])])
+            with pytest.raises(Deposed, match="moved or replaced"):
+                old.call(old.snapshot, cluster.sequence, []).result()
+            commit(new, [record(cluster.sequence + 1, EVENTS[0])])
+        finally:
+            new.close()
+    finally:
+        old.close()
+
+
+def test_snapshots_of_an_older_epoch_are_refused_as_its_events_are(store: Store) -> None:
+    store.epoch -= 1
+    with pytest.raises(Deposed, match="taken over"):
+        store.call(store.snapshot, 0, []).result()
+
+
+@pytest.mark.parametrize(
+    ("point", "landed"),
+    [("controller.commit.before", 0), ("controller.commit.written", 0), ("controller.commit.after", 1)],
+)
+def test_commit_of_unknown_outcome_ends_its_controller_and_the_next_one_reads_what_became_of_it(
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    landed: int,
+) -> None:
+    first, _ = opened(path)
+    monkeypatch.setattr(failpoints, "_DIRECTORY", str(tmp_path))
+    (tmp_path / point).write_text("error")
+    try:
+        with pytest.raises(StoreError, match="cannot be written"):
+            commit(first, records()[:1])
+    finally:
+        first.close()
+    second, cluster = opened(path)
+    second.close()
+    assert cluster.sequence == landed
+
+
+@pytest.mark.parametrize("point", ["controller.snapshot.before", "controller.snapshot.written"])
+def test_snapshot_that_fails_leaves_the_one_before(
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+) -> None:
+    first, _ = opened(path)
+    monkeypatch.setattr(failpoints, "_DIRECTORY", str(tmp_path))
+    try:
+        commit(first, records())
+        (tmp_path / point).write_text("error")
+        with pytest.raises(StoreError, match="cannot be written"):
+            first.call(first.snapshot, 3, [("host/h9", "{}")]).result()
+    finally:
+        first.close()
+    second, cluster = opened(path)
+    second.close()
+    assert (cluster.sequence, second.snapshot_sequence) == (len(records()), 0)
+
+
+async def test_second_controller_is_refused_while_the_first_is_stopped_and_that_goes_on_when_it_wakes(
+    daemon: Process,
+) -> None:
+    first = daemon.start()
+    controller = await daemon.ready(first)
+    first.send_signal(signal.SIGSTOP)
+    try:
+        assert await ended(daemon.start()) == 1
+    finally:
+        first.send_signal(signal.SIGCONT)
+    assert f"Another controller (pid {first.pid}) runs on " in daemon.log
+    await stub(controller).CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)
+    await controller.close()

@@ -1,0 +1,218 @@
+"""GPU signals end to end: agent's client, helper process, official binding, scripted driver."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from tests.support.fake_nvml import library as nvml
+from tests.support.fake_nvml.library import FakeNvml
+
+from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
+from holdfast_agent.core.model.gpus import Blind
+from holdfast_agent.gpu import reader
+
+pytestmark = pytest.mark.require("cc")
+LIMITS = reader.ReadLimits(answer_s=20, start_s=20, backoff_s=0)
+FULL = (
+    "energy 0 5000000",
+    "util 0 97 40",
+    "field 0 197 1000",
+    "field 0 198 24",
+    "field 0 138 2",
+    "field 0 139 1",
+    "gpm 0 1 99.5",
+    "gpm 0 2 88.25",
+    "gpm 0 10 30",
+)
+LOST = "the GPU is lost: it has fallen off the bus or is otherwise inaccessible"
+CALLS = [
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetFieldValues",
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMetricsGet",
+]
+
+
+@pytest.fixture
+async def source(fake_nvml: FakeNvml) -> AsyncIterator[reader.NvmlSource]:
+    made = reader.NvmlSource(LIMITS)
+    yield made
+    await made.aclose()
+
+
+async def read(source: reader.NvmlSource) -> Signals:
+    signals = await source.signals()
+    assert isinstance(signals, Signals), signals
+    return signals
+
+
+async def one(source: reader.NvmlSource, *, looks: int = 2) -> GpuSignals:
+    """The first device's figures; two looks, since some lie between two."""
+    for look in range(looks):
+        if look:
+            await anyio.sleep(0.12)
+        gpu = (await read(source)).gpus[0]
+    return gpu
+
+
+async def test_every_figure_is_read_and_follows_the_driver(source, fake_nvml):
+    fake_nvml.gpus(2)
+    fake_nvml.say(*FULL)
+    assert await one(source) == GpuSignals(
+        "GPU-0",
+        energy_mj=5_000_000,
+        util_pct=97,
+        memory_util_pct=40,
+        pcie_bytes=1024,
+        nvlink_bytes=3 * 1024,
+        sm_pct=88.25,
+    )
+    fake_nvml.replace()
+    fake_nvml.gpus(2)
+    fake_nvml.say("energy 0 5000700", "util 0 0 0")
+    gpu = await one(source, looks=1)
+    assert (gpu.energy_mj, gpu.util_pct, gpu.memory_util_pct) == (5_000_700, 0, 0)
+
+
+async def test_power_is_read_where_energy_is_not(source, fake_nvml):
+    fake_nvml.gpus(1)
+    fake_nvml.say("power 0 152000", "util 0 100 1")
+    gpu = await one(source)
+    assert (gpu.energy_mj, gpu.power_mw, gpu.problem) == (None, 152_000, "")
+
+
+@pytest.mark.parametrize("code", [nvml.NOT_SUPPORTED, 13], ids=["not supported", "function not in this driver"])
+async def test_driver_without_any_figure_has_none_and_no_problem(source, fake_nvml, code):
+    fake_nvml.gpus(1)
+    fake_nvml.say(*FULL, *(f"fail {call} -1 {code}" for call in (*CALLS, "nvmlDeviceGetPowerUsage")))
+    fake_nvml.say(f"fail nvmlEventSetCreate -1 {code}", f"fail nvmlDeviceRegisterEvents -1 {code}")
+    assert await one(source) == GpuSignals("GPU-0")
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_one_figure_that_is_not_supported_leaves_the_others(source, fake_nvml, call):
+    fake_nvml.gpus(1)
+    fake_nvml.say(*FULL, f"fail {call} 0 {nvml.NOT_SUPPORTED}")
+    gpu = await one(source)
+    assert gpu.told
+    assert gpu.problem == ""
+    missing = [gpu.energy_mj, gpu.util_pct, gpu.pcie_bytes, gpu.sm_pct].count(None)
+    # Utilisation has a stand-in.
+    assert missing == (0 if "Utilization" in call else 1)
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_refused_call_is_that_devices_problem(source, fake_nvml, call):
+    fake_nvml.gpus(2)
+    fake_nvml.say(*FULL, "energy 1 7", f"fail {call} 0 {nvml.NO_PERMISSION}")
+    await read(source)
+    await anyio.sleep(0.12)
+    first, second = (await read(source)).gpus
+    assert (first.problem, first.lost) == ("no permission to use the GPU", False)
+    assert (second.energy_mj, second.problem) == (7, "")
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_hanging_call_is_blindness_at_the_deadline_and_the_next_reading_is_good(fake_nvml, call):
+    fake_nvml.gpus(1)
+    fake_nvml.say(*FULL)
+    source = reader.NvmlSource(reader.ReadLimits(answer_s=20, backoff_s=0))
+    try:
+        await source.inventory()
+        fake_nvml.say(f"hang {call} 0")
+        source._limits = reader.ReadLimits(answer_s=0.5, backoff_s=0)
+        answers = []
+        for _ in range(2):
+            answers.append(await source.signals())
+            await anyio.sleep(0.12)
+        assert Blind("the GPU driver did not answer within 0.5 s") in answers
+        fake_nvml.replace()
+        fake_nvml.gpus(1)
+        fake_nvml.say(*FULL)
+        source._limits = LIMITS
+        assert (await one(source)).energy_mj == 5_000_000
+    finally:
+        await source.aclose()
+
+
+async def test_gpu_lost_midway_says_so_while_the_driver_still_lists_it(source, fake_nvml):
+    fake_nvml.gpus(2)
+    fake_nvml.say(*FULL, "energy 1 7")
+    await read(source)
+    fake_nvml.say(*(f"fail {call} 0 {nvml.GPU_IS_LOST}" for call in CALLS))
+    lost, well = (await read(source)).gpus
+    assert (lost.lost, lost.problem, lost.told) == (True, LOST, False)
+    assert (well.lost, well.energy_mj) == (False, 7)
+
+
+async def test_gpu_that_can_no_longer_be_identified_is_missing_from_the_reading(source, fake_nvml):
+    fake_nvml.gpus(2)
+    fake_nvml.say(*FULL, "energy 1 7")
+    await read(source)
+    fake_nvml.say(*(f"fail {call} 0 {nvml.GPU_IS_LOST}" for call in (*CALLS, "nvmlDeviceGetUUID")))
+    await read(source)
+    assert [gpu.uuid for gpu in (await read(source)).gpus] == ["GPU-1"]
+
+
+async def test_mig_instances_have_the_shares_of_their_own_and_no_energy(source, fake_nvml):
+    fake_nvml.gpus(1)
+    fake_nvml.say(
+        "mig 0 MIG-a 42949672960 0 NVIDIA H100 MIG 3g.40gb",
+        "mig 0 MIG-b 42949672960 0 NVIDIA H100 MIG 3g.40gb",
+        "energy 0 5000",
+        "gpm 1 1 90",
+        "gpm 1 2 50",
+        "gpm 2 1 3",
+    )
+    await read(source)
+    await anyio.sleep(0.12)
+    assert (await read(source)).gpus == (
+        GpuSignals("MIG-a", util_pct=90, sm_pct=50),
+        GpuSignals("MIG-b", util_pct=3),
+    )
+
+
+async def test_missing_library_has_no_signals(tmp_path, monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    source = reader.NvmlSource(LIMITS)
+    try:
+        signals = await read(source)
+        if signals.gpus:
+            pytest.skip("this machine has an NVIDIA driver of its own")
+        assert signals == Signals()
+    finally:
+        await source.aclose()
+
+
+@pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
+async def test_failure_of_the_whole_driver_is_blindness(source, fake_nvml, function):
+    fake_nvml.gpus(1)
+    fake_nvml.say(f"fail {function} -1 {nvml.NO_PERMISSION}")
+    assert await source.signals() == Blind("no permission to use the GPU")
+
+
+async def test_xid_is_reported_once_with_its_device(source, fake_nvml):
+    fake_nvml.gpus(2)
+    assert (await read(source)).xids == ()
+    fake_nvml.say("xid 1 79")
+    heard: tuple[Xid, ...] = ()
+    with anyio.fail_after(10):
+        while not heard:
+            heard = (await read(source)).xids
+            await anyio.sleep(0.05)
+    assert heard == (Xid("GPU-1", 79),)
+    assert (await read(source)).xids == ()
+
+
+@pytest.mark.parametrize("call", ["hang nvmlEventSetWait_v2 -1", f"fail nvmlEventSetWait_v2 -1 {nvml.GPU_IS_LOST}"])
+async def test_events_that_hang_or_fail_take_nothing_else_along(source, fake_nvml, call):
+    fake_nvml.gpus(1)
+    fake_nvml.say(*FULL, call)
+    assert (await one(source)).energy_mj == 5_000_000
+    pid = source.helper_pid
+    assert (await read(source)).gpus
+    assert source.helper_pid == pid

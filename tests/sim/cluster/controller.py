@@ -1,0 +1,197 @@
+"""A controller process: the real core; around it, what the real driver does. It commits, then it acts."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.cluster import database, translate
+from tests.sim.cluster.database import Deposed, Fate
+from tests.sim.cluster.network import End, Stream
+from tests.sim.engine import Life
+
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.reactor import Reactor
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.step import Decision, Policies
+from holdfast_controller.shell.store import codec
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.world import World
+
+POLICIES = Policies(secret_key=b"simulated")
+
+
+class Controller:
+    """One life of it. Sessions, tokens and what is pending die with it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.life = Life("controller")
+        self.epoch = world.database.begin()
+        cluster = Cluster(epoch=self.epoch)
+        for record in world.database.log:
+            fold(cluster, codec.load_event(record.type, record.version, record.payload))
+        self.cluster = cluster
+        self.reactor = Reactor(cluster, POLICIES)
+        self._pending: list[Decision] = []
+        self._committing = False
+        self._sessions = itertools.count(1)
+        self._tokens = itertools.count(1)
+        self._callers: dict[int, Any] = {}
+        self._streams: dict[tuple[str, int], Stream] = {}
+        self._armed: float | None = None
+        kept = {job: codec.load_watch(payload) for job, payload in world.database.watches.items()}
+        self.reactor.resume(self._now(), kept)
+        self._arm()
+
+    # --- ends ---------------------------------------------------------------------------------------------------
+
+    def die(self) -> None:
+        """It is gone; the kernel closes its connections; somebody starts a new one."""
+        if not self.life.alive:
+            return
+        self.life.alive = False
+        self.world.tell("the controller dies")
+        for stream in self._streams.values():
+            stream.close(stream.controller)
+        self.world.controller_died(self)
+
+    # --- hosts --------------------------------------------------------------------------------------------------
+
+    def accept(self, stream: Stream) -> None:
+        """A host has connected; its first message is its hello."""
+        session: int | None = None
+
+        def receive(message: Any) -> None:
+            nonlocal session
+            if session is None:
+                session = next(self._sessions)
+                self._streams[stream.host, session] = stream
+                self.feed(translate.hello(stream.host, session, message))
+                return
+            self.feed(translate.from_agent(stream.host, session, message))
+            if message is translate.BEAT:
+                stream.to_agent(translate.BEAT_ACK)
+
+        def closed() -> None:
+            if session is not None:
+                self._streams.pop((stream.host, session), None)
+                self.feed(st.HostDisconnected(stream.host, session))
+
+        stream.controller = End(self.life, receive, closed, self.die)
+
+    # --- stimuli ------------------------------------------------------------------------------------------------
+
+    def call(self, make: Any, answer: Any) -> None:
+        """A client's call has arrived; ``answer`` is given the reply or the refusal."""
+        token = next(self._tokens)
+        self._callers[token] = answer
+        self.feed(make(token))
+
+    def feed(self, stimulus: st.Stimulus) -> None:
+        """As the driver does."""
+        decision = self.reactor.step(stimulus, self._now())
+        if decision.entries or decision.actions:
+            self._pending.append(decision)
+        self._write()
+        self._arm()
+
+    def _write(self) -> None:
+        if self._committing or not self._pending:
+            return
+        world = self.world
+        batch, self._pending = self._pending, []
+        records = [database.record(entry) for decision in batch for entry in decision.entries]
+        watches = [
+            (a.job_id, codec.dump_watch(a.kept) if a.kept is not None else None)
+            for decision in batch
+            for a in decision.actions
+            if isinstance(a, act.KeepWatch)
+        ]
+        kept = watches or any(isinstance(a, act.KeepEvidence) for d in batch for a in d.actions)
+        if not records and not kept:
+            self._perform_all(batch)
+            return
+        world.boundary("controller", "commit")
+        self._committing = True
+        if world.bugs.acts_before_commit:
+            self._perform_all(batch)
+        fate, delay_s = world.commit_fate()
+
+        def land() -> None:
+            if fate is not Fate.FAILS:
+                try:
+                    world.database.commit(self.epoch, records, watches)
+                except Deposed:
+                    world.tell("a controller of the past is refused by the database")
+                    self.die()
+                    return
+                world.oracles.on_commit(self.epoch, records)
+            if self.life.alive:
+                world.engine.after(0.0, answered, self.life, self.die)
+
+        def answered() -> None:
+            self._committing = False
+            if fate is not Fate.LANDS:
+                world.seen(f"commit {fate.name.lower()}")
+                self.die()
+                return
+            world.boundary("controller", "committed")
+            if not world.bugs.acts_before_commit:
+                self._perform_all(batch)
+            self._write()
+
+        # What was handed to the database lands whatever becomes of who handed it in.
+        world.engine.after(delay_s, land)
+
+    def _perform_all(self, batch: list[Decision]) -> None:
+        for decision in batch:
+            for action in decision.actions:
+                self._perform(action)
+
+    def _perform(self, action: act.Action) -> None:
+        world = self.world
+        match action:
+            case act.Reply(token, subject):
+                world.boundary("controller", "Reply")
+                if caller := self._callers.pop(token, None):
+                    caller(subject, None)
+            case act.Refuse(token, error):
+                if caller := self._callers.pop(token, None):
+                    caller("", error)
+            case act.TakeEvidence():
+                world.take_evidence(self, action)
+            case act.Welcome() | act.Assign() | act.AckExit() | act.CloseSession():
+                world.boundary("controller", type(action).__name__)
+                stream = self._streams.get((action.host, action.session))
+                if stream is None:
+                    return
+                if isinstance(action, act.CloseSession):
+                    stream.close(stream.controller)
+                else:
+                    stream.to_agent(translate.to_agent(action, self.epoch, POLICIES.leases))
+            case act.Note("mass_silence", fields):
+                world.tell(f"the controller gives nobody up: {dict(fields)['hosts']} are silent together")
+            case _:
+                pass  # notes; evidence is in the commit
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def _now(self) -> Now:
+        clock = self.world.controller_clock
+        return Now(clock.mono(), clock.wall())
+
+    def _arm(self) -> None:
+        due = self.reactor.next_due()
+        if due is None or (self._armed is not None and self._armed <= due):
+            return
+        self._armed = due
+        clock = self.world.controller_clock
+        self.world.engine.after(clock.true_s(due - clock.mono()) + 1e-6, self._on_timer, self.life, self.die)
+
+    def _on_timer(self) -> None:
+        self._armed = None
+        self.feed(st.TimePassed())

@@ -1,0 +1,70 @@
+"""What agents tell of ranks that stand still: taken from the truth about the simulated programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sim.cluster import translate
+
+from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack
+from holdfast.hang.evidence.evidence import Vector as Sample
+from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.samples import State
+from holdfast_agent.core.worker.worker import Running
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.agent import Agent
+    from tests.sim.cluster.world import World
+
+FRAMES = (
+    Frame("all_reduce", "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 2501),
+    Frame("train", "/home/ann/train.py", 80),
+)
+
+
+def vectors(agent: Agent) -> list[translate.Vector]:
+    """Of every worker here whose job is watched."""
+    world, host = agent.host.world, agent.host
+    found = []
+    for place in agent.reactor.places.values():
+        if not isinstance(place.standing, Running) or place.key.job not in world.watched:
+            continue
+        processes = [p for p in host.table.of(place.key, place.standing.generation) if p.runs and not p.helper]
+        now = host.clock.mono()
+        ranks = []
+        for process in sorted(processes, key=lambda p: p.rank):
+            still = world.still_since.setdefault((process.host, process.birth), now) if process.hung else now
+            motion = Motion.BLOCKED if process.hung else Motion.WORKING
+            ranks.append(RankFeatures(process.rank, motion, still, state=State.SLEEPING, wchan="futex"))
+        if ranks:
+            printed = None if any(p.hung for p in processes) else now
+            output = OutputFeatures(printed if printed is not None else ranks[0].still_since_s)
+            features = WorkerFeatures(place.key.worker, host.name, now, tuple(ranks), output)
+            found.append(translate.Vector(place.key.job, place.standing.generation, now, features))
+    return found
+
+
+def evidence(world: World, asked: act.TakeEvidence) -> st.EvidenceArrived:
+    """Dumps of a worker's ranks, taken where it is."""
+    host = world.hosts[asked.host]
+    ranks = [
+        RankEvidence(process.rank, ProcessEvidence(process.pid, looks=_LOOKS))
+        for process in host.table.all_running()
+        if process.key == (asked.job_id, asked.worker) and process.generation == asked.generation
+    ]
+    if not ranks:
+        return st.EvidenceArrived(
+            asked.host, asked.job_id, asked.generation, asked.worker, asked.dump, problem="no rank runs there"
+        )
+    found = Evidence(
+        asked.job_id, asked.worker, asked.host, asked.generation, host.clock.wall(), ranks=tuple(ranks)
+    )
+    return st.EvidenceArrived(asked.host, asked.job_id, asked.generation, asked.worker, asked.dump, found, b"dumps")
+
+
+_LOOKS = tuple(
+    Look(at_s, Sample("S"), Dump("py-spy", (ThreadStack(1, frames=FRAMES, main=True),))) for at_s in (0.0, 5.0)
+)

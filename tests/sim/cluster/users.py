@@ -1,0 +1,151 @@
+"""Clients and admins: they call over a network that loses, doubles and reorders calls, and ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HoldfastError
+from holdfast.hang.tuning import Action
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.step import commands as st
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.controller import Controller
+    from tests.sim.cluster.world import World
+
+AGAIN_S = 5.0
+TRIES = 40
+
+
+class Users:
+    """All of them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.open: set[str] = set()
+        """Submissions that have no answer yet."""
+        self._probe = ""
+
+    def ask(
+        self, what: str, make: Callable[[int], st.Stimulus], then: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Call until there is an answer, or for too long."""
+        world, done = self.world, False
+
+        def answered(subject: str, error: HoldfastError | None) -> None:
+            def hear() -> None:
+                nonlocal done
+                if error is None:
+                    then(subject)
+                done = True
+                self.open.discard(what)
+
+            if not self._lost():
+                world.engine.after(world.latency_s(), hear)
+
+        def arrive() -> None:
+            controller = world.controller
+            if controller is None or not controller.life.alive:
+                return
+            world.engine.after(0.0, lambda: controller.call(make, answered), controller.life, controller.die)
+
+        def attempt(left: int) -> None:
+            if done or not left:
+                return
+            for _ in range(2 if world.roll("duplicate") else 1):
+                if not self._lost():
+                    world.engine.after(world.latency_s(), arrive)
+            world.engine.after(AGAIN_S, lambda: attempt(left - 1))
+
+        attempt(TRIES)
+
+    def _lost(self) -> bool:
+        return self.world.weights.drop > 0 and self.world.dice.random() < 10 * self.world.weights.drop
+
+    def submit(self, name: str, gang: Gang, runs_s: float = 0.0) -> None:
+        """Hand a job in. Each call draws an id of its own, as the servicer does; the request makes it one job."""
+        world, request = self.world, f"request of {name}"
+        if runs_s:
+            world.programs.lengths[name] = runs_s
+        world.jobs[name] = gang
+        if gang.hang.action is Action.RESTART:
+            world.watched.add(name)
+        self.open.add(request)
+        calls = 0
+
+        def make(token: int) -> st.Stimulus:
+            nonlocal calls
+            calls += 1
+            job_id = name if calls == 1 else f"{name}.{calls}"
+            world.jobs[job_id] = gang
+            if name in world.watched:
+                world.watched.add(job_id)
+            return st.JobSubmission(token, "ann", request, job_id, name, {}, gang, "{}")
+
+        self.ask(request, make, lambda subject: world.oracles.on_answered("ann", request, subject))
+
+    def id_of(self, name: str) -> str:
+        """Under which id a submission has become a job."""
+        return self.world.oracles.answers.get(("ann", f"request of {name}"), name)
+
+    def of_job(self, verb: str, name: str, *args: Any) -> None:
+        """Cancel, pause, resume, restart or hold."""
+        job_id = self.id_of(name)
+        makes: dict[str, Callable[[int], st.Stimulus]] = {
+            "cancel": lambda token: st.CancelAsked(token, "ann", job_id),
+            "pause": lambda token: st.PauseAsked(token, "ann", job_id),
+            "resume": lambda token: st.ResumeAsked(token, "ann", job_id),
+            "restart": lambda token: st.RestartAsked(token, "ann", job_id),
+            "hold": lambda token: st.HoldAsked(token, "ann", job_id, *args),
+        }
+        then = self.world.oracles.on_cancelled if verb == "cancel" else lambda _: None
+        self.ask(f"{verb} {name}", makes[verb], then)
+
+    def of_host(self, verb: str, host: str, *args: Any) -> None:
+        """Cordon, uncordon or drain."""
+        makes: dict[str, Callable[[int], st.Stimulus]] = {
+            "cordon": lambda token: st.CordonAsked(token, "bob", host, "disk"),
+            "uncordon": lambda token: st.UncordonAsked(token, "bob", host),
+            "drain": lambda token: st.DrainAsked(token, "bob", host, "upgrade", *args),
+        }
+        self.ask(f"{verb} {host}", makes[verb])
+
+    def fence_now(self, host: str, controller: Controller) -> None:
+        """The admin stands beside the machine and calls once: it is off while this is answered."""
+        make = lambda token: st.FenceAsked(token, "bob", host, "switched off")  # noqa: E731
+        call = lambda: controller.call(make, lambda *_: None)  # noqa: E731
+        self.world.engine.after(0.0, call, controller.life, controller.die)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def clear_up(self, *, first: bool) -> None:
+        """Give hosts back, resume what is paused; what hangs for ever is cancelled after a while."""
+        for host in self.world.hosts:
+            self.of_host("uncordon", host)
+        for job_id, job in self.world.oracles.ledger.jobs.items():
+            if job.ended:
+                continue
+            self.ask(f"resume {job_id}", lambda token, job_id=job_id: st.ResumeAsked(token, "ann", job_id))
+            if first and self._hangs(job_id):
+                self.ask(f"cancel {job_id}", lambda token, job_id=job_id: st.CancelAsked(token, "ann", job_id))
+
+    def _hangs(self, job_id: str) -> bool:
+        return any(
+            process.hung and process.key.job == job_id
+            for host in self.world.hosts.values()
+            for process in host.table.all_running()
+        )
+
+    def probe(self) -> None:
+        """A job that needs every GPU of every host."""
+        world = self.world
+        pool = Pool(len(world.hosts), Task(("probe",)), gpus=world.plan.gpus)
+        self._probe = "probe"
+        self.submit("probe", Gang((pool,)), 1.0)
+
+    @property
+    def probe_ended(self) -> bool:
+        """Whether that job has succeeded."""
+        job = self.world.oracles.ledger.jobs.get(self.id_of("probe"))
+        return job is not None and job.ended == "SUCCEEDED"

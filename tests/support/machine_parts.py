@@ -1,0 +1,169 @@
+"""Parts of a machine that tests may need: ``@pytest.mark.require("netns")``. Each is tried for real, once."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from tests.support.podman_view import has_podman
+
+
+def _works(*command: str) -> bool:
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _cc() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text('#include <stdio.h>\nint probe(void) { return puts(""); }\n')
+        return _works("cc", "-shared", "-fPIC", "-o", f"{folder}/probe.so", str(source))
+
+
+def _torch() -> bool:
+    return importlib.util.find_spec("torch") is not None and _works(
+        sys.executable, "-c", "import torch.distributed"
+    )
+
+
+def _netns() -> bool:
+    return _works("unshare", "-n", "ip", "link", "set", "lo", "up")
+
+
+def _mount() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        return _works("unshare", "-m", "mount", "-t", "tmpfs", "none", folder)
+
+
+def _loop() -> bool:
+    """Whether an ext4 of ours can be mounted, and have its power cut."""
+    from tests.faults import disk
+
+    with tempfile.TemporaryDirectory() as folder:
+        return disk.works(Path(folder))
+
+
+def cgroup_mount() -> str:
+    """Where cgroup v2 is mounted; empty where it isn't."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, _, rest = line.partition(" - ")
+        if rest.startswith("cgroup2 "):
+            return fields.split()[4]
+    return ""
+
+
+def _cgroup() -> bool:
+    """Whether a cgroup v2 can be made, and killed whole."""
+    probe = Path(cgroup_mount() or os.devnull, f"holdfast-probe-{os.getpid()}")
+    try:
+        probe.mkdir()
+        found = (probe / "cgroup.kill").exists()
+        probe.rmdir()
+    except OSError:
+        return False
+    return found
+
+
+def _memcg() -> bool:
+    """Whether the top of the cgroup v2 tree has the memory controller to give."""
+    controllers = Path(cgroup_mount() or os.devnull, "cgroup.controllers")
+    return _cgroup() and "memory" in controllers.read_text().split()
+
+
+def _pids() -> bool:
+    """Whether processes can be counted and bounded by a cgroup of the first version."""
+    probe = Path(f"/sys/fs/cgroup/pids/holdfast-probe-{os.getpid()}")
+    try:
+        probe.mkdir()
+        found = (probe / "pids.max").exists()
+        probe.rmdir()
+    except OSError:
+        return False
+    return found
+
+
+def _freeze() -> bool:
+    """Whether a file can be mounted as a disk, and frozen."""
+    with tempfile.TemporaryDirectory() as folder:
+        image, mount = Path(folder, "image"), Path(folder, "mount")
+        image.touch()
+        os.truncate(image, 16 << 20)
+        mount.mkdir()
+        steps = "mkfs.ext4 -q {0} && mount -o loop {0} {1} && fsfreeze -f {1} && fsfreeze -u {1} && umount {1}"
+        return _works("unshare", "-m", "sh", "-c", steps.format(image, mount))
+
+
+def _ptrace() -> bool:
+    """Whether a sibling's memory may be read, and its stack dumped."""
+    spy = Path(sys.executable).with_name("py-spy")
+    target = subprocess.Popen(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=subprocess.PIPE
+    )
+    try:
+        assert target.stdout is not None
+        target.stdout.readline()
+        return _works(str(spy), "dump", "--nonblocking", "--pid", str(target.pid))
+    finally:
+        target.kill()
+        target.communicate()
+
+
+def _systemd() -> bool:
+    return Path("/run/systemd/system").is_dir() and _works("systemctl", "show", "--property=Version")
+
+
+PROBES: dict[str, Callable[[], bool]] = {
+    "cc": _cc,
+    "cgroup": _cgroup,
+    "curl": lambda: _works("curl", "--version"),
+    "freeze": _freeze,
+    "git": lambda: _works("git", "--version"),
+    "loop": _loop,
+    "memcg": _memcg,
+    "mount": _mount,
+    "netns": _netns,
+    "pids": _pids,
+    "podman": has_podman,
+    "promtool": lambda: _works("promtool", "--version"),
+    "ptrace": _ptrace,
+    "root": lambda: os.geteuid() == 0,
+    "systemd": _systemd,
+    "torch": _torch,
+}
+
+
+class UnknownPart(ValueError):
+    """A name that no probe stands for."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(f"no part of a machine is called {part!r}; known: {', '.join(PROBES)}")
+
+
+@functools.cache
+def has(part: str) -> bool:
+    """Whether this machine has ``part``. Raises ``UnknownPart``."""
+    if part not in PROBES:
+        raise UnknownPart(part)
+    return PROBES[part]()
+
+
+def demanded(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
+    """The parts that ``HOLDFAST_REQUIRE`` (a comma list) says must be there. Raises ``UnknownPart``."""
+    parts = frozenset(part.strip() for part in environ.get("HOLDFAST_REQUIRE", "").split(",")) - {""}
+    for part in sorted(parts - PROBES.keys()):
+        raise UnknownPart(part)
+    return parts
+
+
+def missing(parts: Iterable[str]) -> list[str]:
+    """Those of ``parts`` that this machine lacks. Raises ``UnknownPart``."""
+    return [part for part in parts if not has(part)]

@@ -1,0 +1,237 @@
+"""What a rank finds in its environment."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.agent.desired import FACTS, RENDEZVOUS, wish
+
+from holdfast_agent.core.launch.environment import VALUE_MAX_BYTES, plan_ranks
+from holdfast_agent.core.model.model import Launch, Phase, Process, Rendezvous
+
+PYTHON = Process(("python",))
+
+
+def planned(process: Process = PYTHON, facts: Any = FACTS, **changes: Any) -> list[dict[str, str]]:
+    """The environments of a launch's ranks."""
+    launch = Launch(process, first_rank=0, processes=1, world_size=1, rendezvous=RENDEZVOUS)
+    return [rank.env for rank in plan_ranks(wish(Phase.RUN, 3, launch=replace(launch, **changes)), facts)]
+
+
+def test_contract_of_holdfast() -> None:
+    env = planned(restart_count=2, last_end="HANG")[0]
+    assert {name: value for name, value in env.items() if name.startswith("HOLDFAST_")} == {
+        "HOLDFAST_JOB": "job-1",
+        "HOLDFAST_ATTEMPT": "1",
+        "HOLDFAST_GENERATION": "3",
+        "HOLDFAST_RESTART_COUNT": "2",
+        "HOLDFAST_LAST_END": "HANG",
+        "HOLDFAST_WORKER": "workerpool0-0",
+        "HOLDFAST_HOST": "host-0",
+        "HOLDFAST_RENDEZVOUS_SECRET": "s3cret",
+        "HOLDFAST_PROGRESS_DIR": "/logs/job-1/g3/workerpool0-0.progress",
+    }
+    assert env["CLOUD_ML_JOB_ID"] == "job-1"
+
+
+def test_starts_and_schedulings_have_the_names_of_another_service_too() -> None:
+    names = ("MA_PROC_START_CNT", "MA_SCHEDULE_CNT")
+    assert [planned(process_starts=2)[0].get(name) for name in names] == ["2", "1"]
+    assert [planned()[0].get(name) for name in names] == [None, "1"], "an older controller doesn't count them"
+
+
+def test_contract_of_torch() -> None:
+    envs = planned(first_rank=4, processes=2, world_size=8, worker_index=2, worker_count=4)
+    names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    assert [[env[name] for name in names] for env in envs] == [
+        ["10.0.0.1", "20001", "4", "8", "0", "2", "2"],
+        ["10.0.0.1", "20001", "5", "8", "1", "2", "2"],
+    ]
+    assert [env["TORCHELASTIC_ERROR_FILE"] for env in envs] == [
+        "/logs/job-1/g3/workerpool0-0.errors/r4.json",
+        "/logs/job-1/g3/workerpool0-0.errors/r5.json",
+    ]
+
+
+def test_contract_of_tensorflow_and_the_reference() -> None:
+    pools = (("a:1",), ("b:2", "c:3"), (), ("e:5",))
+    rendezvous = Rendezvous("a", 9, "s", pools)
+    env = planned(pool=1, replica=1, rendezvous=rendezvous, job_spec_json='{"x": 1}')[0]
+    assert json.loads(env["TF_CONFIG"]) == {
+        "cluster": {"chief": ["a:1"], "worker": ["b:2", "c:3"], "evaluator": ["e:5"]},
+        "task": {"type": "worker", "index": 1},
+        "environment": "cloud",
+    }
+    assert json.loads(env["CLUSTER_SPEC"]) == {
+        "cluster": {f"workerpool{index}": list(addresses) for index, addresses in enumerate(pools)},
+        "environment": "cloud",
+        "task": {"type": "workerpool1", "index": 1},
+        "job": '{"x": 1}',
+        "open_ports": [3],
+    }
+
+
+@pytest.mark.parametrize(
+    ("prefix", "below"),
+    [
+        ("/data/out", "/data/out"),
+        ("/data/out//", "/data/out"),
+        ("/", ""),
+        ("file:///data/my%20r%C3%BCn", "/data/my rün"),
+        ("gs://bucket/run%201/", "gs://bucket/run%201"),
+    ],
+)
+def test_results_go_below_the_prefix_that_the_job_names(prefix: str, below: str) -> None:
+    env = planned(job_spec_json=json.dumps({"baseOutputDirectory": {"outputUriPrefix": prefix}}))[0]
+    assert {name: value for name, value in env.items() if name.startswith("AIP_")} == {
+        "AIP_MODEL_DIR": f"{below}/model/",
+        "AIP_CHECKPOINT_DIR": f"{below}/checkpoints/",
+        "AIP_TENSORBOARD_LOG_DIR": f"{below}/logs/",
+    }
+
+
+def test_a_job_without_an_output_directory_may_set_its_variables_itself() -> None:
+    process = Process(("python",), env=(("AIP_MODEL_DIR", "/mine"),))
+    assert planned(process)[0]["AIP_MODEL_DIR"] == "/mine"
+    spec = json.dumps({"baseOutputDirectory": {"outputUriPrefix": "/ours"}})
+    assert planned(process, job_spec_json=spec)[0]["AIP_MODEL_DIR"] == "/ours/model/"
+    assert "AIP_CHECKPOINT_DIR" not in planned(process)[0]
+
+
+def test_job_text_that_no_variable_can_hold_is_left_out() -> None:
+    env = planned(job_spec_json="x" * VALUE_MAX_BYTES)[0]
+    assert json.loads(env["CLUSTER_SPEC"])["job"] == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "threads"),
+    [
+        ({}, "16"),
+        ({"processes": 5}, "3"),
+        ({"processes": 32}, "1"),
+        ({"cpu_count": 4, "processes": 2}, "2"),
+        ({"process": Process(("torchrun", "train.py")), "gpus": ("a", "b", "c", "d")}, "4"),
+    ],
+)
+def test_threads_are_cores_by_ranks(changes: dict[str, Any], threads: str) -> None:
+    assert planned(**changes)[0]["OMP_NUM_THREADS"] == threads
+
+
+@pytest.mark.parametrize(
+    ("names", "gpus", "expected"),
+    [
+        ({}, (), (None, None)),
+        ({"GPU-a": "0", "GPU-b": "1"}, (), ("PCI_BUS_ID", "")),
+        ({"GPU-a": "0", "GPU-b": "1"}, ("GPU-b", "GPU-a"), ("PCI_BUS_ID", "1,0")),
+        ({"MIG-a": "MIG-a"}, ("MIG-a",), ("PCI_BUS_ID", "MIG-a")),
+    ],
+)
+def test_gpus_are_indices_and_mig_instances_uuids(
+    names: dict[str, str], gpus: tuple[str, ...], expected: tuple[str | None, str | None]
+) -> None:
+    env = planned(facts=replace(FACTS, gpu_names=names), gpus=gpus)[0]
+    assert (env.get("CUDA_DEVICE_ORDER"), env.get("CUDA_VISIBLE_DEVICES")) == expected
+
+
+def test_interface_is_named_only_where_the_host_names_one() -> None:
+    assert "GLOO_SOCKET_IFNAME" not in planned()[0]
+    env = planned(facts=replace(FACTS, data_interface="eth1"))[0]
+    assert env["GLOO_SOCKET_IFNAME"] == env["NCCL_SOCKET_IFNAME"] == "eth1"
+
+
+@pytest.mark.parametrize(
+    ("command", "processes", "gpus", "expected"),
+    [
+        (("torchrun",), 1, ("a", "b"), {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "2"}),
+        (("python", "-m", "torch.distributed.run"), 1, (), {"NNODES": "2", "NODE_RANK": "1"}),
+        (("torchrun",), 2, (), {}),
+        (("python", "train.py"), 1, ("a",), {}),
+    ],
+)
+def test_launcher_spans_the_gang(
+    command: tuple[str, ...], processes: int, gpus: tuple[str, ...], expected: dict[str, str]
+) -> None:
+    env = planned(Process(command), processes=processes, gpus=gpus, worker_count=2, worker_index=1)[0]
+    address = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"} if expected else {}
+    found = {name.removeprefix("PET_"): value for name, value in env.items() if name.startswith("PET_")}
+    assert found == {**expected, **address}
+
+
+def test_layers_win_in_order() -> None:
+    facts = replace(FACTS, site_env={"HOME": "/site", "PROXY": "site", "LANG": "site"})
+    user = (("PROXY", "user"), ("RANK", "99"), ("PYTHONUNBUFFERED", ""), ("HOLDFAST_JOB", "forged"))
+    env = planned(Process(("python",), env=user), facts)[0]
+    assert env["HOME"] == "/site"
+    assert env["PROXY"] == "user"
+    assert env["RANK"] == "0"
+    assert env["PYTHONUNBUFFERED"] == ""
+    assert env["PYTHONFAULTHANDLER"] == "1"
+    assert env["HOLDFAST_JOB"] == "job-1"
+    assert env["USER"] == "ada"
+
+
+def test_references_see_ours_the_hosts_and_earlier_ones() -> None:
+    user = (("A", "$(RANK)-$(USER)"), ("B", "$(A)/$$(A)/$(NONE)"))
+    process = Process(("run-$(LOCAL_RANK)",), ("--host=$(HOLDFAST_HOST)", "$(B)"), user)
+    launch = Launch(process, first_rank=7, processes=1, world_size=8, rendezvous=RENDEZVOUS)
+    [rank] = plan_ranks(wish(Phase.RUN, launch=launch), FACTS)
+    assert rank.env["B"] == "7-ada/$(A)/$(NONE)"
+    assert rank.argv == ("run-0", "--host=host-0", "7-ada/$(A)/$(NONE)")
+
+
+def test_directories_and_files() -> None:
+    launch = Launch(Process(("x",)), first_rank=3, processes=1, world_size=4, rendezvous=RENDEZVOUS)
+    [rank] = plan_ranks(wish(Phase.RUN, launch=launch), FACTS)
+    assert rank.cwd == "/scratch/job-1"
+    assert rank.stdout == "/logs/job-1/g1/workerpool0-0.r3.out"
+    assert rank.stderr == "/logs/job-1/g1/workerpool0-0.r3.err"
+
+
+DIAGNOSTICS = (
+    "TORCH_FR_BUFFER_SIZE",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE",
+    "TORCH_FR_DUMP_TEMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+)
+
+
+def diagnostics(env: dict[str, str]) -> tuple[str | None, ...]:
+    return tuple(env.get(name) for name in DIAGNOSTICS)
+
+
+def test_gpu_jobs_get_a_flight_recorder_that_can_be_asked() -> None:
+    stem = "/logs/job-1/g3/workerpool0-0.errors/nccl_trace_rank_"
+    assert diagnostics(planned(gpus=("a",))[0]) == ("2000", "2000", stem, stem, stem)
+    assert diagnostics(planned()[0]) == (None,) * 5
+
+
+@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+def test_the_users_recorder_size_counts_under_either_name(name: str) -> None:
+    env = planned(Process(("python",), env=((name, "0"),)), gpus=("a",))[0]
+    assert {env.get(each) for each in DIAGNOSTICS[:2]} == {"0", None}
+    site = planned(facts=replace(FACTS, site_env={name: "7"}), gpus=("a",))[0]
+    assert {site.get(each) for each in DIAGNOSTICS[:2]} == {"7", None}
+
+
+def test_the_users_pipe_dump_file_and_ras_address_are_kept() -> None:
+    mine = {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/p",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/d",
+        "NCCL_RAS_ADDR": "h:1",
+    }
+    env = planned(Process(("python",), env=tuple(mine.items())), gpus=("a",))[0]
+    assert {name: env[name] for name in mine} == mine
+    assert "TORCH_FR_DUMP_TEMP_FILE" not in env
+
+
+def test_each_generation_has_a_ras_address_of_its_own() -> None:
+    launch = Launch(PYTHON, first_rank=0, processes=1, world_size=1, rendezvous=RENDEZVOUS, gpus=("a",))
+    plans = [plan_ranks(wish(Phase.RUN, generation, launch=launch), FACTS) for generation in range(1, 200)]
+    addresses = {plan[0].env["NCCL_RAS_ADDR"] for plan in plans}
+    assert len(addresses) == 199
+    assert all(re.fullmatch(r"127\.[1-9]\d*\.\d+\.[1-9]\d*:28028", address) for address in addresses)

@@ -1,0 +1,397 @@
+"""The agent's decisions: whole lists of actions, emptiness too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.agent.desired import FACTS, KEY, LAUNCH, wish
+
+from holdfast_agent.core.launch.environment import plan_ranks
+from holdfast_agent.core.model.model import ExitReason, Phase, PlaceKey, RankEnd
+from holdfast_agent.core.worker import events as ev
+from holdfast_agent.core.worker.reactor import Reactor
+
+EXITED_7 = RankEnd(1, 7 << 8, ExitReason.NONZERO_EXIT, "exited with code 7", 5.0)
+EXITED_0 = RankEnd(0, 0, ExitReason.COMPLETED, "exited with code 0", 5.0)
+
+
+class Agent:
+    """A reactor whose steps the tests read aloud."""
+
+    def __init__(self, *, connected: bool = True) -> None:
+        self.reactor = Reactor(FACTS)
+        self.now = 100.0
+        if connected:
+            self.on(ev.Welcomed(1))
+
+    def on(self, event: ev.Event) -> list[ev.Action]:
+        return self.reactor.step(event, self.now)
+
+    def prepared(self, generation: int = 1) -> None:
+        self.on(ev.Assigned(wish(Phase.PREPARE, generation)))
+        self.on(ev.PlacePrepared(KEY, generation, 20000, 20001, 77))
+
+    def running(self, generation: int = 1) -> None:
+        self.prepared(generation)
+        self.on(ev.Assigned(wish(Phase.RUN, generation)))
+        for rank in (0, 1):
+            self.on(ev.RankStarted(KEY, generation, rank, 1000 + rank))
+
+
+def report(state: str, generation: int = 1, **fields: object) -> ev.SendReport:
+    said = ev.Report(KEY, 1, generation, state, shim_pid=77)
+    return ev.SendReport(replace(said, **fields))
+
+
+RANKS = ((0, 0, 1000), (1, 1, 1001))
+
+
+def test_first_wish_prepares_and_says_so() -> None:
+    assignment = wish(Phase.PREPARE)
+    assert Agent().on(ev.Assigned(assignment)) == [
+        ev.RememberAttempt(KEY, 1, 1),
+        ev.Prepare(assignment),
+        report("PREPARING", shim_pid=0),
+    ]
+
+
+def test_prepared_place_waits_for_its_run() -> None:
+    agent = Agent()
+    agent.on(ev.Assigned(wish(Phase.PREPARE)))
+    ready = report("PREPARED", port=20000, master_port=20001)
+    assert agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77)) == [ready]
+    assert agent.on(ev.Assigned(wish(Phase.PREPARE))) == [ready]
+
+
+def test_run_launches_once_however_often_it_is_said() -> None:
+    agent = Agent()
+    agent.prepared()
+    run = wish(Phase.RUN)
+    assert agent.on(ev.Assigned(run)) == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
+    assert agent.on(ev.Assigned(run)) == []
+    assert agent.on(ev.RankStarted(KEY, 1, 0, 1000)) == []
+    assert agent.on(ev.RankStarted(KEY, 1, 1, 1001)) == [report("RUNNING", ranks=RANKS)]
+    assert agent.on(ev.Assigned(run)) == [report("RUNNING", ranks=RANKS)]
+
+
+def test_rank_that_fails_to_start_counts_as_accounted_for() -> None:
+    agent = Agent()
+    agent.prepared()
+    agent.on(ev.Assigned(wish(Phase.RUN)))
+    agent.on(ev.RankStarted(KEY, 1, 0, 1000))
+    end = RankEnd(1, None, ExitReason.CANNOT_START, "no such file")
+    assert agent.on(ev.RankExited(KEY, 1, end)) == [
+        ev.SendExit(1, KEY, 1, 1, end),
+        report("RUNNING", ranks=((0, 0, 1000),)),
+    ]
+
+
+def test_exit_is_sent_once_and_remembered_when_acknowledged() -> None:
+    agent = Agent()
+    agent.running()
+    assert agent.on(ev.RankExited(KEY, 1, EXITED_7)) == [ev.SendExit(1, KEY, 1, 1, EXITED_7)]
+    assert agent.on(ev.RankExited(KEY, 1, EXITED_7)) == []
+    assert agent.on(ev.ExitAcked(1)) == [ev.RememberAck(KEY, 1, 1)]
+    assert agent.on(ev.ExitAcked(1)) == []
+
+
+def test_unacknowledged_exit_is_sent_in_every_session_with_its_numbers_anew() -> None:
+    agent = Agent()
+    agent.running()
+    agent.on(ev.RankExited(KEY, 1, EXITED_7))
+    assert agent.on(ev.Disconnected()) == []
+    assert agent.on(ev.RankExited(KEY, 1, EXITED_0)) == []
+    assert agent.on(ev.Welcomed(1)) == [
+        ev.SendExit(1, KEY, 1, 1, EXITED_7),
+        ev.SendExit(2, KEY, 1, 1, EXITED_0),
+    ]
+    agent.on(ev.ExitAcked(1))
+    agent.on(ev.Disconnected())
+    assert agent.on(ev.Welcomed(1)) == [ev.SendExit(1, KEY, 1, 1, EXITED_0)]
+
+
+def test_next_generation_stops_the_old_one_proves_it_empty_and_only_then_prepares() -> None:
+    agent = Agent()
+    agent.running()
+    newer = wish(Phase.PREPARE, 2, grace_s=3.0, stop_reason=ExitReason.HANG_KILLED)
+    assert agent.on(ev.Assigned(newer)) == [
+        ev.StopRanks(KEY, 1, 3.0, ExitReason.HANG_KILLED),
+        report("STOPPING", ranks=RANKS),
+    ]
+    assert agent.on(ev.Assigned(newer)) == [report("STOPPING", ranks=RANKS)]
+    assert agent.on(ev.PlaceEmptied(KEY, 1)) == [
+        ev.FreePorts(KEY),
+        report("EMPTY"),
+        ev.Prepare(newer, known_good=True),
+    ]
+    assert agent.on(ev.PlacePrepared(KEY, 2, 20002, 20003, 77)) == [
+        report("PREPARED", 2, port=20002, master_port=20003)
+    ]
+
+
+def test_shorter_grace_is_passed_on_and_a_longer_one_is_not() -> None:
+    agent = Agent()
+    agent.running()
+    agent.on(ev.Assigned(wish(Phase.STOP, grace_s=30.0)))
+    sooner = agent.on(ev.Assigned(wish(Phase.STOP, grace_s=1.0)))
+    assert sooner == [ev.StopRanks(KEY, 1, 1.0, ExitReason.STOPPED), report("STOPPING", ranks=RANKS)]
+    assert agent.on(ev.Assigned(wish(Phase.STOP, grace_s=60.0))) == [report("STOPPING", ranks=RANKS)]
+
+
+def test_stop_of_a_prepared_place_gives_its_ports_back() -> None:
+    agent = Agent()
+    agent.prepared()
+    assert agent.on(ev.Assigned(wish(Phase.STOP))) == [ev.FreePorts(KEY), report("EMPTY")]
+
+
+def test_forget_waits_for_every_acknowledgement() -> None:
+    agent = Agent()
+    agent.running()
+    for end in (EXITED_0, EXITED_7):
+        agent.on(ev.RankExited(KEY, 1, end))
+    agent.on(ev.PlaceEmptied(KEY, 1))
+    assert agent.on(ev.Assigned(wish(Phase.FORGET))) == [report("EMPTY")]
+    assert agent.on(ev.ExitAcked(1)) == [ev.RememberAck(KEY, 1, 0)]
+    assert agent.on(ev.ExitAcked(2)) == [ev.RememberAck(KEY, 1, 1), ev.Forget(KEY)]
+    assert agent.on(ev.PlaceForgotten(KEY)) == [report("EMPTY")]
+    assert agent.reactor.places == {}
+
+
+def test_forgetting_an_unknown_place_leaves_nothing_and_is_answered() -> None:
+    agent = Agent()
+    assert agent.on(ev.Assigned(wish(Phase.FORGET, 4))) == [ev.Forget(KEY)]
+    [answer] = agent.on(ev.PlaceForgotten(KEY))
+    assert isinstance(answer, ev.SendReport)
+    assert (answer.report.state, answer.report.generation) == ("EMPTY", 4)
+
+
+def test_new_wish_while_forgetting_starts_afresh() -> None:
+    agent = Agent()
+    agent.on(ev.Assigned(wish(Phase.FORGET, 1)))
+    newer = wish(Phase.PREPARE, 2)
+    assert agent.on(ev.Assigned(newer)) == [ev.RememberAttempt(KEY, 2, 1)]
+    assert agent.on(ev.PlaceForgotten(KEY)) == [
+        ev.RememberAttempt(KEY, 2, 1),
+        ev.Prepare(newer),
+        report("PREPARING", 2, shim_pid=0),
+    ]
+
+
+def test_epoch_of_the_past_is_refused_and_a_new_one_made_durable_first() -> None:
+    agent = Agent(connected=False)
+    assert agent.on(ev.Welcomed(5)) == [ev.PersistEpoch(5)]
+    assert agent.on(ev.Assigned(wish(Phase.PREPARE, epoch=4))) == [
+        ev.Note("assignment.refused", KEY, "epoch 4 is over; 5 has begun")
+    ]
+    assert agent.reactor.places == {}
+    assert agent.on(ev.Assigned(wish(Phase.PREPARE, epoch=6)))[0] == ev.PersistEpoch(6)
+    agent.on(ev.Disconnected())
+    assert agent.on(ev.Welcomed(5)) == [ev.CloseSession("epoch 5 is over; 6 has begun")]
+
+
+def test_generation_of_the_past_is_ignored_and_answered() -> None:
+    agent = Agent()
+    agent.running(3)
+    assert agent.on(ev.Assigned(wish(Phase.STOP, 2))) == [
+        ev.Note("assignment.ignored", KEY, "generation 2 < 3"),
+        report("RUNNING", 3, ranks=RANKS),
+    ]
+
+
+def test_failed_preparation_is_said_and_tried_again_only_when_asked() -> None:
+    agent = Agent()
+    agent.on(ev.Assigned(wish(Phase.PREPARE)))
+    failed = report("CANNOT_PREPARE", message="host-0: no", shim_pid=0)
+    assert agent.on(ev.PreparationFailed(KEY, 1, "host-0: no")) == [failed]
+    again = wish(Phase.PREPARE)
+    assert agent.on(ev.Assigned(again)) == [ev.Prepare(again), report("PREPARING", shim_pid=0)]
+
+
+def test_wish_that_moved_on_during_preparation_is_followed_when_that_ends() -> None:
+    agent = Agent()
+    agent.on(ev.Assigned(wish(Phase.PREPARE, 1)))
+    agent.on(ev.Assigned(wish(Phase.STOP, 1)))
+    assert agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77)) == [ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77)) == []
+
+
+def test_run_of_a_place_that_was_prepared_in_an_earlier_life_takes_the_known_ports() -> None:
+    agent = Agent()
+    run = wish(Phase.RUN)
+    assert agent.on(ev.Assigned(run)) == [
+        ev.RememberAttempt(KEY, 1, 1),
+        ev.Prepare(run, ports=(20000, 20001)),
+        report("PREPARING", shim_pid=0),
+    ]
+    launched = agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77))
+    assert launched == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
+
+
+def test_refused_launch_is_a_failed_preparation() -> None:
+    agent = Agent()
+    agent.prepared()
+    agent.on(ev.Assigned(wish(Phase.RUN)))
+    assert agent.on(ev.LaunchRefused(KEY, 1, "No space left on device")) == [
+        ev.FreePorts(KEY),
+        report("CANNOT_PREPARE", message="host-0: No space left on device"),
+    ]
+
+
+def test_launch_that_grows_too_long_is_refused_with_the_reason() -> None:
+    agent = Agent()
+    agent.prepared()
+    process = replace(LAUNCH.process, args=tuple("$(MASTER_ADDR)" * 20_000 for _ in range(1)))
+    run = wish(Phase.RUN)
+    assert run.launch is not None
+    actions = agent.on(ev.Assigned(replace(run, launch=replace(run.launch, process=process))))
+    assert actions[0] == ev.FreePorts(KEY)
+    assert isinstance(actions[1], ev.SendReport)
+    assert actions[1].report.state == "CANNOT_PREPARE"
+
+
+def test_stuck_place_is_said_once_and_may_still_empty() -> None:
+    agent = Agent()
+    agent.running()
+    agent.on(ev.Assigned(wish(Phase.STOP)))
+    stuck = report("STUCK", message="outlive KILL: 5 (D)", ranks=RANKS)
+    assert agent.on(ev.PlaceStuck(KEY, 1, "outlive KILL: 5 (D)")) == [stuck]
+    assert agent.on(ev.PlaceStuck(KEY, 1, "outlive KILL: 5 (D)")) == []
+    assert agent.on(ev.PlaceEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY")]
+
+
+def test_lost_shim_is_followed_up_and_every_rank_accounted_for_without_a_code() -> None:
+    agent = Agent()
+    agent.running()
+    assert agent.on(ev.ShimLost(KEY)) == [
+        ev.ClearStrays(KEY, 1),
+        report("STOPPING", ranks=RANKS, shim_pid=0),
+    ]
+    journal = ev.Journal(1, (0, 1), started=((0, 1000), (1, 1001)), ends=(EXITED_0,))
+    lost = RankEnd(1, None, ExitReason.LOST_SHIM_DIED, "its shim died, so nobody knows how it ended")
+    assert agent.on(ev.StraysCleared(KEY, 1, journal, found=1)) == [
+        ev.SendExit(1, KEY, 1, 1, EXITED_0),
+        ev.RecordEnds(KEY, 1, (lost,)),
+    ]
+    assert lost.code is None
+    assert lost.signal is None
+    assert agent.on(ev.RankExited(KEY, 1, lost)) == [ev.SendExit(2, KEY, 1, 1, lost)]
+    assert agent.on(ev.PlaceEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY", shim_pid=0)]
+
+
+def test_shim_that_dies_before_its_intent_leaves_ranks_that_never_started() -> None:
+    agent = Agent()
+    agent.prepared()
+    agent.on(ev.Assigned(wish(Phase.RUN)))
+    agent.on(ev.ShimLost(KEY))
+    [record] = agent.on(ev.StraysCleared(KEY, 1, None, found=0))
+    assert isinstance(record, ev.RecordEnds)
+    assert [end.reason for end in record.ends] == [ExitReason.NOT_STARTED] * 2
+    assert record.launched == (0, 1)
+
+
+def test_idle_shims_death_is_nobodys_business() -> None:
+    agent = Agent()
+    agent.prepared()
+    assert agent.on(ev.ShimLost(KEY)) == []
+
+
+def test_shim_that_greets_again_is_told_again_what_it_may_have_missed() -> None:
+    agent = Agent()
+    agent.prepared()
+    run = wish(Phase.RUN)
+    agent.on(ev.Assigned(run))
+    assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
+    assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
+    agent.on(ev.Assigned(wish(Phase.STOP)))
+    assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == [ev.StopRanks(KEY, 1, 10.0, ExitReason.STOPPED)]
+
+
+@pytest.mark.parametrize(
+    ("journal", "shim_pid", "state"),
+    [
+        (ev.Journal(1, (0, 1), started=((0, 8), (1, 9))), 77, "RUNNING"),
+        (ev.Journal(1, (0, 1), stopping=True), 77, "STOPPING"),
+        (ev.Journal(1, (0, 1), empty=True), 77, "EMPTY"),
+        (ev.Journal(1, (0, 1)), 0, "STOPPING"),
+    ],
+)
+def test_place_of_an_earlier_life_is_in_the_hello(journal: ev.Journal, shim_pid: int, state: str) -> None:
+    agent = Agent(connected=False)
+    actions = agent.on(ev.PlaceFound(KEY, ((1, 4),), (journal,), frozenset(), shim_pid))
+    assert actions == ([ev.ClearStrays(KEY, 1)] if not shim_pid else [])
+    [hello] = agent.on(ev.Dialled())
+    assert isinstance(hello, ev.SendHello)
+    [said] = hello.reports
+    assert (said.state, said.attempt, said.generation) == (state, 4, 1)
+
+
+def test_exits_of_an_earlier_life_are_sent_unless_acknowledged() -> None:
+    agent = Agent(connected=False)
+    old = ev.Journal(1, (0, 1), ends=(EXITED_0, EXITED_7), empty=True)
+    new = ev.Journal(2, (0, 1), ends=(EXITED_0,))
+    agent.on(ev.PlaceFound(KEY, ((1, 1), (2, 2)), (old, new), frozenset({(1, 0)}), 77))
+    assert agent.on(ev.Welcomed(1)) == [
+        ev.PersistEpoch(1),
+        ev.SendExit(1, KEY, 1, 1, EXITED_7),
+        ev.SendExit(2, KEY, 2, 2, EXITED_0),
+    ]
+
+
+def test_place_without_a_wish_is_left_alone() -> None:
+    agent = Agent()
+    agent.on(ev.PlaceFound(KEY, (), (ev.Journal(1, (0,), started=((0, 8),)),), frozenset(), 77))
+    assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
+    assert agent.on(ev.Assigned(wish(Phase.STOP, key=PlaceKey("job-2", "workerpool0-0")))) != []
+    assert agent.reactor.places[KEY].standing.state.word == "RUNNING"
+
+
+def test_launch_that_was_under_way_when_the_agent_died_is_found_running() -> None:
+    agent = Agent(connected=False)
+    agent.on(ev.PlaceFound(KEY, (), (), frozenset(), 77))
+    assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
+    assert agent.reactor.places[KEY].standing.state.word == "RUNNING"
+
+
+def test_place_that_was_prepared_and_never_launched_is_said_to_be_empty_and_then_launched() -> None:
+    agent = Agent(connected=False)
+    agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 77))
+    (hello,) = agent.on(ev.Dialled())
+    assert [(report.key, report.generation, report.state) for report in hello.reports] == [(KEY, 0, "EMPTY")]
+    agent.on(ev.Welcomed(1))
+    assert isinstance(agent.on(ev.Assigned(wish(Phase.RUN)))[0], ev.Prepare)
+
+
+@pytest.mark.parametrize(
+    ("tail", "after_s", "reason", "taken"),
+    [
+        ("OSError: [Errno 98] Address already in use", 1.0, ExitReason.NONZERO_EXIT, True),
+        ("The server socket has failed to bind: EADDRINUSE", 59.0, ExitReason.NONZERO_EXIT, True),
+        ("OSError: [Errno 98] Address already in use", 61.0, ExitReason.NONZERO_EXIT, False),
+        ("OSError: [Errno 98] Address already in use", 1.0, ExitReason.STOPPED, False),
+        ("ValueError", 1.0, ExitReason.NONZERO_EXIT, False),
+    ],
+)
+def test_port_is_blamed_only_early_and_by_the_ranks_own_words(
+    tail: str, after_s: float, reason: ExitReason, taken: bool
+) -> None:
+    agent = Agent()
+    agent.running()
+    agent.now += after_s
+    end = RankEnd(0, 1 << 8, reason, "", 5.0, (tail,))
+    [sent] = agent.on(ev.RankExited(KEY, 1, end))
+    assert isinstance(sent, ev.SendExit)
+    assert sent.port_taken is taken
+
+
+def test_place_of_an_earlier_life_in_which_nothing_was_launched_is_forgotten() -> None:
+    agent = Agent(connected=False)
+    assert agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 0)) == [ev.Forget(KEY)]
+    assert agent.on(ev.PlaceForgotten(KEY)) == []
+    assert KEY not in agent.reactor.places
+
+
+def test_place_of_an_earlier_life_whose_shim_never_launched_is_forgotten_once_it_says_so() -> None:
+    agent = Agent(connected=False)
+    assert agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 77)) == []
+    assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [ev.Forget(KEY)]
