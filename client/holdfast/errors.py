@@ -142,6 +142,12 @@ class ConfigError(HoldfastError):
     reason = "CONFIG"
 
 
+class MissingPackages(HoldfastError):
+    """The packages of an extra are not installed. Names them and the command that installs them."""
+
+    reason = "MISSING_PACKAGES"
+
+
 class StoreError(HoldfastError):
     """What a daemon has to keep can't be read or written. Names the file and what to do."""
 

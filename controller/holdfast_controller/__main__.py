@@ -9,13 +9,11 @@ import importlib
 import sys
 from pathlib import Path
 
-from holdfast._base import config
+from holdfast._base import config, extras
 from holdfast._base.version import __version__
 from holdfast._daemon import json_log, log_file
 from holdfast._daemon.instance_lock import only_one
-from holdfast.errors import HoldfastError
-from holdfast_controller.shell.base.config import ControllerConfig
-from holdfast_controller.shell.main.server import serve
+from holdfast.errors import HoldfastError, MissingPackages
 
 GC_THRESHOLDS = (20_000, 20, 20)
 """Python's own (700, 10, 10) took about a tenth of a busy controller's CPU."""
@@ -42,13 +40,26 @@ def main() -> int:
     usual = Path("/etc/holdfast/controller.toml")
     parser.add_argument("--config", type=Path, metavar="FILE", default=usual, help=f"[default: {usual}]")
     parser.add_argument("--version", action="version", version=f"holdfast-controller {__version__}")
-    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
-        command = importlib.import_module(COMMANDS[sys.argv[1]])
-        return int(command.main(sys.argv[2:]))
-    options = parser.parse_args()
+    command = COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    options = parser.parse_args() if command is None else argparse.Namespace()
+    try:
+        extras.require("holdfast-controller", "controller")
+    except MissingPackages as error:
+        log_file.complain(f"holdfast-controller: {error}")
+        return 1
+    if command is not None:
+        return int(importlib.import_module(command).main(sys.argv[2:]))
+    return _run(options.config)
+
+
+def _run(settings_file: Path) -> int:
+    # Only now: they import what an installation of the client alone lacks.
+    from holdfast_controller.shell.base.config import ControllerConfig
+    from holdfast_controller.shell.main.server import serve
+
     status = 0
     try:
-        settings = config.load(ControllerConfig, options.config)
+        settings = config.load(ControllerConfig, settings_file)
         json_log.configure(settings.log_level, settings.log_file, settings.log_file_mb)
         with (
             only_one(settings.state_dir, "controller"),

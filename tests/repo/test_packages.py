@@ -6,10 +6,13 @@ import importlib.util
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -71,13 +74,50 @@ def test_a_package_depends_on_the_python_that_it_was_made_with(part: str) -> Non
     assert f"python3.{sys.version_info.minor}" in described(part)["depends"]
 
 
+ENTRIES = {
+    "controller": ("holdfast_controller",),
+    "agent": ("holdfast_agent", "holdfast._security.enrolment"),
+    "client": ("holdfast.cli", "holdfast.client", "holdfast.training"),
+}
+"""What runs of each part: with it everything that it imports, even late."""
+OPTIONAL = {"apprise"}
+ALONG = {"pydantic_core": "pydantic"}
+"""Packages that are part of another one."""
+PROGRAMS = {"py-spy"}
+"""Carried though no module imports them."""
+
+
+def imported(entries: Iterable[str]) -> set[str]:
+    """Other projects' packages that these import, and whatever of ours they import."""
+    graph = grimp.build_graph(
+        "holdfast", "holdfast_controller", "holdfast_agent", include_external_packages=True, cache_dir=None
+    )
+    seen: set[str] = set()
+    found = {module for entry in entries for module in (entry, *graph.find_descendants(entry))}
+    while found:
+        seen |= found
+        found = {other for module in found for other in graph.find_modules_directly_imported_by(module)} - seen
+    return {
+        module for module in seen if not module.startswith("holdfast") and module not in sys.stdlib_module_names
+    }
+
+
 @every_part
-def test_what_a_package_leaves_out_is_a_dependency_of_the_project(part: str) -> None:
+def test_a_package_carries_what_its_part_imports_and_nothing_else(part: str) -> None:
     about = PARTS[part]
     found = build.requirements(PROJECT, about.get("leaves_out", ()), about.get("extras", ()))
-    names = [build._name(text) for text in found]
-    assert "grpcio" in names
-    assert not {name.lower() for name in about.get("leaves_out", ())} & set(names)
+    carried = {build._name(text) for text in found}
+    used: set[str] = set()
+    owners = packages_distributions()
+    for module in imported(ENTRIES[part]) - OPTIONAL:
+        brought_by = {build._canonical(ALONG.get(name, name)) for name in owners[module]}
+        assert brought_by & carried, f"the {part} imports {module}, which its package lacks"
+        used |= brought_by
+    assert carried - PROGRAMS <= used, "carried for nothing"
+
+
+def test_a_client_is_what_pip_installs_without_extras() -> None:
+    assert not PARTS["client"].keys() & {"extras", "leaves_out"}
 
 
 def test_a_misspelt_dependency_is_refused() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast._base import extras
 from holdfast.dev import daemons, plan, ports, processes, readiness
 from holdfast.dev import layout as files
 from holdfast.dev.layout import Layout
@@ -34,11 +35,13 @@ def start(
     host; 0 is the machine's own) and ``labels`` (by host) count for the hosts that it adds. Says on stderr what
     it did.
 
-    Raises ``ConfigError`` for options that contradict the cluster or make no sense, ``WrongState`` while
-    another start or stop is at work there, and ``Unavailable``, with the end of the failing daemon's log, when
-    not all is ready within 60 s. Whatever ends it early, what it has started is stopped again.
+    Raises ``MissingPackages`` where a daemon's extra isn't installed, ``ConfigError`` for options that contradict
+    the cluster or make no sense, ``WrongState`` while another start or stop is at work there, and ``Unavailable``,
+    with the end of the failing daemon's log, when not all is ready within 60 s. Whatever ends it early, what it has
+    started is stopped again.
     """
     began = time.monotonic()
+    extras.require("A dev cluster", *extras.MODULES)
     layout = Layout(directory.expanduser().resolve())
     _claim(layout)
     with files.locked(layout):

@@ -1,0 +1,37 @@
+"""What ``pip install holdfast`` leaves out: the packages of the daemons, each daemon's in an extra of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from holdfast.errors import MissingPackages
+
+MODULES = {
+    "controller": {
+        "grpcio-reflection": "grpc_reflection",
+        "SQLAlchemy": "sqlalchemy",
+        "alembic": "alembic",
+        "starlette": "starlette",
+        "uvicorn": "uvicorn",
+        "httpx": "httpx",
+        "prometheus-client": "prometheus_client",
+    },
+    "agent": {
+        "psutil": "psutil",
+        "nvidia-ml-py": "pynvml",
+        "prometheus-client": "prometheus_client",
+        "uv": "uv",
+    },
+}
+"""By extra: the module that each of its packages brings. py-spy, a program, brings none."""
+
+
+def require(program: str, *extras: str) -> None:
+    """Raise ``MissingPackages``, saying what to install, unless ``program`` finds the packages of these extras."""
+    lacking = {package: module for extra in extras for package, module in MODULES[extra].items()}
+    missing = sorted(package for package, module in lacking.items() if importlib.util.find_spec(module) is None)
+    if missing:
+        raise MissingPackages(
+            f"{program} needs packages that are not installed: {', '.join(missing)}.",
+            fix=f"Install them: pip install 'holdfast[{','.join(extras)}]'",
+        )
