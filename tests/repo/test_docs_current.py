@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -37,3 +38,56 @@ def test_the_defaults_of_the_checks_are_those_on_the_page() -> None:
     for field in fields(Minimums):
         default = "true" if field.default is True else field.default
         assert f"| `{field.name}` | {default} |" in page
+
+
+def existing() -> set[str]:
+    """Every file of the repository and the folders that hold them, without what is built."""
+    built = {"site", "dist", "build", "v1", "__pycache__"}
+    found = {str(path.relative_to(ROOT)) for path in ROOT.iterdir() if path.is_file()}
+    for top in (path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        found |= {str(path.relative_to(ROOT)) for path in (top, *top.rglob("*")) if not built & set(path.parts)}
+    return found
+
+
+PARTS = ("controller/holdfast_controller", "agent/holdfast_agent")
+PAGES = [page for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if page.name != "CHANGELOG.md"]
+_PATH = re.compile(
+    r"`([\w./-]+/[\w.-]+\.(?:py|proto|md)|(?:client|controller|agent|tests|bench|docs)/[\w./-]+)(?:::\w+)?`"
+)
+
+
+def test_every_path_on_a_page_exists() -> None:
+    """Whole paths, or their ends: `core/reactor.py`."""
+    known = {"/".join(path.split("/")[start:]) for path in existing() for start in range(path.count("/") + 1)}
+    named = {(page.name, path.rstrip("/")) for page in PAGES for path in _PATH.findall(page.read_text())}
+    assert len(named) > 200
+    assert sorted((page, path) for page, path in named if path not in known) == []
+
+
+def test_links_of_the_repository_s_own_pages_lead_somewhere() -> None:
+    """`make docs` checks those within docs/."""
+    for page in (*ROOT.glob("*.md"), ROOT / "bench/README.md"):
+        links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+        assert [link for link in links if not (page.parent / link).exists()] == [], page.name
+
+
+def test_the_tree_of_the_repository_is_whole() -> None:
+    """Each name in it exists, and no package of the three parts is left out."""
+    tree = (ROOT / "docs/README.md").read_text().partition("## The repository\n")[2].split("```")[1]
+    folders: list[tuple[int, str]] = []
+    shown: set[str] = set()
+    for line in tree.strip("\n").splitlines():
+        indent = len(line) - len(line.lstrip())
+        folders = [folder for folder in folders if folder[0] < indent]
+        above = "".join(f"{name}/" for _, name in folders)
+        names = [
+            name.rstrip("/") for name in line.strip().partition("  ")[0].split() if name.endswith(("/", ".py"))
+        ]
+        assert names, f"no path in {line!r}"
+        shown |= {f"{above}{name}" for name in names}
+        folders.append((indent, names[0]))
+    there = existing()
+    assert sorted(shown - there) == []
+    parts = ("client/holdfast", *(f"{part}/{kind}" for part in PARTS for kind in ("core", "shell")))
+    packages = {path for path in there if path.rpartition("/")[0] in parts and f"{path}/__init__.py" in there}
+    assert sorted(packages - shown) == []

@@ -14,15 +14,15 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 FAULTS = """
 controller dies | agent dies | shim dies | worker killed | worker out of memory | daemonised child, zombie
 process in D state | power loss | partition, each direction alone | slow, stalling, flapping, half-closed link
-link that nobody serves any more | disk full for output | disk full for the agent's state
+link without a server | disk full for output | disk full for the agent's state
 disk full for the controller | disk turns read-only | no file descriptors | no processes | fork bomb
 clock jumps by a day
 database locked | database damaged | database of an older version | database of a newer version
 database failed over | old leader wakes | call repeated or reordered | agent, controller or shim of another version
-flood of output, a line of a gigabyte | output that is no text | arguments, environment, messages beyond bounds
-stranger, wrong certificate, another's name | hostile environment of a worker
-secrets, with everybody killed in between | workers as root
-a job that asks to be somebody else | a worker that reaches for another user's work, or for root
+flood of output, a line of a gigabyte | output that is not text | arguments, environment, messages beyond bounds
+unknown caller, wrong certificate, another's name | hostile environment of a worker
+secrets, with every process killed in between | workers as root
+a job that asks for another user's account | a worker that attacks another user's work, or root
 `LD_PRELOAD`, `BASH_ENV`, `PYTHONPATH` of a user
 """
 
