@@ -22,13 +22,14 @@ from holdfast_controller.core.lifecycle.exits import (
     cordon_faulty,
     may_settle,
     on_cannot_prepare,
+    on_end_grace,
     on_exit,
     on_settled,
     restart_gang,
 )
 from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S
-from holdfast_controller.core.lifecycle.stop import end, on_cancel, on_empty, on_timeout, restartable
+from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Cluster, Job, Now
@@ -44,7 +45,8 @@ from holdfast_controller.core.step.actions import Assign, Note, Reply
 from holdfast_controller.core.step.assignment import holds, released
 from holdfast_controller.core.step.commands import Stimulus
 from holdfast_controller.core.step.idempotency import on_once
-from holdfast_controller.core.step.step import Decision, Policies, Step, Timers
+from holdfast_controller.core.step.step import Decision, Policies, Step
+from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers
 
 _ALIVE = frozenset({PlaceState.PREPARING, PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK})
 
@@ -68,53 +70,53 @@ class Reactor:
         ):
             # Hosts that joined after the backup are unknown, and may still call.
             self.cluster.in_doubt_until = now.mono + self.policies.leases.suspect_s
-            self.timers.set(("doubt", ""), self.cluster.in_doubt_until)
+            self.timers.set((ClusterTimer.RECONCILE, ""), self.cluster.in_doubt_until)
         self.cluster.unheard = {name for name, host in self.cluster.hosts.items() if not host.lost}
         for name in self.cluster.hosts:
             presence = self.cluster.presence_of(name)
             presence.last_seen = now.mono
-            self.timers.set(("host", name), now.mono + self.policies.leases.suspect_s)
+            self.timers.set((HostTimer.LEASE, name), now.mono + self.policies.leases.suspect_s)
             if self.cluster.hosts[name].maintenance is not None:
                 # Not at once: whether the host is well isn't known before it has called.
-                self.timers.set(("maintenance", name), now.mono + self.policies.leases.suspect_s)
+                self.timers.set((HostTimer.MAINTENANCE, name), now.mono + self.policies.leases.suspect_s)
             deadline = self.cluster.hosts[name].drain_deadline
             if deadline is not None:
-                self.timers.set(("drain", name), now.mono + max(deadline - now.wall, 0.0))
-                self.timers.set(("drain_warn", name), now.mono)
+                self.timers.set((HostTimer.DRAIN, name), now.mono + max(deadline - now.wall, 0.0))
+                self.timers.set((HostTimer.DRAIN_WARNING, name), now.mono)
         for job in self.cluster.jobs.values():
             if job.terminal:
                 continue
             if job.running_since is not None:
                 left = job.gang.timeout_s - job.ran_s
                 left = min(max(job.running_since + left - now.wall, 0.0), left)
-                self.timers.set(("timeout", job.id), now.mono + left)
+                self.timers.set((JobTimer.TIMEOUT, job.id), now.mono + left)
             if job.primary_done_at is not None:
                 left = min(max(job.primary_done_at + job.gang.end_grace_s - now.wall, 0.0), job.gang.end_grace_s)
-                self.timers.set(("end_grace", job.id), now.mono + left)
+                self.timers.set((JobTimer.END_GRACE, job.id), now.mono + left)
             if job.not_before is not None and (job.not_before > now.wall or job.held_back):
                 # What was held back alone waits for this only: its time may have come while nobody was there.
-                kind = "retry" if job.state is JobState.QUEUED else "launch"
+                kind = JobTimer.RETRY if job.state is JobState.QUEUED else JobTimer.LAUNCH
                 left = min(max(job.not_before - now.wall, 0.0), _longest_wait_s(job))
                 self.timers.set((kind, job.id), now.mono + left)
             if job.id in self.cluster.queue:
                 self._resume_waiting(job, now)
             if may_settle(job):
-                self.timers.set(("settle", job.id), now.mono + SETTLE_S)
+                self.timers.set((JobTimer.SETTLE, job.id), now.mono + SETTLE_S)
             if job.pause_due is not None:
                 ahead_s = job.gang.warning.before_s if job.gang.warning else 0.0
                 left = min(max(job.pause_due - now.wall, 0.0), ahead_s)
-                self.timers.set(("pause", job.id), now.mono + left)
+                self.timers.set((JobTimer.PAUSE, job.id), now.mono + left)
             warning_signal.ahead_of_timeout(self.timers, job)
 
     def _resume_waiting(self, job: Job, now: Now) -> None:
         if job.queued_since is not None and job.gang.max_wait_s:
             left = min(job.queued_since + job.gang.max_wait_s - now.wall, job.gang.max_wait_s)
-            self.timers.set(("expire", job.id), now.mono + max(left, 0.0))
+            self.timers.set((JobTimer.EXPIRE, job.id), now.mono + max(left, 0.0))
         if not job.gang.waits:
             # That a host hasn't said hello yet is no lack of room.
             left = max((job.not_before or 0.0) - now.wall, self.policies.leases.suspect_s)
             left = min(left, _longest_wait_s(job))
-            self.timers.set(("retry", job.id), now.mono + left)
+            self.timers.set((JobTimer.RETRY, job.id), now.mono + left)
 
     def next_due(self) -> float | None:
         """When ``TimePassed`` is wanted, on the monotonic clock."""
@@ -319,44 +321,59 @@ class Reactor:
         first = self.timers.next_due()
         late_s = step.now.mono - first if first is not None else 0.0
         due = self.timers.pop_due(step.now.mono)
-        sessions.on_silence(step, [name for kind, name in due if kind == "host"], late_s)
+        sessions.on_silence(step, [name for kind, name in due if kind is HostTimer.LEASE], late_s)
         for kind, name in due:
-            if kind == "drain":
-                drain.on_deadline(step, self.cluster.hosts[name])
-            elif kind == "drain_warn":
-                warning_signal.of_drain(step, self.cluster.hosts[name])
-            elif kind == "maintenance":
-                maintenance.on_time(step, self.cluster.hosts[name])
-            elif kind == "doubt":
-                reconcile.end_if_all_told(step)
-            elif kind != "host" and self.cluster.jobs[name].doubt is not None:
-                self.timers.set((kind, name), step.now.mono + self.policies.leases.suspect_s)
-            elif kind != "host":
-                self._on_job_timer(step, kind, self.cluster.jobs[name])
+            match kind:
+                case HostTimer():
+                    self._on_host_timer(step, kind, name)
+                case JobTimer():
+                    self._on_job_timer(step, kind, self.cluster.jobs[name])
+                case ClusterTimer.RECONCILE:
+                    reconcile.end_if_all_told(step)
+                case _:
+                    assert_never(kind)
 
-    def _on_job_timer(self, step: Step, kind: str, job: Job) -> None:
+    def _on_host_timer(self, step: Step, kind: HostTimer, name: str) -> None:
         match kind:
-            case "timeout":
+            case HostTimer.LEASE:
+                pass  # on_silence has judged all of this moment's together
+            case HostTimer.DRAIN:
+                drain.on_deadline(step, self.cluster.hosts[name])
+            case HostTimer.DRAIN_WARNING:
+                warning_signal.of_drain(step, self.cluster.hosts[name])
+            case HostTimer.MAINTENANCE:
+                maintenance.on_time(step, self.cluster.hosts[name])
+            case _:
+                assert_never(kind)
+
+    def _on_job_timer(self, step: Step, kind: JobTimer, job: Job) -> None:
+        """Handle a job's timer. Each handler checks its own premise, which another timer of the moment may end."""
+        if job.doubt is not None:
+            self.timers.set((kind, job.id), step.now.mono + self.policies.leases.suspect_s)
+            return
+        match kind:
+            case JobTimer.TIMEOUT:
                 on_timeout(step, job)
-            case "hang":
-                hangs.on_look(step, job)
-            case "settle":
-                on_settled(step, job)
-            case "launch":
-                launch(step, job, due=True)
-            case "warn":
+            case JobTimer.TIMEOUT_WARNING:
                 warning_signal.on_timer(step, job)
-            case "pause" if job.pause_due is not None:
-                attempts.pause(step, job)
-            case "expire":
+            case JobTimer.END_GRACE:
+                on_end_grace(step, job)
+            case JobTimer.HANG:
+                hangs.on_look(step, job)
+            case JobTimer.SETTLE:
+                on_settled(step, job)
+            case JobTimer.LAUNCH:
+                launch(step, job, due=True)
+            case JobTimer.PAUSE:
+                attempts.on_pause_due(step, job)
+            case JobTimer.EXPIRE:
                 on_expired(step, job, takers(self.cluster))
-            case "retry":
+            case JobTimer.RETRY:
                 if job.not_before is not None:
-                    step.cluster.ripe[job.id] = job.not_before
+                    self.cluster.ripe[job.id] = job.not_before
                 step.capacity_freed = True
-            # Another timer of the same moment may have ended the attempt, and with it what this one is about.
-            case "end_grace" if job.outcome is None and not job.terminal and job.primary_done_at is not None:
-                end(step, job, JobState.SUCCEEDED)
+            case _:
+                assert_never(kind)
 
 
 def _longest_wait_s(job: Job) -> float:

@@ -13,6 +13,8 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
 
 from holdfast._base.failpoints import hit
 from holdfast.errors import Unavailable
@@ -35,6 +37,22 @@ SNAPSHOT_EVERY = 5_000
 Outbox = Callable[[act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession], None]
 
 
+@dataclass(frozen=True)
+class Observers:
+    """Functions that the driver calls once their cause is durable. They must neither block nor raise."""
+
+    published: Callable[[list[Record]], None] = lambda _: None
+    """Gets the records of each commit."""
+    committed: Callable[[Sequence[Decision], float], None] = lambda *_: None
+    """Gets the decisions of each commit, and its duration in seconds."""
+    take_evidence: Callable[[act.TakeEvidence], None] = lambda _: None
+    """Has a worker dumped; the answer is fed as ``EvidenceArrived``."""
+    access_changed: Callable[[str], None] = lambda _: None
+    """Gets the party whose rights changed, such as ``user/ann``."""
+    secret_kept: Callable[[act.KeepSecret], None] = lambda _: None
+    """Gets each secret before its caller is answered."""
+
+
 class Driver:
     """Runs one reactor over one store. Create it in the event loop that it is to run in."""
 
@@ -42,16 +60,7 @@ class Driver:
         self.cluster = cluster
         self.store = store
         self.reactor = Reactor(cluster, policies)
-        self.take_evidence: Callable[[act.TakeEvidence], None] = lambda _: None
-        """Set by whoever can reach the hosts."""
-        self.published: Callable[[list[Record]], None] = lambda _: None
-        """Set by whoever tells the world; called with what has just become durable."""
-        self.committed: Callable[[Sequence[Decision], float], None] = lambda *_: None
-        """Set by whoever counts; called with what has just become durable, and the seconds that took."""
-        self.access_changed: Callable[[str], None] = lambda _: None
-        """Set by whoever guards the calls; gets the party, such as ``user/ann``."""
-        self.secret_kept: Callable[[act.KeepSecret], None] = lambda _: None
-        """Set by whoever opens them; called once it is durable, before whoever asked for it is answered."""
+        self._observers = Observers()
         self._pending: list[Decision] = []
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
@@ -69,8 +78,12 @@ class Driver:
         self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
         self._loop = asyncio.get_running_loop()
 
-    def start(self, kept: dict[str, KeptWatch] | None = None) -> None:
-        """Give every lease a full term, go on with the watches that were kept, and arm the timers."""
+    def start(self, kept: dict[str, KeptWatch] | None = None, observers: Observers | None = None) -> None:
+        """Give every lease a full term, go on with the watches that were kept, and arm the timers.
+
+        Call it once, before the first ``feed`` and before ``run``.
+        """
+        self._observers = observers or Observers()
         self.reactor.resume(_now(), kept)
         self._arm()
 
@@ -170,7 +183,7 @@ class Driver:
             if records or kept:
                 began = time.perf_counter()
                 await asyncio.wrap_future(self.store.call(self.store.commit, records, kept))
-                self.committed(batch, time.perf_counter() - began)
+                self._observers.committed(batch, time.perf_counter() - began)
             self._publish(records)
             for decision in batch:
                 for action in decision.actions:
@@ -192,7 +205,7 @@ class Driver:
         for entity in entities | {entity.partition("/")[0] for entity in entities}:
             for bell in self._watchers.get(entity, ()):
                 bell.set()
-        self.published(records)
+        self._observers.published(records)
 
     def _perform(self, action: act.Action) -> None:
         match action:
@@ -210,15 +223,17 @@ class Driver:
             case act.KeepEvidence() | act.KeepWatch() | act.KeepAnswer():
                 pass  # it is in the commit
             case act.KeepSecret():
-                self.secret_kept(action)
+                self._observers.secret_kept(action)
             case act.AccessChanged(party):
-                self.access_changed(party)
+                self._observers.access_changed(party)
             case act.TakeEvidence():
-                self.take_evidence(action)
+                self._observers.take_evidence(action)
             case act.Welcome() | act.Assign() | act.Dismiss() | act.AckExit() | act.CloseSession():
                 outbox = self._outboxes.get((action.host, action.session))
                 if outbox is not None:
                     outbox(action)
+            case _:
+                assert_never(action)
 
     def _arm(self) -> None:
         due = self.reactor.next_due()

@@ -20,6 +20,7 @@ from holdfast.hang.tuning import Action
 from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step.timers import JobTimer
 
 # --- The ladder, as it should be ----------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ def test_detection_that_is_off_judges_nothing() -> None:
     program = training(action=Action.OFF)
     assert program.stands_still(4000) == []
     assert program.world.cluster.runtime["a"].health == ""
-    assert ("hang", "a") not in program.world.reactor.timers.due
+    assert (JobTimer.HANG, "a") not in program.world.reactor.timers.due
 
 
 # --- The budget ---------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.gang import Success
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step.timers import JobTimer
 
 # --- Evidence that doesn't come as it should ----------------------------------------------------------------------
 
@@ -162,5 +163,5 @@ def test_looks_stop_when_the_job_ends(program: Training) -> None:
     program.world.cancel("a")
     program.world.empty("a")
     program.world.wait(10, beating=program.beating)
-    assert not [key for key in program.world.reactor.timers.due if key[0] == "hang"]
+    assert not [key for key in program.world.reactor.timers.due if key[0] is JobTimer.HANG]
     assert [e for e in program.world.log if isinstance(e, ev.HangNoticed)] == []

@@ -6,11 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_controller.core.model.host import Liveness, Presence
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.host import Inventory, Liveness, Presence
+from holdfast_controller.core.model.job import Cluster, Now
 from holdfast_controller.core.model.lease import LeasePolicy, brake, liveness, next_change
-from holdfast_controller.core.step.step import Timers
+from holdfast_controller.core.reactor import Reactor
+from holdfast_controller.core.step.commands import HostConnected, JobSubmission, TimePassed
+from holdfast_controller.core.step.step import Policies
+from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, TimerKey, Timers
 
 POLICY = LeasePolicy()
+A, B, C = (JobTimer.HANG, "1"), (HostTimer.LEASE, "1"), (ClusterTimer.RECONCILE, "")
+EVERY_TIMER: list[TimerKey] = [
+    *((kind, "job") for kind in JobTimer),
+    *((kind, "host") for kind in HostTimer),
+    *((kind, "") for kind in ClusterTimer),
+]
 
 
 @pytest.mark.parametrize(
@@ -52,31 +63,31 @@ def test_brake_holds_when_more_than_the_share_is_silent(silent: int, heard: int,
 
 def test_timers_come_due_in_order_and_once() -> None:
     timers = Timers()
-    timers.set(("a", "1"), 5.0)
-    timers.set(("b", "2"), 3.0)
+    timers.set(A, 5.0)
+    timers.set(B, 3.0)
     assert timers.next_due() == 3.0
     assert timers.pop_due(2.9) == []
-    assert timers.pop_due(5.0) == [("b", "2"), ("a", "1")]
+    assert timers.pop_due(5.0) == [B, A]
     assert timers.pop_due(100.0) == []
     assert timers.next_due() is None
 
 
 def test_setting_a_timer_again_replaces_it_and_clearing_disarms_it() -> None:
     timers = Timers()
-    timers.set(("a", "1"), 5.0)
-    timers.set(("a", "1"), 9.0)
-    timers.set(("b", "1"), 6.0)
-    timers.clear(("b", "1"))
-    timers.clear(("c", "1"))
+    timers.set(A, 5.0)
+    timers.set(A, 9.0)
+    timers.set(B, 6.0)
+    timers.clear(B)
+    timers.clear(C)
     assert timers.pop_due(8.0) == []
-    assert timers.pop_due(9.0) == [("a", "1")]
+    assert timers.pop_due(9.0) == [A]
 
 
 def test_a_timer_moved_earlier_is_due_earlier_and_only_then() -> None:
     timers = Timers()
-    timers.set(("a", "1"), 9.0)
-    timers.set(("a", "1"), 5.0)
-    assert timers.pop_due(5.0) == [("a", "1")]
+    timers.set(A, 9.0)
+    timers.set(A, 5.0)
+    assert timers.pop_due(5.0) == [A]
     assert timers.pop_due(9.0) == []
 
 
@@ -85,12 +96,23 @@ def test_timers_agree_with_a_plain_dictionary(moves: list[tuple[str, int | None]
     timers, model = Timers(), {}
     for name, at in moves:
         if at is None:
-            timers.clear(("k", name))
+            timers.clear((JobTimer.RETRY, name))
             model.pop(name, None)
         else:
-            timers.set(("k", name), float(at))
+            timers.set((JobTimer.RETRY, name), float(at))
             model[name] = float(at)
     assert timers.next_due() == min(model.values(), default=None)
     due = timers.pop_due(now)
-    assert sorted(due) == sorted(("k", name) for name, at in model.items() if at <= now)
+    assert sorted(due) == sorted((JobTimer.RETRY, name) for name, at in model.items() if at <= now)
     assert [model[name] for _, name in due] == sorted(model[name] for _, name in due)
+
+
+@pytest.mark.parametrize("key", EVERY_TIMER, ids=lambda key: f"{type(key[0]).__name__}.{key[0].name}")
+def test_every_kind_of_timer_has_a_handler(key: TimerKey) -> None:
+    reactor = Reactor(Cluster(epoch=1), Policies(secret_key=b"k"))
+    reactor.step(HostConnected("host", 1, "10.0.0.1", "boot", "1", Inventory(8, 8 << 30)), Now(100.0, 1e6))
+    gang = Gang((Pool(1, Task(("x",))),))
+    reactor.step(JobSubmission(1, "ann", "", "job", "job", {}, gang, "{}"), Now(100.0, 1e6))
+    reactor.timers.set(key, 101.0)
+    reactor.step(TimePassed(), Now(101.0, 1e6 + 1))
+    assert reactor.timers.due.get(key) != 101.0

@@ -61,7 +61,6 @@ class Driver:
         """Take the parts, most of which are made with callbacks of this driver."""
         self.parts = parts
         self._performer = Performer(self._reactor, parts, self.means, self._address, self._tasks, self.feed)
-        parts.sampling.sampled = lambda took_s, late: self.meter.sampled(took_s, late=late)
 
     @property
     def facts(self) -> HostFacts:

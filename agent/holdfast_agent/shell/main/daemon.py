@@ -245,7 +245,13 @@ def _assemble(
         shims=shims,
         link=link,
         transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine, listeners),
-        sampling=HangSampler(facts, source, driver.watched, on_sample),
+        sampling=HangSampler(
+            facts,
+            source,
+            driver.watched,
+            on_sample,
+            on_tick=lambda took_s, late: driver.meter.sampled(took_s, late=late),
+        ),
         hangs=hangs,
     )
     driver.equip(parts)

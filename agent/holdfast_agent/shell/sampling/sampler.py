@@ -28,6 +28,8 @@ DEADLINE_S = 1.0
 _TRIES = 3
 
 OnSample = Callable[[WorkerSample], None]
+OnTick = Callable[[float, bool], None]
+"""Gets the seconds that one round over all workers took, and whether it missed its deadline."""
 
 
 class Sampler:
@@ -40,6 +42,7 @@ class Sampler:
         watched: Callable[[], Iterable[Watched]],
         on_sample: OnSample,
         *,
+        on_tick: OnTick = lambda *_: None,
         tick_s: float = TICK_S,
         deadline_s: float = DEADLINE_S,
     ) -> None:
@@ -53,8 +56,7 @@ class Sampler:
         self._readers = Readers()
         self.gpus = GpuSignalWatch(source, lambda: bool(self._places))
         self._late = False
-        self.sampled: Callable[[float, bool], None] = lambda *_: None
-        """Set by whoever counts; gets the seconds that a look at all places took, and whether it came late."""
+        self._on_tick = on_tick
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -84,7 +86,7 @@ class Sampler:
                     self._on_sample(sample)
             if done:
                 break
-        self.sampled(time.perf_counter() - began, not done)
+        self._on_tick(time.perf_counter() - began, not done)
         self._tell(late=not done)
 
     def close(self) -> None:

@@ -38,6 +38,7 @@ from holdfast_controller.core.step.actions import Reply
 from holdfast_controller.core.step.commands import EvidenceArrived, FeaturesReported, HoldAsked
 from holdfast_controller.core.step.lookup import find_job
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import JobTimer
 
 LOOK_EVERY_S = 5.0
 """At least so often each job is judged; a heartbeat's time."""
@@ -107,7 +108,7 @@ def _is_judged(job: Job) -> bool:
 
 
 def _look_by(step: Step, job: Job, at: float) -> None:
-    key = ("hang", job.id)
+    key = (JobTimer.HANG, job.id)
     if key not in step.timers.due or step.timers.due[key] > at:
         step.timers.set(key, at)
 

@@ -16,6 +16,7 @@ from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.core.step.commands import MaintenanceAsked, MaintenanceCancelled
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import HostTimer
 
 LOOK_S = 60.0
 """The longest time until the wall clock is looked at again."""
@@ -92,7 +93,7 @@ def on_time(step: Step, host: Host) -> None:
         plan = host.maintenance
     following = plan.end if plan is not None and plan.begun else plan.start if plan is not None else None
     if following is not None:
-        step.timers.set(("maintenance", host.name), step.now.mono + min(max(following - wall, 0.0), LOOK_S))
+        step.timers.set((HostTimer.MAINTENANCE, host.name), step.now.mono + min(max(following - wall, 0.0), LOOK_S))
 
 
 def _begin(step: Step, host: Host, plan: Maintenance) -> None:
@@ -116,7 +117,7 @@ def _begin(step: Step, host: Host, plan: Maintenance) -> None:
 
 
 def _end(step: Step, host: Host, plan: Maintenance, by: str, why: str) -> None:
-    step.timers.clear(("maintenance", host.name))
+    step.timers.clear((HostTimer.MAINTENANCE, host.name))
     step.emit(ev.MaintenanceEnded(host=host.name, at=step.now.wall, by=by, why=why))
     if not plan.begun:
         return

@@ -9,6 +9,7 @@ from holdfast_controller.core.restore.reconcile import end_if_all_told
 from holdfast_controller.core.step.access_commands import HostRemovalAsked
 from holdfast_controller.core.step.actions import AccessChanged, CloseSession, Refuse, Reply
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import HostTimer
 
 
 def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
@@ -38,7 +39,7 @@ def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
     step.emit(ev.HostRemoved(host=asked.host, at=step.now.wall, by=asked.by))
     cluster.unheard.discard(asked.host)
     end_if_all_told(step)
-    for kind in ("host", "drain", "drain_warn", "maintenance"):
+    for kind in HostTimer:
         step.timers.clear((kind, asked.host))
     step.capacity_freed = True
     step.do(AccessChanged(f"host/{asked.host}"))

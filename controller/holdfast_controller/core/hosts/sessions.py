@@ -24,6 +24,7 @@ from holdfast_controller.core.step.commands import (
 )
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import HostTimer
 
 
 def on_connected(step: Step, hello: HostConnected) -> None:
@@ -128,7 +129,7 @@ def heard(step: Step, name: str) -> None:
     if presence.liveness is not Liveness.READY:
         presence.liveness = Liveness.READY
         step.capacity_freed = True
-    if ("host", name) not in step.timers.due:
+    if (HostTimer.LEASE, name) not in step.timers.due:
         _watch(step, name, presence)
     host = step.cluster.hosts.get(name)
     if host is not None and host.lost:
@@ -145,7 +146,7 @@ def _is_known(step: Step, name: str) -> None:
 def _watch(step: Step, name: str, presence: Presence) -> None:
     due = lease.next_change(step.policies.leases, presence, step.now.mono)
     if due is not None:
-        step.timers.set(("host", name), due)
+        step.timers.set((HostTimer.LEASE, name), due)
 
 
 def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
@@ -164,7 +165,7 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
         if verdict is Liveness.LOST and presence.liveness is not Liveness.LOST:
             if spared or kept or (not lost and _mass_silence(step)):
                 presence.liveness = Liveness.SUSPECT
-                step.timers.set(("host", name), now + policy.suspect_s)
+                step.timers.set((HostTimer.LEASE, name), now + policy.suspect_s)
                 kept.append(name)
                 continue
             lost.append((name, now - presence.last_seen))

@@ -20,13 +20,12 @@ from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import PauseAsked, ResumeAsked
 from holdfast_controller.core.step.lookup import find_job
 from holdfast_controller.core.step.step import Step
-
-_TIMERS = ("end_grace", "timeout", "hang", "settle", "launch", "retry", "warn", "pause", "expire")
+from holdfast_controller.core.step.timers import JobTimer
 
 
 def clear_timers(step: Step, job: Job) -> None:
     """Nothing of an attempt is timed any more."""
-    for kind in _TIMERS:
+    for kind in JobTimer:
         step.timers.clear((kind, job.id))
 
 
@@ -107,7 +106,7 @@ def retry(
         )
     )
     if wait_s:
-        step.timers.set(("retry", job.id), step.now.mono + wait_s)
+        step.timers.set((JobTimer.RETRY, job.id), step.now.mono + wait_s)
     _leave(step, job)
 
 
@@ -131,7 +130,7 @@ def give_way(step: Step, job: Job, to: Job) -> None:
 def await_hosts(step: Step, job: Job) -> None:
     """The job waits from now on, as long as it may."""
     if job.gang.max_wait_s:
-        step.timers.set(("expire", job.id), step.now.mono + job.gang.max_wait_s)
+        step.timers.set((JobTimer.EXPIRE, job.id), step.now.mono + job.gang.max_wait_s)
 
 
 def _recover(*, replace: bool, cordoned: bool) -> str:
@@ -174,10 +173,10 @@ def on_pause(step: Step, asked: PauseAsked) -> None:
         warning = job.gang.warning if is_running(job) else None
         due = step.now.wall + warning.before_s if warning else None
         step.emit(ev.PauseRequested(job_id=job.id, at=step.now.wall, by=asked.by, due=due))
-        step.timers.clear(("expire", job.id))
+        step.timers.clear((JobTimer.EXPIRE, job.id))
         if warning and due is not None:
             warn(step, job, due, PAUSE)
-            step.timers.set(("pause", job.id), step.now.mono + warning.before_s)
+            step.timers.set((JobTimer.PAUSE, job.id), step.now.mono + warning.before_s)
         else:
             pause(step, job)
     step.do(Reply(asked.token, job.id))
@@ -195,6 +194,12 @@ def pause(step: Step, job: Job) -> None:
         clear_timers(step, job)
         step.emit(ev.JobPaused(job_id=job.id, at=step.now.wall))
         step.capacity_freed = True
+
+
+def on_pause_due(step: Step, job: Job) -> None:
+    """Pause a job whose ranks were warned and have had time to exit."""
+    if job.pause_due is not None:
+        pause(step, job)
 
 
 def on_resume(step: Step, asked: ResumeAsked) -> None:

@@ -17,6 +17,7 @@ from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.core.step.commands import DrainAsked
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import HostTimer
 
 
 def on_drain(step: Step, asked: DrainAsked) -> None:
@@ -42,10 +43,10 @@ def on_drain(step: Step, asked: DrainAsked) -> None:
 
 def set_timers(step: Step, host: Host) -> None:
     """For the deadline of a host's drain and for the warnings before it, or for none."""
-    for kind in ("drain", "drain_warn"):
+    for kind in (HostTimer.DRAIN, HostTimer.DRAIN_WARNING):
         step.timers.clear((kind, host.name))
     if host.draining and host.drain_deadline is not None:
-        step.timers.set(("drain", host.name), step.now.mono + max(host.drain_deadline - step.now.wall, 0.0))
+        step.timers.set((HostTimer.DRAIN, host.name), step.now.mono + max(host.drain_deadline - step.now.wall, 0.0))
         warning_signal.of_drain(step, host)
 
 

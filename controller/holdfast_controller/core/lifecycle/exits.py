@@ -22,6 +22,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.report import ExitReported
 from holdfast_controller.core.step.actions import AckExit, Note
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import JobTimer
 
 LATE_MOST = 8
 """Further accounts of one end that are kept."""
@@ -107,8 +108,8 @@ def record_exits(
             _answer_for(step, job, member, bad, unfit=unfit)
     elif port_taken or is_settled(job):
         answer(step, job, port_taken=port_taken, unfit=unfit)
-    elif ("settle", job.id) not in step.timers.due:
-        step.timers.set(("settle", job.id), step.now.mono + SETTLE_S)
+    elif (JobTimer.SETTLE, job.id) not in step.timers.due:
+        step.timers.set((JobTimer.SETTLE, job.id), step.now.mono + SETTLE_S)
 
 
 def _check_left(step: Step, job: Job, host: str) -> None:
@@ -140,9 +141,15 @@ def _check_done(step: Step, job: Job) -> None:
         primary = job.gang.members[0]
         if all(rank in ended for rank in primary.ranks):
             step.emit(ev.PrimaryCompleted(job_id=job.id, at=step.now.wall))
-            step.timers.set(("end_grace", job.id), step.now.mono + job.gang.end_grace_s)
+            step.timers.set((JobTimer.END_GRACE, job.id), step.now.mono + job.gang.end_grace_s)
     if job.outcome is None:
         check_started(step, job)
+
+
+def on_end_grace(step: Step, job: Job) -> None:
+    """End the job as succeeded: the other workers have had their grace after the primary completed."""
+    if job.outcome is None and not job.terminal and job.primary_done_at is not None:
+        end(step, job, JobState.SUCCEEDED)
 
 
 def on_settled(step: Step, job: Job) -> None:
@@ -179,7 +186,7 @@ def _answer_for(
 
 
 def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_policy.Cause, problem: str = "") -> None:
-    step.timers.clear(("settle", job.id))
+    step.timers.clear((JobTimer.SETTLE, job.id))
     story = Story(f"{member.name} rank {exit_.rank}", exit_.end_time or step.now.wall)
     host = job.places[member.index].host
     match failure_policy.decide(job, member, exit_, cause, reached(step, job)):
@@ -289,14 +296,14 @@ def restart_gang(
             worker=worker,
         )
     )
-    step.timers.clear(("end_grace", job.id))
-    step.timers.clear(("settle", job.id))
+    step.timers.clear((JobTimer.END_GRACE, job.id))
+    step.timers.clear((JobTimer.SETTLE, job.id))
     if worker is None:
         step.touch(job)
     else:
         step.touch(job, worker)
         if wait_s:
-            step.timers.set(("launch", job.id), step.now.mono + wait_s)
+            step.timers.set((JobTimer.LAUNCH, job.id), step.now.mono + wait_s)
 
 
 def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fault: bool = False) -> None:

@@ -13,6 +13,7 @@ from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job import Cluster, Job, Prepared, Rendezvous, Started
 from holdfast_controller.core.model.report import PlaceReport
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import JobTimer
 
 
 def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
@@ -67,7 +68,7 @@ def _waits(step: Step, job: Job) -> bool:
     """Whether the next launch has to wait; then a timer is set for it, for as long as its backoff may be."""
     wait_s = min((job.not_before or 0.0) - step.now.wall, job.gang.retries.backoff_limit_s)
     if wait_s > 0:
-        step.timers.set(("launch", job.id), step.now.mono + wait_s)
+        step.timers.set((JobTimer.LAUNCH, job.id), step.now.mono + wait_s)
     return wait_s > 0
 
 
@@ -122,6 +123,6 @@ def check_started(step: Step, job: Job) -> None:
         else:
             return
     if job.running_since is None:
-        step.timers.set(("timeout", job.id), step.now.mono + max(job.gang.timeout_s - job.ran_s, 0.0))
+        step.timers.set((JobTimer.TIMEOUT, job.id), step.now.mono + max(job.gang.timeout_s - job.ran_s, 0.0))
     step.emit(ev.GangStarted(job_id=job.id, at=step.now.wall, generation=job.generation, started=started))
     warning_signal.set_timers(step, job)

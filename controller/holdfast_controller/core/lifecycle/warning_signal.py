@@ -14,7 +14,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.assignment import on_host
-from holdfast_controller.core.step.step import Step, Timers
+from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import HostTimer, JobTimer, Timers
 
 PAUSE, TIMEOUT = "the pause", "the job's timeout"
 
@@ -52,14 +53,14 @@ def set_timers(step: Step, job: Job) -> None:
 
 def ahead_of_timeout(timers: Timers, job: Job) -> None:
     """If the job's timeout is timed, so is the warning before it."""
-    due = timers.due.get(("timeout", job.id))
+    due = timers.due.get((JobTimer.TIMEOUT, job.id))
     if job.gang.warning is not None and due is not None:
-        timers.set(("warn", job.id), due - job.gang.warning.before_s)
+        timers.set((JobTimer.TIMEOUT_WARNING, job.id), due - job.gang.warning.before_s)
 
 
 def on_timer(step: Step, job: Job) -> None:
     """The job's own timeout is near."""
-    due = step.timers.due.get(("timeout", job.id))
+    due = step.timers.due.get((JobTimer.TIMEOUT, job.id))
     if due is not None:
         warn(step, job, step.now.wall + due - step.now.mono, TIMEOUT)
 
@@ -80,7 +81,7 @@ def of_drain(step: Step, host: Host) -> None:
         else:
             warn(step, job, host.drain_deadline, f"the drain of {host.name}")
     if later:
-        step.timers.set(("drain_warn", host.name), step.now.mono + min(later))
+        step.timers.set((HostTimer.DRAIN_WARNING, host.name), step.now.mono + min(later))
 
 
 def leaves_by_itself(step: Step, job: Job) -> str | None:

@@ -38,6 +38,7 @@ from holdfast_controller.core.step.assignment import holds
 from holdfast_controller.core.step.commands import DismissAsked, HostConnected
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import JobTimer
 
 EVENTS_LEFT_OUT = 1_000_000_000
 """More than any controller writes between two backups: nobody's cursor names another event than it did."""
@@ -144,7 +145,7 @@ def _look(step: Step, job_id: str) -> None:
             )
         )
         left_s = max(job.gang.timeout_s - job.ran_s, 0.0)
-        step.timers.set(("timeout", job.id), step.now.mono + left_s)
+        step.timers.set((JobTimer.TIMEOUT, job.id), step.now.mono + left_s)
     _judge(step, job)
     step.touch(job)
 

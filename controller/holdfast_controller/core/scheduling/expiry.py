@@ -12,6 +12,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import JobTimer
 
 TRY_AGAIN_S = 10.0
 """After the first try to place a job that doesn't wait; twice that after the second."""
@@ -29,7 +30,7 @@ def on_expired(step: Step, job: Job, hosts: list[Host]) -> None:
 
 def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
     """A job that doesn't wait found no room: it is tried again in a while, and fails when that was in vain."""
-    if ("retry", job.id) in step.timers.due:
+    if (JobTimer.RETRY, job.id) in step.timers.due:
         return  # After a start of ours hosts get time to say hello.
     number = job.lacks + 1
     standing = Standing(step.cluster, hosts, step.policies.quotas)
@@ -41,7 +42,7 @@ def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
                 job_id=job.id, at=step.now.wall, number=number, reason=reason, not_before=step.now.wall + wait_s
             )
         )
-        step.timers.set(("retry", job.id), step.now.mono + wait_s)
+        step.timers.set((JobTimer.RETRY, job.id), step.now.mono + wait_s)
         return
     error = JobError(
         RESOURCE_EXHAUSTED,

@@ -25,6 +25,7 @@ from holdfast_controller.core.scheduling.preempt import make_room
 from holdfast_controller.core.step.actions import Assign
 from holdfast_controller.core.step.assignment import released
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import JobTimer
 
 PLANS_IN_VAIN = 100
 """In one look: after so many plans that came to nothing, jobs of other kinds wait for the next one."""
@@ -203,7 +204,7 @@ _NO_CAPACITY = Wait("no host has room")
 def _place(step: Step, job: Job, found: Plan) -> None:
     """Give a job its hosts; those that it has left may forget it."""
     before = job.places
-    step.timers.clear(("expire", job.id))
+    step.timers.clear((JobTimer.EXPIRE, job.id))
     step.emit(
         ev.JobPlaced(
             job_id=job.id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.events.job import Event
@@ -16,11 +15,10 @@ from holdfast_controller.core.model.quota import Quotas
 from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.core.step.actions import Action, Assign
 from holdfast_controller.core.step.assignment import Phase, desired
+from holdfast_controller.core.step.timers import Timers
 
 STATE_NAMES = {state: state.name for state in JobState}
 """``name`` of an enum is a property, and each event asks for it."""
-TimerKey = tuple[str, str]
-"""(kind, job id or host name)."""
 
 
 @dataclass(frozen=True)
@@ -37,38 +35,6 @@ class Policies:
     admins: frozenset[str] = frozenset()
     """Users who are admins by configuration."""
     run_as: RunAs = RunAs.SERVICE
-
-
-@dataclass
-class Timers:
-    """Deadlines on the monotonic clock, one for each key; setting one again replaces it."""
-
-    due: dict[TimerKey, float] = field(default_factory=dict)
-    heap: list[tuple[float, TimerKey]] = field(default_factory=list)
-
-    def set(self, key: TimerKey, at: float) -> None:
-        """Arm ``key`` for ``at``."""
-        self.due[key] = at
-        heapq.heappush(self.heap, (at, key))
-
-    def clear(self, key: TimerKey) -> None:
-        """Disarm ``key``."""
-        self.due.pop(key, None)
-
-    def next_due(self) -> float | None:
-        """When the earliest is due."""
-        while self.heap and self.due.get(self.heap[0][1]) != self.heap[0][0]:
-            heapq.heappop(self.heap)
-        return self.heap[0][0] if self.heap else None
-
-    def pop_due(self, now: float) -> list[TimerKey]:
-        """Take out all that are due, earliest first."""
-        keys = []
-        while (first := self.next_due()) is not None and first <= now:
-            key = heapq.heappop(self.heap)[1]
-            del self.due[key]
-            keys.append(key)
-        return keys
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,12 @@ from urllib.parse import unquote
 import grpc
 
 from holdfast._base import rpc_status
+from holdfast._daemon.metrics.series import Series
 from holdfast._security import certificate, tls
 from holdfast.errors import HoldfastError, TooMany, Unauthenticated, Unavailable
 from holdfast_controller.core.access.rules import RULES, Caller, Registry, Target, Where, refusal
 from holdfast_controller.core.access.secrets import is_name
+from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit, Entry
 from holdfast_controller.shell.calls.concurrency_limits import Lanes
 from holdfast_controller.shell.calls.rpc import Context
@@ -75,10 +77,8 @@ class Guard(grpc.aio.ServerInterceptor):
         self._driver = driver
         self._cluster = cluster
         self._audit = audit
-        self.ended: Callable[[str, str], None] = lambda *_: None
-        """Set by whoever counts; gets the method of each call that has ended, and the name of its status."""
-        self.answered: Callable[[str, float], None] = lambda *_: None
-        """Set by whoever counts; gets the method of each unary call that got past, and the seconds that it took."""
+        self.series = Series()
+        """Calls by method and status, and the durations of unary ones that were let through."""
         self._streams: defaultdict[str, set[_Stream]] = defaultdict(set)
         self._cuts: set[asyncio.Task[None]] = set()
         self.lanes = Lanes()
@@ -105,7 +105,7 @@ class Guard(grpc.aio.ServerInterceptor):
             code = rpc_status.code_name(problem)
             entry = Entry(time.time(), who, peer, call, about, code, problem.message)
             self._audit.refused(entry, time.monotonic())
-            self.ended(method, code)
+            self.series.add(fam.RPCS, method, code)
             raise problem
 
     def note(
@@ -124,7 +124,7 @@ class Guard(grpc.aio.ServerInterceptor):
         ``outcome`` is OK or the name of a gRPC status, ``message`` its sentence, ``made`` what came of it, such as
         ``job/ID``.
         """
-        self.ended(method, outcome)
+        self.series.add(fam.RPCS, method, outcome)
         rule = RULES.get(method)
         if rule is not None and rule.changes:
             who = caller.party if caller is not None else ""
@@ -196,7 +196,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 raise
             finally:
                 if not streams:
-                    self.answered(method, time.perf_counter() - began)
+                    self.series.observe(fam.RPC, time.perf_counter() - began, method)
             self.note(method, caller, request, "OK", made=made(answer), peer=peer)
             return answer
 

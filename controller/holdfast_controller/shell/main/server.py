@@ -43,7 +43,7 @@ from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
-from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.port import Enrolling
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Postman
@@ -120,21 +120,27 @@ async def serve(
         )
         driver = Driver(store, cluster, policies)
         vault = await open_vault(store, config.secrets_key)
-        driver.secret_kept = vault.keep
         channels = Channels.of(config)
         postman = Postman(driver, channels, config.cluster, config.notification_retry_for)
         audit = Audit(config.state_dir)
         guard = Guard(driver, config.cluster, audit)
-        driver.access_changed = guard.access_changed
         enrolling = Enrolling(config, driver, guard, audit)
         metrics = Metrics(config, driver, guard, audit, postman)
         whole = ClusterService(driver, metrics, postman, config.cluster)
+        transfers = Transfers()
         server, health_servicer, services = _server(
-            config, driver, channels, guard, audit, enrolling.service, whole, vault
+            config, driver, transfers, channels, guard, audit, enrolling.service, whole, vault
         )
         port = _listen(server, config)
         enrolling.listen(port)
-        driver.start(await asyncio.wrap_future(store.call(store.kept_watches)))
+        observers = Observers(
+            published=postman.on_published,
+            committed=metrics.on_committed,
+            take_evidence=Examiner(driver, transfers).take,
+            access_changed=guard.access_changed,
+            secret_kept=vault.keep,
+        )
+        driver.start(await asyncio.wrap_future(store.call(store.kept_watches)), observers)
         local = LocalCalls(store, config.state_dir, enrolling.rotation)
         await local.start()
         await server.start()
@@ -228,6 +234,7 @@ def _status(cluster: Cluster) -> str:
 def _server(
     config: ControllerConfig,
     driver: Driver,
+    transfers: Transfers,
     channels: Channels,
     guard: Guard,
     audit: Audit,
@@ -236,9 +243,7 @@ def _server(
     vault: Vault,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
-    transfers = Transfers()
     bundles = BundleStore(config.state_dir / "bundles", config.bundles)
-    driver.take_evidence = Examiner(driver, transfers).take
     jobs = JobService(driver, transfers, config.cluster, _default_action(config), channels, bundles)
     hosts = HostService(driver, config.cluster)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)

@@ -53,7 +53,6 @@ class Postman:
         """Newest event that was published."""
         self.delivered = 0
         """Since the start."""
-        driver.published = self._on_published
 
     @property
     def waiting(self) -> int:
@@ -88,7 +87,8 @@ class Postman:
             with contextlib.suppress(StoreError):
                 await self._call(self._letters.keep, self._read, [])
 
-    def _on_published(self, records: list[Record]) -> None:
+    def on_published(self, records: list[Record]) -> None:
+        """Queue what receivers may want of a commit's records."""
         if records:
             self._seen = records[-1].sequence
         self._fresh += [record for record in records if record.type in _TYPES]

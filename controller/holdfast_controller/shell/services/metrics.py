@@ -1,6 +1,6 @@
 """What the controller measures of itself, and the page that Prometheus gets.
 
-``Metrics`` hangs itself into the driver and the guard; nothing there waits for it.
+Commits are counted here, as an observer of the driver; calls are counted by the guard.
 """
 
 from __future__ import annotations
@@ -48,9 +48,6 @@ class Metrics:
         self._listener: Listener | None = None
         for family in (fam.COMMIT, fam.COMMIT_EVENTS, fam.LOOP_LAG):
             self._series.declare(family)
-        driver.committed = self._on_committed
-        guard.ended = lambda method, code: self._series.add(fam.RPCS, method, code)
-        guard.answered = lambda method, seconds: self._series.observe(fam.RPC, seconds, method)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """(text, content type), in the form that an Accept header asks for."""
@@ -110,13 +107,14 @@ class Metrics:
         series.set(fam.NOTIFICATIONS_DELIVERED, self._postman.delivered)
         series.set(fam.AUDIT_REFUSALS, self._audit.refusals)
         series.set(fam.AUDIT_UNWRITTEN, self._audit.only_counted)
-        return self._meter.series, self._series, series, gauges(self._driver.cluster, now)
+        return self._meter.series, self._series, self._guard.series, series, gauges(self._driver.cluster, now)
 
     def _tell_certificates(self, series: Series) -> None:
         daemon.tell_certificate(series, self._config.cert)
         daemon.tell_certificate(series, self._config.ca, "ca")
 
-    def _on_committed(self, batch: Sequence[Decision], took_s: float) -> None:
+    def on_committed(self, batch: Sequence[Decision], took_s: float) -> None:
+        """Count a commit and its events."""
         events = [entry.event for decision in batch for entry in decision.entries]
         self._series.observe(fam.COMMIT, took_s)
         self._series.observe(fam.COMMIT_EVENTS, len(events))

@@ -21,7 +21,7 @@ from holdfast_controller.core.messages.job import narrate
 from holdfast_controller.core.outbox import Letter
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
-from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.main.server import serve
 from holdfast_controller.shell.notify import sender as delivering
 from holdfast_controller.shell.notify.channels import Channels, Target
@@ -180,7 +180,9 @@ async def test_a_history_that_nobody_was_told_of_is_told_by_the_next_controller(
         async with endpoint() as hook, asyncio.TaskGroup() as tasks:
             driver = Driver(store, cluster, Policies())
             channels = Channels((ChannelConfig("ops", hook.url, kinds),))
-            postman = tasks.create_task(Postman(driver, channels, "test", 60).run())
+            sender = Postman(driver, channels, "test", 60)
+            driver.start(observers=Observers(published=sender.on_published))
+            postman = tasks.create_task(sender.run())
             await hook.until(lambda h: h.events()[-1:] == ["CANCELLED"])
             postman.cancel()
         assert hook.events().count("HANGED") == 3 and set(hook.events()) == set(kinds)

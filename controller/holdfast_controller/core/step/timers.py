@@ -1,0 +1,87 @@
+"""Deadlines of jobs, hosts and the cluster, on the monotonic clock."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from dataclasses import dataclass, field
+
+
+class JobTimer(enum.StrEnum):
+    """A deadline of one job; its key holds the job's id."""
+
+    TIMEOUT = "timeout"
+    """The job has run for as long as its spec allows."""
+    TIMEOUT_WARNING = "warn"
+    """The warning signal before that is due."""
+    END_GRACE = "end_grace"
+    """The grace for other workers after the primary completed has expired."""
+    HANG = "hang"
+    """The next look for a hang is due."""
+    SETTLE = "settle"
+    """Ranks that may have caused a failure have had time to report it."""
+    LAUNCH = "launch"
+    """The back-off before a launch in place has expired."""
+    RETRY = "retry"
+    """The back-off before the next placement has expired."""
+    PAUSE = "pause"
+    """Ranks that were warned of a pause have had time to exit."""
+    EXPIRE = "expire"
+    """The job has waited in the queue for as long as its spec allows."""
+
+
+class HostTimer(enum.StrEnum):
+    """A deadline of one host; its key holds the host's name."""
+
+    LEASE = "host"
+    """The host becomes suspect, or lost, unless it was heard from."""
+    DRAIN = "drain"
+    """Work that is still on a draining host is moved off."""
+    DRAIN_WARNING = "drain_warn"
+    """The warning signal before that is due for a job."""
+    MAINTENANCE = "maintenance"
+    """A maintenance window begins or ends, or its progress is checked."""
+
+
+class ClusterTimer(enum.StrEnum):
+    """A deadline of the whole cluster; its key holds the empty string."""
+
+    RECONCILE = "cluster"
+    """Hosts that joined after the restored backup have had time to connect."""
+
+
+Timer = JobTimer | HostTimer | ClusterTimer
+TimerKey = tuple[Timer, str]
+"""(kind, job id or host name). Timers that are due at the same moment fire in the order of their keys."""
+
+
+@dataclass
+class Timers:
+    """One deadline for each key, in seconds on the monotonic clock; setting it again replaces it."""
+
+    due: dict[TimerKey, float] = field(default_factory=dict)
+    heap: list[tuple[float, TimerKey]] = field(default_factory=list)
+
+    def set(self, key: TimerKey, at: float) -> None:
+        """Arm ``key`` for ``at``."""
+        self.due[key] = at
+        heapq.heappush(self.heap, (at, key))
+
+    def clear(self, key: TimerKey) -> None:
+        """Disarm ``key``."""
+        self.due.pop(key, None)
+
+    def next_due(self) -> float | None:
+        """The earliest deadline; None if no timer is armed."""
+        while self.heap and self.due.get(self.heap[0][1]) != self.heap[0][0]:
+            heapq.heappop(self.heap)
+        return self.heap[0][0] if self.heap else None
+
+    def pop_due(self, now: float) -> list[TimerKey]:
+        """Remove and return all keys that are due, earliest first."""
+        keys = []
+        while (first := self.next_due()) is not None and first <= now:
+            key = heapq.heappop(self.heap)[1]
+            del self.due[key]
+            keys.append(key)
+        return keys
