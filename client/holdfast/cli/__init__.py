@@ -1,4 +1,4 @@
-"""The ``holdfast`` command. Nothing here imports gRPC, pydantic or rich before a command needs it."""
+"""The ``holdfast`` command. Nothing here imports gRPC or pydantic before a command needs it."""
 
 import sys
 

@@ -17,7 +17,7 @@ from holdfast.cli.kit import parameters
 from holdfast.cli.reference import markdown
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-HEAVY = ("grpc", "google.protobuf", "pydantic", "rich", "yaml", "anyio", "asyncio", "cryptography")
+HEAVY = ("grpc", "google.protobuf", "pydantic", "yaml", "anyio", "asyncio", "cryptography")
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from rich.cells import cell_len
 from tests.unit.cli.hangs import START, evidence, hung_job
 
 from holdfast._session.hang_wire import WorkerEvidence
@@ -11,6 +10,7 @@ from holdfast.cli.hangs.hang_page import evidence_text, hang_lines, standing, ve
 from holdfast.cli.jobs.job_page import page
 from holdfast.cli.jobs.job_sections import recoveries_section
 from holdfast.cli.kit.durations import local
+from holdfast.cli.kit.table import cell_len
 from holdfast.v1 import job_pb2, spec_pb2
 
 NOW = START + 1300.0

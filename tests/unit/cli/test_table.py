@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.cli.kit.table import Cell, Column, cut, render
+from holdfast.cli.kit.table import Cell, Column, cell_len, cut, render
 
 COLUMNS = (Column("ID"), Column("NAME", give=True), Column("N", right=True))
 
@@ -39,7 +39,11 @@ def test_two_long_columns_share_the_room() -> None:
 
 def test_wide_characters_count_twice() -> None:
     assert lines([["a", "訓練", "5"], ["b", "abcd", "6"]])[1:] == ["a   訓練  5", "b   abcd  6"]
-    assert cut("訓練訓練", 5) == "訓練…"
+    assert [cut("訓練訓練", width) for width in (5, 4, 2, 1, 0)] == ["訓練…", "訓…", "…", "…", "…"]
+
+
+def test_what_is_drawn_on_another_character_takes_no_cell() -> None:
+    assert [cell_len(text) for text in ("é", "e\u0301", "\u1112\u116e\u11ab", "a\u200bb")] == [1, 1, 2, 2]
 
 
 def test_nothing_drives_the_terminal_of_the_reader() -> None:

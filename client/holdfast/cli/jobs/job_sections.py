@@ -6,11 +6,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from google.protobuf.duration_pb2 import Duration
-from rich.cells import cell_len
 
 from holdfast.cli.hangs.hang_page import outcome_cell
 from holdfast.cli.kit.durations import clock, span
-from holdfast.cli.kit.table import Cell, Column, Row, printable, render
+from holdfast.cli.kit.table import Cell, Column, Row, cell_len, printable, render
 from holdfast.v1 import job_pb2
 
 _MOST = 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -41,8 +42,6 @@ def terminal_width() -> int | None:
 
 def render(columns: Sequence[Column], rows: Iterable[Row], *, width: int | None, colour: bool) -> str:
     """The table as lines, each within ``width`` unless that is ``None``."""
-    from rich.cells import cell_len
-
     cells = [[_printable(_cell(c)) for c in row] for row in rows]
     widths = [max(cell_len(c.title), *(cell_len(row[i].text) for row in cells), 0) for i, c in enumerate(columns)]
     if width is not None:
@@ -60,9 +59,28 @@ def write(columns: Sequence[Column], rows: Iterable[Row]) -> None:
 
 def cut(text: str, width: int) -> str:
     """The text within ``width`` cells, ending in … when it was longer."""
-    from rich.cells import cell_len, set_cell_size
+    if cell_len(text) <= width:
+        return text
+    kept, taken = [], 0
+    for character in text:
+        taken += cell_len(character)
+        if taken >= width:
+            break
+        kept.append(character)
+    return "".join(kept).rstrip() + "…"
 
-    return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)).rstrip() + "…"
+
+def cell_len(text: str) -> int:
+    """How many cells of a terminal the text takes: two for a wide character, none for what is drawn on another."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(character) for character in unicodedata.normalize("NFC", text))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _narrow(columns: Sequence[Column], widths: list[int], room: int) -> None:
@@ -78,8 +96,6 @@ def _narrow(columns: Sequence[Column], widths: list[int], room: int) -> None:
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Cell], colour: bool) -> str:
-    from rich.cells import cell_len
-
     parts = []
     for column, width, cell in zip(columns, widths, cells, strict=True):
         text = cut(cell.text, width)
