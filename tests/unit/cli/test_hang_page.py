@@ -7,8 +7,8 @@ from tests.unit.cli.hangs import START, evidence, hung_job
 
 from holdfast._session.hang_wire import WorkerEvidence
 from holdfast.cli.hangs.hang_page import evidence_text, hang_lines, standing, verdict_lines
+from holdfast.cli.jobs import recovery_table
 from holdfast.cli.jobs.job_page import page
-from holdfast.cli.jobs.job_sections import recoveries_section
 from holdfast.cli.kit.durations import local
 from holdfast.cli.kit.table import cell_len
 from holdfast.v1 import job_pb2, spec_pb2
@@ -136,8 +136,8 @@ def test_the_page_of_a_job_shows_its_hangs_in_short() -> None:
     assert table[0].split() == ["#", "GEN", "STILL", "SINCE", "NOTICED", "RULE", "OUTCOME", "SUSPECT"]
     assert table[1].split()[-4:] == ["relaunched", "workerpool1-0", "rank", "3"]
     assert table[2].split()[-4:] == ["open", "workerpool0-0", "rank", "1"]
-    assert table[-1] == "  more:  holdfast job hangs j1"
-    assert lines[start + 2 : start + 4] == ["", "Recoveries"]
+    end = lines.index("Recoveries")
+    assert lines[end - 2 : end] == ["  more:  holdfast job hangs j1", ""]
 
 
 def test_the_detector_s_words_are_wrapped_not_cut() -> None:
@@ -157,13 +157,13 @@ def test_many_hangs_are_cut_unless_all_are_wanted() -> None:
 
 def test_a_recovery_from_a_hang_shows_where_its_time_went() -> None:
     def section(width: int | None) -> list[str]:
-        return recoveries_section(hung_job(), NOW, wide=False, width=width, colour=False).splitlines()
+        return recovery_table.table(hung_job().recoveries, NOW, width=width, colour=False).splitlines()
 
     spent = "detect 31s, diagnose 30s, stop 5.1s, start 210ms"
     assert section(None)[1].endswith(f"HANG    workerpool1-0 rank 3  restarted in place  {spent}")
     narrow = section(80)
     assert narrow[1].endswith("HANG    workerpool1-0 rank 3  restarted in place")
-    assert narrow[2] == f"       {spent}"
+    assert narrow[2] == f"     {spent}"
     assert max(map(len, narrow)) <= 80
 
 

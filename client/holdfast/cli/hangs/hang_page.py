@@ -27,32 +27,42 @@ _RULES = {
     "R4": "silence, or one rank alone at work",
     "R6": "counts of collectives that stand still and differ",
 }
-OUTCOMES = {
-    "": ("open", "33"),
-    "RESTARTED": ("relaunched", "36"),
-    "WOULD_RESTART": ("told only", "33"),
-    "WITHHELD": ("not acted on", "33"),
-    "BUDGET_SPENT": ("job failed", "31"),
-    "OVER": ("over", "32"),
-    "ENDED": ("ended", ""),
-}
-"""A hang's outcome in a word or two, and its colour."""
-
 _OUTCOMES = {
-    "": "open: watched on",
-    "RESTARTED": "killed and relaunched in place",
-    "WOULD_RESTART": "told only; with --restart-on-hang it would have been relaunched in place",
-    "WITHHELD": "confirmed, but not acted on",
-    "BUDGET_SPENT": "no hang restart was left, so the job failed",
-    "OVER": "moved again by itself",
-    "ENDED": "over before anything was decided",
+    "": ("open", "33", "open: watched on"),
+    "RESTARTED": ("relaunched", "36", "killed and relaunched in place"),
+    "WOULD_RESTART": (
+        "told only",
+        "33",
+        "told only; with --restart-on-hang it would have been relaunched in place",
+    ),
+    "WITHHELD": ("not acted on", "33", "confirmed, but not acted on"),
+    "BUDGET_SPENT": ("job failed", "31", "no hang restart was left, so the job failed"),
+    "OVER": ("over", "32", "moved again by itself"),
+    "ENDED": ("ended", "", "over before anything was decided"),
 }
+"""A hang's outcome: in a word or two for tables, their colour, and in a sentence."""
 _JUDGED = {"RESTARTED": "acted", "BUDGET_SPENT": "given up", "OVER": "over", "ENDED": "ended"}
 
 
 def outcome_cell(hang: job_pb2.Hang) -> Cell:
     """What became of it, in a word; as it was sent where the word is new."""
-    return Cell(*OUTCOMES.get(hang.outcome, (hang.outcome, "")))
+    word, style, _ = _outcome(hang)
+    return Cell(word, style)
+
+
+def _outcome(hang: job_pb2.Hang) -> tuple[str, str, str]:
+    return _OUTCOMES.get(hang.outcome, (hang.outcome, "", hang.outcome))
+
+
+def newest_hang(job: job_pb2.CustomJob, width: int | None) -> Iterator[str]:
+    """The job's newest hang in some sentences, for its page, and where to read more."""
+    hang = job.hangs[-1]
+    for text in (hang.sentence, hang.stacks and f"Its stacks: {hang.stacks}", hang.note):
+        if text:
+            yield from textwrap.wrap(
+                printable(text), width or _ENDLESS, initial_indent="  ", subsequent_indent="    "
+            )
+    yield f"  more:  holdfast job hangs {job.id}"
 
 
 def hang_lines(hang: job_pb2.Hang, *, width: int | None, colour: bool) -> Iterator[str]:
@@ -62,7 +72,7 @@ def hang_lines(hang: job_pb2.Hang, *, width: int | None, colour: bool) -> Iterat
     yield f"{title}  {styled(cell.text, cell.style, colour=colour)} · generation {hang.generation}"
     yield from _timeline(hang, colour)
     rule = f"{hang.rule}: {_RULES[hang.rule]}" if hang.rule in _RULES else hang.rule
-    outcome = _OUTCOMES.get(hang.outcome, hang.outcome)
+    _, _, outcome = _outcome(hang)
     for name, text in (
         ("rule", rule),
         ("seen", hang.sentence),

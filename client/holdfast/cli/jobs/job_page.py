@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 
 import click
 
 from holdfast._sdk.json_view import state_name
-from holdfast.cli.jobs import exit_table
+from holdfast.cli.hangs.hang_page import newest_hang, outcome_cell
+from holdfast.cli.jobs import exit_table, recovery_table
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
-from holdfast.cli.jobs.job_sections import hangs_section, indented, left_out, recoveries_section
 from holdfast.cli.jobs.job_tables import project_of, ran, reason, state_cell
 from holdfast.cli.kit.console import OUT, coloured, styled
-from holdfast.cli.kit.durations import age, local, span
-from holdfast.cli.kit.table import Cell, Column, Row, cut, printable, terminal_width
+from holdfast.cli.kit.durations import age, clock, local, span
+from holdfast.cli.kit.table import Cell, Column, Row, cut, printable, render, terminal_width
 from holdfast.v1 import job_pb2, spec_pb2
 
 _MOST_EXITS = 20
+_MOST = 10
+"""Hangs, and recoveries."""
 
 
 def write_page(job: job_pb2.CustomJob, now: float, *, wide: bool) -> None:
@@ -29,16 +31,21 @@ def write_page(job: job_pb2.CustomJob, now: float, *, wide: bool) -> None:
 def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
     """The page's lines."""
     yield from _head(job, now, width=width, colour=colour)
-    for title, text in (
-        ("Workers", _workers(job, wide=wide, width=width, colour=colour)),
-        ("Exits", _exits(job, now, wide=wide, width=width, colour=colour)),
-        ("Hangs", hangs_section(job, now, wide=wide, width=width, colour=colour)),
-        ("Recoveries", recoveries_section(job, now, wide=wide, width=width, colour=colour)),
+    room = None if width is None else width - 2
+    for title, hidden, table in (
+        ("Workers", 0, _workers(job, wide=wide, width=room, colour=colour)),
+        ("Exits", *_exits(job, now, wide=wide, width=room, colour=colour)),
+        ("Hangs", *_hangs(job, now, wide=wide, width=room, colour=colour)),
+        ("Recoveries", *_recoveries(job, now, wide=wide, width=room, colour=colour)),
     ):
-        if text:
+        if table:
             yield ""
             yield styled(title, "1", colour=colour)
-            yield text.rstrip("\n")
+            if hidden:
+                yield f"  {hidden} earlier ones are left out; see them with -o wide"
+            yield "\n".join(f"  {line}" for line in table.splitlines())
+            if title == "Hangs":
+                yield from newest_hang(job, width)
     yield from _error(job, width=width, colour=colour)
 
 
@@ -136,19 +143,54 @@ def _workers(job: job_pb2.CustomJob, *, wide: bool, width: int | None, colour: b
         if wide:
             row.append(str(worker.shim_pid or "-"))
         lines.append([*row, _ranks(worker.ranks)])
-    return indented(columns, lines, width=width, colour=colour)
+    return render(columns, lines, width=width, colour=colour)
 
 
 def _ranks(ranks: Iterable[job_pb2.Rank]) -> str:
     return ", ".join(f"{r.rank} (pid {r.pid})" if r.pid else str(r.rank) for r in ranks) or "-"
 
 
-def _exits(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> str:
+def _exits(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> tuple[int, str]:
     lines = exit_table.rows(job.workers, now, wide=wide)
     if not lines:
-        return ""
-    hidden = 0 if wide else max(0, len(lines) - _MOST_EXITS)
-    return left_out(hidden) + indented(exit_table.columns(wide=wide), lines[hidden:], width=width, colour=colour)
+        return 0, ""
+    hidden = _hidden(lines, _MOST_EXITS, wide)
+    return hidden, render(exit_table.columns(wide=wide), lines[hidden:], width=width, colour=colour)
+
+
+def _hangs(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> tuple[int, str]:
+    if not job.hangs:
+        return 0, ""
+    hidden = _hidden(job.hangs, _MOST, wide)
+    columns = [Column("#", right=True), Column("GEN", right=True), Column("STILL SINCE"), Column("NOTICED")]
+    columns += [Column("RULE"), Column("OUTCOME"), Column("SUSPECT", give=True)]
+    lines: list[Row] = [
+        [
+            str(hang.number),
+            str(hang.generation),
+            clock(hang.since.seconds, now),
+            f"after {span(hang.noticed_at.ToNanoseconds() / 1e9 - hang.since.ToNanoseconds() / 1e9)}",
+            hang.rule,
+            outcome_cell(hang),
+            ", ".join(hang.suspects) or "-",
+        ]
+        for hang in job.hangs[hidden:]
+    ]
+    return hidden, render(columns, lines, width=width, colour=colour)
+
+
+def _recoveries(
+    job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool
+) -> tuple[int, str]:
+    if not job.recoveries:
+        return 0, ""
+    hidden = _hidden(job.recoveries, _MOST, wide)
+    return hidden, recovery_table.table(job.recoveries[hidden:], now, width=width, colour=colour)
+
+
+def _hidden(rows: Sized, most: int, wide: bool) -> int:
+    """How many of the older rows are left out."""
+    return 0 if wide else max(0, len(rows) - most)
 
 
 def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterator[str]:

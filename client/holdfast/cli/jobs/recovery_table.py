@@ -1,23 +1,34 @@
-"""A job's recoveries as a table of its own."""
+"""A job's recoveries: one table, on the job's page and by itself, and what they cost in all."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import click
 from google.protobuf.duration_pb2 import Duration
 
-from holdfast.cli.jobs.job_sections import answer_in_words, short, with_times
 from holdfast.cli.kit.console import OUT, coloured
-from holdfast.cli.kit.durations import clock
-from holdfast.cli.kit.table import Cell, Column, Row, terminal_width
+from holdfast.cli.kit.durations import clock, span
+from holdfast.cli.kit.table import Cell, Column, Row, cell_len, render, terminal_width
 from holdfast.v1 import job_pb2
 
-COLUMNS = (
-    Column("WHEN"),
-    Column("ATT.GEN", right=True),
-    Column("ENDED BY"),
-    Column("TASK", give=True),
-    Column("ANSWER", give=True),
+ANSWERS = {
+    "PROC_RESTART": "restarted in place",
+    "POD_RESCHEDULE": "worker moved",
+    "WORKER_RESCHEDULE": "worker moved",
+    "JOB_RESCHEDULE": "placed anew",
+    "JOB_RESCHEDULE_WITH_TAINT": "placed anew, bad host cordoned",
+    "JOB_RESCHEDULE_WITH_CORDON": "placed anew, bad host cordoned",
+}
+"""What was done about a failure, in words; a new one is shown as it was sent."""
+_COLUMNS = (
+    Column("ATT", right=True),
+    Column("GEN", right=True),
+    Column("STARTED"),
     Column("LOST", right=True),
+    Column("REASON"),
+    Column("CAUSED BY", give=True),
+    Column("ANSWER", give=True),
 )
 
 
@@ -26,26 +37,38 @@ def write_recoveries(job: job_pb2.CustomJob, now: float) -> None:
     if not job.recoveries:
         click.echo(f"Nothing has interrupted the job {job.id} so far.", err=True)
         return
-    click.echo(table(job, now, width=terminal_width(), colour=coloured(OUT)), nl=False, color=True)
+    shown = table(job.recoveries, now, width=terminal_width(), colour=coloured(OUT))
+    click.echo(shown, nl=False, color=True)
     click.echo(summary(job), err=True)
 
 
-def table(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool) -> str:
-    """A row for each; where lines are too short, its times stand below it."""
-    rows = [row(each, now) for each in job.recoveries]
-    return with_times(COLUMNS, rows, [each.phases for each in job.recoveries], width=width, colour=colour)
+def table(recoveries: Sequence[job_pb2.Recovery], now: float, *, width: int | None, colour: bool) -> str:
+    """A row for each. Where the time went stands in a last column, or below its row where lines are too short."""
+    # The attempt only where there was more than one.
+    first = 0 if any(each.attempt > 1 for each in recoveries) else 1
+    columns, rows = _COLUMNS[first:], [row(each, now)[first:] for each in recoveries]
+    spent = [_phases_in_words(each.phases) for each in recoveries]
+    whole_columns = [*columns, Column("TIME SPENT")]
+    whole = [[*line, times or "-"] for line, times in zip(rows, spent, strict=True)]
+    plain = render(whole_columns, whole, width=None, colour=False)
+    if width is None or all(cell_len(line) <= width for line in plain.splitlines()):
+        return render(whole_columns, whole, width=width, colour=colour)
+    head, *lines = render(columns, rows, width=width, colour=colour).splitlines(keepends=True)
+    below = [f"     {times}\n" if times else "" for times in spent]
+    return head + "".join(f"{line}{more}" for line, more in zip(lines, below, strict=True))
 
 
 def row(recovery: job_pb2.Recovery, now: float) -> Row:
     """One recovery."""
     over = recovery.HasField("ended_at") or recovery.HasField("lost")
     return [
+        str(recovery.attempt),
+        str(recovery.generation),
         clock(recovery.started_at.seconds, now),
-        f"{recovery.attempt}.{recovery.generation}",
+        _short(recovery.lost) if over else Cell("going on", "33"),
         recovery.end_reason or "-",
         recovery.end_related_task or "-",
-        answer_in_words(recovery),
-        short(recovery.lost) if over else Cell("going on", "33"),
+        ANSWERS.get(recovery.end_recover, recovery.end_recover or "-"),
     ]
 
 
@@ -59,4 +82,22 @@ def summary(job: job_pb2.CustomJob) -> str:
     more = "" if len(over) == count else f" so far, {count - len(over)} of them going on"
     lost = Duration()
     lost.FromNanoseconds(sum(each.lost.ToNanoseconds() for each in job.recoveries))
-    return f"{recoveries}, {short(lost)} lost{more}"
+    return f"{recoveries}, {_short(lost)} lost{more}"
+
+
+def _phases_in_words(phases: job_pb2.RecoveryPhases) -> str:
+    """What took time: ``stop 2.9s, start 110ms``."""
+    each = (
+        ("detect", phases.detect),
+        ("diagnose", phases.diagnose),
+        ("stop", phases.stop),
+        ("start", phases.start),
+        ("catch up", phases.catch_up),
+    )
+    return ", ".join(f"{name} {_short(spent)}" for name, spent in each if spent.ToNanoseconds() >= 500_000)
+
+
+def _short(duration: Duration) -> str:
+    """``110ms``, ``2.9s``, ``3m 12s``."""
+    seconds = duration.ToNanoseconds() / 1e9
+    return f"{seconds * 1000:.0f}ms" if seconds < 1 else span(seconds)
