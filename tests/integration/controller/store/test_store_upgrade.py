@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gzip
 import shutil
 import sqlite3
 from datetime import UTC, datetime, timedelta
@@ -10,14 +12,18 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tests.integration.controller.cluster import Controller
 
 from holdfast.errors import StoreError
+from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store import migrate
 from holdfast_controller.shell.store.store import Store
 
 FIRST = Path(__file__).parent / "stores/first_schema.sql"
+OF_0_1 = Path(__file__).parents[2] / "fixtures/store-0.1/holdfast.db.gz"
 OLDEST = "0001"
 
 
@@ -170,3 +176,24 @@ def test_a_store_of_a_newer_version_is_refused_and_neither_copied_nor_changed(
     with pytest.raises(StoreError, match=r"written by a newer version \(schema 9000\)"):
         opened(path)
     assert (dump(path), copies(path)) == (before, kept)
+
+
+@pytest.fixture
+def config(config: ControllerConfig) -> ControllerConfig:
+    """Of a controller that finds the store that release 0.1 has left."""
+    config.state_dir.mkdir(mode=0o700)
+    config.database.write_bytes(gzip.decompress(OF_0_1.read_bytes()))
+    return config
+
+
+async def test_the_store_of_release_0_1_is_served(controller: Controller) -> None:
+    jobs = job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    found = (await jobs.GetJob(job_pb2.GetJobRequest(id="a"))).job
+    assert found.state == job_pb2.JOB_STATE_CANCELLED
+    assert [hang.outcome for hang in found.hangs] == ["WOULD_RESTART", "RESTARTED", "BUDGET_SPENT"]
+    async with asyncio.timeout(20):
+        history = [event async for event in jobs.WatchJob(job_pb2.WatchJobRequest(id="a"))]
+    assert [event.type for event in history][:3] == ["JobSubmitted", "JobQueued", "PlacementTried"]
+    restart = next(event for event in history if event.type == "RestartDecided")
+    assert restart.data["related"] == "workerpool0-0 rank 0"
+    assert restart.data["end_reason"] == "SIGNALED"

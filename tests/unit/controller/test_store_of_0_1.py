@@ -1,0 +1,110 @@
+"""Logs that release 0.1 wrote: they are opened, mean the same, and are served as before.
+
+``tests/fixtures/README.md`` says what is in them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+
+from holdfast.v1 import spec_pb2
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.scheduling.pending_reason import Standing
+from holdfast_controller.shell.convert.job_to_proto import job_to_proto
+from holdfast_controller.shell.services.job_service import _entry
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.store import Record, Store
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "store-0.1"
+
+
+@dataclass(frozen=True)
+class Story:
+    """A log, the jobs as that release showed them at its end, and the watches that it kept."""
+
+    name: str
+    rows: list[Record]
+    jobs: dict[str, dict[str, Any]]
+    watches: dict[str, str]
+
+
+def stories() -> list[Story]:
+    lines = gzip.decompress((FIXTURES / "stories.jsonl.gz").read_bytes()).decode().splitlines()
+    found = map(json.loads, lines)
+    return [Story(s["story"], [Record(*row) for row in s["rows"]], s["jobs"], s["watches"]) for s in found]
+
+
+STORIES = stories()
+ids = [story.name for story in STORIES]
+
+
+def shown(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """The jobs as users see them, without what is said of the present moment."""
+    found = {}
+    for job in cluster.jobs.values():
+        message = job_to_proto(cluster, job, spec_pb2.CustomJobSpec(), Standing(cluster, [], {}))
+        message.wait_reason = message.health = ""
+        found[job.id] = json_format.MessageToDict(message)
+    return found
+
+
+def test_the_fixture_holds_every_type_of_that_release() -> None:
+    types = {row.type for row in STORIES[0].rows}
+    assert len(types) == 67
+    assert all(row.version == 1 for story in STORIES for row in story.rows)
+    assert types >= {row.type for story in STORIES for row in story.rows}
+
+
+@pytest.mark.parametrize("story", STORIES, ids=ids)
+def test_jobs_are_what_they_were(story: Story) -> None:
+    cluster = Cluster(epoch=1)
+    for row in story.rows:
+        fold(cluster, codec.load_event(row.type, row.version, row.payload))
+        assert cluster.sequence == row.sequence
+    assert shown(cluster) == story.jobs
+
+
+@pytest.mark.parametrize("story", STORIES, ids=ids)
+def test_a_watch_shows_the_fields_that_it_showed(story: Story) -> None:
+    for row in story.rows:
+        if not row.entity.startswith("job/"):
+            continue
+        entry = _entry(row)
+        fields = json.loads(row.payload)
+        for hidden in ("spec_json", "gang"):
+            fields.pop(hidden, None)
+        fields.get("rendezvous", {}).pop("secret", None)
+        assert (entry.type, entry.message, entry.cursor) == (row.type, row.message, row.sequence)
+        assert json_format.MessageToDict(entry.data) == fields
+
+
+def test_kept_watches_are_read() -> None:
+    kept = [payload for story in STORIES for payload in story.watches.values()]
+    assert kept
+    for payload in kept:
+        assert codec.load_watch(payload).generation >= 1
+
+
+def test_the_file_of_that_release_is_opened_and_folded(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "holdfast.db"
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(gzip.decompress((FIXTURES / "holdfast.db.gz").read_bytes()))
+    store = Store(path)
+    try:
+        cluster = store.call(store.open).result()
+        history = store.call(store.read, "job/a", 0, 1000).result()
+        watches = store.call(store.kept_watches).result()
+    finally:
+        store.close()
+    assert store.epoch == 2
+    assert shown(cluster) == STORIES[0].jobs
+    assert history == [row for row in STORIES[0].rows if row.entity == "job/a"]
+    assert list(watches) == ["r"]
