@@ -47,7 +47,7 @@ quick: setup
 # short ones last, so that none waits for another's end.
 JOBS ?= 2
 test: compiled
-	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Real hangs on real clusters, at their own pace: some minutes.
 test-slow: compiled

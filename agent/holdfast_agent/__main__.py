@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         extras.require("holdfast-agent", "agent")
     except MissingPackages as error:
-        log_file.complain(f"holdfast-agent: {error}")
+        log_file.complain(str(error))
         return 1
     if words[:1] == ["join"]:
         # In place of this process: an agent doesn't import what makes keys.

@@ -45,7 +45,7 @@ def main() -> int:
     try:
         extras.require("holdfast-controller", "controller")
     except MissingPackages as error:
-        log_file.complain(f"holdfast-controller: {error}")
+        log_file.complain(str(error))
         return 1
     if command is not None:
         return int(importlib.import_module(command).main(sys.argv[2:]))

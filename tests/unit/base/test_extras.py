@@ -82,7 +82,7 @@ def test_a_daemon_names_its_extra(module: str, args: list[str]) -> None:
     done = started(module, *args)
     part = module.removeprefix("holdfast_")
     assert done.returncode == 1
-    assert done.stderr.startswith(f"holdfast-{part}: holdfast-{part} needs packages that are not installed: ")
+    assert done.stderr.startswith(f"holdfast-{part} needs packages that are not installed: ")
     assert done.stderr.endswith(f"pip install 'holdfast[{part}]'\n")
 
 
