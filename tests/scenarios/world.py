@@ -86,7 +86,8 @@ class World:
 
     def submit(self, job: str, what: Gang | None = None, *, request: str = "", owner: str = "ann") -> list[str]:
         self._token += 1
-        return self.step(st.JobSubmission(self._token, owner, request, job, job, {}, what or gang(), '{"spec":1}'))
+        asked = st.JobSubmission(self._token, owner, request, job, job, {}, what or gang(), '{"spec":1}')
+        return self.step(st.Once(owner, request, "same", asked) if request else asked)
 
     def cancel(self, job: str, by: str = "ann") -> list[str]:
         self._token += 1

@@ -180,13 +180,14 @@ def _told_to_stop_is_gone() -> AbstractContextManager[Any]:
 
 
 def _requests_are_forgotten() -> AbstractContextManager[Any]:
-    sound = controller_reactor.on_submission
+    sound = controller_reactor.on_once
 
-    def on_submission(step: Step, asked: Any) -> None:
+    def on_once(step: Step, once: Any, act: Any) -> None:
         step.cluster.requests.clear()
-        sound(step, asked)
+        step.cluster.answers.clear()
+        sound(step, once, act)
 
-    return patch.object(controller_reactor, "on_submission", on_submission)
+    return patch.object(controller_reactor, "on_once", on_once)
 
 
 def _wall_clock_decides() -> AbstractContextManager[Any]:

@@ -215,6 +215,8 @@ def test_same_request_twice_makes_one_job() -> None:
     assert world.submit("c", gang(1), request="r1", owner="bob")[0] == "c submitted"
     world.restart_controller()
     assert world.submit("d", gang(1), request="r1") == ["> reply a"]
+    world.cluster.answers.clear()
+    assert world.submit("e", gang(1), request="r1") == ["> reply a"], "the job itself remembers"
 
 
 def test_job_id_is_taken_once() -> None:

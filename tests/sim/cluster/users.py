@@ -81,7 +81,8 @@ class Users:
             world.jobs[job_id] = gang
             if name in world.watched:
                 world.watched.add(job_id)
-            return st.JobSubmission(token, "ann", request, job_id, name, {}, gang, "{}")
+            asked = st.JobSubmission(token, "ann", request, job_id, name, {}, gang, "{}")
+            return st.Once("ann", request, "same", asked)
 
         self.ask(request, make, lambda subject: world.oracles.on_answered("ann", request, subject))
 

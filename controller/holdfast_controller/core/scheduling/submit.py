@@ -1,4 +1,4 @@
-"""The verb of submission: accept a job once, or say why not."""
+"""The verb of submission: accept a job, or say why not."""
 
 from __future__ import annotations
 
@@ -25,12 +25,8 @@ MOST_SHAPES = 10_000
 
 
 def on_submission(step: Step, asked: JobSubmission) -> None:
-    """Accept a job once; the same request id of the same user is answered with the job it made."""
+    """Accept a job, or say why not. That a repeated request makes no second one is seen to by ``on_once``."""
     cluster = step.cluster
-    known = cluster.requests.get((asked.owner, asked.request_id)) if asked.request_id else None
-    if known is not None:
-        step.do(Reply(asked.token, known))
-        return
     try:
         account = account_for(asked.owner, asked.gang.account, cluster.people, step.policies)
     except AccountDenied as denied:

@@ -1,7 +1,8 @@
 """Calls that carry an id of their caller's are acted on once, however often they arrive.
 
 An answer is kept in the commit that holds what the call led to: after a crash either both are there or neither is.
-A refusal changed nothing and is not kept; the same call may do better later.
+A refusal changed nothing and is not kept; the same call may do better later. A job remembers the id that it was
+made by for as long as it is known, so that no later call makes a second one when the answer itself is forgotten.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from holdfast.errors import InvalidInput, Violation
 from holdfast_controller.core.model.request_cache import Answer
 from holdfast_controller.core.step.actions import KeepAnswer, Refuse, Reply
-from holdfast_controller.core.step.commands import Asked, Once
+from holdfast_controller.core.step.commands import Asked, JobSubmission, Once
 from holdfast_controller.core.step.step import Step
 
 KEPT_ANSWERS = 10_000
@@ -23,6 +24,9 @@ def on_once(step: Step, once: Once, act: Callable[[Asked], None]) -> None:
     answers, key = step.cluster.answers, (once.wish_by, once.request_id)
     known = answers.get(key)
     token = once.wish.token
+    if known is None and isinstance(once.wish, JobSubmission) and key in step.cluster.requests:
+        step.do(Reply(token, step.cluster.requests[key]))
+        return
     if known is not None and known.digest != once.digest:
         problem = f"{once.request_id!r} was the id of another request"
         step.do(Refuse(token, InvalidInput([Violation("requestId", problem, "draw a fresh one for each request")])))
