@@ -1,8 +1,9 @@
 """The guard in front of every servicer: no call and no stream gets past it unless a rule lets it.
 
-It takes the caller from the certificate of the connection, what the call is about from the request, and asks
-``core.access``. An open stream is looked at again whenever the rights of its caller change, and is ended when it
-may not go on. A connection is judged by its certificate when it is opened; rights are judged at each call.
+It is the one place that authorises; handlers only ask who calls. It takes the caller from the certificate of the
+connection, what the call is about from the request, and asks ``core.access``. An open stream is looked at again
+whenever the rights of its caller change, and is ended when it may not go on. A connection is judged by its
+certificate when it is opened; rights are judged at each call.
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 
 from holdfast._base import rpc_status
-from holdfast._base.identity import Identity, Kind
 from holdfast._security import tls
-from holdfast.errors import Denied, HoldfastError
+from holdfast.errors import HoldfastError
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -22,14 +21,9 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 """What a handler is called with."""
 
 
-def authorise(context: Context, kind: Kind, cluster: str) -> Identity:
-    """The caller, if it is of this cluster and of ``kind``. Raises ``Unauthenticated`` or ``Denied``."""
-    identity = tls.caller(context)
-    if identity.cluster != cluster:
-        raise Denied(f"{identity} is of another cluster; this one is {cluster!r}.")
-    if identity.kind is not kind:
-        raise Denied(f"{identity} is a {identity.kind.value}; this call is for a {kind.value}.")
-    return identity
+def caller_name(context: Context) -> str:
+    """The name of the user or host that calls. ``Guard`` has let it through; nothing is decided here."""
+    return tls.caller(context).name
 
 
 def unary(

@@ -18,7 +18,7 @@ from holdfast_controller.core.step.commands import (
 )
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls.authz import Guard, caller_of
-from holdfast_controller.shell.calls.rpc import Context, authorise, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
 from holdfast_controller.shell.convert.agent_messages import seconds
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
@@ -46,14 +46,14 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def GetCaller(
         self, request: access_pb2.GetCallerRequest, context: Context
     ) -> access_pb2.GetCallerResponse:
-        name = authorise(context, Kind.USER, self._name).name
+        name = caller_name(context)
         caller = caller_of(context)
         end = timestamp(caller.ends_at) if caller is not None else None
         return access_pb2.GetCallerResponse(cluster=self._name, user=self._user(name), certificate_end=end)
 
     @unary
     async def AddUser(self, request: access_pb2.AddUserRequest, context: Context) -> access_pb2.AddUserResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         project = request.grant.project or EVERY_PROJECT
         role, accounts = _role(request.grant.role), tuple(request.accounts)
         name = await self._driver.ask(lambda token: RoleAsked(token, by, request.name, project, role, accounts))
@@ -61,7 +61,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
 
     @unary
     async def MapUser(self, request: access_pb2.MapUserRequest, context: Context) -> access_pb2.MapUserResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         accounts = tuple(request.accounts)
         name = await self._driver.ask(lambda token: AccountsAsked(token, by, request.name, accounts))
         return access_pb2.MapUserResponse(user=self._user(name))
@@ -79,7 +79,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def RemoveUser(
         self, request: access_pb2.RemoveUserRequest, context: Context
     ) -> access_pb2.RemoveUserResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         await self._driver.ask(lambda token: UserRemovalAsked(token, by, request.name, request.project))
         return access_pb2.RemoveUserResponse()
 
@@ -87,7 +87,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def CreateToken(
         self, request: access_pb2.CreateTokenRequest, context: Context
     ) -> access_pb2.CreateTokenResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         if self._enrolment is None:
             fix = (
                 "Set enrolment_listen and ca_directory in controller.toml, or make its certificate by other means."
@@ -112,7 +112,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def RemoveHost(
         self, request: access_pb2.RemoveHostRequest, context: Context
     ) -> access_pb2.RemoveHostResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         await self._driver.ask(lambda token: HostRemovalAsked(token, by, request.name, request.force))
         return access_pb2.RemoveHostResponse()
 

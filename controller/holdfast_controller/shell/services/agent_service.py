@@ -13,7 +13,6 @@ import grpc
 
 from holdfast import __version__
 from holdfast._base.failpoints import hit
-from holdfast._base.identity import Kind
 from holdfast._session import protocol
 from holdfast._session.protocol import Speaker
 from holdfast.errors import InvalidInput, Violation
@@ -29,7 +28,7 @@ from holdfast_controller.core.step.commands import (
     ShutdownAnnounced,
     Stimulus,
 )
-from holdfast_controller.shell.calls.rpc import Context, authorise, beside, streaming
+from holdfast_controller.shell.calls.rpc import Context, beside, caller_name, streaming
 from holdfast_controller.shell.convert import agent_messages, features_from_proto
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
@@ -55,18 +54,17 @@ Outgoing = act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSessi
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """One session per host: the newest."""
 
-    def __init__(self, driver: Driver, transfers: Transfers, cluster_name: str, vault: Vault) -> None:
+    def __init__(self, driver: Driver, transfers: Transfers, vault: Vault) -> None:
         self._driver = driver
         self._vault = vault
         self._transfers = transfers
-        self._name = cluster_name
         self._sessions = itertools.count(1)
 
     @streaming
     async def Session(
         self, request_iterator: AsyncIterator[agent_pb2.SessionRequest], context: Context
     ) -> AsyncGenerator[agent_pb2.SessionResponse, None]:
-        host = authorise(context, Kind.HOST, self._name).name
+        host = caller_name(context)
         hello = await _first(request_iterator)
         self._check_version(host, hello)
         session = next(self._sessions)
@@ -127,7 +125,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def Transfer(
         self, request_iterator: AsyncIterator[agent_pb2.TransferRequest], context: Context
     ) -> AsyncGenerator[agent_pb2.TransferResponse, None]:
-        host = authorise(context, Kind.HOST, self._name).name
+        host = caller_name(context)
         async with contextlib.aclosing(self._transfers.serve(host, request_iterator)) as orders:
             async for order in orders:
                 yield order

@@ -6,13 +6,12 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from holdfast._base.identity import Kind
 from holdfast.errors import Denied, InvalidInput, Violation
 from holdfast.v1 import bundle_pb2, bundle_pb2_grpc
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
-from holdfast_controller.shell.calls.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.driver import Driver
 
 CHUNK_BYTES = 512 << 10
@@ -22,14 +21,14 @@ CHUNK_MAX_BYTES = 1 << 20
 class BundleService(bundle_pb2_grpc.BundleServiceServicer):
     """Serves one store."""
 
-    def __init__(self, driver: Driver, store: BundleStore, cluster_name: str) -> None:
-        self._driver, self._store, self._name = driver, store, cluster_name
+    def __init__(self, driver: Driver, store: BundleStore) -> None:
+        self._driver, self._store = driver, store
 
     @unary
     async def GetBundle(
         self, request: bundle_pb2.GetBundleRequest, context: Context
     ) -> bundle_pb2.GetBundleResponse:
-        owner = authorise(context, Kind.USER, self._name).name
+        owner = caller_name(context)
         complete, offset = await asyncio.to_thread(self._store.standing, request.digest, owner)
         return bundle_pb2.GetBundleResponse(complete=complete, offset=offset)
 
@@ -37,7 +36,7 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
     async def UploadBundle(
         self, messages: AsyncIterator[bundle_pb2.UploadBundleRequest], context: Context
     ) -> bundle_pb2.UploadBundleResponse:
-        owner = authorise(context, Kind.USER, self._name).name
+        owner = caller_name(context)
         opened = await anext(messages, bundle_pb2.UploadBundleRequest())
         if opened.WhichOneof("message") != "open":
             raise InvalidInput([Violation("open", "is not the first message of the upload")])
@@ -60,7 +59,7 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
     async def FetchBundle(
         self, request: bundle_pb2.FetchBundleRequest, context: Context
     ) -> AsyncGenerator[bundle_pb2.FetchBundleResponse, None]:
-        host = authorise(context, Kind.HOST, self._name).name
+        host = caller_name(context)
         if not has_work_of(self._driver.cluster, host, request.digest):
             raise Denied(f"{host} has no work of this bundle.")
         handle = await asyncio.to_thread(os.open, self._store.path(request.digest), os.O_RDONLY | os.O_CLOEXEC)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-from holdfast._base.identity import Kind
 from holdfast.errors import InvalidInput, NotFound, Violation, WrongState
 from holdfast.v1 import agent_pb2, hang_pb2, hang_pb2_grpc
 from holdfast_controller.core.model.gang import Member
@@ -14,7 +13,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.commands import HoldAsked
 from holdfast_controller.shell.calls.committed_views import durable_picture, find_job
 from holdfast_controller.shell.calls.idempotency import once
-from holdfast_controller.shell.calls.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.read_samples import SampleReading
 from holdfast_controller.shell.services.transfers import Transfers
@@ -25,14 +24,13 @@ MAX_HOLD_S = 30 * 86_400.0
 class HangService(hang_pb2_grpc.HangServiceServicer):
     """Passes dumps on from the hosts and reads what is kept; decides nothing."""
 
-    def __init__(self, driver: Driver, transfers: Transfers, cluster_name: str) -> None:
+    def __init__(self, driver: Driver, transfers: Transfers) -> None:
         self._driver = driver
         self._transfers = transfers
-        self._name = cluster_name
 
     @unary
     async def HoldJob(self, request: hang_pb2.HoldJobRequest, context: Context) -> hang_pb2.HoldJobResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         duration_s = request.duration.ToNanoseconds() / 1e9
         if not 0 <= duration_s <= MAX_HOLD_S:
             problem = f"{duration_s:g} s is out of range"
@@ -46,7 +44,6 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
     async def TakeStacks(
         self, request: hang_pb2.TakeStacksRequest, context: Context
     ) -> AsyncGenerator[hang_pb2.TakeStacksResponse, None]:
-        authorise(context, Kind.USER, self._name)
         job = find_job(self._driver, request.id)
         if job.terminal or not job.launched:
             fix = "See what was kept: holdfast job hangs" if job.terminal else "Wait until it runs."
@@ -65,7 +62,6 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
     async def RecordSamples(
         self, request: hang_pb2.RecordSamplesRequest, context: Context
     ) -> AsyncGenerator[hang_pb2.RecordSamplesResponse, None]:
-        authorise(context, Kind.USER, self._name)
         job = find_job(self._driver, request.id)
         if job.terminal:
             raise WrongState(f"The job {job.id} has ended.", fix="Only what a live job does can be recorded.")
@@ -89,7 +85,6 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
     async def GetHangEvidence(
         self, request: hang_pb2.GetHangEvidenceRequest, context: Context
     ) -> AsyncGenerator[hang_pb2.GetHangEvidenceResponse, None]:
-        authorise(context, Kind.USER, self._name)
         job = find_job(self._driver, request.id)
         number = request.number or len(job.hangs)
         if not 1 <= number <= len(job.hangs):

@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from google.protobuf import json_format, struct_pb2
 
 from holdfast import spec
-from holdfast._base.identity import Kind
 from holdfast.errors import CursorExpired, InvalidInput, Violation
 from holdfast.hang.tuning import Action
 from holdfast.v1 import job_pb2, job_pb2_grpc
@@ -28,7 +27,7 @@ from holdfast_controller.shell.calls.committed_views import (
 )
 from holdfast_controller.shell.calls.idempotency import once
 from holdfast_controller.shell.calls.job_filter import parse_filter
-from holdfast_controller.shell.calls.rpc import Context, authorise, streaming, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver
@@ -65,7 +64,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
-        owner = authorise(context, Kind.USER, self._name).name
+        owner = caller_name(context)
         job_file = spec.job_from_proto(request.job)
         self._channels.check(job_file.job_spec)
         await check_code(job_file.job_spec, self._bundles, owner)
@@ -94,12 +93,11 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
-        authorise(context, Kind.USER, self._name)
         return job_pb2.GetJobResponse(job=await durable_picture(self._driver, request.id))
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
-        sees = self._sees(authorise(context, Kind.USER, self._name).name)
+        sees = self._sees(caller_name(context))
         matches = parse_filter(request.filter)
         size = _page_size(request)
         cluster = self._driver.cluster
@@ -117,25 +115,25 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: CancelAsked(token, by, request.id)))
         return job_pb2.CancelJobResponse(job=await durable_picture(self._driver, job_id))
 
     @unary
     async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: RestartAsked(token, by, request.id)))
         return job_pb2.RestartJobResponse(job=await durable_picture(self._driver, job_id))
 
     @unary
     async def PauseJob(self, request: job_pb2.PauseJobRequest, context: Context) -> job_pb2.PauseJobResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: PauseAsked(token, by, request.id)))
         return job_pb2.PauseJobResponse(job=await durable_picture(self._driver, job_id))
 
     @unary
     async def ResumeJob(self, request: job_pb2.ResumeJobRequest, context: Context) -> job_pb2.ResumeJobResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: ResumeAsked(token, by, request.id)))
         return job_pb2.ResumeJobResponse(job=await durable_picture(self._driver, job_id))
 
@@ -143,7 +141,6 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def WatchJob(
         self, request: job_pb2.WatchJobRequest, context: Context
     ) -> AsyncGenerator[job_pb2.WatchJobResponse, None]:
-        authorise(context, Kind.USER, self._name)
         find_job(self._driver, request.id)
         if request.cursor < 0:
             raise CursorExpired(f"There is no cursor {request.cursor}.", fix="Watch again from 0.")
@@ -172,7 +169,6 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def StreamLogs(
         self, request: job_pb2.StreamLogsRequest, context: Context
     ) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
-        authorise(context, Kind.USER, self._name)
         find_job(self._driver, request.id)
         reading = LogReading(self._driver, self._transfers, request)
         async with contextlib.aclosing(reading.chunks()) as chunks:

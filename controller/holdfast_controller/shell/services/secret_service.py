@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast._base.identity import Kind
 from holdfast._base.secret import taken
 from holdfast.v1 import secret_pb2, secret_pb2_grpc
 from holdfast_controller.core.model.users import Role, SecretNote, role_in
 from holdfast_controller.core.step.commands import SecretGiven, SecretRemovalAsked
 from holdfast_controller.shell.calls.authz import Guard
-from holdfast_controller.shell.calls.rpc import Context, authorise, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
@@ -17,17 +16,16 @@ from holdfast_controller.shell.secrets.vault import Vault
 class SecretService(secret_pb2_grpc.SecretServiceServicer):
     """Serves those whom the guard has let through: see ``Where.SECRET``."""
 
-    def __init__(self, driver: Driver, guard: Guard, vault: Vault, cluster: str) -> None:
+    def __init__(self, driver: Driver, guard: Guard, vault: Vault) -> None:
         self._driver = driver
         self._guard = guard
         self._vault = vault
-        self._name = cluster
 
     @unary
     async def SetSecret(
         self, request: secret_pb2.SetSecretRequest, context: Context
     ) -> secret_pb2.SetSecretResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         holder = _holder(request.project, by)
         name = request.name
         sealed = self._vault.seal(holder, name, taken(request.value))
@@ -39,7 +37,7 @@ class SecretService(secret_pb2_grpc.SecretServiceServicer):
     async def ListSecrets(
         self, request: secret_pb2.ListSecretsRequest, context: Context
     ) -> secret_pb2.ListSecretsResponse:
-        user = authorise(context, Kind.USER, self._name).name
+        user = caller_name(context)
         secrets = self._driver.cluster.people.secrets
         seen = [holder for holder in sorted(secrets) if request.all or self._sees(user, holder)]
         found = [
@@ -52,7 +50,7 @@ class SecretService(secret_pb2_grpc.SecretServiceServicer):
     async def RemoveSecret(
         self, request: secret_pb2.RemoveSecretRequest, context: Context
     ) -> secret_pb2.RemoveSecretResponse:
-        by = authorise(context, Kind.USER, self._name).name
+        by = caller_name(context)
         holder = _holder(request.project, request.user or by)
         await self._driver.ask(
             lambda token: SecretRemovalAsked(token, by, holder, request.name, force=request.force)
