@@ -1,9 +1,9 @@
-"""Letters that wait to be delivered, by receiver: who is tried when, and when it is given up.
+"""Notifications waiting to be delivered, per receiver: which is tried when, and when it is given up.
 
-Theory of operation: each receiver has a queue of its own and gets one letter at a time, in the order of events.
-After a failure the queue rests, twice as long each time, and the same letter is tried again; once a letter has
-waited for ``retry_for_s`` a failure is its last. A receiver that has failed competes only for the few places of
-those in trouble, so that any number of dead ones leaves room for the living. Pure: ``now`` is monotonic seconds.
+Theory of operation. Each receiver has its own queue and gets one notification at a time, in the order of events.
+After a failure the queue pauses, twice as long each time, and the same notification is tried again; once it has
+waited for ``retry_for_s``, a failure is final. Failing receivers share ``IN_TROUBLE`` of the ``AT_ONCE`` slots, so
+that any number of dead ones cannot crowd out the rest. Pure: ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 300.0
 AT_ONCE = 16
-"""Deliveries in progress, and of them at most ``IN_TROUBLE`` to receivers whose last one failed."""
+"""Deliveries in progress at once; at most ``IN_TROUBLE`` of them to receivers whose last delivery failed."""
 IN_TROUBLE = 4
 MAX_WAITING = 1_000
-"""Letters for one receiver; what comes then is refused."""
-MAX_LETTERS = 20_000
-"""For all of them."""
+"""Entries waiting for one receiver; further ones are refused."""
+MAX_ENTRIES = 20_000
+"""Entries waiting for all receivers together."""
 
 
 @dataclass(frozen=True)
-class Letter:
-    """One piece of news for one receiver. ``body`` is what is sent, JSON; (sequence, sink) is its identity."""
+class OutboxEntry:
+    """One notification for one receiver: ``body`` is the JSON sent, (sequence, sink) its identity."""
 
     sequence: int
     sink: str
@@ -34,21 +34,21 @@ class Letter:
 
 
 @dataclass
-class _Box:
-    waiting: deque[tuple[float, Letter]] = field(default_factory=deque)
-    """With the time of arrival."""
+class _Queue:
+    waiting: deque[tuple[float, OutboxEntry]] = field(default_factory=deque)
+    """Each with its time of arrival."""
     not_before: float = 0.0
     failures: int = 0
-    """In a row."""
+    """Consecutive ones."""
     busy: bool = False
 
 
-class Mailboxes:
-    """All receivers' queues."""
+class Outbox:
+    """The queues of all receivers."""
 
     def __init__(self, retry_for_s: float) -> None:
         self._retry_for_s = retry_for_s
-        self._boxes: dict[str, _Box] = {}
+        self._queues: dict[str, _Queue] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -56,63 +56,65 @@ class Mailboxes:
 
     @property
     def failing(self) -> int:
-        """Receivers with letters, the last delivery to whom has failed."""
-        return sum(box.failures > 0 for box in self._boxes.values())
+        """Number of receivers with waiting entries whose last delivery failed."""
+        return sum(queue.failures > 0 for queue in self._queues.values())
 
-    def put(self, letter: Letter, now: float) -> bool:
-        """Queue a letter; False when there is no room for it."""
-        box = self._boxes.setdefault(letter.sink, _Box())
-        if len(box.waiting) >= MAX_WAITING or self._count >= MAX_LETTERS:
+    def put(self, entry: OutboxEntry, now: float) -> bool:
+        """Queue an entry; False if the receiver's queue or the whole outbox is full."""
+        queue = self._queues.setdefault(entry.sink, _Queue())
+        if len(queue.waiting) >= MAX_WAITING or self._count >= MAX_ENTRIES:
             return False
-        box.waiting.append((now, letter))
+        queue.waiting.append((now, entry))
         self._count += 1
         return True
 
-    def take(self, now: float) -> list[Letter]:
-        """Letters to deliver now. Each is to be answered by ``delivered`` or ``failed``."""
-        busy = [box for box in self._boxes.values() if box.busy]
-        room, troubled = AT_ONCE - len(busy), IN_TROUBLE - sum(box.failures > 0 for box in busy)
-        # Those who wait longest go first.
-        ready = [box for box in self._boxes.values() if box.waiting and not box.busy and box.not_before <= now]
+    def take(self, now: float) -> list[OutboxEntry]:
+        """Entries to deliver now; answer each with ``delivered`` or ``failed``."""
+        busy = [queue for queue in self._queues.values() if queue.busy]
+        slots, troubled = AT_ONCE - len(busy), IN_TROUBLE - sum(queue.failures > 0 for queue in busy)
+        # Longest waiting first.
+        ready = [
+            queue for queue in self._queues.values() if queue.waiting and not queue.busy and queue.not_before <= now
+        ]
         taken = []
-        for box in sorted(ready, key=lambda box: (box.not_before, box.waiting[0][0])):
-            if room == 0:
+        for queue in sorted(ready, key=lambda queue: (queue.not_before, queue.waiting[0][0])):
+            if slots == 0:
                 break
-            if box.failures:
+            if queue.failures:
                 if troubled == 0:
                     continue
                 troubled -= 1
-            room -= 1
-            box.busy = True
-            taken.append(box.waiting[0][1])
+            slots -= 1
+            queue.busy = True
+            taken.append(queue.waiting[0][1])
         return taken
 
-    def delivered(self, letter: Letter) -> None:
-        """It has arrived."""
-        box = self._boxes[letter.sink]
-        box.busy, box.failures, box.not_before = False, 0, 0.0
-        self._drop_first(letter.sink, box)
+    def delivered(self, entry: OutboxEntry) -> None:
+        """Record that the receiver accepted ``entry``."""
+        queue = self._queues[entry.sink]
+        queue.busy, queue.failures, queue.not_before = False, 0, 0.0
+        self._drop_first(entry.sink, queue)
 
-    def failed(self, letter: Letter, now: float, *, for_good: bool = False) -> list[Letter]:
-        """It has not. The letters of this receiver that are given up now; ``for_good``: it can never be reached."""
-        box = self._boxes[letter.sink]
-        box.busy = False
-        box.not_before = now + min(FIRST_PAUSE_S * 2 ** min(box.failures, 30), LONGEST_PAUSE_S)
-        box.failures += 1
+    def failed(self, entry: OutboxEntry, now: float, *, for_good: bool = False) -> list[OutboxEntry]:
+        """Record a failure; return the receiver's entries given up now. ``for_good``: it can never be reached."""
+        queue = self._queues[entry.sink]
+        queue.busy = False
+        queue.not_before = now + min(FIRST_PAUSE_S * 2 ** min(queue.failures, 30), LONGEST_PAUSE_S)
+        queue.failures += 1
         given_up = []
-        while box.waiting and (for_good or now - box.waiting[0][0] >= self._retry_for_s):
-            given_up.append(box.waiting[0][1])
-            self._drop_first(letter.sink, box)
+        while queue.waiting and (for_good or now - queue.waiting[0][0] >= self._retry_for_s):
+            given_up.append(queue.waiting[0][1])
+            self._drop_first(entry.sink, queue)
         return given_up
 
     def next_due(self, now: float) -> float | None:
-        """When ``take`` may have something, if nothing is delivered or put before; None: not by time alone."""
-        due = [box.not_before for box in self._boxes.values() if box.waiting and not box.busy]
+        """When ``take`` may next return something with no other call in between; None: never by time alone."""
+        due = [queue.not_before for queue in self._queues.values() if queue.waiting and not queue.busy]
         return min((time for time in due if time > now), default=None)
 
-    def _drop_first(self, sink: str, box: _Box) -> None:
-        box.waiting.popleft()
+    def _drop_first(self, sink: str, queue: _Queue) -> None:
+        queue.waiting.popleft()
         self._count -= 1
-        if not box.waiting:
-            # A receiver that has failed is forgiven once nothing waits for it: few keep failing for ever.
-            del self._boxes[sink]
+        if not queue.waiting:
+            # Forget past failures once nothing waits for the receiver.
+            del self._queues[sink]

@@ -5,36 +5,36 @@ from __future__ import annotations
 import pytest
 
 from holdfast_controller.core import outbox
-from holdfast_controller.core.outbox import AT_ONCE, IN_TROUBLE, Letter, Mailboxes
+from holdfast_controller.core.outbox import AT_ONCE, IN_TROUBLE, Outbox, OutboxEntry
 
 
-def letter(number: int, sink: str = "a") -> Letter:
-    return Letter(number, sink, "job", "FAILED", "{}")
+def entry(number: int, sink: str = "a") -> OutboxEntry:
+    return OutboxEntry(number, sink, "job", "FAILED", "{}")
 
 
-def numbers(letters: list[Letter]) -> list[int]:
-    return [each.sequence for each in letters]
+def numbers(entries: list[OutboxEntry]) -> list[int]:
+    return [each.sequence for each in entries]
 
 
 def test_one_receiver_gets_its_letters_one_after_another() -> None:
-    boxes = Mailboxes(60)
+    boxes = Outbox(60)
     for number in (1, 2):
-        assert boxes.put(letter(number), 0)
+        assert boxes.put(entry(number), 0)
     assert numbers(boxes.take(0)) == [1]
     assert boxes.take(0) == []
-    boxes.delivered(letter(1))
+    boxes.delivered(entry(1))
     assert numbers(boxes.take(0)) == [2]
-    boxes.delivered(letter(2))
+    boxes.delivered(entry(2))
     assert (boxes.take(0), len(boxes), boxes.next_due(0)) == ([], 0, None)
 
 
 def test_pauses_double_up_to_five_minutes_and_the_letter_stays_first() -> None:
-    boxes, now, pauses = Mailboxes(1e9), 0.0, []
-    boxes.put(letter(1), now)
-    boxes.put(letter(2), now)
+    boxes, now, pauses = Outbox(1e9), 0.0, []
+    boxes.put(entry(1), now)
+    boxes.put(entry(2), now)
     for _ in range(12):
         assert numbers(boxes.take(now)) == [1]
-        assert boxes.failed(letter(1), now) == []
+        assert boxes.failed(entry(1), now) == []
         due = boxes.next_due(now)
         assert due is not None and boxes.take(due - 0.001) == []
         pauses.append(due - now)
@@ -43,39 +43,39 @@ def test_pauses_double_up_to_five_minutes_and_the_letter_stays_first() -> None:
 
 
 def test_success_ends_the_pauses() -> None:
-    boxes = Mailboxes(60)
+    boxes = Outbox(60)
     for number in (1, 2):
-        boxes.put(letter(number), 0)
+        boxes.put(entry(number), 0)
     boxes.take(0)
-    boxes.failed(letter(1), 0)
+    boxes.failed(entry(1), 0)
     assert numbers(boxes.take(1)) == [1]
-    boxes.delivered(letter(1))
+    boxes.delivered(entry(1))
     assert numbers(boxes.take(1)) == [2]
 
 
 def test_letters_that_waited_too_long_are_given_up_at_a_failure_and_not_before() -> None:
-    boxes = Mailboxes(10)
+    boxes = Outbox(10)
     for number, at in ((1, 0.0), (2, 5.0), (3, 9.0)):
-        boxes.put(letter(number), at)
+        boxes.put(entry(number), at)
     boxes.take(9)
-    assert boxes.failed(letter(1), 9.5) == []
+    assert boxes.failed(entry(1), 9.5) == []
     assert numbers(boxes.take(16)) == [1]
-    assert numbers(boxes.failed(letter(1), 16)) == [1, 2]
+    assert numbers(boxes.failed(entry(1), 16)) == [1, 2]
     assert numbers(boxes.take(100)) == [3]
 
 
 def test_receiver_that_is_gone_for_good_loses_all_its_letters() -> None:
-    boxes = Mailboxes(1e9)
+    boxes = Outbox(1e9)
     for number in (1, 2):
-        boxes.put(letter(number), 0)
+        boxes.put(entry(number), 0)
     boxes.take(0)
-    assert numbers(boxes.failed(letter(1), 0, for_good=True)) == [1, 2]
+    assert numbers(boxes.failed(entry(1), 0, for_good=True)) == [1, 2]
     assert len(boxes) == 0
 
 
 def test_any_number_of_dead_receivers_leaves_room_for_the_living() -> None:
-    boxes = Mailboxes(1e9)
-    dead = [letter(number, f"dead-{number}") for number in range(50)]
+    boxes = Outbox(1e9)
+    dead = [entry(number, f"dead-{number}") for number in range(50)]
     for each in dead:
         boxes.put(each, 0)
     tried: set[str] = set()
@@ -85,24 +85,24 @@ def test_any_number_of_dead_receivers_leaves_room_for_the_living() -> None:
         for each in taken:
             tried.add(each.sink)
             boxes.failed(each, 0)
-    boxes.put(letter(100, "alive"), 10)
+    boxes.put(entry(100, "alive"), 10)
     # All have failed: those in trouble hold their few places, and no more, for as long as they like.
     taken = boxes.take(10)
     assert len(taken) == IN_TROUBLE + 1 and "alive" in {each.sink for each in taken}
-    boxes.put(letter(101, "alive-too"), 10)
+    boxes.put(entry(101, "alive-too"), 10)
     assert numbers(boxes.take(10)) == [101]
 
 
 def test_what_there_is_no_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "MAX_WAITING", 2)
-    monkeypatch.setattr(outbox, "MAX_LETTERS", 3)
-    boxes = Mailboxes(60)
-    assert [boxes.put(letter(n), 0) for n in range(3)] == [True, True, False]
-    assert [boxes.put(letter(n, "b"), 0) for n in range(2)] == [True, False]
+    monkeypatch.setattr(outbox, "MAX_ENTRIES", 3)
+    boxes = Outbox(60)
+    assert [boxes.put(entry(n), 0) for n in range(3)] == [True, True, False]
+    assert [boxes.put(entry(n, "b"), 0) for n in range(2)] == [True, False]
     boxes.take(0)
-    boxes.delivered(letter(0))
-    assert boxes.put(letter(9, "b"), 0)
+    boxes.delivered(entry(0))
+    assert boxes.put(entry(9, "b"), 0)
 
 
 def test_nothing_is_shown_of_what_a_letter_says() -> None:
-    assert "s3cret" not in repr(Letter(1, "a", "job", "FAILED", "s3cret"))
+    assert "s3cret" not in repr(OutboxEntry(1, "a", "job", "FAILED", "s3cret"))

@@ -53,7 +53,7 @@ class Beside:
 
     version: str
     certificate_ends: dict[str, float]
-    letters_waiting: int = 0
+    notifications_waiting: int = 0
     receivers_failing: int = 0
 
 
@@ -147,7 +147,7 @@ def _cluster(cluster: Cluster, found: Overview, beside: Beside, now: Now) -> Ite
             yield Attention(Kind.CERTIFICATE, "controller", f"the {name} certificate ends in {left_s / 3600:.0f} h")
     if beside.receivers_failing:
         receivers = "1 receiver" if beside.receivers_failing == 1 else f"{beside.receivers_failing} receivers"
-        message = f"{receivers} can't be reached; {beside.letters_waiting} notifications wait"
+        message = f"{receivers} can't be reached; {beside.notifications_waiting} notifications wait"
         yield Attention(Kind.NOTIFICATIONS, "controller", message)
     others = {version: count for version, count in found.versions.items() if version != beside.version}
     if others:

@@ -46,7 +46,7 @@ from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.port import Enrolling
 from holdfast_controller.shell.notify.channels import Channels
-from holdfast_controller.shell.notify.dispatcher import Postman
+from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.secrets.vault import Vault, open_vault
 from holdfast_controller.shell.services.access_service import AccessService
 from holdfast_controller.shell.services.agent_service import AgentService
@@ -121,12 +121,12 @@ async def serve(
         driver = Driver(store, cluster, policies)
         vault = await open_vault(store, config.secrets_key)
         channels = Channels.of(config)
-        postman = Postman(driver, channels, config.cluster, config.notification_retry_for)
+        dispatcher = Dispatcher(driver, channels, config.cluster, config.notification_retry_for)
         audit = Audit(config.state_dir)
         guard = Guard(driver, config.cluster, audit)
         enrolling = Enrolling(config, driver, guard, audit)
-        metrics = Metrics(config, driver, guard, audit, postman)
-        whole = ClusterService(driver, metrics, postman, config.cluster)
+        metrics = Metrics(config, driver, guard, audit, dispatcher)
+        whole = ClusterService(driver, metrics, dispatcher, config.cluster)
         transfers = Transfers()
         server, health_servicer, services = _server(
             config, driver, transfers, channels, guard, audit, enrolling.service, whole, vault
@@ -134,7 +134,7 @@ async def serve(
         port = _listen(server, config)
         enrolling.listen(port)
         observers = Observers(
-            published=postman.on_published,
+            published=dispatcher.on_published,
             committed=metrics.on_committed,
             take_evidence=Examiner(driver, transfers).take,
             access_changed=guard.access_changed,
@@ -169,7 +169,7 @@ async def serve(
             on_ready(port)
         supervisor.tell(READY=1)
         try:
-            await _run_until_told(driver, server, web, postman, guard, audit, enrolling, metrics, supervisor)
+            await _run_until_told(driver, server, web, dispatcher, guard, audit, enrolling, metrics, supervisor)
         finally:
             await local.stop()
     finally:
@@ -180,7 +180,7 @@ async def _run_until_told(
     driver: Driver,
     server: grpc.aio.Server,
     web: Listener | None,
-    postman: Postman,
+    dispatcher: Dispatcher,
     guard: Guard,
     audit: Audit,
     enrolling: Enrolling,
@@ -194,7 +194,7 @@ async def _run_until_told(
     try:
         async with asyncio.TaskGroup() as tasks:
             alive = supervisor.keep_telling(lambda: _status(driver.cluster))
-            works = (driver.run(), postman.run(), audit.run(), enrolling.run(), metrics.run(), alive)
+            works = (driver.run(), dispatcher.run(), audit.run(), enrolling.run(), metrics.run(), alive)
             running = [tasks.create_task(work) for work in works]
             await stop.wait()
             log.info("controller_stopping")

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @dataclass(frozen=True)
 class Target:
-    """Where a letter goes. ``url`` may hold a secret; ``shown`` is what may be told of it."""
+    """A receiver's address. ``url`` may hold a secret; ``shown`` is the part that may be displayed."""
 
     url: str = field(repr=False)
     shown: str
@@ -29,7 +29,7 @@ class Target:
 
 
 class Channels:
-    """Who is told what. Holds URLs with secrets, and shows none of them."""
+    """Which receiver gets which notification. Holds URLs with secrets and displays none of them."""
 
     def __init__(self, channels: tuple[ChannelConfig, ...] = (), hosts: tuple[str, ...] = ()) -> None:
         """``hosts``: those that a job's URL may name. Raises ``ConfigError``."""
@@ -41,7 +41,7 @@ class Channels:
 
     @classmethod
     def of(cls, config: ControllerConfig) -> Channels:
-        """Those that controller.toml names. Raises ``ConfigError``."""
+        """Read the channels of controller.toml. Raises ``ConfigError``."""
         return cls(config.notifications, config.notification_hosts)
 
     def _add(self, channel: ChannelConfig) -> None:
@@ -83,11 +83,11 @@ class Channels:
                 yield Violation(f"{path}.url", f"jobs may not have {host} called", fix)
 
     def listens(self, job: Job) -> bool:
-        """Whether anybody is to be told anything of the job."""
+        """Whether the job has any receiver at all."""
         return bool(job.gang.subscriptions) or any(self._events.values())
 
     def sinks(self, notice: Notice, job: Job) -> list[str]:
-        """Whom to tell: ``channel:NAME`` or ``job:ID:INDEX``, each once."""
+        """Receivers of ``notice``: ``channel:NAME`` or ``job:ID:INDEX``, each once."""
         found = [f"channel:{name}" for name, events in self._events.items() if notice in events]
         for index, one in enumerate(job.gang.subscriptions):
             if one.wants(notice):
@@ -95,7 +95,7 @@ class Channels:
         return list(dict.fromkeys(found))
 
     def target(self, sink: str, job: Job | None) -> Target | None:
-        """Where a sink is; None for one that is gone, or no longer allowed."""
+        """The address of a sink; None if it was removed or is no longer allowed."""
         kind, _, rest = sink.partition(":")
         if kind == "channel":
             return self._targets.get(rest)
@@ -117,7 +117,7 @@ class Channels:
 
 
 def subscriptions_of(spec: JobSpec) -> tuple[Subscription, ...]:
-    """Whom a job's spec names, as the core has it."""
+    """The subscriptions of a job's spec as the core's type."""
     return tuple(
         Subscription(one.channel, one.url, tuple(Notice[event.name] for event in one.events))
         for one in spec.notifications

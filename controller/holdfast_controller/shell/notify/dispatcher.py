@@ -1,8 +1,8 @@
-"""The postman: turns what the log says into letters, keeps them durably, and delivers them.
+"""Turns events of the log into notifications, keeps them in a durable outbox, and delivers them.
 
-It reads behind the writer and holds nobody up: what it has read of the log, and the letters made of it, are kept in
-one transaction, so that a restart finds each piece of news either in the log still to be read or as a letter. A
-letter is forgotten once it is delivered or given up. A death in between delivers it again, with the same id.
+The dispatcher reads behind the log's writer and never delays it. Its position in the log and the entries made up to
+there are stored in one transaction, so after a crash each notification is either still to be read from the log or
+in the outbox. An entry is dropped once delivered or given up; a crash in between delivers it again, with the same id.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from holdfast.errors import StoreError
 from holdfast_controller.core.messages.notice import TELLING, notice_of
-from holdfast_controller.core.outbox import Letter, Mailboxes
+from holdfast_controller.core.outbox import Outbox, OutboxEntry
 from holdfast_controller.core.step.commands import NotificationFailed
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.channels import Channels
-from holdfast_controller.shell.notify.outbox_store import Letters
+from holdfast_controller.shell.notify.outbox_store import OutboxStore
 from holdfast_controller.shell.notify.render import body_of
 from holdfast_controller.shell.notify.sender import NotDelivered, Sender
 from holdfast_controller.shell.store import codec
@@ -29,75 +29,75 @@ log = logging.getLogger(__name__)
 
 _BATCH = 500
 _CURSOR_EVERY = 1_000
-"""Events without news after which it is noted that they were read."""
+"""Events without a notification after which the position is stored."""
 _TYPES = tuple(kind.__name__ for kind in TELLING)
 
 
-class Postman:
-    """Delivers the notifications of one controller. Make it before the driver runs; ``run`` it beside."""
+class Dispatcher:
+    """Delivers the notifications of one controller. Create it before the driver runs."""
 
     def __init__(self, driver: Driver, channels: Channels, cluster_name: str, retry_for_s: float) -> None:
         self._driver = driver
         self._channels = channels
         self._name = cluster_name
-        self._letters = Letters(driver.store)
-        self._boxes = Mailboxes(retry_for_s)
+        self._stored = OutboxStore(driver.store)
+        self._outbox = Outbox(retry_for_s)
         self._sender = Sender()
         self._fresh: list[Record] = []
-        self._bell = asyncio.Event()
+        self._wake = asyncio.Event()
         self._read = 0
         """Sequence up to which the log was read."""
         self._kept = 0
-        """The same, as it is kept."""
+        """The same, as last stored."""
         self._seen = 0
-        """Newest event that was published."""
+        """Sequence of the newest published event."""
         self.delivered = 0
-        """Since the start."""
+        """Deliveries since the start."""
 
     @property
     def waiting(self) -> int:
-        """Notifications that are not delivered yet."""
-        return len(self._boxes)
+        """Number of notifications not yet delivered."""
+        return len(self._outbox)
 
     @property
     def failing(self) -> int:
-        """Receivers whose last delivery failed."""
-        return self._boxes.failing
+        """Number of receivers whose last delivery failed."""
+        return self._outbox.failing
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Deliver until cancelled."""
         try:
             async with asyncio.TaskGroup() as deliveries:
                 await self._catch_up()
                 while True:
-                    self._bell.clear()
+                    self._wake.clear()
                     await self._read_fresh()
                     now = time.monotonic()
-                    for letter in self._boxes.take(now):
-                        deliveries.create_task(self._deliver(letter))
-                    due = self._boxes.next_due(now)
+                    for entry in self._outbox.take(now):
+                        deliveries.create_task(self._deliver(entry))
+                    due = self._outbox.next_due(now)
                     try:
                         async with asyncio.timeout(None if due is None else max(due - now, 0.0)):
-                            await self._bell.wait()
+                            await self._wake.wait()
                     except TimeoutError:
                         pass
         finally:
             await self._sender.close()
-            # So that a channel that is new at the next start is not told of what is over. Lost, it costs only that.
+            # A channel added before the next start must not hear of older events; nothing else depends on it.
             with contextlib.suppress(StoreError):
-                await self._call(self._letters.keep, self._read, [])
+                await self._call(self._stored.keep, self._read, [])
 
     def on_published(self, records: list[Record]) -> None:
-        """Queue what receivers may want of a commit's records."""
+        """Take note of a commit's records; ``run`` reads those that may have receivers."""
         if records:
             self._seen = records[-1].sequence
         self._fresh += [record for record in records if record.type in _TYPES]
         if self._fresh or (records and records[-1].sequence - self._kept >= _CURSOR_EVERY):
-            self._bell.set()
+            self._wake.set()
 
     async def _catch_up(self) -> None:
-        """What was not delivered when the last controller ended, and what it had not read."""
-        self._read, waiting = await self._call(self._letters.open)
+        """Queue what the last controller had not delivered, then read the log it had not read."""
+        self._read, waiting = await self._call(self._stored.open)
         self._kept = self._read
         await self._post(waiting)
         while records := await self._call(self._driver.store.read_types, _TYPES, self._read, _BATCH):
@@ -108,15 +108,15 @@ class Postman:
         await self._take_in([record for record in records if record.sequence > self._read], self._seen)
 
     async def _take_in(self, records: list[Record], until: int) -> None:
-        new = [letter for record in records for letter in self._written(record)]
+        new = [entry for record in records for entry in self._written(record)]
         read = max(self._read, until)
         if new or read - self._kept >= _CURSOR_EVERY:
-            await self._call(self._letters.keep, read, new)
+            await self._call(self._stored.keep, read, new)
             self._kept = read
         self._read = read
         await self._post(new)
 
-    def _written(self, record: Record) -> list[Letter]:
+    def _written(self, record: Record) -> list[OutboxEntry]:
         job = self._driver.cluster.jobs.get(record.entity.removeprefix("job/"))
         if job is None or not self._channels.listens(job):
             return []
@@ -125,39 +125,39 @@ class Postman:
         if notice is None or not sinks:
             return []
         body = body_of(record, notice, job, self._name)
-        return [Letter(record.sequence, sink, job.id, notice.name, body) for sink in sinks]
+        return [OutboxEntry(record.sequence, sink, job.id, notice.name, body) for sink in sinks]
 
-    async def _post(self, letters: list[Letter]) -> None:
+    async def _post(self, entries: list[OutboxEntry]) -> None:
         now = time.monotonic()
-        refused = [letter for letter in letters if not self._boxes.put(letter, now)]
+        refused = [entry for entry in entries if not self._outbox.put(entry, now)]
         await self._give_up(refused, "too many notifications wait")
 
-    async def _deliver(self, letter: Letter) -> None:
-        target = self._channels.target(letter.sink, self._driver.cluster.jobs.get(letter.job_id))
+    async def _deliver(self, entry: OutboxEntry) -> None:
+        target = self._channels.target(entry.sink, self._driver.cluster.jobs.get(entry.job_id))
         try:
             if target is None:
                 raise NotDelivered("the cluster's settings no longer allow it")
-            await self._sender.send(target, letter)
+            await self._sender.send(target, entry)
         except NotDelivered as error:
-            to = target.shown if target is not None else letter.sink
-            fields = {"job": letter.job_id, "notice": letter.kind, "to": to, "problem": str(error)}
+            to = target.shown if target is not None else entry.sink
+            fields = {"job": entry.job_id, "notice": entry.kind, "to": to, "problem": str(error)}
             log.warning("notification_failed", extra={"fields": fields})
-            given_up = self._boxes.failed(letter, time.monotonic(), for_good=target is None)
+            given_up = self._outbox.failed(entry, time.monotonic(), for_good=target is None)
             await self._give_up(given_up, str(error))
         else:
-            self._boxes.delivered(letter)
+            self._outbox.delivered(entry)
             self.delivered += 1
-            await self._call(self._letters.drop, [letter])
-        self._bell.set()
+            await self._call(self._stored.drop, [entry])
+        self._wake.set()
 
-    async def _give_up(self, letters: list[Letter], reason: str) -> None:
-        if not letters:
+    async def _give_up(self, entries: list[OutboxEntry], reason: str) -> None:
+        if not entries:
             return
-        await self._call(self._letters.drop, letters)
-        for letter in letters:
-            target = self._channels.target(letter.sink, self._driver.cluster.jobs.get(letter.job_id))
-            to = target.shown if target is not None else letter.sink.partition(":")[2]
-            self._driver.feed(NotificationFailed(letter.job_id, letter.kind, to, reason))
+        await self._call(self._stored.drop, entries)
+        for entry in entries:
+            target = self._channels.target(entry.sink, self._driver.cluster.jobs.get(entry.job_id))
+            to = target.shown if target is not None else entry.sink.partition(":")[2]
+            self._driver.feed(NotificationFailed(entry.job_id, entry.kind, to, reason))
 
     async def _call(self, work: Any, *args: Any) -> Any:
         return await asyncio.wrap_future(self._driver.store.call(work, *args))

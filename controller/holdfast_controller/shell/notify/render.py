@@ -1,4 +1,4 @@
-"""The words of a notification: the JSON that webhooks get, and what people read in mail and chat."""
+"""Renders a notification: the JSON sent to webhooks, and the title and text of mail and chat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.shell.store.store import Record
 
 SCHEMA = "holdfast.notification.v1"
-"""A field may be added under this name; none changes its meaning or goes."""
+"""Fields may be added under this name; none is removed or changes its meaning."""
 
 _MOOD = {
     Notice.COMPLETED: "success",
@@ -26,7 +26,7 @@ _MOOD = {
 
 
 def body_of(record: Record, notice: Notice, job: Job, cluster: str) -> str:
-    """The JSON. ``id`` is the same however often it is sent, and to whomever."""
+    """The notification as JSON; ``id`` is the same for every receiver and every retry."""
     error = job.error if job.error is not None and job.terminal else None
     body = {
         "schema": SCHEMA,
@@ -50,12 +50,12 @@ def body_of(record: Record, notice: Notice, job: Job, cluster: str) -> str:
 
 
 def in_words(body: str) -> dict[str, str]:
-    """What a service shows: ``title``, ``body`` and ``type`` (info, success, warning or failure)."""
-    told: dict[str, Any] = json.loads(body)
-    job = told["job"]
-    about = f"{job['id']} of {job['owner']}, project {job['project']}, cluster {told['cluster']}"
+    """``title``, ``body`` and ``type`` (info, success, warning or failure) for mail and chat."""
+    sent: dict[str, Any] = json.loads(body)
+    job = sent["job"]
+    about = f"{job['id']} of {job['owner']}, project {job['project']}, cluster {sent['cluster']}"
     return {
-        "title": f"{job['displayName']}: {told['event']}",
-        "body": f"{told['message']}\n{about}",
-        "type": _MOOD.get(Notice[told["event"]], "info"),
+        "title": f"{job['displayName']}: {sent['event']}",
+        "body": f"{sent['message']}\n{about}",
+        "type": _MOOD.get(Notice[sent["event"]], "info"),
     }

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from holdfast._base.version import __version__
-from holdfast_controller.core.outbox import Letter
+from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.notify import apprise_sender
 from holdfast_controller.shell.notify.channels import Target
 from holdfast_controller.shell.notify.render import in_words
@@ -34,22 +34,22 @@ class NotDelivered(Exception):
 
 
 class Sender:
-    """Delivers letters. Close it after use."""
+    """Delivers notifications over HTTP. Close it after use."""
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
         self._opening = asyncio.Lock()
 
-    async def send(self, target: Target, letter: Letter) -> None:
+    async def send(self, target: Target, entry: OutboxEntry) -> None:
         """Returns once the receiver has taken it. Raises ``NotDelivered``."""
-        await (self._call_service(target, letter) if target.service else self._post(target, letter))
+        await (self._call_service(target, entry) if target.service else self._post(target, entry))
 
     async def close(self) -> None:
         """Closes idle connections."""
         if self._client is not None:
             await self._client.aclose()
 
-    async def _post(self, target: Target, letter: Letter) -> None:
+    async def _post(self, target: Target, entry: OutboxEntry) -> None:
         async with self._opening:
             if self._client is None:
                 # Off the loop: the import and the world's certificates take a tenth of a second.
@@ -58,13 +58,13 @@ class Sender:
 
         headers = {
             "Content-Type": "application/json",
-            "Idempotency-Key": f"{letter.job_id}.{letter.sequence}",
-            "X-Holdfast-Event": letter.kind,
+            "Idempotency-Key": f"{entry.job_id}.{entry.sequence}",
+            "X-Holdfast-Event": entry.kind,
         }
         try:
             async with asyncio.timeout(WEBHOOK_S):
                 # The answer's body is of no interest, and might never end.
-                async with self._client.stream("POST", target.url, content=letter.body, headers=headers) as answer:
+                async with self._client.stream("POST", target.url, content=entry.body, headers=headers) as answer:
                     status = answer.status_code
         except TimeoutError:
             raise NotDelivered(f"no answer within {WEBHOOK_S:.0f} s") from None
@@ -74,9 +74,9 @@ class Sender:
         if not 200 <= status < 300:
             raise NotDelivered(f"it answered with HTTP status {status}")
 
-    async def _call_service(self, target: Target, letter: Letter) -> None:
+    async def _call_service(self, target: Target, entry: OutboxEntry) -> None:
         """In a process of its own: of 170 services' code any may hang, and is then killed."""
-        asked = json.dumps({"url": target.url, **in_words(letter.body)}).encode()
+        asked = json.dumps({"url": target.url, **in_words(entry.body)}).encode()
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -97,7 +97,11 @@ class Sender:
                     os.killpg(process.pid, signal.SIGKILL)
                 await asyncio.shield(process.wait())
         if process.returncode != 0:
-            raise NotDelivered(apprise_sender.REASONS.get(process.returncode or 0, "the service could not be told"))
+            raise NotDelivered(
+                apprise_sender.REASONS.get(
+                    process.returncode or 0, "the service refused the notification or could not be reached"
+                )
+            )
 
 
 _KINDS = {
@@ -110,7 +114,7 @@ _KINDS = {
 
 
 def _client() -> httpx.AsyncClient:
-    """Follows no redirect: that would lead to hosts that nobody has allowed. Keeps no cookies."""
+    """A client that follows no redirect, which could lead to hosts that are not allowed, and keeps no cookies."""
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
     import httpx

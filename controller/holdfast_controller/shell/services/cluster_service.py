@@ -14,17 +14,17 @@ from holdfast_controller.core.views.overview import overview
 from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.notify.dispatcher import Postman
+from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.services.metrics import Metrics
 
 
 class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     """Serves the status page and the metrics of one controller."""
 
-    def __init__(self, driver: Driver, metrics: Metrics, postman: Postman, cluster_name: str) -> None:
+    def __init__(self, driver: Driver, metrics: Metrics, dispatcher: Dispatcher, cluster_name: str) -> None:
         self._driver = driver
         self._metrics = metrics
-        self._postman = postman
+        self._dispatcher = dispatcher
         self._name = cluster_name
         self._started = time.time()
 
@@ -37,7 +37,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
         now = Now(time.monotonic(), time.time())
         found = overview(cluster, now)
-        beside = Beside(__version__, self._metrics.certificate_ends(), self._postman.waiting, self._postman.failing)
+        beside = Beside(
+            __version__, self._metrics.certificate_ends(), self._dispatcher.waiting, self._dispatcher.failing
+        )
         told, more = attention(cluster, found, sees, policies.quotas, beside, now)
         jobs = Counter(job.state.name for job in cluster.jobs.values() if sees(job.gang.project))
         await self._driver.settled()

@@ -23,7 +23,7 @@ from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.notify.dispatcher import Postman
+from holdfast_controller.shell.notify.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from holdfast._daemon.metrics.exposition import Exposition
@@ -36,13 +36,13 @@ class Metrics:
     """The metrics of one controller. Make it before the driver runs; ``run`` it beside."""
 
     def __init__(
-        self, config: ControllerConfig, driver: Driver, guard: Guard, audit: Audit, postman: Postman
+        self, config: ControllerConfig, driver: Driver, guard: Guard, audit: Audit, dispatcher: Dispatcher
     ) -> None:
         self._config = config
         self._driver = driver
         self._guard = guard
         self._audit = audit
-        self._postman = postman
+        self._dispatcher = dispatcher
         self._meter = Meter(driver.cluster)
         self._series = Series()
         self._listener: Listener | None = None
@@ -102,9 +102,9 @@ class Metrics:
         series.set(fam.COMMIT_PENDING, self._driver.pending)
         for method, count in self._guard.open_streams().items():
             series.set(fam.OPEN_STREAMS, count, method)
-        series.set(fam.NOTIFICATIONS_WAITING, self._postman.waiting)
-        series.set(fam.NOTIFICATIONS_FAILING, self._postman.failing)
-        series.set(fam.NOTIFICATIONS_DELIVERED, self._postman.delivered)
+        series.set(fam.NOTIFICATIONS_WAITING, self._dispatcher.waiting)
+        series.set(fam.NOTIFICATIONS_FAILING, self._dispatcher.failing)
+        series.set(fam.NOTIFICATIONS_DELIVERED, self._dispatcher.delivered)
         series.set(fam.AUDIT_REFUSALS, self._audit.refusals)
         series.set(fam.AUDIT_UNWRITTEN, self._audit.only_counted)
         return self._meter.series, self._series, self._guard.series, series, gauges(self._driver.cluster, now)

@@ -78,7 +78,7 @@ secrets = Table(
 )
 """Values of secrets, sealed by a key that is not in the store: see ``vault``."""
 
-letters = Table(
+outbox = Table(
     "letters",
     metadata,
     Column("sequence", Integer, primary_key=True, autoincrement=False),
@@ -87,7 +87,7 @@ letters = Table(
     Column("kind", Text, nullable=False),
     Column("body", Text, nullable=False),
 )
-"""Notifications that wait to be delivered; ``sink`` is a channel or a job's own receiver."""
+"""Notifications waiting to be delivered; ``sink`` is a channel or a job's own receiver. Named before 0.1."""
 
 certificates = Table(
     "certificates",

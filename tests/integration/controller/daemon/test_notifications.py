@@ -18,15 +18,15 @@ from tests.unit.controller.examples import EVENTS
 from holdfast.v1 import host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import narrate
-from holdfast_controller.core.outbox import Letter
+from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.main.server import serve
 from holdfast_controller.shell.notify import sender as delivering
 from holdfast_controller.shell.notify.channels import Channels, Target
-from holdfast_controller.shell.notify.dispatcher import Postman
-from holdfast_controller.shell.notify.outbox_store import Letters
+from holdfast_controller.shell.notify.dispatcher import Dispatcher
+from holdfast_controller.shell.notify.outbox_store import OutboxStore
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.store import Record, Store
 
@@ -166,7 +166,7 @@ async def test_a_history_that_nobody_was_told_of_is_told_by_the_next_controller(
     store = Store(tmp_path / "holdfast.db")
     try:
         cluster = store.call(store.open).result()
-        store.call(Letters(store).open).result()
+        store.call(OutboxStore(store).open).result()
         records = []
         for event in EVENTS:
             fold(cluster, event)
@@ -180,11 +180,11 @@ async def test_a_history_that_nobody_was_told_of_is_told_by_the_next_controller(
         async with endpoint() as hook, asyncio.TaskGroup() as tasks:
             driver = Driver(store, cluster, Policies())
             channels = Channels((ChannelConfig("ops", hook.url, kinds),))
-            sender = Postman(driver, channels, "test", 60)
+            sender = Dispatcher(driver, channels, "test", 60)
             driver.start(observers=Observers(published=sender.on_published))
-            postman = tasks.create_task(sender.run())
+            dispatcher = tasks.create_task(sender.run())
             await hook.until(lambda h: h.events()[-1:] == ["CANCELLED"])
-            postman.cancel()
+            dispatcher.cancel()
         assert hook.events().count("HANGED") == 3 and set(hook.events()) == set(kinds)
         hanged = hook.got[hook.events().index("HANGED")]
         assert hanged["message"] == "hang noticed (R3): no rank has moved for 31 s"
@@ -310,17 +310,17 @@ async def test_services_are_told_through_apprise_in_words(
         "cluster": "test",
         "job": {"id": "train-1", "displayName": "train", "owner": "ann", "project": "default"},
     }
-    letter = Letter(1, "channel:x", "train-1", "FAILED", json.dumps(body))
+    entry = OutboxEntry(1, "channel:x", "train-1", "FAILED", json.dumps(body))
     sender = delivering.Sender()
     async with service() as (port, told):
-        await sender.send(Target(f"json://127.0.0.1:{port}/x", "x", True), letter)
+        await sender.send(Target(f"json://127.0.0.1:{port}/x", "x", True), entry)
     (message,) = told
     assert message["title"] == "train: FAILED" and message["type"] == "failure"
     assert message["message"] == "rank 3 failed\ntrain-1 of ann, project default, cluster test"
     with pytest.raises(delivering.NotDelivered, match="could not be reached"):
-        await sender.send(Target(f"json://127.0.0.1:{port}/x", "x", True), letter)
+        await sender.send(Target(f"json://127.0.0.1:{port}/x", "x", True), entry)
     with pytest.raises(delivering.NotDelivered, match="does not know this kind"):
-        await sender.send(Target("nonsense://x", "x", True), letter)
+        await sender.send(Target("nonsense://x", "x", True), entry)
     await sender.close()
 
 
@@ -328,11 +328,11 @@ async def test_service_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(delivering, "SERVICE_S", 0.5)
     told = {"event": "FAILED", "message": "", "cluster": ""}
     body = told | {"job": dict.fromkeys(("id", "displayName", "owner", "project"), "")}
-    letter = Letter(1, "x", "j", "FAILED", json.dumps(body))
+    entry = OutboxEntry(1, "x", "j", "FAILED", json.dumps(body))
     async with endpoint(silent=True) as hook:
         target = Target(f"json://127.0.0.1:{hook.port}/hook", "x", True)
         with pytest.raises(delivering.NotDelivered, match="did not answer"):
-            await delivering.Sender().send(target, letter)
+            await delivering.Sender().send(target, entry)
 
 
 @contextlib.asynccontextmanager
