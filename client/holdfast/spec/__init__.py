@@ -12,7 +12,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast._base.launcher import is_launcher
-from holdfast.spec.compat.ignored_fields import DiskSpec, NfsMount, OutputDirectory, warnings
+from holdfast.spec.compat.ignored_fields import warnings
+from holdfast.spec.models.ignored import DiskSpec, NfsMount, OutputDirectory
 from holdfast.spec.models.job import (
     ContainerSpec,
     EnvVar,
@@ -23,6 +24,7 @@ from holdfast.spec.models.job import (
     PythonPackageSpec,
     SuccessPolicy,
     WorkerPoolSpec,
+    to_dict,
 )
 from holdfast.spec.models.lifecycle import (
     Backoff,
@@ -37,11 +39,11 @@ from holdfast.spec.models.lifecycle import (
     WarningSignal,
 )
 from holdfast.spec.models.notifications import Notification, NotificationEvent
-from holdfast.spec.models.packaging import PackagedCode, bundles, unusable_packages
-from holdfast.spec.models.secret_env import SecretEnvVar, secret_variables
-from holdfast.spec.out.writing import to_dict
+from holdfast.spec.models.packaging import PackagedCode
+from holdfast.spec.models.references import bundles, secret_variables, unusable_packages
+from holdfast.spec.models.secret_env import SecretEnvVar
 from holdfast.spec.parse.reader import parse
-from holdfast.spec.rules.lifecycle_rules import WARNING_SIGNALS
+from holdfast.spec.rules.lifecycle import WARNING_SIGNALS
 
 if TYPE_CHECKING:
     from holdfast.v1 import job_pb2, spec_pb2
@@ -128,35 +130,32 @@ def json_schema() -> dict[str, Any]:
     return schema.json_schema()
 
 
-def to_proto(job: JobSpec, like: spec_pb2.CustomJobSpec | None = None) -> spec_pb2.CustomJobSpec:
-    """The contract's message; fields that the user left out stay unset.
+def to_proto(job: JobSpec) -> spec_pb2.CustomJobSpec:
+    """The contract's message; fields that the user left out stay unset."""
+    from holdfast.spec.out import proto
 
-    ``like``: what the job was read from. It is copied where it says the same, which is quicker.
-    """
-    from holdfast.spec.out import wire
-
-    return wire.to_proto(job, like)
+    return proto.to_proto(job)
 
 
 def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
     """The spec in a message, held to the same rules as a file. Raises ``InvalidSpec``."""
-    from holdfast.spec.out import wire
+    from holdfast.spec.parse import proto
 
-    return wire.from_proto(message)
+    return proto.from_proto(message)
 
 
 def job_to_proto(job: JobFile) -> job_pb2.CustomJob:
     """What CreateJob takes: all that a user may set."""
-    from holdfast.spec.out import wire
+    from holdfast.spec.out import proto
 
-    return wire.job_to_proto(job)
+    return proto.job_to_proto(job)
 
 
 def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
     """What a user may set of a CustomJob, by the rules of a file. Raises ``InvalidSpec``."""
-    from holdfast.spec.out import wire
+    from holdfast.spec.parse import proto
 
-    return wire.job_from_proto(message)
+    return proto.job_from_proto(message)
 
 
 def name_of(source: str) -> str:

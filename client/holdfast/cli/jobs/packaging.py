@@ -91,7 +91,7 @@ class Packed:
 
     def local_packages(self, task: dict[str, Any], name: str) -> None:
         """Have local files among a Python package's URIs brought along."""
-        from holdfast.spec.models.packaging import scheme
+        from holdfast.spec.models.references import scheme
 
         uris = task.get(name)
         if not isinstance(uris, list) or task.get("bundle") or not all(isinstance(uri, str) for uri in uris):

@@ -1,4 +1,4 @@
-"""Job files of managed training services: their envelope, annotations, and fields kept with a warning.
+"""Managed training services' job files: what is around the job, annotations that ask for fields, ignored fields.
 
-Nothing outside ``spec`` imports this.
+Only reading, the published schema and the face of ``spec`` import this; the models know nothing of it.
 """

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.spec.parse.scalars import shown
-from holdfast.spec.rules.rules import TASKS
-from holdfast.spec.rules.violation import Broken, Fields, Place
+from holdfast.spec.rules.job import TASKS
+from holdfast.spec.wording import Broken, Fields, Place, shown
 
 PREFIX = "fault-tolerance/"
 RETRIES = f"{PREFIX}job-retry-num"

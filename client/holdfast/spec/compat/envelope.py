@@ -13,7 +13,7 @@ from pydantic import Field
 from holdfast.spec.models.base import Model
 from holdfast.spec.models.job import Annotations, DisplayName
 from holdfast.spec.models.lifecycle import Labels
-from holdfast.spec.parse.scalars import Text
+from holdfast.spec.models.scalars import Text
 
 
 class Metadata(Model):

@@ -1,4 +1,4 @@
-"""The job spec as frozen models: fields, types and defaults.
+"""The job file as frozen pydantic models: fields, limits, defaults and single values, under the contract's names.
 
-Rules across fields are in ``spec.rules``; reading text is in ``spec.parse``.
+Nothing here reads texts or protobuf, and no other service's words are known here.
 """

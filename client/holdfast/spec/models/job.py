@@ -1,27 +1,27 @@
 """The job file as frozen pydantic models: field for field the messages of ``proto/holdfast/v1/spec.proto``.
 
-Field names, limits and defaults stand here; rules that join several fields are in ``rules``,
-and ``lifecycle`` holds what says how a job lives. An instance is always
-valid, however it was made; ``holdfast.spec.parse`` is the way that reports everything wrong at once.
+Field names, limits and defaults are here and in ``lifecycle``; rules that join several fields are in ``rules``.
+An instance is always valid, however it was made; ``holdfast.spec.parse`` also reports everything wrong at once.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from holdfast._base.accounts import NAME_PATTERN, NAME_RULE
 from holdfast._base.expand import MAX_BYTES
-from holdfast.spec.compat.ignored_fields import DiskSpec, Kept, NfsMount, OutputDirectory
-from holdfast.spec.models.base import Model
+from holdfast.spec.models.base import RULES_FOLLOW, Model
+from holdfast.spec.models.ignored import DiskSpec, Kept, NfsMount, OutputDirectory
 from holdfast.spec.models.lifecycle import FaultTolerance, Labels, Scheduling
 from holdfast.spec.models.notifications import Notifications
 from holdfast.spec.models.packaging import Digest, PackagedCode
+from holdfast.spec.models.scalars import Choice, Flag, Many, Text, Whole
 from holdfast.spec.models.secret_env import SecretEnv, VariableName
-from holdfast.spec.parse.scalars import Choice, Flag, Many, Refused, Text, Whole
-from holdfast.spec.rules import rules
+from holdfast.spec.rules import job as rules
+from holdfast.spec.wording import Refused
 
 Name = Annotated[str, Text(max_chars=256)]
 Uri = Annotated[str, Text(max_chars=4096, empty=False)]
@@ -195,7 +195,9 @@ class JobSpec(Model):
     """Account of the hosts that ranks run as: one that an admin has mapped you to; the first of them when empty."""
 
     @model_validator(mode="after")
-    def _keeps_the_rules(self) -> JobSpec:
+    def _keeps_the_rules(self, info: ValidationInfo) -> JobSpec:
+        if info.context is RULES_FOLLOW:
+            return self
         for broken in rules.broken(self.model_dump(exclude_unset=True, exclude_none=True)):
             raise Refused(broken.problem, broken.fix)
         return self
@@ -204,7 +206,7 @@ class JobSpec(Model):
 class JobFile(Model):
     """A job as a user submits it: the contract's CustomJob without what the controller adds."""
 
-    OUTPUT_ONLY: ClassVar[frozenset[str]] = frozenset(
+    IGNORED = frozenset(
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
         | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris", "account"}
         | {"hangs", "held_until", "health", "warnings", "archive_problems"}
@@ -229,3 +231,11 @@ class JobFile(Model):
         ),
     ] = "default"
     """Whom the job's resources are counted for."""
+
+
+def to_dict(job: JobFile | JobSpec) -> dict[str, Any]:
+    """What the user set, in camelCase: whole numbers as numbers, durations as ``"3600s"``; defaults are left out.
+
+    ``parse`` makes an equal job of it again.
+    """
+    return job.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)

@@ -1,6 +1,6 @@
 """The parts of a job file that say how a job lives: times, queue, hosts, and what is done about failures and hangs.
 
-Rules that join several of these fields are in ``lifecycle_rules``.
+Rules that join several of these fields are in ``rules.lifecycle``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import Annotated
 from pydantic import Field
 
 from holdfast.spec.models.base import Label, LabelKey, Model
-from holdfast.spec.parse.scalars import Choice, Flag, Many, Seconds, Text, Whole
-
-DAY_S = 86_400.0
+from holdfast.spec.models.scalars import Choice, Flag, Many, Seconds, Text, Whole
+from holdfast.spec.rules.lifecycle import DAY_S, DEFAULT_BACKOFF_LIMIT_S, DEFAULT_TIMEOUT_S
 
 HostName = Annotated[str, Text(max_chars=253, empty=False)]
 ExitCode = Annotated[int, Whole(1, 255)]
@@ -67,7 +66,7 @@ class HostSelector(Model):
 class Scheduling(Model):
     """Times and limits of the whole job."""
 
-    timeout: Annotated[float, Seconds(3650 * DAY_S, zero=False)] = 7 * DAY_S
+    timeout: Annotated[float, Seconds(3650 * DAY_S, zero=False)] = DEFAULT_TIMEOUT_S
     """Longest run time."""
     grace_period: Annotated[float, Seconds(3600.0)] = 10.0
     """Time between SIGTERM and SIGKILL."""
@@ -145,7 +144,7 @@ class Backoff(Model):
 
     initial: Annotated[float, Seconds(DAY_S)] = 0.0
     """Before the first restart."""
-    limit: Annotated[float, Seconds(DAY_S)] = 300.0
+    limit: Annotated[float, Seconds(DAY_S)] = DEFAULT_BACKOFF_LIMIT_S
     """The longest pause."""
 
 

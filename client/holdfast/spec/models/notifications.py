@@ -1,20 +1,14 @@
-"""Whom a job tells of what happens to it, and how a URL is shown that may hold a secret."""
+"""Whom a job tells of what happens to it."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
 from typing import Annotated
-from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field
 
 from holdfast.spec.models.base import Model
-from holdfast.spec.parse.scalars import Choice, Many, Text
-from holdfast.spec.rules.violation import Broken, Fields
-
-HIDDEN = "***"
-"""Stands for what is not shown."""
+from holdfast.spec.models.scalars import Choice, Many, Text
 
 
 class NotificationEvent(enum.Enum):
@@ -50,44 +44,3 @@ class Notification(Model):
 
 
 Notifications = Annotated[tuple[Notification, ...], Many(0, 16)]
-
-
-def broken(job: Fields) -> Iterator[Broken]:
-    """Every broken rule of the job's notifications, at places counted from the spec. No URL is in the words."""
-    for index, one in enumerate(job.get("notifications") or ()):
-        if one is None or one.get("channel", "") is None or one.get("url", "") is None:
-            continue
-        place = ("notifications", index)
-        if bool(one.get("channel")) == bool(one.get("url")):
-            problem = "names both a channel and a url" if one.get("url") else "names nobody"
-            yield Broken(place, problem, "write a channel of the cluster or a url")
-        elif one.get("url") and (problem := _problem(one["url"])):
-            yield Broken((*place, "url"), problem, "write it whole, such as https://hooks.example/training")
-
-
-def parts(url: str) -> SplitResult | None:
-    """The URL in its parts, if it is one with a host."""
-    try:
-        found = urlsplit(url)
-        return found if found.hostname and (found.port is None or found.port > 0) else None
-    except ValueError:
-        return None
-
-
-def redacted(url: str) -> str:
-    """What of a URL may be shown: ``https://hooks.example/***``, and of other schemes not even the host."""
-    found = parts(url)
-    if found is None or found.scheme not in ("http", "https"):
-        scheme, colon, _ = url.partition("://")
-        return f"{scheme}://{HIDDEN}" if colon and scheme.isalnum() else HIDDEN
-    host = f"[{found.hostname}]" if ":" in (found.hostname or "") else found.hostname
-    return f"{found.scheme}://{host}{f':{found.port}' if found.port else ''}/{HIDDEN}"
-
-
-def _problem(url: str) -> str:
-    found = parts(url)
-    if found is None or found.scheme not in ("http", "https"):
-        return "must be an http or https URL"
-    if found.path == f"/{HIDDEN}":
-        return "is shortened, as jobs are shown"
-    return ""

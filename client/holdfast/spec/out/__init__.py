@@ -1,4 +1,4 @@
-"""Writes a spec as canonical JSON or protobuf, and its JSON schema.
+"""Writes a spec as protobuf, and its JSON Schema.
 
-What is written can be read again to an equal spec.
+What is written can be read again to an equal spec; nothing is checked here.
 """

@@ -18,8 +18,8 @@ from pydantic.fields import FieldInfo
 from holdfast.spec.compat.envelope import Envelope
 from holdfast.spec.models.base import Model, model_in
 from holdfast.spec.models.job import JobFile, JobSpec, WorkerPoolSpec
-from holdfast.spec.parse.scalars import Many, scalar_in
-from holdfast.spec.rules.rules import TASKS
+from holdfast.spec.models.scalars import Many, Written, scalar_in
+from holdfast.spec.rules.job import TASKS
 
 
 def json_schema() -> dict[str, Any]:
@@ -27,7 +27,7 @@ def json_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     _define(JobFile, definitions)
     job_file = definitions[JobFile.__name__]
-    job_file["properties"] |= {to_camel(name): {"readOnly": True} for name in sorted(JobFile.OUTPUT_ONLY)}
+    job_file["properties"] |= {to_camel(name): {"readOnly": True} for name in sorted(JobFile.IGNORED)}
     _define(Envelope, definitions)
     around = definitions.pop(Envelope.__name__)["properties"]
     for model in (JobFile, JobSpec):
@@ -81,7 +81,7 @@ def _field(field: FieldInfo) -> dict[str, Any]:
         scalar = scalar_in(field.metadata)
         described = scalar.describe()
         if not field.is_required() and field.default not in ("", None):
-            described["default"] = scalar.print(field.default)
+            described["default"] = scalar.json(field.default) if isinstance(scalar, Written) else field.default
     for limit in field.metadata:
         if isinstance(limit, Many):
             what = "Properties" if kind is dict else "Items"

@@ -1,4 +1,4 @@
-"""Reads YAML or JSON into the models, keeping the path of each value for errors.
+"""Reads YAML, JSON, plain data and protobuf into the models, or reports everything that is wrong at once.
 
-Accepts camelCase and snake_case, and every documented spelling of numbers and durations.
+No field is named here: names, limits and values are the models', rules that join fields are in ``rules``.
 """

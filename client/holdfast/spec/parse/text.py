@@ -17,8 +17,7 @@ from typing import Any
 import yaml
 
 from holdfast.errors import InvalidSpec, Violation
-from holdfast.spec.parse.reader import Table
-from holdfast.spec.parse.scalars import Unquoted, shortened, shown
+from holdfast.spec.wording import Table, Unquoted, shortened, shown
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64

@@ -1,4 +1,4 @@
-"""Rules that a spec must satisfy beyond its types, each violation with its path and a fix.
+"""Rules that join several fields, each broken one with its place, a sentence and a fix.
 
-Pure functions over the models.
+Pure functions over plain mappings, so that they also run on half a spec; no model is imported here.
 """

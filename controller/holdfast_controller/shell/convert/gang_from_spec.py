@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping
 
+from holdfast import spec
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast.spec import EnvVar, HangDetection, JobSpec, SecretEnvVar, WorkerPoolSpec
-from holdfast.spec.models import lifecycle
 from holdfast_controller.core.model.gang import (
     Code,
     Gang,
@@ -139,7 +139,7 @@ def _retries(spec: JobSpec) -> Retries:
     )
 
 
-def _selector(wishes: lifecycle.HostSelector) -> HostSelector:
+def _selector(wishes: spec.HostSelector) -> HostSelector:
     return HostSelector(
         hosts=frozenset(wishes.hosts),
         avoid=frozenset(wishes.avoid_hosts),
@@ -148,7 +148,7 @@ def _selector(wishes: lifecycle.HostSelector) -> HostSelector:
     )
 
 
-def _warning(wish: lifecycle.WarningSignal | None) -> WarningSignal | None:
+def _warning(wish: spec.WarningSignal | None) -> WarningSignal | None:
     if wish is None or not wish.signal:
         return None
     return WarningSignal(signal.Signals[wish.signal].value, wish.before)

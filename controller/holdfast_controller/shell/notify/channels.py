@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.errors import ConfigError, InvalidSpec, Violation
 from holdfast.spec import JobSpec
-from holdfast.spec.models.notifications import parts, redacted
+from holdfast.spec.rules.notifications import parts, redacted
 from holdfast.v1 import spec_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.subscription import Notice, Subscription

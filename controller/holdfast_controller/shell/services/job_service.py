@@ -70,7 +70,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         await check_code(job_file.job_spec, self._bundles, owner)
         holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
         gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project, holders=holders)
-        message = without_secrets(spec.to_proto(job_file.job_spec, request.job.job_spec))
+        message = without_secrets(spec.to_proto(job_file.job_spec))
         spec_json = json_format.MessageToJson(message, indent=None)
         know_spec(spec_json, message)
 

@@ -1,4 +1,4 @@
-"""The single values of a job spec: text, whole numbers, durations, names out of an enum.
+"""The single values of a job spec: text, whole numbers, durations, names out of an enum; and how many of them.
 
 Each kind is a frozen object that pydantic finds in ``Annotated`` metadata. It reads what a user wrote, says what is
 wrong with it and how to put it right, and describes itself in the JSON Schema. Reading a value that was read
@@ -9,74 +9,36 @@ from __future__ import annotations
 
 import difflib
 import enum
+import functools
 import json
 import math
 import re
-from collections.abc import Iterable
+import typing
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic import (
+    BaseModel,
+    GetCoreSchemaHandler,
+    SerializationInfo,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+)
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from holdfast._base.config import duration_s
+from holdfast.spec.wording import Refused, Unquoted, plain, shortened, shown, written_duration
 
-_SHOWN = 60
+REFUSED: Any = enum.Enum("Refused", "REFUSED").REFUSED  # type: ignore[attr-defined]
+"""Stands where a value was refused already, so that what is left can be read; it is read as None."""
+PROTO = "proto"
+"""Mode in which a model is dumped for protobuf's constructors."""
+REPEATED = "repeated_key"
+"""Type of pydantic's error for a key that stands twice in one mapping of a text."""
+
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,19}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
-
-class Refused(ValueError):
-    """A value breaks the rules of its field. ``problem`` and ``fix`` go into the field's violation."""
-
-    def __init__(self, problem: str, fix: str = "") -> None:
-        super().__init__(f"{problem} ({fix})" if fix else problem)
-        self.problem = problem
-        self.fix = fix
-
-
-@dataclass(frozen=True, slots=True)
-class Unquoted:
-    """A YAML scalar without quotes that YAML takes for something else than text."""
-
-    value: bool | int | float | str | None
-    """As read; text where YAML's reading (octal, base 60) is hardly what was meant."""
-    written: str
-    kind: str
-    """``number``, ``boolean`` or ``null``."""
-
-
-def plain(value: object) -> object:
-    """The value behind an ``Unquoted``; anything else as it is."""
-    return value.value if isinstance(value, Unquoted) else value
-
-
-def shown(value: object) -> str:
-    """``value`` in a few words, for a message. Never long, whatever was given."""
-    match value:
-        case Unquoted():
-            return shortened(value.written) if value.written else "nothing"
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int() if abs(value) >= 10**20:
-            return "a huge number"
-        case int() | float():
-            return str(value)
-        case str():
-            return json.dumps(shortened(value), ensure_ascii=not value.isprintable())
-        case list() | tuple():
-            return "a list"
-        case dict():
-            return "a mapping"
-        case _:
-            return shortened(type(value).__name__)
-
-
-def shortened(text: str) -> str:
-    """The first characters of a long text."""
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 class Scalar:
@@ -90,14 +52,32 @@ class Scalar:
         """The JSON Schema of what ``read`` accepts."""
         raise NotImplementedError
 
-    def print(self, value: Any) -> Any:
-        """The JSON form of a value that was read."""
-        return value
+    def _read(self, value: object) -> Any:
+        return None if value is REFUSED else self.read(value)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self.read, serialization=core_schema.plain_serializer_function_ser_schema(self.print, when_used="json")
-        )
+        return core_schema.no_info_plain_validator_function(self._read)
+
+
+class Written(Scalar):
+    """A kind of value that JSON and protobuf have in another form."""
+
+    def json(self, value: Any) -> Any:
+        """The JSON form of a value that was read."""
+        raise NotImplementedError
+
+    def proto(self, value: Any) -> Any:
+        """What protobuf's constructors take for it."""
+        return self.json(value)
+
+    def _write(self, value: Any, info: SerializationInfo) -> Any:
+        if value is None or info.mode == "python":
+            return value
+        return self.json(value) if info.mode == "json" else self.proto(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(self._write, info_arg=True)
+        return core_schema.no_info_plain_validator_function(self._read, serialization=written)
 
 
 def scalar_in(metadata: Iterable[object]) -> Scalar:
@@ -209,7 +189,7 @@ class Flag(Scalar):
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds(Scalar):
+class Seconds(Written):
     """A duration: seconds, or text such as ``90s``, ``15m``, ``2h``. Kept as seconds, printed as ``"90s"``."""
 
     high: float
@@ -236,8 +216,12 @@ class Seconds(Scalar):
             raise Refused(f"must be at most {written_duration(self.high)}, not {shown(value)}")
         return seconds
 
-    def print(self, value: float | None) -> str | None:
-        return None if value is None else f"{value:.9f}".rstrip("0").rstrip(".") + "s"
+    def json(self, value: float) -> str:
+        return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
+
+    def proto(self, value: float) -> dict[str, int]:
+        whole, fraction = divmod(round(value * 1e9), 10**9)
+        return {"seconds": whole, "nanos": fraction}
 
     def describe(self) -> dict[str, Any]:
         bound = "minimum" if self.zero else "exclusiveMinimum"
@@ -245,16 +229,8 @@ class Seconds(Scalar):
         return {"anyOf": [{"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)?$"}, number]}
 
 
-def written_duration(seconds: float) -> str:
-    """Whole seconds as a person writes them: ``3600`` is ``1 h``."""
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= (2 if unit == "days" else 1) * length and seconds % length == 0:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:g} s"
-
-
 @dataclass(frozen=True, slots=True)
-class Choice(Scalar):
+class Choice(Written):
     """A member of an enum whose values are the names in the contract; the prefix may be left out."""
 
     of: type[enum.Enum]
@@ -275,8 +251,8 @@ class Choice(Scalar):
             raise Refused(f"must be {' or '.join(self.of.__members__)}, not {shown(value)}", hint)
         return found
 
-    def print(self, value: enum.Enum | None) -> Any:
-        return value.value if value is not None else None
+    def json(self, value: enum.Enum) -> Any:
+        return value.value
 
     def describe(self) -> dict[str, Any]:
         return {"enum": [*(member.value for member in self.of), *self.of.__members__]}
@@ -290,16 +266,62 @@ class Many:
     high: int
     fix: str = ""
 
-    def check(self, count: int) -> None:
-        """Raises ``Refused`` for too few or too many."""
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        item = typing.get_args(source)[0]
+        of_models = isinstance(item, type) and issubclass(item, BaseModel)
+        read = self._mapping if typing.get_origin(source) is dict else functools.partial(self._list, of_models)
+        return core_schema.no_info_wrap_validator_function(read, handler(source))
+
+    def _list(self, of_models: bool, value: object, handler: ValidatorFunctionWrapHandler) -> Any:
+        if value is REFUSED:
+            return None
+        if not isinstance(value, (list, tuple)):
+            raise Refused(f"must be a list, not {shown(value)}", _as_list(of_models, value))
+        self._count(len(value))
+        read = handler(value)
+        if of_models or None not in read:
+            return read
+        # None is a name for "unset", unless the item was refused.
+        return None if REFUSED in value else tuple(item for item in read if item is not None)
+
+    def _mapping(self, value: object, handler: ValidatorFunctionWrapHandler) -> Any:
+        if value is REFUSED:
+            return None
+        if not isinstance(value, Mapping):
+            raise Refused(f"must be a mapping of names to text, not {shown(value)}")
+        self._count(len(value))
+        return read_once(value, value, handler)
+
+    def _count(self, count: int) -> None:
         if count < self.low:
             raise Refused("must not be empty" if self.low == 1 else f"needs at least {self.low} entries")
         if count > self.high:
             raise Refused(f"has {count:,} entries; at most {self.high:,} are allowed", self.fix)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._checked, handler(source))
 
-    def _checked(self, value: Any) -> Any:
-        self.check(len(value))
-        return value
+def _as_list(of_models: bool, value: object) -> str:
+    """How to turn a lone value into the list that was asked for."""
+    if of_models:
+        return "start each entry with a dash in YAML, or put it in [ ]"
+    if isinstance(value, str) and value:
+        return f"such as {json.dumps(value[:60].split(), ensure_ascii=not value.isprintable())}"
+    return ""
+
+
+def read_once(written: object, value: object, handler: ValidatorFunctionWrapHandler) -> Any:
+    """What ``handler`` makes of ``value``; keys that were repeated in ``written`` are errors beside its own."""
+    repeated = getattr(written, "repeated", None)
+    if not repeated:
+        return handler(value)
+    found: list[InitErrorDetails] = [_error(REPEATED, (key,)) for key in repeated]
+    try:
+        handler(value)
+    except ValidationError as error:
+        found += (_error(each["type"], each["loc"], each["input"], each.get("ctx")) for each in error.errors())
+    raise ValidationError.from_exception_data("repeated", found)
+
+
+def _error(
+    kind: str, loc: tuple[str | int, ...], value: object = None, ctx: dict[str, Any] | None = None
+) -> InitErrorDetails:
+    return {"type": PydanticCustomError(kind, "{kind}", {"kind": kind, **(ctx or {})}), "loc": loc, "input": value}

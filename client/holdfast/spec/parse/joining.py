@@ -1,61 +1,51 @@
 """What is decided once a whole job file was read: what metadata and annotations ask for, and rules across fields.
 
-Works on the fields as ``reading`` has them (absent where unset, None where refused) and completes them in place.
+Works on the fields that are set (absent where unset, None where refused) and completes them in place.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.spec.compat.annotations import Wish, wishes_of
-from holdfast.spec.parse.scalars import shown
-from holdfast.spec.rules import rules
-from holdfast.spec.rules.violation import Broken, Fields, Place
+from holdfast.spec.parse.refusals import Reading
+from holdfast.spec.rules import job as rules
+from holdfast.spec.wording import Broken, Fields, Place, shown
 
 ONE_OF_TWO = "remove one of the two"
 
 
-class Reading(Protocol):
-    """Where complaints go, and how places are called."""
+def join(job: dict[str, Any], metadata: Fields, reading: Reading) -> bool:
+    """Brings ``metadata`` and what annotations ask for into ``job``, and holds it to the rules that join fields.
 
-    spec_place: Place
-
-    def refuse(self, place: Place, problem: str, fix: str = "") -> None:
-        """One complaint about a place in the data."""
-
-    def path(self, place: Place) -> str:
-        """The place as the user spelled it."""
-
-
-def join(job: dict[str, Any], metadata: Fields, reading: Reading) -> None:
-    """Brings ``metadata`` and what annotations ask for into ``job``, and holds it to the rules that join fields."""
+    True where ``job`` has more than before.
+    """
     origins = _take_metadata(job, metadata, reading)
     if not job.get("job_spec"):
-        return
+        return False
     for wish in wishes_of(job):
-        place = _place(wish.place if isinstance(wish, Broken) else wish.origin, origins, reading)
+        asked = wish.place if isinstance(wish, Broken) else wish.origin
+        place = origins.get(asked, asked)
         if isinstance(wish, Broken):
             reading.refuse(place, wish.problem, wish.fix)
         elif _grant(job["job_spec"], wish, place, reading):
             origins["job_spec", *wish.field] = place
     for broken in rules.broken(job["job_spec"]):
-        reading.refuse(_place(("job_spec", *broken.place), origins, reading), broken.problem, broken.fix)
-
-
-def _place(place: Place, origins: dict[Place, Place], reading: Reading) -> Place:
-    """Where the data has what stands at ``place`` of a job file."""
-    if place in origins:
-        return origins[place]
-    return (*reading.spec_place, *place[1:]) if place[0] == "job_spec" else place
+        place = ("job_spec", *broken.place)
+        reading.refuse(origins.get(place, place), broken.problem, broken.fix)
+    return bool(origins)
 
 
 def _take_metadata(job: dict[str, Any], metadata: Fields, reading: Reading) -> dict[Place, Place]:
-    """Where in the data those fields stand that came from the metadata."""
+    """Where in the data those fields are that came from the metadata."""
     origins: dict[Place, Place] = {}
     name = metadata.get("name")
-    if name is not None and job.setdefault("display_name", name) not in (name, None):
-        reading.refuse(("metadata", "name"), f"differs from {reading.path(('display_name',))}", ONE_OF_TWO)
+    if name is not None:
+        if "display_name" not in job:
+            origins["display_name",] = ("metadata", "name")
+        if job.setdefault("display_name", name) not in (name, None):
+            reading.refuse(("metadata", "name"), f"differs from {reading.path(('display_name',))}", ONE_OF_TWO)
     for field in ("annotations", "labels"):
         for key, value in (metadata.get(field) or {}).items():
             kept = job.setdefault(field, {})
@@ -83,7 +73,7 @@ def _grant(job: dict[str, Any], wish: Wish, place: Place, reading: Reading) -> b
         return True
     has = holder[name].name if isinstance(holder[name], enum.Enum) else holder[name]
     if has is not None and has != wish.value and has not in wish.agrees and not wish.yields:
-        other = reading.path((*reading.spec_place, *wish.field))
+        other = reading.path(("job_spec", *wish.field))
         words = [each if isinstance(each, str) else shown(each) for each in (wish.value, has)]
         reading.refuse(place, f"asks for {words[0]}, but {other} is {words[1]}", ONE_OF_TWO)
     return False

@@ -14,9 +14,8 @@ from typing import Any
 from holdfast._base.expand import TooLong, expand_args, expand_env
 from holdfast._base.launcher import is_launcher
 from holdfast.hang.pipeline.step_pattern import why_endless
-from holdfast.spec.models import notifications, secret_env
-from holdfast.spec.rules import lifecycle_rules
-from holdfast.spec.rules.violation import Broken, Fields
+from holdfast.spec.rules import lifecycle, notifications, secret_env
+from holdfast.spec.wording import Broken, Fields
 
 TASKS = ("process_spec", "container_spec", "python_package_spec")
 MAX_ARGS_CHARS = 100_000
@@ -32,7 +31,7 @@ def broken(job: Fields) -> Iterator[Broken]:
                 yield Broken(("worker_pool_specs", index, *found.place), found.problem, found.fix)
     yield from _ranks(pools)
     yield from _step_pattern(job.get("fault_tolerance") or {})
-    yield from lifecycle_rules.broken(job)
+    yield from lifecycle.broken(job)
     yield from notifications.broken(job)
 
 

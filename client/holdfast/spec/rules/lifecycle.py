@@ -1,12 +1,11 @@
-"""Rules that join fields of ``scheduling`` and ``faultTolerance``. Pure, on plain mappings, as in ``rules``."""
+"""Rules that join fields of ``scheduling`` and ``faultTolerance``. Pure, on plain mappings, as in ``rules.job``."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
 
-from holdfast.spec.parse.scalars import written_duration
-from holdfast.spec.rules.violation import Broken, Fields
+from holdfast.spec.wording import Broken, Fields, written_duration
 
 DAY_S = 86_400.0
 DEFAULT_TIMEOUT_S = 7 * DAY_S

@@ -1,0 +1,47 @@
+"""Every job that 0.1.0 took is taken and printed the same, and every refusal has its path, wording and fix."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import spec
+from holdfast.errors import InvalidSpec
+from holdfast.v1 import job_pb2
+
+FIXTURE = Path(__file__).parents[2] / "fixtures/spec-0.1.0.jsonl.gz"
+CASES = [json.loads(line) for line in gzip.decompress(FIXTURE.read_bytes()).splitlines()]
+
+
+def read(case: dict[str, Any]) -> spec.JobFile:
+    match case:
+        case {"text": text, "source": source}:
+            return spec.parse_text(text, source=source)
+        case {"data": data}:
+            return spec.parse(json.loads(data))
+    return spec.job_from_proto(job_pb2.CustomJob.FromString(base64.b64decode(case["proto"])))
+
+
+def outcome(case: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"job": spec.to_dict(read(case))}
+    except InvalidSpec as error:
+        found = [str(violation) for violation in error.violations]
+        # Maps of a message are in any order.
+        return {"what": str(error).split("\n")[0], "errors": sorted(found) if "proto" in case else found}
+
+
+@pytest.mark.parametrize("kind", ["text", "data", "proto"])
+def test_what_0_1_0_said_of_a_job_is_said_today(kind: str) -> None:
+    cases = [case for case in CASES if kind in case]
+    assert len(cases) > 100
+    for case in cases:
+        then = {key: case[key] for key in ("job", "what", "errors") if key in case}
+        if kind == "proto" and "errors" in then:
+            then["errors"].sort()
+        assert outcome(case) == then, case[kind][:2000]
