@@ -23,8 +23,8 @@ from typing import Any
 import uvloop
 from bench.hollow.host import HollowHost
 
+from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles
-from holdfast_agent.shell.base import log
 
 SPREAD_S = 2.0
 """The hosts of a fleet start within so long, as those of a data centre never start in the same millisecond."""
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--gpus", type=int, default=8)
     options = parser.parse_args()
-    log.start("warning")
+    log.configure("warning")
 
     async def live() -> None:
         await Fleet(options.controller, options.pki, options.first, options.count, options.gpus).run()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast._base import config, extras
 from holdfast._base.version import __version__
-from holdfast._daemon import json_log, log_file
+from holdfast._daemon import log, log_file
 from holdfast._daemon.instance_lock import only_one
 from holdfast.errors import HoldfastError, MissingPackages
 
@@ -60,7 +60,7 @@ def _run(settings_file: Path) -> int:
     status = 0
     try:
         settings = config.load(ControllerConfig, settings_file)
-        json_log.configure(settings.log_level, settings.log_file, settings.log_file_mb)
+        log.configure(settings.log_level, log_file.handler(settings.log_file, settings.log_file_mb))
         with (
             only_one(settings.state_dir, "controller"),
             asyncio.Runner(loop_factory=_loop_factory()) as runner,

@@ -94,8 +94,8 @@ class Site:
         own = TlsFiles(state / "ca/ca.pem", state / "controller.pem", state / "controller.key")
         pki.renew_server(state / "ca", own, datetime.timedelta(seconds=own_life_s))
         self.start("controller", "holdfast_controller", settings)
-        until(lambda: "controller_ready" in self.log("controller"), WITHIN_S, "for the controller")
-        ready = next(line for line in self.log("controller").splitlines() if "controller_ready" in line)
+        until(lambda: "controller.ready" in self.log("controller"), WITHIN_S, "for the controller")
+        ready = next(line for line in self.log("controller").splitlines() if "controller.ready" in line)
         client = self.root / "etc/admin/client.toml"
         client.write_text(client.read_text().replace(":7443", f":{json.loads(ready)['port']}"))
 

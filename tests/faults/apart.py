@@ -121,7 +121,7 @@ def started(directory: Path, labels: Mapping[str, Mapping[str, str]], **leases: 
             for name in ("controller", *labels):
                 made.start(name)
             until(
-                lambda: "controller_ready" in (directory / "controller.log").read_text(), 60, "for the controller"
+                lambda: "controller.ready" in (directory / "controller.log").read_text(), 60, "for the controller"
             )
             made.reached(**dict.fromkeys(labels, "READY"))
             yield made

@@ -125,7 +125,7 @@ async def test_an_agent_whose_disk_is_full_at_its_start_says_so_and_serves_what_
     refused = await controller.state("CANNOT_PREPARE")
     assert "No space left on device" in refused.message and refused.host_fault
     said = log_of(agent)
-    assert "shims.none_spare" in said and "shims.log" in said and "Traceback" not in said
+    assert "shim_pool.refill_failed" in said and "shims.log" in said and "Traceback" not in said
     await anyio.run_process(["mount", "-o", "remount,nr_inodes=1000", str(full)])
     await controller.assign(assignment("PREPARE", command, generation=2))
     prepared = await controller.state("PREPARED", generation=2)

@@ -67,7 +67,7 @@ class Over(Exception):
 async def live(folder: Path, off_s: float, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], set[str]]:
     """When an agent's certificate was renewed in three days, in hours; and what was said of the clock."""
     said: set[str] = set()
-    monkeypatch.setattr(renewal.log, "warning", lambda event, **fields: said.add(f"{event}: {fields['problem']}"))
+    monkeypatch.setattr(renewal.log, "warning", lambda event, **fields: said.add(f"{event}: {fields['error']}"))
     world = World(folder, off_s)
     kept = Renewal("ctl:7444", world.files, world.clocks)
     monkeypatch.setattr(kept, "_renew", world.renew)
@@ -88,7 +88,7 @@ async def test_a_wall_clock_that_is_a_day_off_changes_the_first_renewal_and_no_o
 ) -> None:
     found, said = await live(tmp_path, off_s, monkeypatch)
     assert found == hours
-    words = f"clock.off: the clock of this host is 86400 s {side} the controller's"
+    words = f"clock.not_synchronized: the clock of this host is 86400 s {side} the controller's"
     assert {text.replace("86399", "86400").replace("86401", "86400") for text in said} == (
         {words} if side else set()
     )

@@ -20,8 +20,10 @@ import logging
 import os
 import stat
 import sys
+import time
 from pathlib import Path
 
+from holdfast._daemon.log import timestamp
 from holdfast.errors import ConfigError
 
 KEPT = 4
@@ -85,7 +87,8 @@ class LogFile:
     def _confession(self) -> bytes:
         if not self._dropped:
             return b""
-        return json.dumps({"level": "warning", "event": "log.dropped", "lines": self._dropped}).encode() + b"\n"
+        said = {"time": timestamp(time.time()), "level": "warning", "event": "log.lines_dropped"}
+        return json.dumps(said | {"lines": self._dropped}).encode() + b"\n"
 
     def _give_way(self) -> bool:
         """Remove the oldest full file. False where there is none."""

@@ -253,7 +253,7 @@ class Reactor:
         if reconcile.on_report(step, host, report):
             return
         if job is None or index is None:
-            step.do(Note("unknown_place", (("host", host), ("job", report.job_id), ("worker", report.worker))))
+            step.do(Note("worker.unknown", (("host", host), ("worker", f"{report.job_id}/{report.worker}"))))
             return
         if report.state is PlaceState.EMPTY and report.host_fault:
             cordon_faulty(step, host, f"{job.id}: {report.message}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from holdfast._base.failpoints import hit
+from holdfast._daemon import log
 from holdfast.errors import Unavailable
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Cluster, Now
@@ -26,8 +26,6 @@ from holdfast_controller.core.step.commands import Stimulus, TimePassed
 from holdfast_controller.core.step.step import Decision, Entry, Policies
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.store import Record, Store
-
-log = logging.getLogger(__name__)
 
 MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""
@@ -197,10 +195,8 @@ class Driver:
     def _publish(self, records: list[Record]) -> None:
         for record in records:
             # A job's story is in the store, thousands of lines a second of it; hosts and people have few.
-            level = logging.DEBUG if record.entity.startswith("job/") else logging.INFO
-            if log.isEnabledFor(level):
-                fields = {"type": record.type, "entity": record.entity, "message": record.message}
-                log.log(level, "committed", extra={"fields": fields})
+            level = log.DEBUG if record.entity.startswith("job/") else log.INFO
+            log.write(level, "event.committed", type=record.type, entity=record.entity, message=record.message)
         entities = {record.entity for record in records}
         for entity in entities | {entity.partition("/")[0] for entity in entities}:
             for bell in self._watchers.get(entity, ()):
@@ -219,7 +215,7 @@ class Driver:
                 if caller is not None and not caller.done():
                     caller.set_exception(error)
             case act.Note(event, fields):
-                log.warning(event, extra={"fields": dict(fields)})
+                log.warning(event, **dict(fields))
             case act.KeepEvidence() | act.KeepWatch() | act.KeepAnswer():
                 pass  # it is in the commit
             case act.KeepSecret():

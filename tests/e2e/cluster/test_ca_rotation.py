@@ -72,7 +72,7 @@ def test_the_ca_changes_under_open_streams_and_nobody_notices(tmp_path: Path) ->
         ticks = reader.output.decode().splitlines()
         assert ticks == [f"tick {i}" for i in range(len(ticks))], "no byte is lost or doubled"
         assert json.loads(pids)["generation"] == 1
-        assert site.log("controller").count('"session_opened"') == 1
+        assert site.log("controller").count('"session.opened"') == 1
         after = hashes(site)
         assert len(before) == len(after) == 1 and before != after
         assert not list((site.root / "state/ca").glob("ca-*")), "the old key is nowhere"

@@ -89,8 +89,8 @@ def test_certificates_change_under_open_streams_and_nobody_notices(tmp_path: Pat
         lines = reader.output.decode().splitlines()
         assert lines == [f"tick {i}" for i in range(len(lines))], "no byte is lost or doubled"
         log = site.log("controller")
-        assert log.count('"session_opened"') == 1
-        assert "certificate_renewed" in log
+        assert log.count('"session.opened"') == 1
+        assert "certificate.renewed" in log
         # A user's renews itself when it is used, here after its end.
         assert "bob of the cluster main" in site.holdfast("bob", "whoami").stdout
         until(lambda: site.holdfast("etc/admin", "host", "remove", "h1", check=False).returncode == 0, WITHIN_S)

@@ -40,7 +40,7 @@ def reach(site: Site, job: str, state: str, generation: int = 1) -> dict[str, ob
 
 def start(site: Site, name: str) -> None:
     site.start(name, "holdfast_controller", site.root / "etc/controller.toml")
-    until(lambda: "controller_ready" in site.log(name), WITHIN_S, "for the controller")
+    until(lambda: "controller.ready" in site.log(name), WITHIN_S, "for the controller")
 
 
 def rank(job: dict[str, object]) -> int:

@@ -150,7 +150,7 @@ print((folder / "agent.log").read_text())
     full, left = map(int, head.split())
     assert full > left == 0, "full files have given way"
     told = [json.loads(line) for line in said if line.startswith("{")]
-    assert told and told[0]["event"] == "log.dropped", said[-3:]
+    assert told and told[0]["event"] == "log.lines_dropped", said[-3:]
     assert told[0]["lines"] > 0
     assert "there is room again" in said
 

@@ -44,7 +44,7 @@ def test_two_jobs_that_turn_suspect_together_are_left_alone_and_the_cluster_is_t
     assert not any("restarts" in line for line in told)
     assert [line for line in told if "common" in line] == [
         f"common cause of a b: {WHY}",
-        f"> note common_cause {WHY} a, b  ",
+        f"> note hang.common_cause {WHY} a, b  ",
     ]
 
 
@@ -139,7 +139,7 @@ def test_storage_that_ranks_of_two_hosts_wait_for_is_no_fault_of_the_job_however
     assert [line for line in told if line.startswith("common")] == [f"common cause of a at /data: {words}"]
     assert [(event.mount, event.hosts) for event in notices(program)] == [("/data", ("host-0", "host-1"))]
     notes = [action for action in program.world.sent if isinstance(action, act.Note)]
-    assert [dict(note.fields)["mount"] for note in notes if note.event == "common_cause"] == ["/data"]
+    assert [dict(note.fields)["mount"] for note in notes if note.event == "hang.common_cause"] == ["/data"]
     program.changes = {}
     assert any("RESTARTED" in line for line in program.stands_still(60))
 

@@ -202,14 +202,14 @@ def test_host_without_a_record_of_a_place_that_was_never_launched_is_asked_again
 def test_silent_host_is_suspect_then_lost_and_its_work_runs_on(world: World) -> None:
     others = ["host-1", "host-2", "host-3"]
     assert world.wait(14, beating=others) == []
-    assert world.wait(1, beating=others) == ["> note host_silent host-0 SUSPECT"]
+    assert world.wait(1, beating=others) == ["> note host.silent host-0 SUSPECT"]
     assert world.wait(59, beating=others) == []
-    assert world.wait(1, beating=others) == ["host-0 lost", "> note host_silent host-0 LOST"]
+    assert world.wait(1, beating=others) == ["host-0 lost", "> note host.silent host-0 LOST"]
     assert world.wait(10_000, beating=others) == []
     assert world.cluster.jobs["a"].state is JobState.RUNNING
     assert world.beat("host-0") == ["host-0 returned"]
     assert world.cluster.presence["host-0"].liveness is Liveness.READY
-    assert world.wait(15, beating=others) == ["> note host_silent host-0 SUSPECT"]
+    assert world.wait(15, beating=others) == ["> note host.silent host-0 SUSPECT"]
 
 
 def test_suspect_host_takes_no_new_work() -> None:
@@ -235,7 +235,7 @@ def test_ending_job_does_not_wait_for_a_lost_host_whose_share_stays_withheld(wor
         "host-1 lost",
         "a exit g1 r1 LOST_HOST",
         "a ended CANCELLED",
-        "> note host_silent host-1 LOST",
+        "> note host.silent host-1 LOST",
         "> host-0 FORGET a w0 g1",
         "> host-1 STOP a w1 g1",  # its session is silent, but may be open
     ]
@@ -308,14 +308,14 @@ def test_pending_job_waits_for_a_lost_host_and_says_so() -> None:
 
 def test_mass_silence_gives_nobody_up_until_it_is_over(world: World) -> None:
     told = world.wait(75, beating=["host-3"])
-    assert told[:3] == [f"> note host_silent host-{n} SUSPECT" for n in range(3)]
-    assert told[3:] == ["> note mass_silence host-0, host-1, host-2 3"]
-    assert world.wait(15, beating=["host-3"]) == ["> note mass_silence host-0, host-1, host-2 3"]
+    assert told[:3] == [f"> note host.silent host-{n} SUSPECT" for n in range(3)]
+    assert told[3:] == ["> note host.mass_silence host-0, host-1, host-2 3"]
+    assert world.wait(15, beating=["host-3"]) == ["> note host.mass_silence host-0, host-1, host-2 3"]
     world.beat("host-0")
     world.beat("host-1")
     # Now host-2 is silent alone, and the fault is its own.
     told = world.wait(15, beating=["host-0", "host-1", "host-3"])
-    assert told == ["host-2 lost", "> note host_silent host-2 LOST"]
+    assert told == ["host-2 lost", "> note host.silent host-2 LOST"]
 
 
 def test_hosts_given_up_long_ago_do_not_hold_the_brake() -> None:
@@ -329,9 +329,9 @@ def test_hosts_given_up_long_ago_do_not_hold_the_brake() -> None:
 def test_single_host_is_given_up() -> None:
     world = World(hosts=1)
     assert world.wait(75) == [
-        "> note host_silent host-0 SUSPECT",
+        "> note host.silent host-0 SUSPECT",
         "host-0 lost",
-        "> note host_silent host-0 LOST",
+        "> note host.silent host-0 LOST",
     ]
 
 

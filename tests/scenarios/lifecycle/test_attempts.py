@@ -226,10 +226,10 @@ def test_fault_that_all_hosts_share_cordons_no_more_than_half_of_them_and_ends_t
         unfit = replace(world.place("a", 0, "CANNOT_PREPARE", message="prolog: no such file"), host_fault=True)
         told += world.step(PlaceReported(host, world.sessions[host], unfit))
         world.report("a", 0, "EMPTY")
-    assert [line for line in told if "cordoned" in line or "mass_fault" in line] == [
+    assert [line for line in told if "cordoned" in line or "host.mass_fault" in line] == [
         "host-0 cordoned",
-        "> note mass_fault host-1 1 a: prolog: no such file",
-        "> note mass_fault host-2 1 a: prolog: no such file",
+        "> note host.mass_fault host-1 1 a: prolog: no such file",
+        "> note host.mass_fault host-2 1 a: prolog: no such file",
     ]
     assert job_of(world).state is JobState.FAILED
     error = job_of(world).error

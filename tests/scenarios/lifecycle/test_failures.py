@@ -252,10 +252,10 @@ def test_first_account_of_an_end_stays_and_a_later_one_is_kept_beside(world: Wor
 
 
 def test_what_a_host_may_not_say_is_neither_believed_nor_acknowledged(world: World) -> None:
-    note = "> note exit_of_unknown_worker"
-    assert world.exit("a", 1, 7, host="host-0") == [f"{note} host-0 a workerpool1-0"]
-    assert world.exit("a", 1, 7, 2) == [f"{note} host-1 a workerpool1-0"]
-    assert world.exit("a", 1, 7, 0) == [f"{note} host-1 a workerpool1-0"]
+    note = "> note worker.unknown_exit"
+    assert world.exit("a", 1, 7, host="host-0") == [f"{note} host-0 a/workerpool1-0"]
+    assert world.exit("a", 1, 7, 2) == [f"{note} host-1 a/workerpool1-0"]
+    assert world.exit("a", 1, 7, 0) == [f"{note} host-1 a/workerpool1-0"]
     assert world.report("a", 1, "STUCK", host="host-0") == []
     world.cluster.jobs["b"] = world.cluster.jobs.pop("a")
     told = world.place("b", 0, "RUNNING")
@@ -263,13 +263,13 @@ def test_what_a_host_may_not_say_is_neither_believed_nor_acknowledged(world: Wor
     from holdfast_controller.core.step.commands import PlaceReported
 
     assert world.step(PlaceReported("host-0", world.sessions["host-0"], told)) == [
-        "> note unknown_place host-0 b workerpool0-0"
+        "> note worker.unknown host-0 b/workerpool0-0"
     ]
 
 
 def test_exit_of_a_generation_that_was_not_launched_is_not_believed(world: World) -> None:
     world.exit("a", 1, 7)
-    assert world.exit("a", 0, 7) == ["> note exit_of_unknown_worker host-0 a workerpool0-0"]
+    assert world.exit("a", 0, 7) == ["> note worker.unknown_exit host-0 a/workerpool0-0"]
 
 
 def test_stuck_place_is_the_reason_that_a_job_waits(world: World) -> None:

@@ -76,7 +76,7 @@ def test_recovery_that_fails_before_it_was_seen_through_is_over_and_the_other_go
 def test_ends_are_those_of_each_worker_s_own_generations_and_none_is_owed(world: World) -> None:
     world.exit("a", 1, 7)
     world.report("a", 1, "RUNNING")
-    assert world.exit("a", 0, 9, 2) == ["> note exit_of_unknown_worker host-0 a workerpool0-0"]
+    assert world.exit("a", 0, 9, 2) == ["> note worker.unknown_exit host-0 a/workerpool0-0"]
     assert world.exit("a", 0)[1] == "a primary completed"
     world.exit("a", 2)
     assert world.exit("a", 1)[1] == "a ending SUCCEEDED"

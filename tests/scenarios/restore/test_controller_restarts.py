@@ -128,7 +128,7 @@ def test_every_lease_gets_a_full_term() -> None:
         places = [world.place("a", 1, "RUNNING")] if number == 1 else []
         world.join(f"host-{number}", places=places)
     assert world.wait(74, beating=["host-1", "host-2"]) == []
-    assert world.wait(1, beating=["host-1", "host-2"]) == ["host-0 lost", "> note host_silent host-0 LOST"]
+    assert world.wait(1, beating=["host-1", "host-2"]) == ["host-0 lost", "> note host.silent host-0 LOST"]
 
 
 def test_host_that_was_lost_before_is_not_lost_again_and_may_return() -> None:
@@ -139,7 +139,7 @@ def test_host_that_was_lost_before_is_not_lost_again_and_may_return() -> None:
     world.restart_controller()
     world.join("host-1", places=[world.place("a", 1, "RUNNING")])
     world.join("host-2")
-    assert world.wait(200, beating=["host-1", "host-2"]) == ["> note host_silent host-0 LOST"]
+    assert world.wait(200, beating=["host-1", "host-2"]) == ["> note host.silent host-0 LOST"]
     assert world.join("host-0", places=[world.place("a", 0, "RUNNING")]) == [
         "host-0 returned",
         "> host-0 welcome 1",

@@ -173,7 +173,7 @@ class Controller:
                     stream.close(stream.controller)
                 else:
                     stream.to_agent(translate.to_agent(action, self.epoch, POLICIES.leases))
-            case act.Note("mass_silence", fields):
+            case act.Note("host.mass_silence", fields):
                 world.tell(f"the controller gives nobody up: {dict(fields)['hosts']} are silent together")
             case _:
                 pass  # notes; evidence is in the commit

@@ -187,7 +187,7 @@ class Reactor:
             place = self.places[wish.key] = Place(wish.key)
         place.heard_s = self.heard_s
         if wish.generation < place.generation:
-            note = ev.Note("assignment.ignored", wish.key, f"generation {wish.generation} < {place.generation}")
+            note = ev.Note("assignment.outdated", wish.key, f"generation {wish.generation} < {place.generation}")
             return [*actions, note, *self._report(place)]
         place.wish = wish
         if wish.launch is not None and wish.attempt != place.attempt(wish.generation):

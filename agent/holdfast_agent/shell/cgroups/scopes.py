@@ -14,9 +14,9 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from holdfast._daemon import log
 from holdfast_agent.core.launch.scopes import SLICE, Bounds, properties, scope_name, unit_of, why_none
 from holdfast_agent.core.model.model import Assignment, PlaceKey
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shim import cgroup
 
@@ -54,7 +54,7 @@ class Scopes:
             return
         problem = await anyio.to_thread.run_sync(partial(self._take_in, wish, shim_pid), abandon_on_cancel=True)
         if problem:
-            log.warning("scope.none", place=str(wish.key), problem=problem)
+            log.warning("scope.unavailable", worker=str(wish.key), error=problem)
 
     def _take_in(self, wish: Assignment, shim_pid: int) -> str:
         launch = wish.launch

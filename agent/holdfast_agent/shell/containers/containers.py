@@ -17,11 +17,11 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from holdfast._daemon import log
 from holdfast_agent.core.launch.containers import container_name
 from holdfast_agent.core.launch.environment import HostFacts, output_directory
 from holdfast_agent.core.model.gpus import SIMULATED
 from holdfast_agent.core.model.model import Assignment, Container, Launch, PlaceKey
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.containers import mounts
 from holdfast_agent.shell.containers.output_mount import Unreachable, entered_by, is_mounted
 from holdfast_agent.shell.containers.podman import EngineFailed, Held, Image, Podman
@@ -115,15 +115,15 @@ class Containers:
                 if key in known:
                     self._made.add(key)
                 else:
-                    log.info("container.stray", name=held.name)
+                    log.info("container.orphan_removed", name=held.name)
                     await self.engine.remove(held.id)
         except EngineFailed as error:
-            log.warning("containers.strays", problem=str(error))
+            log.warning("container.orphan_search_failed", error=str(error))
 
     async def _image(self, engine: Podman, uri: str) -> Image:
         found = await engine.image(uri)
         if found is None:
-            log.info("image.pulling", image=uri)
+            log.info("image.pull_started", image=uri)
             await engine.pull(uri, self.settings.pull_timeout)
             found = await engine.image(uri)
         if found is None:
@@ -205,7 +205,7 @@ async def _try_to_remove(engine: Podman, name: str) -> None:
     try:
         await engine.remove(name)
     except EngineFailed as error:
-        log.warning("container.not_removed", name=name, problem=str(error))
+        log.warning("container.remove_failed", name=name, error=str(error))
 
 
 def _results(launch: Launch, facts: HostFacts) -> tuple[str, str] | None:

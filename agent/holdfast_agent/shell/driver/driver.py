@@ -17,6 +17,7 @@ import anyio.abc
 import anyio.to_thread
 
 from holdfast import __version__
+from holdfast._daemon import log
 from holdfast._daemon.metrics.series import Series
 from holdfast._session import protocol
 from holdfast._session.protocol import Speaker
@@ -27,7 +28,6 @@ from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Launching, Place, Prepared, Preparing, Running
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.driver.executor import Parts, Performer
 from holdfast_agent.shell.prepare.launch_order import Means
 from holdfast_agent.shell.sampling.place import Watched
@@ -82,12 +82,12 @@ class Driver:
                 found = dataclasses.replace(found, closed=files.closed(key))
             except (OSError, ValueError) as error:
                 # Left alone rather than guessed at: an admin must look.
-                log.warning("place.unreadable", place=str(key), problem=str(error))
+                log.warning("worker.state_unreadable", worker=str(key), error=str(error))
                 continue
             if await shims.found(key):
                 living.append(key)
                 found = dataclasses.replace(found, shim_pid=shims.pid(key))
-            log.info("place.found", place=str(key), generations=len(journals), shim_pid=found.shim_pid)
+            log.info("worker.found", worker=str(key), generations=len(journals), shim_pid=found.shim_pid)
             self.feed(found)
             if found.shim_pid and journals and not journals[-1].empty:
                 self.parts.sampler.watch(key, journals[-1].generation, journals[-1].launched)
@@ -169,7 +169,7 @@ class Driver:
         with anyio.move_on_after(LAST_WORDS_S):
             await self._until(lambda: not reactor.outbox)
         self.parts.shims.quit()
-        log.info("host.wound_down", unacknowledged=len(reactor.outbox))
+        log.info("host.shutdown_complete", unacknowledged=len(reactor.outbox))
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         while not reached():
@@ -206,7 +206,7 @@ class Driver:
         theirs = Speaker(welcome.controller_version, welcome.protocol)
         refusal = protocol.mismatch(theirs, Speaker(__version__, protocol.PROTOCOL), self.facts.name)
         if refusal is not None:
-            log.warning("session.refused", problem=str(refusal))
+            log.warning("session.refused", error=str(refusal))
             return False
         self.feed(ev.Welcomed(welcome.epoch, welcome.tell_all))
         return not self._performer.session_over
@@ -219,10 +219,13 @@ class Driver:
                 try:
                     assignment = convert.assignment(message.assignment)
                 except ValueError as error:
-                    log.warning("assignment.malformed", job=message.assignment.job_id, problem=str(error))
+                    log.warning("assignment.invalid", job=message.assignment.job_id, error=str(error))
                     return
                 log.debug(
-                    "assigned", place=str(assignment.key), phase=assignment.phase, generation=assignment.generation
+                    "assignment.received",
+                    worker=str(assignment.key),
+                    phase=assignment.phase,
+                    generation=assignment.generation,
                 )
                 self.feed(ev.Assigned(assignment))
                 self._drop_preparation(assignment.key)
@@ -231,7 +234,7 @@ class Driver:
             case "exit_ack":
                 self.feed(ev.ExitAcked(message.exit_ack.sequence))
             case other:
-                log.warning("session.unknown_message", kind=other)
+                log.warning("session.message_unknown", kind=other)
 
     def _drop_preparation(self, key: PlaceKey) -> None:
         place = self.place(key)
@@ -278,18 +281,18 @@ class Driver:
             case "stuck":
                 self.feed(ev.PlaceStuck(key, generation, message["message"]))
             case "note":
-                log.warning("shim.note", place=str(key), generation=generation, problem=message["message"])
+                log.warning("shim.warning", worker=str(key), generation=generation, message=message["message"])
             case "refused" if generation:
                 self.feed(ev.LaunchRefused(key, generation, message["message"]))
             case _:
-                log.debug("shim.said", place=str(key), message=message)
+                log.debug("shim.message_received", worker=str(key), message=message)
 
     def on_shim_lost(self, key: PlaceKey) -> None:
         """A shim's process is gone."""
-        log.info("shim.gone", place=str(key))
+        log.info("shim.exited", worker=str(key))
         self.feed(ev.ShimLost(key))
 
     def on_preparation_takes_long(self, key: PlaceKey, generation: int, doing: str) -> None:
         """A preparation says what it is doing."""
-        log.info("place.preparing", place=str(key), doing=doing)
+        log.info("worker.preparing", worker=str(key), doing=doing)
         self.feed(ev.PreparationTakesLong(key, generation, doing))

@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from holdfast import __version__
 from holdfast._base.failpoints import hit
+from holdfast._daemon import log
 from holdfast._session import protocol
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.model.gpus import Blind
@@ -26,7 +27,6 @@ from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Launching, Place
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
 from holdfast_agent.shell.hangs.feature_reporter import HangReports
@@ -107,14 +107,18 @@ class Performer:
                 hit("agent.report.before")
                 parts.link.send(agent_pb2.SessionRequest(worker_report=convert.worker_report(report)))
                 hit("agent.report.after")
-                log.debug("reported", place=str(report.key), state=report.state, generation=report.generation)
+                log.debug(
+                    "worker.report_sent", worker=str(report.key), state=report.state, generation=report.generation
+                )
             case ev.SendGoingDown():
                 parts.link.send(agent_pb2.SessionRequest(going_down=agent_pb2.GoingDown()))
             case ev.SendExit():
                 hit("agent.exit.before")
                 parts.link.send(convert.exit_report(action))
                 hit("agent.exit.after")
-                log.debug("exit.sent", place=str(action.key), rank=action.end.rank, reason=action.end.reason.name)
+                log.debug(
+                    "worker.exit_sent", worker=str(action.key), rank=action.end.rank, reason=action.end.reason.name
+                )
             case ev.LaunchRanks():
                 self._launch(action)
             case ev.StopRanks(key, generation, grace_s, reason):
@@ -125,7 +129,7 @@ class Performer:
             case ev.RenewFence(key, generation, deadline_s):
                 parts.shims.send(key, {"op": "renew", "generation": generation, "deadline": deadline_s})
             case ev.SignalRanks(key, generation, number):
-                log.info("ranks.warned", place=str(key), generation=generation, signal=number)
+                log.info("worker.warning_signal_sent", worker=str(key), generation=generation, signal=number)
                 parts.shims.send(key, {"op": "signal", "generation": generation, "signal": number})
             case ev.Prepare():
                 self._prepare(action)
@@ -136,7 +140,7 @@ class Performer:
             case ev.SendHello(epoch, reports):
                 self.hello = self._make_hello(epoch, reports)
             case ev.CloseSession(message):
-                log.warning("session.refused", problem=message)
+                log.warning("session.refused", error=message)
                 self.session_over = True
             case ev.PersistEpoch(epoch):
                 parts.epoch.write(epoch)
@@ -159,7 +163,7 @@ class Performer:
             case ev.Forget(key):
                 self._tasks.start_soon(self._forget, key)
             case ev.Note(event, key, message):
-                log.warning(event, place=str(key), problem=message)
+                log.warning(event, worker=str(key), error=message)
             case _:
                 assert_never(action)
 
@@ -186,7 +190,7 @@ class Performer:
     async def _prepare_slowly(self, action: ev.Prepare) -> None:
         answer = await self._parts.preparation.run(action, self._reactor.facts)
         if isinstance(answer, ev.PreparationFailed):
-            log.warning("place.cannot_prepare", place=str(answer.key), problem=answer.message)
+            log.warning("worker.prepare_failed", worker=str(answer.key), error=answer.message)
         self._feed(answer)
 
     def _launch(self, action: ev.LaunchRanks) -> None:
@@ -243,7 +247,7 @@ class Performer:
         """Read what the GPUs hold, for an action or because there are others now."""
         read = await self._parts.freeing.read(action)
         if action is not None and isinstance(read.usage, Blind):
-            log.debug("gpus.unreadable", place=str(action.key), problem=read.usage.reason)
+            log.debug("gpus.unreadable", worker=str(action.key), error=read.usage.reason)
         self._feed(read)
 
     async def _run_epilog(self, action: ev.RunEpilog) -> None:
@@ -268,20 +272,20 @@ class Performer:
                 case ev.RememberClosed(key, generation):
                     files.note_closed(key, generation)
         except OSError as error:
-            log.warning("note.lost", what=type(action).__name__, problem=str(error))
+            log.warning("state_file.write_failed", what=type(action).__name__, error=str(error))
 
     def _prune(self, key: PlaceKey, below: int) -> None:
         try:
             self._parts.files.prune(key, below)
         except (OSError, ValueError) as error:
-            log.warning("journals.kept", place=str(key), problem=str(error))
+            log.warning("journals.remove_failed", worker=str(key), error=str(error))
 
     async def _clear_strays(self, action: ev.ClearStrays) -> None:
         files = self._parts.files
         try:
             known = shim_files.read_shim_id(files.directory(action.key) / "shim.json")
         except (OSError, ValueError) as error:
-            log.warning("shim.unknown", place=str(action.key), problem=str(error))
+            log.warning("shim.identity_unreadable", worker=str(action.key), error=str(error))
             known = None  # the marks in the environment remain
         cgroup = self._means.left(action.key, action.generation)
         mark = orphans.Mark(action.key, self._reactor.facts.name, action.generation, cgroup=cgroup)
@@ -295,7 +299,7 @@ class Performer:
                 break
             self._feed(ev.PlaceStuck(action.key, action.generation, left))
             await anyio.sleep(STRAYS_AGAIN_S)
-        log.info("strays.cleared", place=str(action.key), found=found)
+        log.info("worker.orphans_killed", worker=str(action.key), killed=found)
         try:
             journal = files.journal(action.key, action.generation)
         except (OSError, ValueError) as error:
@@ -326,5 +330,5 @@ class Performer:
                 await anyio.to_thread.run_sync(remove_scratch, Path(self._reactor.facts.scratch_dir), key.job)
                 self._parts.preparation.release(key.job)
         except OSError as error:
-            log.warning("place.not_removed", place=str(key), problem=str(error))
+            log.warning("worker.remove_failed", worker=str(key), error=str(error))
         self._feed(ev.PlaceForgotten(key))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from holdfast._daemon import log
 from holdfast.hang.evidence.evidence import Dump, clipped
 from holdfast_agent.core.proc import stack_dumps
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.evidence import processes
 from holdfast_agent.shell.evidence.blocking import Blocking
 from holdfast_agent.shell.evidence.tools import Ran, Tools
@@ -102,7 +102,7 @@ def _wake(process: Process) -> None:
     time.sleep(SETTLE_S)
     found = processes.find(process.pid)
     if found is not None and found.state == "T" and found.start_ticks == process.start_ticks:
-        log.warning("evidence.left_stopped", pid=process.pid)
+        log.warning("evidence.process_left_stopped", pid=process.pid)
         process.send(signal.SIGCONT)
 
 

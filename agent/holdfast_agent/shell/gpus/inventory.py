@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import anyio
 
+from holdfast._daemon import log
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.core.model.gpus import Blind, Gpu, merge
 from holdfast_agent.gpu.reader import GpuSource
-from holdfast_agent.shell.base import log
 
 READ_S = 30.0
 """A GPU that fails is noticed within this time; a reading wakes nothing up that sleeps."""
@@ -75,7 +75,7 @@ class GpuWatch:
         reading = await self._source.inventory()
         if isinstance(reading, Blind):
             if self._problem != reading.reason:
-                log.warning("gpus.unreadable", problem=reading.reason)
+                log.warning("gpus.unreadable", error=reading.reason)
                 self._unsent = True
             self._problem = reading.reason
             return False
@@ -83,7 +83,7 @@ class GpuWatch:
             self._problem, self._unsent = "", True
         self._gpus, changes = merge(self._gpus, reading)
         for change in changes:
-            log.info("gpu.changed", kind=change.kind.value, uuid=change.gpu.uuid, problem=change.gpu.problem)
+            log.info("gpu.changed", kind=change.kind.value, uuid=change.gpu.uuid, error=change.gpu.problem)
         if changes:
             self._unsent = True
             # MIG instances have no index of their own; CUDA takes their UUID.

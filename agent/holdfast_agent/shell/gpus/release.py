@@ -13,11 +13,11 @@ from pathlib import Path
 
 import anyio
 
+from holdfast._daemon import log
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker.events import GpusRead, ReadGpus
 from holdfast_agent.gpu.reader import GpuSource
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.shims import shim_files
 from holdfast_agent.shell.shims.worker_files import PlaceFiles
 from holdfast_agent.shim.processes import Process, read_small
@@ -60,7 +60,7 @@ class GpuFreeing:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("file.damaged", path=str(self._path), problem=repr(error))
+            log.warning("file.corrupt", path=str(self._path), error=repr(error))
         return {}
 
     def write(self, used_bytes: Iterable[tuple[str, int]]) -> None:

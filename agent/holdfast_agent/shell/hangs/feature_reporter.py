@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast._daemon import log
 from holdfast._session import hang_wire
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker.worker import Place
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.evidence import Examiner
 
 JOURNAL_EVERY_S = 10.0
@@ -79,7 +79,7 @@ class HangReports:
         except FileNotFoundError:
             pass  # The worker is new.
         except (ValueError, OSError) as error:
-            log.warning("baseline.unreadable", place=str(key), problem=str(error))
+            log.warning("baseline.unreadable", worker=str(key), error=str(error))
         return watch
 
     def _journal(self, key: PlaceKey, watch: WorkerWatch) -> None:
@@ -90,7 +90,7 @@ class HangReports:
             fresh.write_text(json.dumps(watch.journal()))
             os.replace(fresh, path)
         except OSError as error:
-            log.warning("baseline.unwritten", place=str(key), problem=str(error))
+            log.warning("baseline.write_failed", worker=str(key), error=str(error))
 
     def _path(self, key: PlaceKey) -> Path:
         return self._workers / key.job / key.worker / "baseline.json"
@@ -106,5 +106,7 @@ class HangReports:
             found = await self._examiner.diagnose(place, order.generation, suspects, native=bool(suspects))
         finally:
             self._stopping.pop(place.key, None)
-        log.info("evidence.taken", place=str(place.key), ranks=len(found.ranks), took_s=round(found.took_s, 1))
+        log.info(
+            "evidence.collected", worker=str(place.key), ranks=len(found.ranks), duration_s=round(found.took_s, 1)
+        )
         return agent_pb2.EvidenceReport(id=order.id, content=hang_wire.pack(found))

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from holdfast import __version__
-from holdfast._daemon import log_file
+from holdfast._daemon import log, log_file
 from holdfast._daemon.instance_lock import only_one
 from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security.tls import TlsFiles
@@ -26,7 +26,7 @@ from holdfast_agent.core.launch.scopes import SLICE
 from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
 from holdfast_agent.shell import config
-from holdfast_agent.shell.base import inventory, log
+from holdfast_agent.shell.base import inventory
 from holdfast_agent.shell.cgroups import cgroups, scopes
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.containers import containers
@@ -69,10 +69,7 @@ def run(settings: Config) -> int:
     Raises ``ConfigError`` for what can't work, ``WrongState`` where another agent runs on the same state, and
     ``StoreError`` when what has to be durable can't be made so.
     """
-    try:
-        log.start(settings.log_level, settings.log_file, settings.log_file_mb)
-    except ValueError as error:
-        raise ConfigError(f"log_level: {settings.log_level!r} is unknown.") from error
+    log.configure(settings.log_level, log_file.handler(settings.log_file, settings.log_file_mb))
     # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.
     cache_dir = _cache_dir(settings)
     modes = {settings.state_dir: 0o711, settings.state_dir / "workers": 0o700, settings.log_dir: 0o755}
@@ -133,7 +130,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
     address = settings.address or inventory.host_address(settings.data_interface)
     if config.check_certificate(settings).ends_at < time.time():
         # The workers here still need their agent, so it starts.
-        log.warning("certificate.ended", file=str(settings.cert), fix="join again: holdfast-agent join")
+        log.warning("certificate.expired", file=str(settings.cert), fix="join again: holdfast-agent join")
     source: GpuSource = NvmlSource()
     if settings.simulated_gpus:
         source = SimulatedSource(settings.name, settings.simulated_gpus, settings.simulated_signals)
@@ -160,7 +157,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
         spawner.close()
         with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
             await source.aclose()
-    log.info("agent.ended")
+    log.info("agent.stopped")
 
 
 def _assemble(
@@ -178,10 +175,10 @@ def _assemble(
     tls = TlsFiles(settings.ca, settings.cert, settings.key)
     files = PlaceFiles(settings.state_dir / "workers", facts)
     shared, found = why_shm_is_shared(settings), cgroups.find(settings)
-    log.info("shm.mode", mode="shared" if shared else "private", why=shared)
-    log.info("cgroups.mode", root=found.root, why=found.why)
+    log.info("shm.mode", mode="shared" if shared else "private", reason=shared)
+    log.info("cgroups.mode", root=found.root, reason=found.why)
     scoped = scopes.find(settings, cgroups.top(), supervised=supervised, pids=cgroups.most_pids())
-    log.info("scopes.mode", slice=SLICE if scoped.tree else "", why=scoped.why)
+    log.info("scopes.mode", slice=SLICE if scoped.tree else "", reason=scoped.why)
     driver = Driver(
         facts,
         epoch.read(),
@@ -191,7 +188,7 @@ def _assemble(
     )
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
     boxes = containers.find(settings.containers, settings.name, settings.state_dir)
-    log.info("containers.mode", problem=boxes.problem)
+    log.info("containers.mode", error=boxes.problem)
     host = host_pb2.Inventory(
         cpu_count=facts.cpu_count,
         memory_bytes=inventory.memory_bytes(),
@@ -286,7 +283,7 @@ async def _live(driver: Driver, spawner: Spawner, renewal: Renewal, tasks: anyio
         spawner.warm()
     except OSError as error:
         # A full disk, or no process to be had: what runs here needs its agent all the same.
-        log.warning("shims.none_spare", problem=str(error))
+        log.warning("shim_pool.refill_failed", error=str(error))
     tasks.start_soon(driver.remove_stray_containers)
     parts.preparation.archive.recover(driver.known())
     tasks.start_soon(parts.preparation.archive.run)
@@ -311,7 +308,7 @@ async def _end_on_signal(
         async for number in signals:
             log.info("agent.stopping", signal=signal.Signals(number).name)
             if supervisor.present and await anyio.to_thread.run_sync(host_shutdown.is_under_way):
-                log.info("host.going_down")
+                log.info("host.shutdown_started")
                 await driver.wind_down()
             scope.cancel()
             return
@@ -322,7 +319,7 @@ def _end_on_failure(scope: anyio.CancelScope, failures: list[BaseException]) -> 
 
     def failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        log.warning("agent.fault", problem=context.get("message"), error=repr(error))
+        log.warning("agent.callback_failed", message=context.get("message"), error=repr(error))
         if isinstance(error, Exception):
             failures.append(error)
             scope.cancel()

@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 
 from holdfast._base.identity import Identity, Kind
+from holdfast._daemon import log
 from holdfast._daemon.metrics import daemon
 from holdfast._daemon.metrics.listener import Listener, listen
 from holdfast._daemon.metrics.series import Series
@@ -21,7 +22,6 @@ from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError, Denied
 from holdfast_agent.core.metrics import families as fam
 from holdfast_agent.core.metrics.metering import Meter
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.config import Config
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ class Metrics:
                 )
             except ConfigError as error:
                 if told != str(error):
-                    log.warning("metrics.not_served", problem=str(error))
+                    log.warning("metrics.listen_failed", error=str(error))
                 told = str(error)
                 await anyio.sleep(AGAIN_S)
             else:
-                log.info("metrics.served", port=found.port)
+                log.info("metrics.listening", port=found.port)
                 return found
 
     def _admits(self, who: Identity) -> None:

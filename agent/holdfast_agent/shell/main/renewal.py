@@ -18,10 +18,10 @@ from subprocess import DEVNULL, PIPE
 
 import anyio
 
+from holdfast._daemon import log
 from holdfast._security import certificate
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
-from holdfast_agent.shell.base import log
 
 TRY_S = 60.0
 """For one try."""
@@ -61,7 +61,7 @@ class Renewal:
             try:
                 present = certificate.read(self._tls.cert)
             except ConfigError as error:
-                log.warning("certificate.unreadable", problem=str(error))
+                log.warning("certificate.unreadable", error=str(error))
                 await anyio.sleep(RETRY_MOST_S)
                 continue
             now = self._now()
@@ -82,7 +82,7 @@ class Renewal:
             if abs(apart_s) > APART_S:
                 side = "ahead of" if apart_s > 0 else "behind"
                 problem = f"the clock of this host is {abs(apart_s):.0f} s {side} the controller's"
-                log.warning("clock.off", problem=problem, fix="timedatectl set-ntp true")
+                log.warning("clock.not_synchronized", error=problem, fix="timedatectl set-ntp true")
 
     async def _renew(self) -> bool:
         files = {"--ca": self._tls.ca, "--cert": self._tls.cert, "--key": self._tls.key}
@@ -98,9 +98,9 @@ class Renewal:
                 if await process.wait() == 0:
                     log.info("certificate.renewed", file=str(self._tls.cert))
                     return True
-                log.warning("certificate.not_renewed", problem=said.decode(errors="replace").strip())
+                log.warning("certificate.renewal_failed", error=said.decode(errors="replace").strip())
                 return False
-        log.warning("certificate.not_renewed", problem=f"no answer within {TRY_S:g} s")
+        log.warning("certificate.renewal_failed", error=f"no answer within {TRY_S:g} s")
         return False
 
 

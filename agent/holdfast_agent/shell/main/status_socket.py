@@ -18,8 +18,8 @@ from typing import Any
 import anyio
 
 from holdfast import __version__
+from holdfast._daemon import log
 from holdfast_agent.core.upgrade.handover import in_the_air
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.doctor.status_client import ANSWER_S, NAME
 from holdfast_agent.shell.driver.driver import Driver
 
@@ -41,7 +41,7 @@ class LocalStatus:
         try:
             sock = _bound(self._directory)
         except OSError as error:
-            log.warning("status.unserved", problem=str(error))
+            log.warning("status_socket.listen_failed", error=str(error))
             return
         server = await asyncio.start_unix_server(self._answer, sock=sock)
         async with server:

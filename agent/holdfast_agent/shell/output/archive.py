@@ -18,10 +18,10 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from holdfast._daemon import log
 from holdfast_agent.core.launch.archiving import GIVE_UP_AFTER_S, in_words, is_due, pause_s
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, output_directory
 from holdfast_agent.core.model.model import Launch, PlaceKey
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.output import archive_copy
 from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
@@ -108,7 +108,7 @@ class Archive:
             async with self._limit:
                 problem = await anyio.to_thread.run_sync(self._copy, order, abandon_on_cancel=True)
             if problem:
-                log.warning("output.not_archived", place=str(order.key), problem=problem)
+                log.warning("archive.copy_failed", worker=str(order.key), error=problem)
                 problem = in_words(problem, time.time() - order.due_since)
             order = replace(order, copied=not problem, problem=problem)
         if order.problem != order.told and self.tell(order.key, order.problem):
@@ -149,7 +149,7 @@ class Archive:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
-            log.warning("archive.unreadable", path=str(path), problem=str(error))
+            log.warning("archive.unreadable", path=str(path), error=str(error))
             return None
 
     def _write(self, order: Order) -> None:
@@ -163,7 +163,7 @@ class Archive:
         try:
             self._write(order)
         except OSError as error:
-            log.warning("archive.unwritten", place=str(order.key), problem=str(error))
+            log.warning("archive.write_failed", worker=str(order.key), error=str(error))
             return False
         return True
 

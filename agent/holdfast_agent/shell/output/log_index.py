@@ -19,9 +19,9 @@ from pathlib import Path
 
 import anyio
 
+from holdfast._daemon import log
 from holdfast_agent.core.launch.environment import HostFacts, error_dir, log_paths, progress_dir
 from holdfast_agent.core.model.model import PlaceKey
-from holdfast_agent.shell.base import log
 
 SAMPLE_S = 1.0
 FLOOD_SAMPLE_S = 0.05
@@ -140,7 +140,7 @@ class Sampler:
                 punch(stream.path, end)
         except OSError as error:
             self._cannot_cut = error.errno in (errno.EOPNOTSUPP, errno.ENOSYS)
-            log.warning("log.unbounded", path=stream.path, problem=str(error))
+            log.warning("log.trim_failed", path=stream.path, error=str(error))
 
 
 def note(path: str, size: int) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from holdfast._daemon import log
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.packages.environments import Common, Environments
 from holdfast_agent.shell.packages.installer import Installer, end_left_over
 from holdfast_agent.shell.packages.settings import Packages
@@ -35,7 +35,7 @@ class EnvironmentsByUser:
         """Once, at the agent's start: what an earlier life has left half done, and jobs that are gone."""
         left = sum(end_left_over(cache) for cache in self._directory.glob("downloads/*"))
         if left:
-            log.info("installation.ended", processes=left)
+            log.info("installation.leftover_killed", processes=left)
         safe_paths.try_to_remove(self._directory / "work")
         for entry in self._directory.glob("environments/*/*"):
             if entry.suffix == ".jobs":

@@ -19,10 +19,10 @@ import anyio.to_thread
 import grpc
 import grpc.aio
 
+from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
 from holdfast.errors import ConfigError
 from holdfast.v1 import bundle_pb2, bundle_pb2_grpc
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.packages.settings import CodeProblem
 from holdfast_agent.shell.session.link import Backoff, channel_options
 
@@ -56,7 +56,7 @@ class BundleCache:
                     problem = f"the packaged code could not be fetched within {self._timeout_s:g} s"
                     raise CodeProblem(problem, host_fault=True)
                 took_s = round(time.monotonic() - started, 3)
-                log.info("bundle.fetched", digest=digest, bytes=path.stat().st_size, took_s=took_s)
+                log.info("bundle.fetched", digest=digest, bytes=path.stat().st_size, duration_s=took_s)
                 self._make_room(path)
             os.utime(path)
             return path
@@ -73,9 +73,9 @@ class BundleCache:
                     raise CodeProblem(f"the packaged code can't be fetched: {error.details()}") from error
                 if error.code() in _FROM_START:
                     part.unlink(missing_ok=True)
-                log.info("bundle.interrupted", digest=digest, problem=f"{error.code().name}: {error.details()}")
+                log.info("bundle.fetch_interrupted", digest=digest, error=f"{error.code().name}: {error.details()}")
             except ConfigError as error:
-                log.warning("tls.unreadable", problem=str(error))
+                log.warning("tls.unreadable", error=str(error))
             except OSError:
                 part.unlink(missing_ok=True)
                 raise
@@ -83,7 +83,7 @@ class BundleCache:
                 if await anyio.to_thread.run_sync(_sha256, part) == digest:
                     await anyio.to_thread.run_sync(_publish, part, path)
                     return
-                log.warning("bundle.damaged", digest=digest)
+                log.warning("bundle.corrupt", digest=digest)
                 part.unlink(missing_ok=True)
                 wrong += 1
                 if wrong == WRONG_BYTES_MAX:
@@ -122,7 +122,7 @@ class BundleCache:
                 path.unlink(missing_ok=True)
                 self._locks.pop(path.stem, None)
                 total -= status.st_size
-                log.info("bundle.dropped", digest=path.stem)
+                log.info("bundle.evicted", digest=path.stem)
 
 
 def _sha256(path: Path) -> str:

@@ -28,7 +28,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from holdfast_agent.shell.base import log
+from holdfast._daemon import log
 from holdfast_agent.shell.packages.installer import Installer, said_in, uv
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 from holdfast_agent.shell.users import safe_paths
@@ -160,7 +160,7 @@ class Environments:
             self._failures[path.name] = (time.monotonic(), problem)
             raise problem
         self._failures.pop(path.name, None)
-        log.info("environment.built", path=str(path), took_s=round(time.monotonic() - started, 3))
+        log.info("environment.built", path=str(path), duration_s=round(time.monotonic() - started, 3))
 
     def _build_now(self, wanted: Wanted, python: str, path: Path, stop: int) -> CodeProblem | None:
         deadline = time.monotonic() + self._settings.install_timeout
@@ -259,7 +259,7 @@ class Environments:
             path.rename(gone)
             safe_paths.try_to_remove(users)
         safe_paths.try_to_remove(gone)
-        log.info("environment.dropped", path=str(path))
+        log.info("environment.evicted", path=str(path))
         return True
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from holdfast._daemon import log
 from holdfast_agent.core.launch.environment import HostFacts, log_paths
 from holdfast_agent.core.model.model import PlaceKey
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.output.log_index import make_directories
 
 
@@ -23,4 +23,4 @@ def write_log(said: bytes, facts: HostFacts, key: PlaceKey, generation: int, ran
             finally:
                 os.close(handle)
     except OSError as error:
-        log.warning("install_log.lost", place=str(key), problem=str(error))
+        log.warning("install_log.write_failed", worker=str(key), error=str(error))

@@ -14,10 +14,10 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
+from holdfast._daemon import log
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, scratch_directory
 from holdfast_agent.core.model.model import Assignment, Container, Launch, PlaceKey, PreparedCode
 from holdfast_agent.core.worker.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.cgroups.scopes import Scopes
 from holdfast_agent.shell.config import Hooks
 from holdfast_agent.shell.containers.containers import CannotHave, Containers
@@ -169,7 +169,7 @@ class Preparation:
         about = _about(facts, action.key, action.generation, action.attempt, action.gpus)
         problem = await self._hook("epilog", self.hooks.epilog, about)
         if problem:
-            log.warning("epilog.failed", place=str(action.key), generation=action.generation, problem=problem)
+            log.warning("epilog.failed", worker=str(action.key), generation=action.generation, error=problem)
         return EpilogEnded(action.key, action.generation, f"{facts.name}: {problem}." if problem else "")
 
     async def _host_problem(self, action: Prepare, facts: HostFacts) -> str:

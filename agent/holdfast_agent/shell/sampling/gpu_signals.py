@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import anyio
 
+from holdfast._daemon import log
 from holdfast_agent.core.gpu.signals import HostGpus
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import GpuSource
-from holdfast_agent.shell.base import log
 
 READ_S = 5.0
 CONTEXTS_EVERY = 3
@@ -36,7 +36,7 @@ class GpuSignalWatch:
         self.host.take(signals, self._monotonic())
         if isinstance(signals, Blind):
             if was != signals.reason:
-                log.warning("gpu_signals.unreadable", problem=signals.reason)
+                log.warning("gpu_signals.unreadable", error=signals.reason)
             return
         for xid in signals.xids:
             log.warning("gpu.xid", uuid=xid.uuid, xid=xid.number)

@@ -13,11 +13,11 @@ from functools import partial
 
 import anyio
 
+from holdfast._daemon import log
 from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.gpu.reader import GpuSource
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.sampling.gpu_signals import GpuSignalWatch
 from holdfast_agent.shell.sampling.guarded_reader import Readers, Turn
 from holdfast_agent.shell.sampling.place import FILES_EVERY_S, PlaceSampling, Watched
@@ -134,9 +134,9 @@ class Sampler:
         if late != self._late:
             self._late = late
             if late:
-                log.warning("sampling.late", problem="a read of /proc or of a file doesn't come back")
+                log.warning("sampling.stalled", error="a read of /proc or of a file doesn't come back")
             else:
-                log.info("sampling.caught_up")
+                log.info("sampling.resumed")
 
 
 def _over(place: PlaceSampling, now: Watched | None) -> bool:

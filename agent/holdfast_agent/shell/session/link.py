@@ -16,10 +16,10 @@ import grpc
 import grpc.aio
 
 from holdfast._base.failpoints import hit
+from holdfast._daemon import log
 from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials
 from holdfast.errors import ConfigError
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.session import convert
 from holdfast_agent.shim.processes import now_s
 
@@ -126,7 +126,7 @@ class Link:
                 if await self._session():
                     backoff.reset()
             except ConfigError as error:
-                log.warning("tls.unreadable", problem=str(error))
+                log.warning("tls.unreadable", error=str(error))
             await anyio.sleep(backoff.wait_s())
 
     async def _session(self) -> bool:
@@ -147,19 +147,19 @@ class Link:
                 async with asyncio.timeout(FIRST_MESSAGE_S):
                     first = await call.read()
                 if not isinstance(first, agent_pb2.SessionResponse) or first.WhichOneof("message") != "welcome":
-                    log.warning("session.no_welcome", controller=self._target)
+                    log.warning("session.welcome_missing", controller=self._target)
                     return False
                 self._unsent.clear()
                 self._open = True
                 welcomed = self._listener.on_welcome(first.welcome)
                 if welcomed:
                     self._listener.on_answered(dialled_s)
-                    log.info("session.open", controller=self._target, epoch=first.welcome.epoch)
+                    log.info("session.opened", controller=self._target, epoch=first.welcome.epoch)
                     interval_s = convert.seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
                     await self._talk(call, interval_s, answered=first.welcome.acks_heartbeats)
-                    log.info("session.ended", controller=self._target)
+                    log.info("session.closed", controller=self._target)
             except TimeoutError:
-                log.warning("session.no_welcome", controller=self._target)
+                log.warning("session.welcome_missing", controller=self._target)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
                 self._note_failure(error)
             finally:
@@ -173,9 +173,9 @@ class Link:
         problem = _describe(error)
         refused = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.FAILED_PRECONDITION
         if not refused:
-            log.info("session.failed", controller=self._target, problem=problem)
+            log.info("session.failed", controller=self._target, error=problem)
         elif problem != self._refusal:
-            log.warning("session.refused", controller=self._target, problem=problem)
+            log.warning("session.refused", controller=self._target, error=problem)
         self._refusal = problem if refused else ""
 
     async def _talk(self, call: _Call, heartbeat_s: float, *, answered: bool) -> None:
@@ -194,7 +194,7 @@ class Link:
                         self._listener.on_answered(self._beats.popleft())
                     self._listener.on_message(message)
             except grpc.aio.AioRpcError as error:
-                log.info("session.failed", controller=self._target, problem=_describe(error))
+                log.info("session.failed", controller=self._target, error=_describe(error))
             tasks.cancel_scope.cancel()
 
     async def _write_all(self, call: _Call, scope: anyio.CancelScope) -> None:
@@ -207,7 +207,7 @@ class Link:
                 self._wake.clear()
                 await self._wake.wait()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            log.info("session.failed", controller=self._target, problem=_describe(error))
+            log.info("session.failed", controller=self._target, error=_describe(error))
         scope.cancel()
 
     async def _beat(self, interval_s: float, answered: bool, scope: anyio.CancelScope) -> None:

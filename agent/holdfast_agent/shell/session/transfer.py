@@ -14,12 +14,12 @@ import anyio.to_thread
 import grpc
 import grpc.aio
 
+from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
 from holdfast.errors import ConfigError
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
 from holdfast_agent.core.launch.environment import HostFacts, log_paths
 from holdfast_agent.core.model.model import PlaceKey
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.base.inotify import FileWatch
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.sampling.listeners import Listeners
@@ -88,7 +88,7 @@ class Transfer:
                     if await self._session():
                         backoff.reset()
                 except ConfigError as error:
-                    log.warning("tls.unreadable", problem=str(error))
+                    log.warning("tls.unreadable", error=str(error))
                 await anyio.sleep(backoff.wait_s())
         finally:
             self._watch.close()
@@ -109,10 +109,10 @@ class Transfer:
                             served = True
                             self._obey(message, call, tasks)
                     except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                        log.debug("transfer.failed", problem=str(error))
+                        log.debug("transfer.failed", error=str(error))
                     tasks.cancel_scope.cancel()
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                log.debug("transfer.failed", problem=str(error))
+                log.debug("transfer.failed", error=str(error))
             finally:
                 call.cancel()
                 self._readings.clear()
@@ -144,7 +144,7 @@ class Transfer:
             report = await self._examine(order)
             await self._write(call, agent_pb2.TransferRequest(evidence=report))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            log.debug("transfer.failed", problem=str(error))
+            log.debug("transfer.failed", error=str(error))
 
     async def _serve(self, reading: Reading, read: Callable[[], Awaitable[str]], call: _Call) -> None:
         """``read`` sends all that is wanted. Returns what went wrong; empty at a good end."""
@@ -159,7 +159,7 @@ class Transfer:
                 end = agent_pb2.TransferEnd(id=reading.id, problem=problem)
                 await self._write(call, agent_pb2.TransferRequest(end=end))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            log.debug("transfer.failed", problem=str(error))
+            log.debug("transfer.failed", error=str(error))
         finally:
             self._readings.pop(reading.id, None)
 

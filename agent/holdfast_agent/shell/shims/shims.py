@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 
 from holdfast._base.failpoints import hit
+from holdfast._daemon import log
 from holdfast._session.protocol import agree
 from holdfast.errors import StoreError
 from holdfast_agent.core.model.model import PlaceKey
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.shims.shim_files import start_ticks
 from holdfast_agent.shell.shims.shim_link import ShimLink, connect, peer
 from holdfast_agent.shell.shims.spawner import Spawner, watch_exit
@@ -125,7 +125,7 @@ class Shims:
                 return self.adopt(key)
             except OSError as error:
                 if not problem:
-                    log.warning("shim.unreachable", place=str(key), problem=str(error))
+                    log.warning("shim.unreachable", worker=str(key), error=str(error))
                 problem = error.strerror or str(error)
             await anyio.sleep(TELLING_EVERY_S)
         raise StoreError(
@@ -193,7 +193,7 @@ class Shims:
         held.refusal = (
             f"its shim speaks protocol {version}, this agent {shim.VERSION}: an agent between them is needed"
         )
-        log.warning("shim.wrong_version", place=str(key), pid=held.pid, problem=held.refusal)
+        log.warning("shim.wrong_version", worker=str(key), pid=held.pid, error=held.refusal)
         if held.link is not None:
             held.link.close()
             held.link = None
@@ -209,7 +209,7 @@ class Shims:
         try:
             held.link = self._link(key, held, connect(self._files.directory(key)))
         except OSError as error:
-            log.warning("shim.unreachable", place=str(key), pid=held.pid, problem=str(error))
+            log.warning("shim.unreachable", worker=str(key), pid=held.pid, error=str(error))
             self._loop.call_later(RECONNECT_S, self._reconnect, key, held)
 
     def _gone(self, key: PlaceKey, held: Held) -> None:
@@ -230,7 +230,7 @@ def _kill(held: Held) -> None:
         return
     try:
         if held.start_ticks is not None and start_ticks(held.pid) == held.start_ticks:
-            log.warning("shim.killed", pid=held.pid, problem="nothing ran there and it did not end when asked")
+            log.warning("shim.killed", pid=held.pid, error="nothing ran there and it did not end when asked")
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except OSError:
         return

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast._base.failpoints import hit
+from holdfast._daemon import log
 from holdfast.errors import StoreError
 from holdfast_agent.core.launch.environment import HostFacts, error_dir, log_paths
 from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.core.worker.events import Journal
-from holdfast_agent.shell.base import log
 from holdfast_agent.shell.shims import shim_files
 from holdfast_agent.shell.users import safe_paths
 from holdfast_agent.shim import namespaces
@@ -242,7 +242,7 @@ class EpochFile:
             finally:
                 os.close(handle)
         except OSError as error:
-            log.warning("epoch.no_room", path=str(self._next), problem=error.strerror)
+            log.warning("epoch.reserve_failed", path=str(self._next), error=error.strerror)
 
     def write(self, epoch: int) -> None:
         """Durable when this returns. Raises ``StoreError``, after which this agent may obey nobody."""
@@ -325,7 +325,7 @@ def _pairs(path: Path) -> Iterable[tuple[int, int]]:
         if first.isdigit() and second.isdigit():
             yield int(first), int(second)
         else:
-            log.warning("file.damaged", path=str(path), line=line)
+            log.warning("file.corrupt", path=str(path), line=line)
 
 
 def _size(path: str) -> int:

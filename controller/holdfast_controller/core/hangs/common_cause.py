@@ -117,5 +117,5 @@ def _common_hosts(cluster: Cluster, cause: SharedCause) -> tuple[str, ...]:
 def _tell(step: Step, cause: SharedCause, words: str, hosts: tuple[str, ...]) -> None:
     jobs = tuple(cause.jobs)
     step.emit(ev.CommonCauseNoticed(at=step.now.wall, sentence=words, jobs=jobs, mount=cause.mount, hosts=hosts))
-    fields = (("sentence", words), ("jobs", ", ".join(jobs)), ("mount", cause.mount), ("hosts", ", ".join(hosts)))
-    step.do(Note("common_cause", fields))
+    fields = (("message", words), ("jobs", ", ".join(jobs)), ("mount", cause.mount), ("hosts", ", ".join(hosts)))
+    step.do(Note("hang.common_cause", fields))

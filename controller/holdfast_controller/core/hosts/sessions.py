@@ -173,13 +173,13 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
             _is_known(step, name)
         if verdict is not presence.liveness:
             presence.liveness = verdict
-            step.do(Note("host_silent", (("host", name), ("state", verdict.name))))
+            step.do(Note("host.silent", (("host", name), ("state", verdict.name))))
         _watch(step, name, presence)
     if kept:
         if not spared:
             step.cluster.spared_until = now + policy.suspect_s
         shown = ", ".join(kept[:8])
-        step.do(Note("mass_silence", (("hosts", shown), ("kept", str(len(kept))))))
+        step.do(Note("host.mass_silence", (("hosts", shown), ("kept", str(len(kept))))))
     for name, silent_s in lost:
         _lose(step, name, silent_s)
 

@@ -52,8 +52,8 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         step.do(AckExit(reported.host, reported.session, reported.sequence))
         return
     if job is None or index is None or not _is_there(job, index, reported):
-        fields = (("host", reported.host), ("job", reported.job_id), ("worker", reported.worker))
-        step.do(Note("exit_of_unknown_worker", fields))
+        fields = (("host", reported.host), ("worker", f"{reported.job_id}/{reported.worker}"))
+        step.do(Note("worker.unknown_exit", fields))
         return
     exit_ = reported.exit
     if exit_.reason is ExitReason.CANNOT_START and reported.host not in exit_.message:
@@ -253,7 +253,7 @@ def cordon_faulty(step: Step, name: str, reason: str) -> None:
         return
     cordoned = sum(host.cordoned for host in hosts.values())
     if cordoned and cordoned + 1 > step.policies.leases.mass_share * len(hosts):
-        step.do(Note("mass_fault", (("host", name), ("cordoned", str(cordoned)), ("reason", reason))))
+        step.do(Note("host.mass_fault", (("host", name), ("cordoned", str(cordoned)), ("reason", reason))))
         return
     step.emit(ev.HostCordoned(host=name, at=step.now.wall, reason=reason, by="holdfast"))
 

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import functools
 import inspect
-import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,6 +22,7 @@ from urllib.parse import unquote
 import grpc
 
 from holdfast._base import rpc_status
+from holdfast._daemon import log
 from holdfast._daemon.metrics.series import Series
 from holdfast._security import certificate, tls
 from holdfast.errors import HoldfastError, TooMany, Unauthenticated, Unavailable
@@ -33,8 +33,6 @@ from holdfast_controller.shell.base.audit import Audit, Entry
 from holdfast_controller.shell.calls.concurrency_limits import Lanes
 from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
-
-log = logging.getLogger(__name__)
 
 DRAIN_MESSAGES = 64
 DRAIN_S = 0.5
@@ -139,7 +137,7 @@ class Guard(grpc.aio.ServerInterceptor):
             target = self._target(stream.method, stream.request)
             problem = refusal(self.registry, stream.method, stream.caller, target)
             if problem is not None:
-                log.info("stream_cut", extra={"fields": {"party": party, "method": stream.method}})
+                log.info("stream.cancelled", party=party, method=stream.method)
                 self._begin_cut(stream, problem)
 
     def end_streams(self) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import datetime
 import hashlib
-import logging
 import time
 from pathlib import Path
 
@@ -16,13 +15,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast._base.identity import Identity, Kind
+from holdfast._daemon import log
 from holdfast._security import certificate, pki
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError, Denied, InvalidInput, Unauthenticated, Violation
 from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.base.config import CertificateConfig
-
-log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 3600.0
 """The longest sleep until the controller's own certificate is looked at again: clocks are set now and then."""
@@ -95,10 +93,10 @@ class Authority:
                 due = certificate.read(files.cert).renew_at - time.time()
                 if due <= 0:
                     await asyncio.to_thread(pki.renew_server, self.directory, files, lifetime)
-                    log.info("certificate_renewed", extra={"fields": {"file": str(files.cert)}})
+                    log.info("certificate.renewed", file=str(files.cert))
                     continue
             except (ConfigError, OSError) as error:
-                log.warning("certificate_not_renewed", extra={"fields": {"problem": str(error)}})
+                log.warning("certificate.renewal_failed", error=str(error))
                 due = RETRY_S
             await asyncio.sleep(min(due, LOOK_AGAIN_S))
 

@@ -12,18 +12,16 @@ from __future__ import annotations
 import asyncio
 import datetime
 import enum
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from holdfast._daemon import log
 from holdfast._security import pki
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import StoreError, WrongState
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.shell.enrolment.authority import Authority
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
-
-log = logging.getLogger(__name__)
 
 
 class Stage(enum.Enum):
@@ -102,13 +100,13 @@ class Rotation:
         match self.stage:
             case Stage.AT_REST:
                 await self._files(pki.add_next_ca, self._cluster_name())
-                log.info("ca_announced", extra={"fields": {"ca": self._authority.trusted[-1]}})
+                log.info("ca.announced", ca=self._authority.trusted[-1])
             case Stage.ANNOUNCED:
                 await self._refuse_unless_ready(force)
                 await self._files(pki.let_next_issue)
                 lifetime = datetime.timedelta(seconds=self._authority.lifetimes.controller)
                 await asyncio.to_thread(pki.renew_server, self._authority.directory, self._own, lifetime)
-                log.info("ca_issues", extra={"fields": {"ca": self._authority.ca_hash}})
+                log.info("ca.issuing", ca=self._authority.ca_hash)
             case Stage.ISSUING:
                 problem = "The new CA issues already; what is left is to trust the old one no more."
                 raise WrongState(problem, fix="Write: holdfast-controller ca rotate --finish")
@@ -118,7 +116,7 @@ class Rotation:
             raise WrongState("There is no new CA that issues.", fix="Begin with: holdfast-controller ca rotate")
         await self._refuse_unless_ready(force)
         await self._files(pki.drop_old_cas)
-        log.info("ca_rotated", extra={"fields": {"ca": self._authority.ca_hash}})
+        log.info("ca.rotated", ca=self._authority.ca_hash)
 
     async def _refuse_unless_ready(self, force: bool) -> None:
         missing = await self._missing(self.stage)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from holdfast._daemon import log
 from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security import tls
 from holdfast.errors import ConfigError
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from holdfast_controller.shell.enrolment.service import Enrolment
     from holdfast_controller.shell.rest.listener import Listener
 
-log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 4 << 20
 STOP_GRACE_S = 1.0
@@ -152,19 +151,15 @@ async def serve(
             on_http(web.port)
         metrics_port = await metrics.listen()
         log.info(
-            "controller_ready",
-            extra={
-                "fields": {
-                    "port": port,
-                    "http_port": web and web.port,
-                    "metrics_port": metrics_port,
-                    "epoch": cluster.epoch,
-                    "jobs": len(cluster.jobs),
-                }
-            },
+            "controller.ready",
+            port=port,
+            http_port=web and web.port,
+            metrics_port=metrics_port,
+            epoch=cluster.epoch,
+            jobs=len(cluster.jobs),
         )
         if not config.admins and not cluster.people.roles:
-            log.warning("no_admins", extra={"fields": {"fix": 'set admins = ["NAME"] in controller.toml'}})
+            log.warning("admins.none_set", fix='set admins = ["NAME"] in controller.toml')
         if on_ready is not None:
             on_ready(port)
         supervisor.tell(READY=1)
@@ -197,7 +192,7 @@ async def _run_until_told(
             works = (driver.run(), dispatcher.run(), audit.run(), enrolling.run(), metrics.run(), alive)
             running = [tasks.create_task(work) for work in works]
             await stop.wait()
-            log.info("controller_stopping")
+            log.info("controller.stopping")
             supervisor.tell(STOPPING=1)
             metrics.close()
             await _stop_serving(server, web, guard, enrolling)

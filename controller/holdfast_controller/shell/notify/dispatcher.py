@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from typing import Any
 
+from holdfast._daemon import log
 from holdfast.errors import StoreError
 from holdfast_controller.core.messages.notice import TELLING, notice_of
 from holdfast_controller.core.outbox import Outbox, OutboxEntry
@@ -24,8 +24,6 @@ from holdfast_controller.shell.notify.render import body_of
 from holdfast_controller.shell.notify.sender import NotDelivered, Sender
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.store import Record
-
-log = logging.getLogger(__name__)
 
 _BATCH = 500
 _CURSOR_EVERY = 1_000
@@ -140,8 +138,7 @@ class Dispatcher:
             await self._sender.send(target, entry)
         except NotDelivered as error:
             to = target.shown if target is not None else entry.sink
-            fields = {"job": entry.job_id, "notice": entry.kind, "to": to, "problem": str(error)}
-            log.warning("notification_failed", extra={"fields": fields})
+            log.warning("notification.failed", job=entry.job_id, notice=entry.kind, to=to, error=str(error))
             given_up = self._outbox.failed(entry, time.monotonic(), for_good=target is None)
             await self._give_up(given_up, str(error))
         else:

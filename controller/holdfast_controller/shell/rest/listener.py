@@ -6,7 +6,6 @@ uvicorn's protocol reads and writes HTTP; its server, which would take the proce
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from typing import Any
 
@@ -16,11 +15,10 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from holdfast._daemon import log
 from holdfast._security.server_tls import server_context
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
-
-log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 256
 HANDSHAKE_S = 10.0
@@ -99,7 +97,7 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if len(self.connections) >= MAX_CONNECTIONS:
-            log.warning("http_connection_refused", extra={"fields": {"open": len(self.connections)}})
+            log.warning("http.connection_refused", open=len(self.connections))
             transport.abort()
             return
         certificate: dict[str, Any] = transport.get_extra_info("peercert") or {}

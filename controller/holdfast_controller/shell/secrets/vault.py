@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast._base.secret import Secret
+from holdfast._daemon import log
 from holdfast.errors import StorageFull
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core.events.secrets import in_words
@@ -28,8 +28,6 @@ from holdfast_controller.core.step.assignment import Assignment, Phase
 from holdfast_controller.shell.secrets import secret_keys
 from holdfast_controller.shell.store import secret_rows
 from holdfast_controller.shell.store.store import Store
-
-log = logging.getLogger(__name__)
 
 KEY_NAME_BYTES, NONCE_BYTES = 8, 12
 MOST_BYTES = 64 << 20
@@ -143,12 +141,12 @@ async def open_vault(store: Store, path: Path) -> Vault:
         await asyncio.wrap_future(store.call(store.commit, [], anew))
         for kept in anew:
             vault.keep(kept)
-        log.info("secrets_sealed_anew", extra={"fields": {"secrets": len(anew)}})
+        log.info("secrets.reencrypted", secrets=len(anew))
     lost = vault.unreadable()
     if lost:
         names = [f"{holder}/{name}" for holder, name in lost[:10]]
         fix = f"restore {path} from a backup and restart, or set them again"
-        log.warning("secrets_unreadable", extra={"fields": {"secrets": len(lost), "such_as": names, "fix": fix}})
+        log.warning("secrets.unreadable", secrets=len(lost), examples=names, fix=fix)
     elif len(keys) > 1:
         await asyncio.to_thread(secret_keys.write, path, keys[:1])
     return vault

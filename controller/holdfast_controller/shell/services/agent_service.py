@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import grpc
 
 from holdfast import __version__
 from holdfast._base.failpoints import hit
+from holdfast._daemon import log
 from holdfast._session import protocol
 from holdfast._session.protocol import Speaker
 from holdfast.errors import InvalidInput, Violation
@@ -33,8 +33,6 @@ from holdfast_controller.shell.convert import agent_messages, features_from_prot
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
 from holdfast_controller.shell.services.transfers import Transfers
-
-log = logging.getLogger(__name__)
 
 HELLO_WITHIN_S = 10.0
 MOST_OF_A_PROBLEM = 500
@@ -70,9 +68,14 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         session = next(self._sessions)
         outbox: asyncio.Queue[Outgoing | None] = asyncio.Queue(OUTBOX_SIZE)
         self._driver.register(host, session, lambda action: _put(outbox, action))
-        fields = {"host": host, "session": session, "agent_version": hello.agent_version}
-        fields |= {"protocol": hello.protocol, "shim_protocol": hello.shim_protocol}
-        log.info("session_opened", extra={"fields": fields})
+        log.info(
+            "session.opened",
+            host=host,
+            session=session,
+            agent_version=hello.agent_version,
+            protocol=hello.protocol,
+            shim_protocol=hello.shim_protocol,
+        )
         try:
             self._driver.feed(agent_messages.hello(host, session, hello))
             async with beside(self._read(host, session, request_iterator, outbox), lambda: _put(outbox, None)):
@@ -88,7 +91,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         finally:
             self._driver.unregister(host, session)
             self._driver.feed(HostDisconnected(host, session))
-            log.info("session_closed", extra={"fields": {"host": host, "session": session}})
+            log.info("session.closed", host=host, session=session)
 
     def _check_version(self, host: str, hello: agent_pb2.Hello) -> None:
         """Turn an agent away that we can't work with, and have that on record. Raises ``WrongVersion``."""
@@ -96,7 +99,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         refusal = protocol.mismatch(ours, Speaker(hello.agent_version, hello.protocol), host)
         if refusal is not None:
             self._driver.feed(HostTurnedAway(host, hello.agent_version, str(refusal)))
-            log.warning("agent_refused", extra={"fields": {"host": host, "problem": str(refusal)}})
+            log.warning("session.refused", host=host, error=str(refusal))
             raise refusal
 
     async def _read(
@@ -113,13 +116,13 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                     said = stimulus(host, session, message)
                 except InvalidInput as error:
                     # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
-                    log.warning("message_not_understood", extra={"fields": {"host": host, "error": str(error)}})
+                    log.warning("session.message_invalid", host=host, error=str(error))
                     continue
                 self._driver.feed(said)
                 if isinstance(said, HostBeat):
                     _put(outbox, AckHeartbeat())
         except grpc.RpcError as error:
-            log.info("session_broken", extra={"fields": {"host": host, "error": str(error)}})
+            log.info("session.failed", host=host, error=str(error))
 
     @streaming
     async def Transfer(

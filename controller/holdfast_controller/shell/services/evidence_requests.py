@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 
+from holdfast._daemon import log
 from holdfast._session import hang_wire
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.v1 import agent_pb2
@@ -13,8 +13,6 @@ from holdfast_controller.core.step.actions import TakeEvidence
 from holdfast_controller.core.step.commands import EvidenceArrived
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.transfers import Transfers
-
-log = logging.getLogger(__name__)
 
 
 class Examiner:
@@ -42,8 +40,7 @@ class Examiner:
         except ValueError as error:
             content, problem = b"", f"what it sent is no evidence: {error}"
         if problem:
-            fields = {"job": order.job_id, "worker": order.worker, "problem": problem}
-            log.warning("evidence_missing", extra={"fields": fields})
+            log.warning("evidence.missing", worker=f"{order.job_id}/{order.worker}", error=problem)
         self._driver.feed(
             EvidenceArrived(
                 order.host,

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import grpc
 
+from holdfast._daemon import log
 from holdfast.v1 import agent_pb2
 from holdfast_controller.shell.calls.rpc import beside
-
-log = logging.getLogger(__name__)
 
 WINDOW_BYTES = 1 << 20
 """Bytes that one reading may have under way."""
@@ -159,7 +157,7 @@ class Transfers:
                     case _:
                         pass
         except grpc.RpcError as error:
-            log.info("transfer_broken", extra={"fields": {"error": str(error)}})
+            log.info("transfer.failed", error=str(error))
 
     def _hang_up(self, line: _Line) -> None:
         for reading in line.readings.values():
@@ -179,7 +177,7 @@ def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> None:
         reading.credit -= len(chunk.data)
         reading.items.put_nowait(chunk)
         return
-    log.warning("transfer_beyond_credit", extra={"fields": {"host": reading.host}})
+    log.warning("transfer.credit_exceeded", host=reading.host)
     del line.readings[chunk.id]
     reading.items.put_nowait(End(f"{reading.host} sends more than it was asked for"))
     line.orders.put_nowait(agent_pb2.TransferResponse(close=agent_pb2.CloseLog(id=chunk.id)))

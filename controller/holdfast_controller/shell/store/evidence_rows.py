@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 import sqlalchemy as sa
 
+from holdfast._daemon import log
 from holdfast_controller.core.step.actions import KeepEvidence
 from holdfast_controller.shell.store.schema import evidence
-
-log = logging.getLogger(__name__)
 
 EVIDENCE_HANGS = 20
 """Of so many of a job's hangs the evidence is kept, the newest ones."""
@@ -45,4 +42,4 @@ def _drop(database: sa.Connection, job: str) -> None:
         if len(hangs) > EVIDENCE_HANGS or used > EVIDENCE_BYTES:
             key = (evidence.c.job == job, evidence.c.hang == row.hang, evidence.c.worker == row.worker)
             database.execute(sa.delete(evidence).where(*key))
-            log.info("evidence_dropped", extra={"fields": {"job": job, "hang": row.hang, "worker": row.worker}})
+            log.info("evidence.evicted", worker=f"{job}/{row.worker}", hang=row.hang)

@@ -7,7 +7,6 @@ version that wrote it can still use it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sqlite3
 from collections.abc import Callable
@@ -16,9 +15,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from holdfast._daemon import log
 from holdfast.errors import StoreError
-
-log = logging.getLogger(__name__)
 
 BACKUPS_KEPT = 3
 """Copies from before a migration; older ones go once a new one is there."""
@@ -67,8 +65,7 @@ def migrate(db: sa.Connection, path: Path, now: Callable[[], datetime] = lambda:
             fix=f"Mend the cause, or start the older controller again; a copy from before is {copy}.",
         ) from error
     if copy is not None:
-        fields = {"from": stored, "to": newest, "backup": str(copy)}
-        log.info("store_migrated", extra={"fields": fields})
+        log.info("store.migrated", from_schema=stored, to_schema=newest, backup=str(copy))
 
 
 def _stored(db: sa.Connection) -> str | None:

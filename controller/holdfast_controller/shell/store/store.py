@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import secrets
 import sqlite3
@@ -26,6 +25,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from holdfast._base.failpoints import hit
+from holdfast._daemon import log
 from holdfast.errors import StoreError
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
@@ -39,8 +39,6 @@ from holdfast_controller.shell.store import answer_rows, codec, evidence_rows, s
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.schema import events, meta, snapshots, watches
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
-
-log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -193,7 +191,7 @@ class Store:
                     raise ValueError("it is not what was written")
                 found[row.job] = codec.load_watch(row.payload)
             except ValueError as error:
-                log.warning("watch_unreadable", extra={"fields": {"job": row.job, "problem": str(error)}})
+                log.warning("hang_watch.unreadable", job=row.job, error=str(error))
         return found
 
     def snapshot(self, sequence: int, entities: Sequence[tuple[str, str]]) -> None:

@@ -76,7 +76,7 @@ async def test_shim_of_a_release_too_far_away_is_left_alone_until_an_agent_comes
     agent.start()
     await controller.connected(times=2)
     await agent.until(lambda: bool(logged(agent, "shim.wrong_version")), "a word of the shim's version")
-    assert logged(agent, "shim.wrong_version")[0]["problem"] == (
+    assert logged(agent, "shim.wrong_version")[0]["error"] == (
         f"its shim speaks protocol {shim.VERSION}, this agent {shim.VERSION + 2}: an agent between them is needed"
     )
     await controller.assign(assignment("STOP", grace_s=1.0))
@@ -101,7 +101,7 @@ async def test_controller_too_new_is_not_obeyed_and_the_workers_run_on(
     controller.heard.clear()
     await controller.start()
     await agent.until(lambda: len(logged(agent, "session.refused")) >= 2, "two refusals")
-    problem = logged(agent, "session.refused")[0]["problem"]
+    problem = logged(agent, "session.refused")[0]["error"]
     assert problem.endswith(f"Upgrade the agent of {HOST}; what runs there runs on.")
     assert controller.heard == []
     assert None not in born([running.shim_pid, running.ranks[0].pid]).values()

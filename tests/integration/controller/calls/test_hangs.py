@@ -299,7 +299,7 @@ async def test_bad_evidence_is_noted_and_not_kept(
             )
             assert await kept(hangs, name) == []
     assert shown.hangs[0].stacks == ""
-    assert any(record.getMessage() == "evidence_missing" for record in caplog.records)
+    assert any(record.getMessage() == "evidence.missing" for record in caplog.records)
 
 
 async def test_vector_that_can_not_be_true_ends_no_session(controller: Controller, jobs: Any) -> None:

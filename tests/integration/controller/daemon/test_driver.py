@@ -118,7 +118,7 @@ async def test_nothing_is_told_before_it_is_durable(world: Running) -> None:
 
 async def test_jobs_are_logged_at_debug_and_hosts_at_info(world: Running, caplog: pytest.LogCaptureFixture) -> None:
     def logged() -> list[str]:
-        return [record.fields["entity"] for record in caplog.records if record.getMessage() == "committed"]
+        return [record.fields["entity"] for record in caplog.records if record.getMessage() == "event.committed"]
 
     caplog.set_level("INFO")
     world.driver.feed(hello())

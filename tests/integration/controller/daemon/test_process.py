@@ -45,10 +45,10 @@ class Process:
 
         starts = len(self.processes)
         async with asyncio.timeout(30):
-            while self.log.count("controller_ready") < starts:
+            while self.log.count("controller.ready") < starts:
                 assert process.poll() is None, self.log
                 await asyncio.sleep(0.05)
-        line = next(line for line in reversed(self.log.splitlines()) if "controller_ready" in line)
+        line = next(line for line in reversed(self.log.splitlines()) if "controller.ready" in line)
         return Controller(int(json.loads(line)["port"]), self.certificates)
 
 

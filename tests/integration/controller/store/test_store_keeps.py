@@ -104,7 +104,7 @@ def test_watch_that_cannot_be_read_is_left_out_and_the_others_are_there(
         store.close()
     edit(path, damage)
     assert kept_watches(path) == {"b": watch_of(1)}
-    assert "watch_unreadable" in [entry.getMessage() for entry in caplog.records]
+    assert "hang_watch.unreadable" in [entry.getMessage() for entry in caplog.records]
 
 
 def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -> None:

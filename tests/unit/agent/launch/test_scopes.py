@@ -139,10 +139,10 @@ async def test_a_bus_that_refuses_costs_the_scope_and_not_the_worker(
     busctl(tmp_path, monkeypatch, "import sys; sys.exit('Call failed: Access denied')")
     moved_to(monkeypatch, "/system.slice/holdfast-agent.service")
     noted: list[str] = []
-    monkeypatch.setattr(scopes.log, "warning", lambda event, **fields: noted.append(f"{event} {fields['problem']}"))
+    monkeypatch.setattr(scopes.log, "warning", lambda event, **fields: noted.append(f"{event} {fields['error']}"))
     found = Scopes(str(tmp_path))
     await found.take_in(wish(Phase.PREPARE), 42)
-    assert noted == ["scope.none Call failed: Access denied"]
+    assert noted == ["scope.unavailable Call failed: Access denied"]
     assert Means(cgroups=Cgroups("/fallback"), scopes=found).place(KEY, 42) == "/fallback/job-1/workerpool0-0"
 
 
@@ -153,7 +153,7 @@ async def test_a_bus_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr(scopes, "PATIENCE_S", 0.05)
     moved_to(monkeypatch, "/")
     noted: list[str] = []
-    monkeypatch.setattr(scopes.log, "warning", lambda event, **fields: noted.append(fields["problem"]))
+    monkeypatch.setattr(scopes.log, "warning", lambda event, **fields: noted.append(fields["error"]))
     await Scopes(str(tmp_path)).take_in(wish(Phase.PREPARE), 42)
     assert noted == ["systemd did not answer"]
 

@@ -194,7 +194,7 @@ def test_generation_of_the_past_is_ignored_and_answered() -> None:
     agent = Agent()
     agent.running(3)
     assert agent.on(ev.Assigned(wish(Phase.STOP, 2))) == [
-        ev.Note("assignment.ignored", KEY, "generation 2 < 3"),
+        ev.Note("assignment.outdated", KEY, "generation 2 < 3"),
         report("RUNNING", 3, ranks=RANKS),
     ]
 
