@@ -1,4 +1,4 @@
-"""What the driver says of itself: its version, and which GPUs it keeps awake. In the helper; any call may hang."""
+"""Facts about the driver: its version, and which GPUs it keeps awake. Runs in the helper; any call may hang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def read() -> WireDriver:
-    """Raises ``LibraryFailed``."""
+    """Read the driver's facts. Raises ``LibraryFailed``."""
     if not nvml.open_library():
         return {"version": "", "persistence": []}
     persistence = []

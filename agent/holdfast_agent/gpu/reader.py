@@ -1,4 +1,4 @@
-"""Where the agent's GPU readings come from: NVML through the helper process, or simulated ones.
+"""Sources of the agent's GPU readings: NVML through the helper process, or simulated ones.
 
 A reading either comes in time or is ``Blind``. ``NvmlSource`` owns at most one helper in service:
 
@@ -34,19 +34,19 @@ _MOST_STUCK = 2
 
 
 class GpuSource(Protocol):
-    """What the GPUs of this host are and do. Calls may overlap; each may be cancelled."""
+    """Reads the GPUs of this host. Calls may overlap; each may be cancelled."""
 
     async def inventory(self) -> Reading | Blind:
         """Every device there is, with its problem if it has one."""
 
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
-        """What occupies each device. A device that can't be identified is not in it: nothing is proven of it."""
+        """Processes and memory on each device; unidentified devices are left out, so nothing is proven of them."""
 
     async def signals(self) -> Signals | Blind:
-        """What each device does, and errors reported about it since the last call."""
+        """Activity of each device, and errors reported for it since the last call."""
 
     async def aclose(self) -> None:
-        """End whatever runs for it, within seconds. A later call starts anew."""
+        """End the helper process, within seconds; a later call starts a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class NvmlSource:
         return await self._ask("signals", _signals)
 
     async def driver(self) -> DriverFacts | Blind:
-        """What the driver says of itself; for a doctor."""
+        """Facts about the driver, for the doctor."""
         return await self._ask("driver", _driver)
 
     async def aclose(self) -> None:
@@ -106,11 +106,11 @@ class NvmlSource:
 
     @property
     def helper_pid(self) -> int | None:
-        """Of the helper in service, to account for its memory."""
+        """Pid of the current helper, to account for its memory."""
         return self._child.pid if self._child else None
 
     async def _ask(self, op: str, parse: Callable[[Any], T]) -> T | Blind:
-        """What ``parse`` makes of the helper's answer to ``op``; callers take turns."""
+        """Ask the helper for ``op`` and parse the answer; callers take turns."""
         async with self._lock:
             if self._child is None and (blind := self._why_not_start()):
                 return blind
@@ -129,7 +129,7 @@ class NvmlSource:
                 if pending:  # also when the caller gave up: what it says next would answer nothing
                     self._drop_child()
             if "ok" not in reply:
-                # The library that this helper has loaded may be the wrong one by now; the next loads it anew.
+                # This helper may have loaded a library that was replaced since; the next one loads it again.
                 return self._failed(str(reply.get("failed") or reply.get("error")))
             try:
                 answer = parse(reply["ok"])
@@ -179,7 +179,7 @@ class NvmlSource:
 class SimulatedSource:
     """GPUs that don't exist, for machines without any: always empty, always well.
 
-    What they do can't be told, unless a script says it (see ``gpu.scripted``).
+    Their activity is unknown unless a script states it (see ``gpu.scripted``).
     """
 
     def __init__(

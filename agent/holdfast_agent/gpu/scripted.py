@@ -34,7 +34,7 @@ class SignalScript:
         self._xids: dict[str, int] = {}
 
     def signals(self, uuids: Sequence[str]) -> Signals:
-        """What it says of these. Raises ``BadScript``."""
+        """Signals that the script states for these devices. Raises ``BadScript``."""
         said = self._load()
         if isinstance(said.get("blind"), str):
             raise BadScript(said["blind"])

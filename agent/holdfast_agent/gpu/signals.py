@@ -1,4 +1,4 @@
-"""What each device does now: counters and shares, by NVML. Runs in the helper process; any call here may hang.
+"""Current activity of each device by NVML: counters and shares. Runs in the helper; any call may hang.
 
 Handles are kept and each figure is asked for only until the driver says that it hasn't got it. A figure that a
 working device refuses is a problem in words; a device that is lost says so until it is found again.
@@ -157,7 +157,7 @@ def read() -> WireSignals:
 
 
 def _look() -> None:
-    """Who is there; what is known of those that were there before stays known."""
+    """Processes on the device; what was learned about earlier ones is kept."""
     known = {target.uuid: target for target in _targets}
     found: list[_Target] = []
     handles: list[tuple[Any, str]] = []

@@ -1,7 +1,7 @@
 """Waits, in a thread of its own, for errors that the driver reports about its devices.
 
 Runs in the helper process. What was heard is kept until it is asked for, the first few. A driver without events,
-or one that fails at them, only makes this source silent: a lost device is told by its figures, too.
+or one that fails at them, only makes this source silent: a lost device also shows in its readings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _off = False
 
 
 def drain() -> list[WireXid]:
-    """What was heard since the last call."""
+    """Errors reported since the last call."""
     heard = _heard[:]
     del _heard[: len(heard)]
     return heard

@@ -157,7 +157,7 @@ CASES = [
     _containers("gpus", WARNING, "no CDI", "nvidia-ctk cdi generate", gpu_problem="no CDI specification"),
     _debugging("stacks", OK),
     _debugging("stacks", OK, ptrace_scope=1),
-    _debugging("stacks", WARNING, "nobody may trace", "reboot", ptrace_scope=3),
+    _debugging("stacks", WARNING, "no process may trace", "reboot", ptrace_scope=3),
     _debugging("stacks", WARNING, "no CAP_SYS_PTRACE", "--cap-add SYS_PTRACE", capable=False),
     _debugging("stacks", WARNING, "not root", "ptrace_scope=0", capable=False, agent_is_root=False, ptrace_scope=1),
     _debugging("stacks", OK, capable=False, agent_is_root=False),

@@ -1,4 +1,4 @@
-"""Whom workers run as, and what the login manager does to such users. Pure."""
+"""Accounts that workers run as, and how the login manager treats them. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AccountFacts:
 
 
 def check(facts: AccountFacts) -> Iterator[Finding]:
-    """Who they are, then whether their memory is safe."""
+    """Check that the accounts exist, then that logging out does not destroy their shared memory."""
     yield _user(facts)
     yield _ipc(facts)
 
@@ -74,7 +74,7 @@ def _ipc(facts: AccountFacts) -> Finding:
 
 
 def last_setting(texts: Iterable[str], key: str, default: str) -> str:
-    """What a key is set to in files like systemd's: the last one counts, and an empty one is the default again."""
+    """Value of a key in files like systemd's: the last one counts, an empty one restores the default."""
     value = default
     for text in texts:
         for line in text.splitlines():

@@ -38,7 +38,7 @@ def check(facts: CgroupFacts) -> Iterator[Finding]:
         yield warning("cgroups.tree", "cgroups = false", why, "agent.toml: remove cgroups = false")
         return
     if not facts.mount:
-        why = "Memory isn't bounded, running out of it isn't told, and strays are found by a mark alone."
+        why = "Memory isn't bounded, running out of it isn't reported, and orphans are found by a mark alone."
         yield warning("cgroups.tree", "cgroup v2 is not mounted", why, *_BOOT)
         return
     yield _tree(facts)
@@ -66,7 +66,7 @@ def _controllers(facts: CgroupFacts) -> Finding:
     saw = f"{' and '.join(missing)} can't be bounded"
     if held:
         saw += f": version 1 of cgroups holds {' and '.join(held)}"
-    why = "memoryMb isn't enforced and running out of memory can't be told from other kills."
+    why = "memoryMb isn't enforced and running out of memory can't be distinguished from other kills."
     if missing == [PIDS]:
         why = "A fork bomb takes the host along."
     return warning("cgroups.controllers", saw, why, *(_BOOT if held else ("Boot a kernel that has them.",)))

@@ -10,7 +10,7 @@ from holdfast.doctor.findings import Finding, ok, unknown, warning
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """What the kernel says of its clock (adjtimex)."""
+    """The kernel's view of its clock (adjtimex)."""
 
     synchronised: bool | None
     """None where it can't be asked."""

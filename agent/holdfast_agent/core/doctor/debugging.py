@@ -39,7 +39,7 @@ def _stacks(facts: DebuggingFacts) -> Finding:
             "Remove kernel.yama.ptrace_scope=3 from /etc/sysctl.d",
             "and reboot: the kernel doesn't go back from 3",
         )
-        return warning("debugging.stacks", "kernel.yama.ptrace_scope is 3: nobody may trace", why, *fix)
+        return warning("debugging.stacks", "kernel.yama.ptrace_scope is 3: no process may trace another", why, *fix)
     if facts.agent_is_root and not facts.capable:
         mend = "Start the agent with CAP_SYS_PTRACE (container: --cap-add SYS_PTRACE)."
         return warning("debugging.stacks", "this root has no CAP_SYS_PTRACE", why, mend)

@@ -11,7 +11,7 @@ from holdfast_agent.core.model.gpus import Blind, Gpu, Reading
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """What the driver says of itself."""
+    """The driver's own facts."""
 
     version: str = ""
     persistence: tuple[tuple[str, bool], ...] = ()

@@ -34,7 +34,7 @@ class LimitFacts:
 
 
 def check(facts: LimitFacts) -> Iterator[Finding]:
-    """Each limit."""
+    """Check each resource limit."""
     yield _files(facts)
     yield _pinned(facts)
     yield _tasks(facts)

@@ -11,7 +11,7 @@ from holdfast.doctor.findings import Finding, error, needs_root, ok, warning
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who holds a port of the range. ``pid`` 0: not known."""
+    """The holder of a port of the range. ``pid`` 0: unknown."""
 
     port: int
     pid: int = 0
@@ -39,7 +39,7 @@ class NetworkFacts:
     interfaces: tuple[str, ...] = ()
     interface_addresses: tuple[str, ...] = ()
     address: str = ""
-    """Under which other hosts' workers are told to reach this one."""
+    """Address at which workers on other hosts reach this host."""
     own_addresses: tuple[str, ...] = ()
 
 
@@ -110,7 +110,7 @@ def _interface(facts: NetworkFacts) -> Finding:
         saw = f"{name} has no address (data_interface)"
         return error("network.interface", saw, "The agent refuses to start.", f"ip addr show {name}", known)
     if facts.address and facts.own_addresses and not _is_own(facts.address, facts.own_addresses):
-        why = "Workers on other hosts are told to reach this one there."
+        why = "Workers on other hosts reach this host there."
         return warning("network.interface", f"{facts.address} is no address of this host", why, known)
     via = f"{name}, {facts.interface_addresses[0]}" if name else f"the default route's, {facts.address}"
     return ok("network.interface", via)

@@ -70,13 +70,13 @@ def _running(facts: ServiceFacts) -> Finding:
     if facts.denied:
         return needs_root("service.agent", "only root may ask the agent")
     if not facts.running:
-        why = "Workers here run on, and nobody hears of them."
+        why = "Workers here keep running, but the controller does not hear from them."
         fix = (f"systemctl start {UNIT}", f"journalctl -u {UNIT} -n 50")
         return warning("service.agent", "no agent runs on this state_dir", why, *fix)
     if facts.running != facts.installed:
         saw = f"the agent that runs is {facts.running}, {facts.installed} is installed"
         mend = f"systemctl restart {UNIT}    # workers run on"
-        return warning("service.agent", saw, "What was mended since is not in force.", mend)
+        return warning("service.agent", saw, "Fixes made since then are not in force.", mend)
     if not facts.connected:
         why = "The host takes no work; see controller.*."
         return warning(

@@ -1,4 +1,4 @@
-"""What GPU readings mean: utilisation, health, and which process holds which GPU.
+"""Interprets GPU readings: utilisation, health, and which process holds which GPU.
 
 Reading them is I/O and belongs to ``holdfast_agent.gpu``.
 """

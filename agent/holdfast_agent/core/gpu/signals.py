@@ -1,4 +1,4 @@
-"""What the GPUs of a host do, and which of it belongs to which rank.
+"""Attributes a host's GPU activity to ranks.
 
 Theory of operation. A reading gives counters and shares per device, None where the driver has no such figure. A
 rank's GPUs are those that its processes hold a context on, or else those that its worker was given, split evenly
@@ -77,7 +77,7 @@ class HostGpus:
     seen: set[str] = field(default_factory=set)
     # UUID to (time, number) of fatal ones; a few each.
     xids: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-    # Pids with a context, by device; the last that were told.
+    # Pids with a context, by device, as last reported.
     contexts: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     def take(self, signals: Signals | Blind, at_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What an agent tells Prometheus. ``docs/admins/metrics.md`` explains each; a test holds the two together.
+"""The metric families of an agent. ``docs/admins/metrics.md`` explains each; a test holds the two together.
 
 Whose job runs here stands in no label: states, and this host's own GPUs.
 """

@@ -18,7 +18,7 @@ _GONE = frozenset({State.EMPTY, State.FORGETTING, State.FORGOTTEN})
 
 
 class Meter:
-    """What has happened since the agent began. ``series`` is what to tell of it."""
+    """Counts since the agent started; ``series`` returns them for an exposition."""
 
     def __init__(self) -> None:
         self.series = Series()

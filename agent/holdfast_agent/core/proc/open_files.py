@@ -7,7 +7,7 @@ import re
 
 
 class FileKind(enum.Enum):
-    """What a growing file tells."""
+    """What the growth of a file means: output, a checkpoint, …"""
 
     CHECKPOINT = "checkpoint"
     # TensorBoard's.
@@ -27,7 +27,7 @@ _DELETED = " (deleted)"
 
 
 def file_kind(path: str, log_dir: str) -> FileKind | None:
-    """What the file at ``path`` is; None for one that tells nothing: a device, shared memory, our own logs."""
+    """Kind of the file at ``path``; None if its growth means nothing: a device, shared memory, our logs."""
     if not path.startswith("/") or path.startswith(_NO_FILES) or path.endswith(_DELETED):
         return None
     if log_dir and path.startswith(log_dir.rstrip("/") + "/"):

@@ -76,7 +76,7 @@ def parse_stat(data: bytes) -> Stat:
 
 
 def parse_io(data: bytes) -> Io:
-    """Of all its threads, and of the children that it has waited for."""
+    """CPU ticks of all threads and of children already waited for."""
     words = data.split()
     found = dict(zip(words[::2], words[1::2], strict=False))
     try:
@@ -110,7 +110,7 @@ def parse_syscall(data: bytes) -> Call | None:
 
 
 def parse_wchan(data: bytes) -> str:
-    """Where in the kernel it sleeps; empty where that isn't told."""
+    """Kernel function the process sleeps in; empty if the kernel doesn't say."""
     text = data.decode("ascii", "replace").strip()
     return "" if text == "0" else text
 
@@ -138,7 +138,7 @@ def parse_fdinfo(data: bytes) -> tuple[bool, int]:
 
 
 def mount_point(mountinfo: bytes, mount_id: int) -> str:
-    """Where the mount of that id is mounted, by /proc/PID/mountinfo; empty when it isn't there."""
+    """Mount point of a mount id in /proc/PID/mountinfo; empty if the id is not listed."""
     wanted = str(mount_id).encode()
     for line in mountinfo.split(b"\n"):
         words = line.split(b" ", 5)

@@ -32,7 +32,7 @@ _SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "env", "tini", "dumb-in
 
 
 def vector(files: Mapping[str, str], ticks_per_s: int, machine: str = "x86_64") -> Vector:
-    """Of the texts of ``stat``, ``status`` (the main thread's), ``wchan``, ``syscall`` and ``stack``.
+    """Build the vector from ``stat``, ``status`` (the main thread's), ``wchan``, ``syscall`` and ``stack``.
 
     Missing files are passed over, but for ``stat``. Raises ``ValueError`` where that makes no sense.
     """

@@ -17,7 +17,7 @@ _CREDIT_LOOKS = 2
 
 
 class Counters(NamedTuple):
-    """Of one process, since its start."""
+    """Counters of one process since its start."""
 
     own_ticks: int = 0
     reaped_ticks: int = 0
@@ -26,7 +26,7 @@ class Counters(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """Of one process between two looks. ``reaped_ticks`` are those of processes that were never seen."""
+    """Change of one process's counters between two samples; ``reaped_ticks`` are from processes never sampled."""
 
     own_ticks: int
     reaped_ticks: int
@@ -50,7 +50,7 @@ class Account:
         self._looks = _CREDIT_LOOKS
 
     def take(self, now: Counters) -> Growth:
-        """What it did since the last look; all it ever did, at the first."""
+        """Change since the last sample; at the first sample, everything since the start."""
         last, self.last = self.last, now
         reaped = max(0, now.reaped_ticks - last.reaped_ticks)
         stored = max(0, now.storage_bytes - last.storage_bytes)
@@ -75,11 +75,11 @@ class TreeTally:
         self._ticks = self._bytes = self._faults = self._spawned = 0
 
     def spawned(self) -> None:
-        """One more."""
+        """Count one more process."""
         self._spawned += 1
 
     def add(self, growth: Growth) -> None:
-        """What one of them did."""
+        """Add the change of one process of the tree."""
         self._ticks += growth.own_ticks + growth.reaped_ticks
         self._bytes += growth.storage_bytes
         self._faults += growth.major_faults
@@ -89,5 +89,5 @@ class TreeTally:
         self._ticks += ticks
 
     def sample(self) -> TreeSample:
-        """As of now."""
+        """The totals so far."""
         return TreeSample(self._ticks * self._tick_s, self._bytes, self._faults, self._spawned)

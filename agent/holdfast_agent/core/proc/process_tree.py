@@ -1,4 +1,4 @@
-"""Who is who in a rank's process tree: the rank itself, its parents, its children at work, its helpers.
+"""Roles in a rank's process tree: the rank itself, its parents, working children, helpers.
 
 Theory of operation. What the shim starts need not be the training: it may be a launcher (torchrun) or a shell,
 whose children are the ranks. A *rank process* holds a CUDA context; where none in the tree does, it is the topmost
@@ -17,7 +17,7 @@ from holdfast._base.launcher import is_launcher
 
 
 class Role(enum.Enum):
-    """What a process is in its tree."""
+    """Role of a process in its tree."""
 
     PARENT = "parent"
     RANK = "rank"
@@ -84,7 +84,7 @@ def is_parent(command: Sequence[str]) -> bool:
 
 
 def is_companion(command: Sequence[str], name: str = "") -> bool:
-    """Whether a process is a helper by what it is called, whoever started it."""
+    """Whether a process is a helper by its name, whichever process started it."""
     if name.startswith(_LOADER_NAMES):
         return True
     if not command:

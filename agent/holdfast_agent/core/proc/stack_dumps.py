@@ -21,7 +21,7 @@ _TEMPLATE = re.compile(r"<(?!module|listcomp|genexpr|lambda|dictcomp|setcomp|loc
 
 
 def py_spy(text: str, pid: int) -> Dump:
-    """Of ``py-spy dump --json``. Raises ``ValueError`` for text that is no such thing."""
+    """Parse ``py-spy dump --json``. Raises ``ValueError`` for anything else."""
     try:
         threads = [_thread(item, pid) for item in json.loads(text)]
     except (AttributeError, KeyError, TypeError) as error:
@@ -52,7 +52,7 @@ def _last(name: str) -> str:
 
 
 def pystack(text: str, pid: int) -> Dump:
-    """Of ``pystack remote``, with or without ``--native``. Raises ``ValueError`` where there is no thread in it."""
+    """Parse ``pystack remote``, with or without ``--native``. Raises ``ValueError`` if it lists no thread."""
     threads = [_pystack_thread(block, pid) for block in _blocks(text)]
     if not threads:
         raise ValueError("pystack printed no thread")

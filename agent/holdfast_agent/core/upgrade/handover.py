@@ -24,9 +24,9 @@ from holdfast_agent.core.worker.worker import (
 
 
 def in_the_air(place: Place, *, examined: bool) -> str:
-    """What is being done with a worker that its agent should see to the end; empty where nothing is.
+    """Operation in flight on a worker that its agent should finish; empty if there is none.
 
-    What takes long anyway (fetching, installing, pulling) is begun again by the next agent, so nobody waits for it.
+    Fetching, installing and pulling are not waited for: they take long, and the next agent starts them again.
     """
     generation = place.standing.generation
     match place.standing:
@@ -64,7 +64,7 @@ class Worker:
     shim: Process | None
     ranks: Mapping[int, Process] = field(default_factory=dict)
     ends: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """(generation, rank) to how it ended, in words; beginning with LOST where nobody knows."""
+    """(generation, rank) to how it ended, in words; begins with LOST if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Picture:
 
 
 class Verdict(enum.Enum):
-    """What became of one process."""
+    """Outcome of one process across the upgrade."""
 
     UNCHANGED = "unchanged"
     ENDED = "ended by itself"

@@ -1,4 +1,4 @@
-"""Where this host's workers have their cgroups: found once, at the agent's start."""
+"""Finds the cgroup under which this host's workers get theirs, once, at the agent's start."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def most_pids() -> int:
 
 
 def top(mounts: Path = _MOUNTS) -> str:
-    """Where cgroup v2 is mounted; empty where it isn't."""
+    """Mount point of cgroup v2; empty if it isn't mounted."""
     for line in mounts.read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         if rest.startswith("cgroup2 "):

@@ -48,19 +48,19 @@ class Scopes:
         path = f"{self.tree}/{SLICE}/{scope_name(key)}"
         return path if self.tree and os.path.isdir(path) else ""
 
-    async def take_in(self, wish: Assignment, shim_pid: int) -> None:
+    async def take_in(self, desired: Assignment, shim_pid: int) -> None:
         """Have the worker's shim in a scope. What goes wrong is logged."""
-        if not self.tree or not shim_pid or self.place(wish.key, shim_pid):
+        if not self.tree or not shim_pid or self.place(desired.key, shim_pid):
             return
-        problem = await anyio.to_thread.run_sync(partial(self._take_in, wish, shim_pid), abandon_on_cancel=True)
+        problem = await anyio.to_thread.run_sync(partial(self._take_in, desired, shim_pid), abandon_on_cancel=True)
         if problem:
-            log.warning("scope.unavailable", worker=str(wish.key), error=problem)
+            log.warning("scope.unavailable", worker=str(desired.key), error=problem)
 
-    def _take_in(self, wish: Assignment, shim_pid: int) -> str:
-        launch = wish.launch
+    def _take_in(self, desired: Assignment, shim_pid: int) -> str:
+        launch = desired.launch
         bounds = Bounds(launch.memory_mb, launch.cpu_count, self.pids) if launch and self.pids else Bounds()
-        wanted = properties(wish.key, shim_pid, wish.grace_s, bounds, self.agent_unit)
-        name, deadline = scope_name(wish.key), time.monotonic() + PATIENCE_S
+        wanted = properties(desired.key, shim_pid, desired.grace_s, bounds, self.agent_unit)
+        name, deadline = scope_name(desired.key), time.monotonic() + PATIENCE_S
         words = [word for entry in wanted for word in entry]
         call = ["StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", str(len(wanted)), *words, "0"]
         while problem := _busctl("call", *_MANAGER, *call):

@@ -116,7 +116,7 @@ def debugging(settings: Config) -> DebuggingFacts:
 
 
 def limits(settings: Config) -> LimitFacts:
-    """Those of the agent that runs, else of its unit, else our own."""
+    """Limits of the running agent, else of its unit, else our own."""
     pid = agent_pid(settings)
     source, found = f"the agent (pid {pid})", _limits_of(pid) if pid else {}
     if not found:
@@ -170,7 +170,7 @@ def service(settings: Config) -> ServiceFacts:
 
 
 def agent_pid(settings: Config) -> int:
-    """Of the agent that runs on this state; 0 where none answers."""
+    """Pid of the agent that runs on this state; 0 if none answers."""
     try:
         return int(status_client.ask(settings.state_dir)["pid"])
     except (Denied, Unavailable):

@@ -28,7 +28,7 @@ _NVIDIA, _DISPLAYS = "0x10de", ("0x0300", "0x0302")
 
 
 def disk(setting: str, path: Path, *, least_mb: int, durable: bool = False, executes: bool = False) -> DiskFacts:
-    """Of a folder, or of the nearest one above it that is there."""
+    """Free space of a folder, or of its nearest existing parent."""
     there = path
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -82,7 +82,7 @@ def network(settings: Config) -> NetworkFacts:
 
 
 def gpus(settings: Config, patience_s: float) -> GpuFacts:
-    """By a helper process of our own, as the agent asks. A driver that hangs holds up nobody but that."""
+    """Ask through a helper process, as the agent does; a driver that hangs blocks only the helper."""
     if settings.simulated_gpus:
         return GpuFacts(Reading(), simulated=settings.simulated_gpus)
     name = settings.worker_user or pwd.getpwuid(os.geteuid()).pw_name
@@ -149,7 +149,7 @@ def _sync_s(folder: Path) -> float:
 
 
 def _listeners(ports: range) -> tuple[tuple[Listener, ...], bool]:
-    """Who holds ports of the range, and whether all of that could be seen."""
+    """Holders of ports of the range, and whether all of them were visible."""
     found: dict[int, Listener] = {}
     seen = True
     for each in psutil.net_connections(kind="tcp"):

@@ -23,7 +23,7 @@ def number(path: str | Path, default: int) -> int:
 
 
 def said(*command: str) -> str:
-    """What a command prints; empty where it can't be run, fails or takes longer than ``COMMAND_S``."""
+    """Output of a command; empty if it can't be run, fails or takes longer than ``COMMAND_S``."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_S, check=False

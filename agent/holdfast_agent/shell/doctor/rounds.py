@@ -106,7 +106,7 @@ def _disk(
 
 
 def _all(each: list[_Look], patience_s: float) -> Iterator[Finding]:
-    # Never shut down: a thread that hangs in the kernel is left behind, and whoever called us ends the process.
+    # Never shut down: a thread that hangs in the kernel is left behind, and our caller ends the process.
     threads = ThreadPoolExecutor(len(each))
     waiting = [(look, threads.submit(look.findings)) for look in each]
     deadline = time.monotonic() + patience_s * STEPS

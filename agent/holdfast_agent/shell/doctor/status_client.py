@@ -17,7 +17,7 @@ ANSWER_MAX_BYTES = 16 << 20
 
 
 def ask(directory: Path) -> dict[str, Any]:
-    """What the agent of a state directory says of itself. Blocks up to ``ANSWER_S``.
+    """Ask the agent of a state directory for its status. Blocks up to ``ANSWER_S``.
 
     Raises ``Unavailable`` where none answers, and ``Denied`` where it won't tell this user.
     """

@@ -23,7 +23,7 @@ class Blocking:
         self._limiter = anyio.CapacityLimiter(threads)
 
     async def read(self, function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T | None:
-        """What ``function`` returns, None where it is late."""
+        """Result of ``function``; None if it is late."""
         with anyio.move_on_after(self.late_s):
             return await anyio.to_thread.run_sync(
                 function, *arguments, limiter=self._limiter, abandon_on_cancel=True

@@ -35,7 +35,7 @@ class Dumper:
         self._blocking = blocking
 
     async def python(self, process: Process) -> Dump:
-        """The Python frames, read from the process' memory while it goes on: it is not stopped for it."""
+        """Read the Python frames from the process's memory without stopping it."""
         began = time.monotonic()
         dump = await self._py_spy(process)
         if dump.problem and dump.problem != ENDED and await self._blocking.read(_may_be_python, process):

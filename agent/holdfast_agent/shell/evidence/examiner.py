@@ -47,7 +47,7 @@ class _Subject:
 
 @dataclass
 class _Rank:
-    """One rank, filled while the diagnosis goes on: whatever is there when the time is up is kept."""
+    """Evidence of one rank, filled during the diagnosis; what is there when the time is up is kept."""
 
     rank: int
     subject: _Subject

@@ -13,7 +13,7 @@ MAX_BYTES = 64 << 10
 def last_words(
     facts: HostFacts, key: PlaceKey, generation: int, rank: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of (stdout, stderr); empty where there is nothing or it can't be read. May block on a busy disk."""
+    """Last lines of (stdout, stderr); empty if there are none or they can't be read. May block on a busy disk."""
     stdout, stderr = (_last_lines(path) for path in log_paths(facts, key, generation, rank))
     return stdout, stderr
 

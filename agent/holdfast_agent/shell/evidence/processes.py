@@ -17,7 +17,7 @@ COMMAND_MAX_BYTES = 64 << 10
 
 
 def read_vector(process: Process) -> Vector:
-    """Of one process as it was when found; a later user of its pid is never taken for it."""
+    """Reads one process as it was when found; a later user of its pid is never mistaken for it."""
     files = {}
     for name, path in (
         ("stat", "stat"),
@@ -70,7 +70,7 @@ def _member(process: Process) -> Member:
 
 
 def arguments(pid: int) -> tuple[str, ...]:
-    """Of a process; none where it has ended or may not be looked at."""
+    """Command line of a process; empty if it has ended or may not be read."""
     try:
         data = _read(pid, "cmdline", COMMAND_MAX_BYTES)
     except OSError:

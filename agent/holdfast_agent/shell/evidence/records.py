@@ -1,4 +1,4 @@
-"""What the frameworks keep of themselves: torch's flight recorder, and NCCL's RAS."""
+"""Reads the frameworks' own records: torch's flight recorder, and NCCL's RAS."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _ask(pipe: str, pid: int) -> str | None:
     except OSError as error:
         if error.errno == errno.ENOENT:
             return None
-        return "nobody reads its pipe" if error.errno == errno.ENXIO else f"its pipe: {error.strerror}"
+        return "no process reads its pipe" if error.errno == errno.ENXIO else f"its pipe: {error.strerror}"
     try:
         status = os.fstat(handle)
         if not stat.S_ISFIFO(status.st_mode) or status.st_uid != os.stat(f"/proc/{pid}").st_uid:

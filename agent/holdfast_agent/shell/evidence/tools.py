@@ -56,7 +56,7 @@ class _Turn:
                 process.kill()
 
     def abandon(self) -> None:
-        """In the loop: nobody waits any more."""
+        """In the event loop: the caller no longer waits."""
         with self._lock:
             self.abandoned = True
             if self._process is not None:
@@ -86,7 +86,7 @@ class Tools:
         return frozenset(self._running)
 
     def find(self, name: str) -> str | None:
-        """Where a tool is, None where it is not installed."""
+        """Path of a tool; None if it is not installed."""
         return shutil.which(name, path=self._search) or shutil.which(name)
 
     async def run(self, argv: Sequence[str], after_kill: Callable[[], None] | None = None, name: str = "") -> Ran:
@@ -171,7 +171,7 @@ class Tools:
         return bytes(output), bytes(errors), problem
 
     def _kill(self, process: subprocess.Popen[bytes]) -> str:
-        """What became of it, in words."""
+        """The result in words."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         try:

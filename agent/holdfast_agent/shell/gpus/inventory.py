@@ -44,7 +44,7 @@ class GpuWatch:
         return self._problem
 
     def inventory(self) -> host_pb2.Inventory:
-        """What the host has, as of the last reading."""
+        """GPUs of the host as of the last reading."""
         self._unsent = False
         made = host_pb2.Inventory()
         made.CopyFrom(self._host)
@@ -60,7 +60,7 @@ class GpuWatch:
         return made
 
     def problems(self) -> dict[str, str]:
-        """What is wrong with each GPU that is not well, by UUID, as of the last reading."""
+        """Problem of each unhealthy GPU by UUID, as of the last reading."""
         return {gpu.uuid: gpu.problem for gpu in self._gpus if gpu.problem}
 
     def heartbeat(self) -> agent_pb2.Heartbeat:

@@ -35,7 +35,7 @@ class GpuFreeing:
         self._path = path
 
     async def read(self, action: ReadGpus | None = None) -> GpusRead:
-        """What occupies the GPUs now, or after the pause that is asked for."""
+        """Processes and memory on the GPUs now, or after the requested pause."""
         if action is None:
             return GpusRead(await self._source.usage())
         await anyio.sleep(action.after_s)
@@ -46,13 +46,13 @@ class GpuFreeing:
         return GpusRead(usage, action.key, action.generation, foreign)
 
     async def occupied(self) -> GpusRead:
-        """What occupies the GPUs now, whoever it is."""
+        """Processes and memory on the GPUs now, whoever owns them."""
         usage = await self._source.usage()
         pids = () if isinstance(usage, Blind) else {pid for gpu in usage for pid in gpu.pids or ()}
         return GpusRead(usage, foreign=frozenset(pid for pid in pids if _is_foreign(pid, 0)))
 
     def known(self) -> dict[str, int]:
-        """What an earlier life of the agent has learnt since the last boot."""
+        """Baselines that earlier runs of the agent learned since the last boot."""
         try:
             said = json.loads(self._path.read_text())
             if said["boot_id"] == shim_files.boot_id():

@@ -23,7 +23,7 @@ class EnvironmentsByUser:
         self._of: dict[WorkerUser, Environments] = {}
 
     def of(self, user: WorkerUser) -> Environments:
-        """Those of one user."""
+        """Environments of one user."""
         found = self._of.get(user)
         if found is None:
             installer = Installer(user, self._site_env)

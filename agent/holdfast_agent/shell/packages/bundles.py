@@ -29,7 +29,7 @@ from holdfast_agent.shell.session.link import Backoff, channel_options
 _FINAL = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 _FROM_START = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 WRONG_BYTES_MAX = 3
-"""A part that was damaged by a loss of power is fetched anew; one that comes wrong again and again is not."""
+"""A part that was damaged by a loss of power is fetched again; one that comes wrong again and again is not."""
 
 
 class BundleCache:

@@ -2,7 +2,7 @@
 
 All workers of a job on a host share one copy. It lies in the job's scratch directory, belongs to the workers' user
 and may be written to; it stays through restarts in place and goes with the job's last worker. After a reboot it is
-unpacked anew, since nobody knows how much of the old one had reached the disk.
+unpacked again, since it is unknown how much of the old one had reached the disk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HOST_ERRNOS = frozenset(
 
 @dataclass
 class Code:
-    """What this host has of packaged code. ``staging`` is the agent's alone, on the scratch's file system."""
+    """Packaged code on this host. ``staging`` is the agent's alone, on the scratch's file system."""
 
     staging: Path
     settings: Packages

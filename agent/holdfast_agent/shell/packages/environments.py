@@ -41,7 +41,7 @@ _ASK = "import json,sys,sysconfig;print(json.dumps([sys.version,sys.executable,s
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be installed: lines of requirements, URIs, and files or folders of this host with their hashes."""
+    """Packages to install: lines of requirements, URIs, and files or folders of this host with their hashes."""
 
     requirements: tuple[str, ...]
     uris: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Wanted:
 
 
 class Common:
-    """What the environments of all users of a host share: how many are built at once, and the room for them."""
+    """Limits shared by the environments of all users of a host: builds at once, and disk space."""
 
     def __init__(self) -> None:
         self.builds = anyio.CapacityLimiter(BUILDS_AT_ONCE)
@@ -154,7 +154,7 @@ class Environments:
                 done.set()
         finally:
             os.close(stop)
-        # Whoever called it off is not told that it has failed, and nor is the next one who asks for it.
+        # Neither the caller who cancelled it nor the next one to ask gets this as a failure.
         await anyio.lowlevel.checkpoint_if_cancelled()
         if problem is not None:
             self._failures[path.name] = (time.monotonic(), problem)
@@ -173,7 +173,7 @@ class Environments:
         try:
             install = self._install(wanted, path, work)
             if self._user is not None:
-                safe_paths.give(work, *self._user)  # only now: nobody has been in it while it was filled
+                safe_paths.give(work, *self._user)  # only now: no other user could enter it while it was filled
             self._own(path)
             with tempfile.TemporaryFile() as said:
                 for command in (self._venv(python, path), install):
@@ -272,7 +272,7 @@ async def _tell_when_cancelled(stop: int, done: anyio.Event) -> None:
 
 
 def _changed(uri: str) -> list[int]:
-    """What tells a host's file from what it was before; what lies at any other URI is taken not to change."""
+    """Fingerprint by which a host's file is seen to have changed; other URIs are assumed not to change."""
     if not uri.lower().startswith("file:"):
         return []
     try:

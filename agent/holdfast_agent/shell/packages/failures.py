@@ -1,4 +1,4 @@
-"""Where a user finds what an installation that failed has said: in the output of the worker's first rank."""
+"""Writes the output of a failed installation where a user looks: into that of the worker's first rank."""
 
 from __future__ import annotations
 

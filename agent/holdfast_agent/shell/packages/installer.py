@@ -120,7 +120,7 @@ def end_left_over(cache: Path) -> int:
 
 
 def said_in(log: IO[bytes]) -> bytes:
-    """What stands in a log, at most its last MiB."""
+    """Text of a log, at most its last MiB."""
     size = os.fstat(log.fileno()).st_size
     return os.pread(log.fileno(), LOG_MAX_BYTES, max(0, size - LOG_MAX_BYTES))
 

@@ -10,7 +10,7 @@ from holdfast.bundles.archive import Limits
 
 @dataclass(frozen=True)
 class Packages:
-    """Where code and environments are kept, how much of them, and what they are installed from and with."""
+    """Settings for code and environments: location, size bounds, package indexes, installer."""
 
     cache_dir: Path | None = None
     """None: ``packages`` in the agent's state_dir. On the same file system as that, best."""
@@ -43,7 +43,7 @@ class Packages:
 
     @property
     def limits(self) -> Limits:
-        """What a bundle may come to on this host."""
+        """Size limits for a bundle on this host."""
         return Limits(files=self.unpacked_files, bytes=self.unpacked_mb << 20)
 
 

@@ -41,7 +41,7 @@ def unpack(bundle: Path, target: Path, staging: Path, limits: Limits, owner: Own
                         tree.add(entry, reader)
             except zstandard.ZstdError as error:
                 raise BundleRefused(f"The bundle is damaged: {error}.") from error
-        # By path, but within the staging directory, which nobody else can enter.
+        # By path, but within the staging directory, which no other user can enter.
         fresh.chmod(0o755)
         if owner is not None:
             os.chown(fresh, *owner)
@@ -52,7 +52,7 @@ def unpack(bundle: Path, target: Path, staging: Path, limits: Limits, owner: Own
 
 
 class _Tree:
-    """What has been made so far. The directory that was used last stays open: entries come sorted."""
+    """Directories and files made so far. The directory used last stays open, since entries come sorted."""
 
     def __init__(self, top: Path, owner: Owner | None) -> None:
         self._owner = owner

@@ -30,7 +30,7 @@ class GpuSignalWatch:
         self._reads = 0
 
     async def read(self) -> None:
-        """Look once."""
+        """Read all devices once."""
         was = self.host.blind
         signals = await self._source.signals()
         self.host.take(signals, self._monotonic())

@@ -44,7 +44,7 @@ class Turn:
         self._abandoned = False
 
     def call(self, subject: Subject, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
-        """What the function returns or raises. Raises ``Abandoned`` when it took too long."""
+        """Call the function; returns or raises as it does, or raises ``Abandoned`` if it took too long."""
         self._subject = subject
         self._lock.release()
         try:

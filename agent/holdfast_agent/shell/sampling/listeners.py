@@ -22,7 +22,7 @@ _LINE_BYTES = 48
 
 
 class Listener:
-    """What one listener hasn't taken yet. ``overrun`` once it was too slow; nothing is kept for it after that."""
+    """Samples one listener has not taken yet. Once ``overrun``, because it was too slow, it gets no more."""
 
     def __init__(self) -> None:
         self.overrun = False
@@ -70,13 +70,13 @@ def _bounded(sample: WorkerSample) -> WorkerSample:
 
 
 class Listeners:
-    """All of one host. A sample that nobody listens to costs a look into a dictionary."""
+    """All listeners of one host. A sample without a listener costs one dictionary look-up."""
 
     def __init__(self) -> None:
         self._of: dict[PlaceKey, list[Listener]] = {}
 
     def on_sample(self, sample: WorkerSample) -> None:
-        """Hand a sample to whoever listens to its worker."""
+        """Give a sample to the listeners of its worker."""
         if found := self._of.get(PlaceKey(sample.job, sample.worker)):
             line = f"{encode(_bounded(sample))}\n".encode()
             for listener in found:

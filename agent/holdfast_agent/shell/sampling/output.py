@@ -1,4 +1,4 @@
-"""What the ranks print: the new bytes of each stream, in bounded portions, as lines."""
+"""Reads ranks' output: the new bytes of each stream, in bounded portions, as lines."""
 
 from __future__ import annotations
 

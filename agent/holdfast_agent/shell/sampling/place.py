@@ -126,7 +126,7 @@ class PlaceSampling:
         return next((tree for tree in self._trees.values() if tree.owns(stat)), None)
 
     def read(self, turn: Turn, host: HostGpus) -> WorkerSample:
-        """Everything, now."""
+        """Read everything now."""
         now_s = time.monotonic()
         readings = self._read_trees(turn, host)
         ranks = self._rank_samples(turn, readings, host, now_s)

@@ -68,7 +68,7 @@ class Member(Subject):
         return stat
 
     def read_counters(self, turn: Turn) -> Counters:
-        """Of the newest ``stat``, with what ``io`` says where we may read it."""
+        """Counters from the newest ``stat``, and from ``io`` if it is readable."""
         stored = self.account.last.storage_bytes
         if not self.no_io and (io := self._io(turn)) is not None:
             stored = io.storage_bytes
@@ -85,7 +85,7 @@ class Member(Subject):
         return self._parsed(turn, f"task/{self.pid}/status", proc_text.parse_main_thread)
 
     def read_wchan(self, turn: Turn) -> str:
-        """Where in the kernel it sleeps; empty where that isn't told."""
+        """Kernel function the process sleeps in; empty if the kernel doesn't say."""
         return self._parsed(turn, "wchan", proc_text.parse_wchan) or ""
 
     def read_command(self, turn: Turn) -> tuple[str, ...]:
@@ -164,31 +164,31 @@ class Table(Subject):
     """The host's process table: one pass over /proc finds the new processes of all places."""
 
     def __init__(self) -> None:
-        self._strangers: set[int] = set()
+        self._orphans: set[int] = set()
         self._passes = 0
 
     def forget(self) -> None:
         """Look at every process again: there are new roots."""
-        self._strangers.clear()
+        self._orphans.clear()
 
     def new(self, turn: Turn, members: Collection[int]) -> tuple[set[int], dict[int, Stat]]:
-        """(every pid there is, those never looked at and what they are). They are strangers unless ``adopt`` ed."""
+        """(every pid there is, those never looked at and what they are). They stay orphans unless ``adopt`` ed."""
         self._passes += 1
         if self._passes % FORGET_PASSES == 0:
-            self._strangers.clear()
+            self._orphans.clear()
         pids = {int(name) for name in turn.call(self, os.listdir, "/proc") if name.isdigit()}
-        self._strangers &= pids
+        self._orphans &= pids
         found: dict[int, Stat] = {}
-        for pid in pids - self._strangers:
+        for pid in pids - self._orphans:
             if pid in members:
                 continue
             if len(found) >= _NEW_MOST:
                 break
             with contextlib.suppress(OSError, ValueError):
                 found[pid] = proc_text.parse_stat(turn.call(self, read_once, f"/proc/{pid}/stat", _TEXT_BYTES))
-        self._strangers |= found.keys()
+        self._orphans |= found.keys()
         return pids, found
 
     def adopt(self, pid: int) -> None:
-        """It belongs to somebody."""
-        self._strangers.discard(pid)
+        """Mark ``pid`` as owned by a worker, so that it no longer counts as an orphan."""
+        self._orphans.discard(pid)

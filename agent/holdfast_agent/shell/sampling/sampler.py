@@ -1,4 +1,4 @@
-"""One timer for all places: samples of every running worker, handed to whoever wants them.
+"""Samples every running worker on one timer and passes the samples to the listeners.
 
 Nothing is started or stopped on the way of a launch: at each tick the sampler asks what runs now. It reads in a
 thread with a deadline (see ``turn``); places that a late tick didn't reach are read again at once, around what is
@@ -81,7 +81,7 @@ class Sampler:
             done = await self._readers.run(job, self._deadline_s)
             for key, sample in samples:
                 left.discard(key)
-                # Meanwhile the place may have ended, or started anew.
+                # The worker may have ended or restarted meanwhile.
                 if key in self._places and self._places[key].watched.generation == sample.generation:
                     self._on_sample(sample)
             if done:

@@ -33,7 +33,7 @@ class _File(NamedTuple):
 
 @dataclass(slots=True)
 class _Writer:
-    """What was found at the last look at one process, which had written so much by then."""
+    """Files found at the last look at one process, and the bytes it had written by then."""
 
     written: int = -1
     offset: int = 0
@@ -46,7 +46,7 @@ class SavedFileWatch:
     """The files of one worker. A file that is there at the first look at its process hasn't grown yet.
 
     One that turns up later with something in it has: its first portion was written since the last look. Only where
-    a process holds so many descriptors that they are looked at in turns, that can't be told, and the second counts.
+    a process holds so many descriptors that they are looked at in turns, that is unknown, and the second counts.
     """
 
     def __init__(self, log_dir: str) -> None:

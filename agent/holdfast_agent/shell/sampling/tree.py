@@ -1,4 +1,4 @@
-"""What one process that the shim started has become: its ranks, their children and helpers, and their counters."""
+"""The process tree below one process that the shim started: ranks, children, helpers, and their counters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RankReading:
 
 
 class _Book:
-    """What is added up for one rank process."""
+    """Totals for one rank process."""
 
     def __init__(self) -> None:
         self.storage_bytes = 0
@@ -169,7 +169,7 @@ class Tree:
         return RankReading(self._numbers[pid], pids, process, book.children.sample(), book.helpers.sample())
 
     def _assign(self, turn: Turn) -> None:
-        """Find out anew who is who."""
+        """Assign every process of the tree its role again."""
         parts = process_tree.parts(self.root, self.rank, self._relatives(turn))
         self._changed = False
         for pid, part in parts.items():

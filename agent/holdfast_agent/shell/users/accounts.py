@@ -24,14 +24,14 @@ class Accounts:
     _known: dict[str, WorkerUser] = field(default_factory=dict)
 
     def at_hand(self, name: str) -> WorkerUser | None:
-        """As it was looked up last, asking nobody; None where it never was."""
+        """The account as last looked up, without a new look-up; None if there was none."""
         return self._known.get(name) if name else self.default
 
     def look_up(self, name: str) -> WorkerUser:
         """The account as the host knows it now, with its groups. Raises ``NoAccount``.
 
-        Blocks: the answer may come from a directory service. Every preparation of a place looks anew, save those of
-        restarts in place.
+        Blocks: the answer may come from a directory service. Looked up again for every preparation,
+        except for a restart in place.
         """
         if not name:
             return self.default

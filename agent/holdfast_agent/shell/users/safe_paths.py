@@ -24,32 +24,32 @@ DEEPEST = 32
 BATCH = 1024
 """Names of one directory that are read at a time."""
 TRIES = 100
-"""Times that a directory is emptied again because somebody goes on filling it."""
+"""Times that a directory is emptied again because another process keeps filling it."""
 _OPENAT2 = 437  # the same on every architecture that we run on
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH, _IN_ROOT = 0x02, 0x04, 0x08, 0x10
+_NO_MAGICLINKS, _NO_SYMLINKS, _RESOLVE_BENEATH, _IN_ROOT = 0x02, 0x04, 0x08, 0x10
 _UNAVAILABLE = (errno.ENOSYS, errno.EPERM)
 """What a kernel before 5.6 answers, and a sandbox that does not know the call."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _How(ctypes.Structure):
-    """``struct open_how``."""
+    """The kernel's ``struct open_how``."""
 
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def open_beneath(directory: int, path: str, flags: int) -> int:
+def open_inside(directory: int, path: str, flags: int) -> int:
     """A descriptor of what lies at ``path`` below ``directory``. Raises ``OSError`` for a link or ``..`` on it.
 
     Never waits for the other end of a pipe. ``path`` may be that of a directory, with ``O_DIRECTORY``.
     """
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    found = _openat2(directory, path, flags, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    found = _openat2(directory, path, flags, _RESOLVE_BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
     return _walk_to(directory, path, flags) if found is None else found
 
 
 def open_in_root(root: int, path: str) -> int:
-    """A descriptor of the directory that is at the absolute ``path`` for whoever has ``root`` as his.
+    """A descriptor of the directory that is at the absolute ``path`` as seen by a process whose root is ``root``.
 
     Links lead to where they lead for him; without the kernel's help there may be none. Raises ``OSError``.
     """
@@ -96,7 +96,7 @@ def read_file(directory: str, path: str, most_bytes: int) -> bytes:
     """
     top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        handle = open_beneath(top, path, os.O_RDONLY)
+        handle = open_inside(top, path, os.O_RDONLY)
     finally:
         os.close(top)
     try:
@@ -111,7 +111,7 @@ def read_file(directory: str, path: str, most_bytes: int) -> bytes:
 def remove_tree(folder: Path, name: str) -> None:
     """Remove ``name`` in ``folder``, and all below it if it is a directory. Nothing where there is none.
 
-    Raises ``OSError``, also where somebody fills it faster than it is emptied.
+    Raises ``OSError``, also if another process fills it faster than it is emptied.
     """
     try:
         holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -125,7 +125,7 @@ def remove_tree(folder: Path, name: str) -> None:
 
 
 def try_to_remove(path: Path) -> None:
-    """As ``remove_tree``; what can't be removed stays, for another time."""
+    """Like ``remove_tree``, but what can't be removed stays."""
     with contextlib.suppress(OSError):
         remove_tree(path.parent, path.name)
 
@@ -200,7 +200,7 @@ class _Emptied:
 
 
 def give(path: Path, uid: int, gid: int) -> None:
-    """Give a tree of the agent's to a user, its top last, so that nobody is in it yet. Raises ``OSError``."""
+    """Give a tree of the agent's to a user, its top last, so that no other process is in it yet. Raises ``OSError``."""
     top = os.open(path, DIRECTORY)
     try:
         for folder, name in _entries(top, whole=True):
@@ -233,7 +233,7 @@ def _entries(top: int, *, whole: bool) -> Iterator[tuple[int, str]]:
     while waiting:
         path = waiting.pop()
         try:
-            folder = os.dup(top) if path == "." else open_beneath(top, path, os.O_RDONLY | os.O_DIRECTORY)
+            folder = os.dup(top) if path == "." else open_inside(top, path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             if whole:
                 raise

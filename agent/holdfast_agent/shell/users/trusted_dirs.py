@@ -1,4 +1,4 @@
-"""Whether the folders that a root agent works in are its own: nobody else may put something in their place."""
+"""Whether the folders that a root agent works in are its own: no other user may put something in their place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_OF_PEOPLE = 1000
 def check(key: str, folder: Path) -> None:
     """Return if only root can change ``folder``, or any folder on the way to it. Raises ``ConfigError``.
 
-    ``key`` is the setting that names it. Whoever could rename a folder above it could have root write elsewhere.
+    ``key`` is the setting that names it. A user who could rename a folder above it could have root write elsewhere.
     """
     way = folder.resolve()
     for part in (way, *way.parents):
@@ -41,7 +41,7 @@ def _others_write(status: os.stat_result) -> bool:
 
 
 def _others_rename(status: os.stat_result) -> bool:
-    """What lies in a folder above it. Groups of the system's own are trusted: /var/log may be some syslog's."""
+    """Whether other users may rename entries of a folder above it; system groups are trusted, as in /var/log."""
     group = stat.S_IWGRP if status.st_gid >= FIRST_OF_PEOPLE else 0
     return bool(status.st_mode & (stat.S_IWOTH | group)) and not status.st_mode & stat.S_ISVTX
 
