@@ -92,3 +92,13 @@ def test_the_tree_of_the_repository_is_whole() -> None:
     packages = {path for path in there if path.rpartition("/")[0] in parts and f"{path}/__init__.py" in there}
     packages.discard("client/holdfast/v1")  # generated from proto/
     assert sorted(packages - shown) == []
+
+
+def test_every_log_event_on_an_admin_s_page_is_logged() -> None:
+    pages = [page for page in (ROOT / "docs/admins").glob("*.md") if page.name != "doctor.md"]
+    text = "".join(page.read_text() for page in (*pages, ROOT / "docs/users/notifications.md"))
+    named = set(re.findall(r"`([a-z_]+\.(?!toml|slice|lab)[a-z_]+)`", text))
+    code = "".join(file.read_text() for part in PARTS for file in (ROOT / part).rglob("*.py"))
+    code += "".join(file.read_text() for file in (ROOT / "client/holdfast/_daemon").glob("*.py"))
+    assert len(named) > 8
+    assert sorted(name for name in named if f'"{name}"' not in code) == []
