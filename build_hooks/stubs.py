@@ -52,7 +52,9 @@ def generate(root: Path) -> None:
     ]
     if protoc.main(args) != 0:
         raise SystemExit("protoc failed; see its messages above")
-    (out / "holdfast/v1/__init__.py").write_text('"""Generated from proto/holdfast/v1; do not edit."""\n')
+    modules = sorted(file.stem for file in (out / "holdfast/v1").glob("*_pb2*.py"))
+    init = '"""The messages and stubs of the API, generated from proto/holdfast/v1; do not edit."""\n\n'
+    (out / "holdfast/v1/__init__.py").write_text(f"{init}__all__ = {modules!r}\n")
 
 
 if __name__ == "__main__":

@@ -7,18 +7,22 @@ themselves again where they stood, and say so through ``on_link``. Leave one ear
 
 Calls about jobs are here, those about hosts and hangs in the classes that ``Client`` is made of, and those about
 users, admission and the audit log in ``client.access``, those about secrets in ``client.secrets``.
+
+``pack`` makes the ``Bundle`` that ``upload_bundle`` sends; ``Secret`` wraps the value that ``secrets.set`` keeps.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import grpc
 
+from holdfast._base.secret import Secret
 from holdfast._sdk.access_calls import AccessCalls
 from holdfast._sdk.hang_calls import HangCalls
 from holdfast._sdk.host_calls import HostCalls
@@ -43,8 +47,37 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from holdfast._sdk.bundle_calls import Progress
-    from holdfast.bundles.packing import Bundle
+    from holdfast._session.hang_wire import WorkerEvidence
+    from holdfast.bundles.packing import Bundle, pack
     from holdfast.spec import JobFile
+
+__all__ = [
+    "TERMINAL",
+    "AccessCalls",
+    "Bundle",
+    "Client",
+    "LinkCallback",
+    "Progress",
+    "Secret",
+    "SecretCalls",
+    "WorkerEvidence",
+    "as_proto",
+    "pack",
+]
+_LAZY = {
+    "Bundle": "holdfast.bundles.packing",
+    "Progress": "holdfast._sdk.bundle_calls",
+    "WorkerEvidence": "holdfast._session.hang_wire",
+    "pack": "holdfast.bundles.packing",
+}
+"""Loaded when they are first asked for: most callers need none of them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 TERMINAL = frozenset(
     {

@@ -9,6 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+__all__ = [
+    "ERRORS_BY_REASON",
+    "AccountDenied",
+    "BundleRefused",
+    "ConfigError",
+    "CursorExpired",
+    "DeadlineExceeded",
+    "Denied",
+    "HoldfastError",
+    "InvalidInput",
+    "InvalidSpec",
+    "MissingPackages",
+    "NeverFits",
+    "NotFound",
+    "StorageFull",
+    "StoreError",
+    "TooMany",
+    "Unauthenticated",
+    "Unavailable",
+    "Violation",
+    "WrongState",
+    "WrongVersion",
+]
+
 
 class HoldfastError(Exception):
     """Base of all. ``str()`` is a sentence for people."""

@@ -10,6 +10,8 @@ from pathlib import Path
 from holdfast._base import config
 from holdfast.errors import ConfigError
 
+__all__ = ["ClientSettings", "find", "load"]
+
 VARIABLE = "HOLDFAST_CONFIG"
 SYSTEM_WIDE = Path("/etc/holdfast/client.toml")
 

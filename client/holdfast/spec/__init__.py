@@ -11,7 +11,6 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from holdfast._base.launcher import is_launcher
 from holdfast.spec.compat.ignored_fields import warnings
 from holdfast.spec.models.ignored import DiskSpec, NfsMount, OutputDirectory
 from holdfast.spec.models.job import (
@@ -40,16 +39,13 @@ from holdfast.spec.models.lifecycle import (
 )
 from holdfast.spec.models.notifications import Notification, NotificationEvent
 from holdfast.spec.models.packaging import PackagedCode
-from holdfast.spec.models.references import bundles, secret_variables, unusable_packages
 from holdfast.spec.models.secret_env import SecretEnvVar
 from holdfast.spec.parse.reader import parse
-from holdfast.spec.rules.lifecycle import WARNING_SIGNALS
 
 if TYPE_CHECKING:
     from holdfast.v1 import job_pb2, spec_pb2
 
 __all__ = [
-    "WARNING_SIGNALS",
     "Backoff",
     "ContainerSpec",
     "DisconnectPolicy",
@@ -76,9 +72,7 @@ __all__ = [
     "SuccessPolicy",
     "WarningSignal",
     "WorkerPoolSpec",
-    "bundles",
     "from_proto",
-    "is_launcher",
     "job_from_proto",
     "job_to_proto",
     "json_schema",
@@ -87,11 +81,9 @@ __all__ = [
     "parse",
     "parse_file",
     "parse_text",
-    "secret_variables",
     "text_of",
     "to_dict",
     "to_proto",
-    "unusable_packages",
     "warnings",
 ]
 

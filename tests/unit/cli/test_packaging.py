@@ -14,6 +14,7 @@ from holdfast.cli.jobs.pool_options import code_of, spec_of
 from holdfast.cli.jobs.requirements import lines_of
 from holdfast.cli.jobs.run_spec import RunRequest, job_of
 from holdfast.errors import BundleRefused, InvalidInput
+from holdfast.spec.models.references import unusable_packages
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_local_packages_of_a_python_package_are_sent_along(folder: Path, packed:
     assert package is not None
     assert package.package_uris == ("0/a-1-py3-none-any.whl", "https://x/b.whl")
     assert package.bundle == packed.bundles[0].digest
-    assert spec.unusable_packages(read) == []
+    assert unusable_packages(read) == []
 
 
 def test_a_run_packs_its_folder_and_starts_in_it(folder: Path, packed: Packed) -> None:

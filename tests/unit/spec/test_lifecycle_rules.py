@@ -9,6 +9,7 @@ import pytest
 from holdfast import spec
 from holdfast.errors import InvalidSpec
 from holdfast.spec import DisconnectPolicy, RestartScope, SchedulingStrategy
+from holdfast.spec.rules.lifecycle import WARNING_SIGNALS
 
 SCHEDULING = "jobSpec.scheduling"
 TOLERANCE = "jobSpec.faultTolerance"
@@ -234,7 +235,7 @@ def test_a_warning_is_a_signal_that_a_program_can_catch(signal: str, fix: str) -
     assert found.startswith(f"{SCHEDULING}.warningSignal.signal: {fix}")
 
 
-@pytest.mark.parametrize("signal", sorted(spec.WARNING_SIGNALS))
+@pytest.mark.parametrize("signal", sorted(WARNING_SIGNALS))
 def test_signals_that_warn(signal: str) -> None:
     assert complaints(job({"warningSignal": {"signal": signal, "before": "1m"}})) == []
 

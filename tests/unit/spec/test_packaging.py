@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import spec
 from holdfast.errors import InvalidSpec
+from holdfast.spec.models.references import bundles, unusable_packages
 
 DIGEST = "ab" * 32
 
@@ -22,8 +23,8 @@ def test_code_goes_to_the_wire_and_back() -> None:
     read = job(command=["python3", "t.py"], packagedCode=code)
     assert spec.from_proto(spec.to_proto(read)) == read
     assert spec.to_dict(read)["workerPoolSpecs"][0]["processSpec"]["packagedCode"] == code
-    assert list(spec.bundles(read)) == [("jobSpec.workerPoolSpecs[0].processSpec.packagedCode.bundle", DIGEST)]
-    assert spec.unusable_packages(read) == []
+    assert list(bundles(read)) == [("jobSpec.workerPoolSpecs[0].processSpec.packagedCode.bundle", DIGEST)]
+    assert unusable_packages(read) == []
 
 
 @pytest.mark.parametrize("bundle", ["x", "AB" * 32, "ab" * 31, "../" + "ab" * 30])
@@ -59,7 +60,7 @@ def test_an_image_is_no_longer_asked_for() -> None:
     ],
 )
 def test_packages_that_no_host_can_fetch_are_named(uri: str, bundle: str, complaint: str | None) -> None:
-    found = spec.unusable_packages(job(pythonModule="m", packageUris=[uri], bundle=bundle))
+    found = unusable_packages(job(pythonModule="m", packageUris=[uri], bundle=bundle))
     assert [v.problem for v in found] == ([complaint] if complaint else [])
     assert all(
         v.path == "jobSpec.workerPoolSpecs[0].pythonPackageSpec.packageUris[0]" and v.fix is not None for v in found

@@ -12,6 +12,7 @@ import pytest
 from holdfast import spec
 from holdfast._base.secret import MAX_BYTES, Secret, taken
 from holdfast.errors import InvalidInput, InvalidSpec
+from holdfast.spec.models.references import secret_variables
 
 CANARY = "sk-canary/77+=="
 
@@ -41,7 +42,7 @@ def test_every_kind_of_task_takes_secrets_and_prints_their_names(kind: str, spel
     assert spec.to_dict(read)["jobSpec"]["workerPoolSpecs"][0][kind]["secretEnv"] == variables
     assert spec.job_from_proto(spec.job_to_proto(read)) == read
     place = f"jobSpec.workerPoolSpecs[0].{kind}.secretEnv"
-    assert [path for path, _ in spec.secret_variables(read.job_spec)] == [f"{place}[0]", f"{place}[1]"]
+    assert [path for path, _ in secret_variables(read.job_spec)] == [f"{place}[0]", f"{place}[1]"]
 
 
 PLACE = "jobSpec.workerPoolSpecs[0].processSpec"

@@ -32,9 +32,8 @@ from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
-from holdfast_controller.shell.services.code_checks import check_code
 from holdfast_controller.shell.services.read_logs import LogReading
-from holdfast_controller.shell.services.secret_checks import check_secrets
+from holdfast_controller.shell.services.spec_checks import check_code, check_secrets
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store.store import Record
 

@@ -1,23 +1,42 @@
-"""Whether the secrets that a job names are there, and whose they are, before the job is accepted."""
+"""Whether the code and the secrets that a job names are there, before the job is accepted."""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 
-from holdfast import spec
-from holdfast.errors import InvalidSpec, Violation
+from holdfast.errors import InvalidSpec, NotFound, Violation
+from holdfast.spec import JobSpec
+from holdfast.spec.models.references import bundles, secret_variables, unusable_packages
 from holdfast_controller.core.access.secrets import holder_of
 from holdfast_controller.core.model.users import People
+from holdfast_controller.shell.bundles.bundle_store import BundleStore
 
 
-def check_secrets(job: spec.JobSpec, people: People, owner: str, project: str) -> dict[str, str]:
+async def check_code(job: JobSpec, store: BundleStore, owner: str) -> None:
+    """Raises ``InvalidSpec`` for bundles that ``owner`` has not uploaded, and packages that no host can fetch.
+
+    Bundles that are there count as used now, so that they stay until the job is created.
+    """
+    wrong = unusable_packages(job)
+    for path, digest in bundles(job):
+        try:
+            await asyncio.to_thread(store.use, digest, owner)
+        except NotFound:
+            fix = "submit the job from its folder, which uploads it"
+            wrong.append(Violation(path, f"the bundle {digest[:12]}… is not here", fix))
+    if wrong:
+        raise InvalidSpec(wrong)
+
+
+def check_secrets(job: JobSpec, people: People, owner: str, project: str) -> dict[str, str]:
     """The holder of each secret that the job names. Raises ``InvalidSpec`` for what isn't there.
 
     A name that isn't there is not repeated: it may be a value that was written in its place.
     """
     holders: dict[str, str] = {}
     wrong = []
-    for path, variable in spec.secret_variables(job):
+    for path, variable in secret_variables(job):
         if not variable.secret:
             continue
         if holder := holder_of(people, owner, project, variable.secret):
