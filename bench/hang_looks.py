@@ -15,9 +15,10 @@ from bench.report import Table, framed
 
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.tuning import Action, HangSettings
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Inventory
-from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import commands as st

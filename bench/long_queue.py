@@ -19,9 +19,10 @@ from cluster import DevCluster, dev_cluster, job, work_directory
 from report import Table, framed, progress
 
 from holdfast.client import Client
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
-from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor

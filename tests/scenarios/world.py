@@ -21,10 +21,11 @@ from holdfast.hang.tuning import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Success, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
-from holdfast_controller.core.model.job import Cluster, Job, Now
+from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import TERMINAL
 from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor

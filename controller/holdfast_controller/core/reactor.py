@@ -30,9 +30,10 @@ from holdfast_controller.core.lifecycle.exits import (
 from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S
 from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout, restartable
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.host import place_key
-from holdfast_controller.core.model.job import Cluster, Job, Now
+from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.report import PlaceReport, PlaceState
@@ -69,56 +70,56 @@ class Reactor:
             job.doubt is not None for job in self.cluster.jobs.values()
         ):
             # Hosts that joined after the backup are unknown, and may still call.
-            self.cluster.in_doubt_until = now.mono + self.policies.leases.suspect_s
+            self.cluster.in_doubt_until = now.mono_in(self.policies.leases.suspect_s)
             self.timers.set((ClusterTimer.RECONCILE, ""), self.cluster.in_doubt_until)
         self.cluster.unheard = {name for name, host in self.cluster.hosts.items() if not host.lost}
         for name in self.cluster.hosts:
             presence = self.cluster.presence_of(name)
             presence.last_seen = now.mono
-            self.timers.set((HostTimer.LEASE, name), now.mono + self.policies.leases.suspect_s)
+            self.timers.set((HostTimer.LEASE, name), now.mono_in(self.policies.leases.suspect_s))
             if self.cluster.hosts[name].maintenance is not None:
                 # Not at once: whether the host is well isn't known before it has called.
-                self.timers.set((HostTimer.MAINTENANCE, name), now.mono + self.policies.leases.suspect_s)
+                self.timers.set((HostTimer.MAINTENANCE, name), now.mono_in(self.policies.leases.suspect_s))
             deadline = self.cluster.hosts[name].drain_deadline
             if deadline is not None:
-                self.timers.set((HostTimer.DRAIN, name), now.mono + max(deadline - now.wall, 0.0))
+                self.timers.set((HostTimer.DRAIN, name), now.mono_due(deadline))
                 self.timers.set((HostTimer.DRAIN_WARNING, name), now.mono)
         for job in self.cluster.jobs.values():
             if job.terminal:
                 continue
             if job.running_since is not None:
-                left = job.gang.timeout_s - job.ran_s
-                left = min(max(job.running_since + left - now.wall, 0.0), left)
-                self.timers.set((JobTimer.TIMEOUT, job.id), now.mono + left)
+                left_s = job.gang.timeout_s - job.ran_s
+                due = now.mono_due(Wall(job.running_since + left_s), at_most_s=left_s)
+                self.timers.set((JobTimer.TIMEOUT, job.id), due)
             if job.primary_done_at is not None:
-                left = min(max(job.primary_done_at + job.gang.end_grace_s - now.wall, 0.0), job.gang.end_grace_s)
-                self.timers.set((JobTimer.END_GRACE, job.id), now.mono + left)
+                grace_s = job.gang.end_grace_s
+                due = now.mono_due(Wall(job.primary_done_at + grace_s), at_most_s=grace_s)
+                self.timers.set((JobTimer.END_GRACE, job.id), due)
             if job.not_before is not None and (job.not_before > now.wall or job.held_back):
                 # What was held back alone waits for this only: its time may have come while nobody was there.
                 kind = JobTimer.RETRY if job.state is JobState.QUEUED else JobTimer.LAUNCH
-                left = min(max(job.not_before - now.wall, 0.0), _longest_wait_s(job))
-                self.timers.set((kind, job.id), now.mono + left)
+                self.timers.set((kind, job.id), now.mono_due(job.not_before, at_most_s=_longest_wait_s(job)))
             if job.id in self.cluster.queue:
                 self._resume_waiting(job, now)
             if may_settle(job):
-                self.timers.set((JobTimer.SETTLE, job.id), now.mono + SETTLE_S)
+                self.timers.set((JobTimer.SETTLE, job.id), now.mono_in(SETTLE_S))
             if job.pause_due is not None:
                 ahead_s = job.gang.warning.before_s if job.gang.warning else 0.0
-                left = min(max(job.pause_due - now.wall, 0.0), ahead_s)
-                self.timers.set((JobTimer.PAUSE, job.id), now.mono + left)
+                self.timers.set((JobTimer.PAUSE, job.id), now.mono_due(job.pause_due, at_most_s=ahead_s))
             warning_signal.ahead_of_timeout(self.timers, job)
 
     def _resume_waiting(self, job: Job, now: Now) -> None:
         if job.queued_since is not None and job.gang.max_wait_s:
-            left = min(job.queued_since + job.gang.max_wait_s - now.wall, job.gang.max_wait_s)
-            self.timers.set((JobTimer.EXPIRE, job.id), now.mono + max(left, 0.0))
+            longest_s = job.gang.max_wait_s
+            due = now.mono_due(Wall(job.queued_since + longest_s), at_most_s=longest_s)
+            self.timers.set((JobTimer.EXPIRE, job.id), due)
         if not job.gang.waits:
             # That a host hasn't said hello yet is no lack of room.
             left = max((job.not_before or 0.0) - now.wall, self.policies.leases.suspect_s)
             left = min(left, _longest_wait_s(job))
-            self.timers.set((JobTimer.RETRY, job.id), now.mono + left)
+            self.timers.set((JobTimer.RETRY, job.id), now.mono_in(left))
 
-    def next_due(self) -> float | None:
+    def next_due(self) -> Mono | None:
         """When ``TimePassed`` is wanted, on the monotonic clock."""
         return self.timers.next_due()
 
@@ -349,7 +350,7 @@ class Reactor:
     def _on_job_timer(self, step: Step, kind: JobTimer, job: Job) -> None:
         """Handle a job's timer. Each handler checks its own premise, which another timer of the moment may end."""
         if job.doubt is not None:
-            self.timers.set((kind, job.id), step.now.mono + self.policies.leases.suspect_s)
+            self.timers.set((kind, job.id), step.now.mono_in(self.policies.leases.suspect_s))
             return
         match kind:
             case JobTimer.TIMEOUT:

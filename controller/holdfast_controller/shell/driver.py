@@ -18,8 +18,9 @@ from typing import assert_never
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
 from holdfast.errors import Unavailable
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import Stimulus, TimePassed
@@ -82,7 +83,7 @@ class Driver:
         Call it once, before the first ``feed`` and before ``run``.
         """
         self._observers = observers or Observers()
-        self.reactor.resume(_now(), kept)
+        self.reactor.resume(now(), kept)
         self._arm()
 
     def feed(self, stimulus: Stimulus) -> None:
@@ -93,7 +94,7 @@ class Driver:
         if self._broken is not None:
             raise Unavailable("The controller is about to end.", fix="Try again once it has been started anew.")
         try:
-            decision = self.reactor.step(stimulus, _now())
+            decision = self.reactor.step(stimulus, now())
         except BaseException as error:
             self._broken = error
             self._wake.set()
@@ -284,6 +285,6 @@ def _record(entry: Entry) -> Record:
     )
 
 
-def _now() -> Now:
-    """The loop's own clock decides, so that timers and leases agree; it is CLOCK_MONOTONIC."""
-    return Now(time.monotonic(), time.time())
+def now() -> Now:
+    """The present on both clocks. The monotonic one is the event loop's too, so timers and leases agree."""
+    return Now(Mono(time.monotonic()), Wall(time.time()))

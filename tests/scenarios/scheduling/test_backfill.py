@@ -14,9 +14,10 @@ import pytest
 from tests.scenarios.world import GIB
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
-from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor

@@ -11,7 +11,8 @@ from tests.sim.cluster.network import End, Stream
 from tests.sim.engine import Life
 
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st

@@ -6,7 +6,8 @@ from tests.unit.controller.examples import GANG, job
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.output_archive import on_archived
-from holdfast_controller.core.model.job import Attempt, Cluster, Now, Place
+from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.job import Attempt, Cluster, Place
 from holdfast_controller.core.step.commands import ArchiveReported
 from holdfast_controller.core.step.step import Policies, Step, Timers
 

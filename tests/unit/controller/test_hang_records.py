@@ -11,9 +11,10 @@ from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.hangs.features import of_member, vectors_of
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.hang import Hang
-from holdfast_controller.core.model.job import Cluster, Job, Now, Place, Runtime
+from holdfast_controller.core.model.job import Cluster, Job, Place, Runtime
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.shell.convert.job_to_proto import hang_to_proto, health_of

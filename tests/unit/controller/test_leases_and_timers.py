@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Inventory, Liveness, Presence
-from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.lease import LeasePolicy, brake, liveness, next_change
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step.commands import HostConnected, JobSubmission, TimePassed

@@ -66,7 +66,7 @@ def on_token(step: Step, asked: TokenAsked) -> None:
     if problem is not None:
         step.do(Refuse(asked.token, problem))
         return
-    expires_at = step.now.wall + asked.ttl_s
+    expires_at = step.now.wall_in(asked.ttl_s)
     step.emit(
         ev.TokenMade(
             at=step.now.wall,

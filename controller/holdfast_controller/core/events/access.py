@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from holdfast._base.identity import Kind
 from holdfast_controller.core.events.secrets import SecretRemoved as SecretRemoved
 from holdfast_controller.core.events.secrets import SecretSet as SecretSet
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.users import Role
 
 
@@ -14,7 +15,7 @@ from holdfast_controller.core.model.users import Role
 class RoleGranted:
     """A user has a role in a project, in place of any that it had there."""
 
-    at: float
+    at: Wall
     user: str
     project: str
     role: Role
@@ -25,7 +26,7 @@ class RoleGranted:
 class RoleTaken:
     """A user has no role in a project any more."""
 
-    at: float
+    at: Wall
     user: str
     project: str
     by: str
@@ -35,7 +36,7 @@ class RoleTaken:
 class AccountsMapped:
     """As which accounts of the hosts a user's jobs may run from now on; none: as the cluster has it for all."""
 
-    at: float
+    at: Wall
     user: str
     accounts: tuple[str, ...]
     by: str
@@ -45,7 +46,7 @@ class AccountsMapped:
 class UserRemoved:
     """A user has no rights any more, and its certificates are void."""
 
-    at: float
+    at: Wall
     user: str
     by: str
 
@@ -54,11 +55,11 @@ class UserRemoved:
 class TokenMade:
     """Who shows what has this digest gets a certificate, once; ``name`` is empty for any new host."""
 
-    at: float
+    at: Wall
     digest: str
     kind: Kind
     name: str
-    expires_at: float
+    expires_at: Wall
     by: str
 
 
@@ -66,7 +67,7 @@ class TokenMade:
 class TokenUsed:
     """A host or user gets its first certificate, for the key with this digest."""
 
-    at: float
+    at: Wall
     digest: str
     kind: Kind
     name: str

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_controller.core.model.clock import Wall
+
 
 @dataclass(frozen=True, kw_only=True)
 class HangNoticed:
     """Nothing moves, and the user is told. ``since`` is when the last movement was."""
 
     job_id: str
-    at: float
+    at: Wall
     generation: int
-    since: float
+    since: Wall
     rule: str
     sentence: str
     suspects: tuple[str, ...]
@@ -25,7 +27,7 @@ class HangDiagnosed:
     """The stack dumps of a noticed hang are in. They may name other suspects than the notice did."""
 
     job_id: str
-    at: float
+    at: Wall
     stacks: str
     suspects: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
@@ -36,7 +38,7 @@ class HangJudged:
     """What is done about it: RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT."""
 
     job_id: str
-    at: float
+    at: Wall
     outcome: str
     note: str = ""
     suspects: tuple[str, ...] = ()
@@ -48,7 +50,7 @@ class HangStuck:
     """It was acted on, and a host can't get rid of its processes: the restart waits. ``why`` is the host's word."""
 
     job_id: str
-    at: float
+    at: Wall
     worker: str
     host: str
     why: str = ""
@@ -59,7 +61,7 @@ class HangOver:
     """It moves again."""
 
     job_id: str
-    at: float
+    at: Wall
     note: str
 
 
@@ -68,6 +70,6 @@ class JobHeld:
     """A user suspended action on hangs; ``until`` None ends that."""
 
     job_id: str
-    at: float
+    at: Wall
     by: str
-    until: float | None
+    until: Wall | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import Inventory, Maintenance
 
 
@@ -12,7 +13,7 @@ class HostJoined:
     """An agent introduced its host, for the first time or with something new."""
 
     host: str
-    at: float
+    at: Wall
     address: str
     boot_id: str
     agent_version: str
@@ -25,7 +26,7 @@ class HostRefused:
     """An agent called that this controller can't work with. ``problem`` says why, and what to do."""
 
     host: str
-    at: float
+    at: Wall
     agent_version: str
     problem: str
 
@@ -35,7 +36,7 @@ class HostCordoned:
     """The host takes no new work."""
 
     host: str
-    at: float
+    at: Wall
     reason: str
     by: str
 
@@ -45,7 +46,7 @@ class HostUncordoned:
     """The host takes work again."""
 
     host: str
-    at: float
+    at: Wall
     by: str
 
 
@@ -54,10 +55,10 @@ class HostDraining:
     """Its work is to end or to move off; it takes no new work. ``deadline`` is wall clock."""
 
     host: str
-    at: float
+    at: Wall
     reason: str
     by: str
-    deadline: float | None = None
+    deadline: Wall | None = None
     at_checkpoint: bool = False
 
 
@@ -66,7 +67,7 @@ class HostDrained:
     """Nothing is left of the work on a host that is being drained."""
 
     host: str
-    at: float
+    at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ class HostFenced:
     """An admin vouches that nothing runs there any more: what it held is free, its ranks are lost."""
 
     host: str
-    at: float
+    at: Wall
     reason: str
     by: str
 
@@ -84,7 +85,7 @@ class HostPlaceFreed:
     """A place that was withheld is proven empty. ``place`` is JOB/WORKER_INDEX."""
 
     host: str
-    at: float
+    at: Wall
     place: str
 
 
@@ -93,7 +94,7 @@ class HostLost:
     """The host was silent past its lease."""
 
     host: str
-    at: float
+    at: Wall
     silent_s: float
 
 
@@ -102,7 +103,7 @@ class HostReturned:
     """A lost host is heard again."""
 
     host: str
-    at: float
+    at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ class HostRemoved:
     """An admin has the host forgotten; its certificates are void."""
 
     host: str
-    at: float
+    at: Wall
     by: str
 
 
@@ -119,7 +120,7 @@ class HostShutdownBegan:
     """The host shuts down: its work moves off at once, and it takes none until it has booted again."""
 
     host: str
-    at: float
+    at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ class MaintenancePlanned:
     """A host is to take no work for a time."""
 
     host: str
-    at: float
+    at: Wall
     maintenance: Maintenance
 
 
@@ -136,7 +137,7 @@ class MaintenanceBegan:
     """Its time has come."""
 
     host: str
-    at: float
+    at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +145,7 @@ class MaintenanceEnded:
     """Its time is over, or somebody has called it off. ``why``, where the host stays cordoned."""
 
     host: str
-    at: float
+    at: Wall
     by: str
     why: str = ""
 

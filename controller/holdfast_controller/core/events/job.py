@@ -53,6 +53,7 @@ from holdfast_controller.core.events.restore import StrangerEnded as StrangerEnd
 from holdfast_controller.core.events.restore import StrangerEvent as StrangerEvent
 from holdfast_controller.core.events.restore import StrangerFound as StrangerFound
 from holdfast_controller.core.events.restore import StrangerGone as StrangerGone
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Leaving, Place, Rendezvous, Started
@@ -82,7 +83,7 @@ class JobSubmitted:
     """A user handed in a job."""
 
     job_id: str
-    at: float
+    at: Wall
     owner: str
     request_id: str
     display_name: str
@@ -97,7 +98,7 @@ class JobQueued:
     """It could not be placed at once."""
 
     job_id: str
-    at: float
+    at: Wall
     reason: str
 
 
@@ -106,10 +107,10 @@ class PlacementTried:
     """A job that doesn't wait for room found none, the ``number``-th time; the next try is at ``not_before``."""
 
     job_id: str
-    at: float
+    at: Wall
     number: int
     reason: str
-    not_before: float
+    not_before: Wall
     """Wall clock."""
 
 
@@ -118,7 +119,7 @@ class JobPlaced:
     """Every worker has its host; ``places`` in gang order."""
 
     job_id: str
-    at: float
+    at: Wall
     attempt: int
     generation: int
     places: tuple[Place, ...]
@@ -129,7 +130,7 @@ class PreparationNoted:
     """A host makes ready for a worker, and is the first of the gang's to do what takes long."""
 
     job_id: str
-    at: float
+    at: Wall
     worker: str
     host: str
     doing: str
@@ -141,7 +142,7 @@ class GangLaunched:
     """All places were ready; from this commit on the ranks may start."""
 
     job_id: str
-    at: float
+    at: Wall
     generation: int
     rendezvous: Rendezvous
 
@@ -151,7 +152,7 @@ class GangStarted:
     """Every rank of the generation was started."""
 
     job_id: str
-    at: float
+    at: Wall
     generation: int
     started: dict[int, Started]
 
@@ -161,7 +162,7 @@ class RankExited:
     """The terminal record of a rank of a generation."""
 
     job_id: str
-    at: float
+    at: Wall
     worker: str
     exit: Exit
 
@@ -171,7 +172,7 @@ class LateExitFound:
     """A truth about a rank whose terminal record was already written."""
 
     job_id: str
-    at: float
+    at: Wall
     worker: str
     exit: Exit
 
@@ -181,12 +182,12 @@ class RestartDecided:
     """The gang goes on as ``generation`` on the same places. ``charged`` is the worker whose budget pays."""
 
     job_id: str
-    at: float
+    at: Wall
     generation: int
     end_reason: str
     related: str
     stop_reason: ExitReason
-    failed_at: float
+    failed_at: Wall
     charged: int | None = None
     port_retry: bool = False
     hang_restarts: int | None = None
@@ -195,7 +196,7 @@ class RestartDecided:
     detect_s: float | None = None
     diagnose_s: float = 0.0
     failure: Failure | None = None
-    not_before: float | None = None
+    not_before: Wall | None = None
     """Wall clock before which the next generation isn't launched."""
     worker: int | None = None
     """The only one that is relaunched; None: all are."""
@@ -206,7 +207,7 @@ class WorkerLaunched:
     """A worker's own relaunch, which was held back, may begin."""
 
     job_id: str
-    at: float
+    at: Wall
     worker: str
     generation: int
 
@@ -216,7 +217,7 @@ class WorkerStarted:
     """The ranks of a worker that was relaunched by itself were started."""
 
     job_id: str
-    at: float
+    at: Wall
     worker: str
     generation: int
     started: Started
@@ -232,18 +233,18 @@ class AttemptEnded:
     """
 
     job_id: str
-    at: float
+    at: Wall
     leaving: Leaving
     end_reason: str
     related: str = ""
-    failed_at: float = 0.0
+    failed_at: Wall = NEVER
     recover: str = ""
     budget: str = ""
     keep: tuple[int, ...] = ()
     avoid: tuple[str, ...] = ()
     stop_reason: ExitReason = ExitReason.STOPPED
     failure: Failure | None = None
-    not_before: float | None = None
+    not_before: Wall | None = None
     hang_restarts: int | None = None
     hang_step: float | None = None
     detect_s: float | None = None
@@ -255,9 +256,9 @@ class PauseRequested:
     """A user wants the job to give its hosts up and wait. ``due``: its ranks have until then (wall clock)."""
 
     job_id: str
-    at: float
+    at: Wall
     by: str
-    due: float | None = None
+    due: Wall | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,10 +266,10 @@ class JobWarned:
     """The ranks of a generation get the signal that the job has asked for, ahead of ``until`` (wall clock)."""
 
     job_id: str
-    at: float
+    at: Wall
     generation: int
     signal: int
-    until: float
+    until: Wall
     why: str
 
 
@@ -277,7 +278,7 @@ class JobPaused:
     """Nothing of it is left anywhere; it holds nothing until it is resumed."""
 
     job_id: str
-    at: float
+    at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +286,7 @@ class JobResumed:
     """It waits for hosts again."""
 
     job_id: str
-    at: float
+    at: Wall
     by: str
 
 
@@ -294,12 +295,12 @@ class CauseFound:
     """Once all of the old generation is accounted for, another rank turns out to have failed first."""
 
     job_id: str
-    at: float
+    at: Wall
     generation: int
     """The generation that the recovery launches."""
     end_reason: str
     related: str
-    failed_at: float
+    failed_at: Wall
     charged: int | None = None
 
 
@@ -308,7 +309,7 @@ class CaughtUp:
     """The generation has reached the step where the job was before its last recovery."""
 
     job_id: str
-    at: float
+    at: Wall
     generation: int
     step: float
 
@@ -318,7 +319,7 @@ class PrimaryCompleted:
     """The primary is done; the others get their end grace."""
 
     job_id: str
-    at: float
+    at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +327,7 @@ class CancelRequested:
     """A user wants the job to end."""
 
     job_id: str
-    at: float
+    at: Wall
     by: str
 
 
@@ -335,7 +336,7 @@ class JobEnding:
     """The end is decided; what still runs is stopped."""
 
     job_id: str
-    at: float
+    at: Wall
     outcome: JobState
     error: JobError | None = None
     stop_reason: ExitReason = ExitReason.STOPPED
@@ -346,7 +347,7 @@ class OutputArchived:
     """Whether a worker's output is in the base output directory, told where that had failed. Empty: it is."""
 
     job_id: str
-    at: float
+    at: Wall
     worker: str
     problem: str
 
@@ -356,7 +357,7 @@ class WorkerEmptied:
     """Nothing of the worker is left on its host, and nothing more will be started."""
 
     job_id: str
-    at: float
+    at: Wall
     worker: str
 
 
@@ -368,7 +369,7 @@ class WorkerFenced:
     """
 
     job_id: str
-    at: float
+    at: Wall
     worker: str
     vouched: bool = False
 
@@ -378,7 +379,7 @@ class JobEnded:
     """The job has reached its final state. ``error`` replaces the one of ``JobEnding``, if there is one."""
 
     job_id: str
-    at: float
+    at: Wall
     state: JobState
     error: JobError | None = None
 
@@ -388,9 +389,9 @@ class MaintenanceAhead:
     """A host on which the job runs is to be emptied, from ``start`` on (wall clock)."""
 
     job_id: str
-    at: float
+    at: Wall
     host: str
-    start: float
+    start: Wall
     reason: str
 
 
@@ -399,7 +400,7 @@ class NotificationGivenUp:
     """Somebody who was to be told could not be reached. ``notice`` is what of, ``to`` names the receiver."""
 
     job_id: str
-    at: float
+    at: Wall
     notice: str
     to: str
     reason: str
@@ -409,7 +410,7 @@ class NotificationGivenUp:
 class CommonCauseNoticed:
     """Several jobs, or several hosts of one, hang for one reason, as far as is known. An event of the cluster."""
 
-    at: float
+    at: Wall
     sentence: str
     jobs: tuple[str, ...]
     mount: str = ""

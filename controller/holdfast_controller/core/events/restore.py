@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import Exit
 from holdfast_controller.core.model.job import Place, Started
 
@@ -15,16 +16,16 @@ class ClusterRestored:
     An event of the cluster. ``taken_at`` is when the backup was made, wall clock.
     """
 
-    at: float
+    at: Wall
     sequence: int
-    taken_at: float
+    taken_at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoubtEnded:
     """Every host of the restored log has said what it holds, or was vouched for. An event of the cluster."""
 
-    at: float
+    at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class JobFound:
     """
 
     job_id: str
-    at: float
+    at: Wall
     attempt: int
     generations: tuple[int, ...]
     places: tuple[Place, ...]
@@ -47,7 +48,7 @@ class JobUnsure:
     """No host can say where a job stands. ``generation``: nothing that it ever launched is newer than that."""
 
     job_id: str
-    at: float
+    at: Wall
     generation: int
     reason: str
 
@@ -57,7 +58,7 @@ class JobCleared:
     """A job goes on as the log has it: its hosts confirm that, or nothing is left of what the log didn't know."""
 
     job_id: str
-    at: float
+    at: Wall
     reason: str
 
 
@@ -66,7 +67,7 @@ class StrangerFound:
     """A host runs a worker that the log doesn't place there. What it holds is withheld; ``gpus`` are UUIDs."""
 
     host: str
-    at: float
+    at: Wall
     job: str
     worker: str
     generation: int
@@ -78,7 +79,7 @@ class StrangerEnded:
     """How a rank ended that the log doesn't know."""
 
     host: str
-    at: float
+    at: Wall
     job: str
     worker: str
     exit: Exit
@@ -89,7 +90,7 @@ class StrangerDismissed:
     """An admin has work stopped of which nobody knows whose it is."""
 
     host: str
-    at: float
+    at: Wall
     job: str
     by: str
 
@@ -99,7 +100,7 @@ class StrangerGone:
     """Nothing is left of such a worker."""
 
     host: str
-    at: float
+    at: Wall
     job: str
     worker: str
 

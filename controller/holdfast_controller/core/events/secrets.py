@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_controller.core.model.clock import Wall
+
 
 @dataclass(frozen=True, kw_only=True)
 class SecretSet:
     """A holder (``user/NAME``, ``project/NAME``) has a secret of this name, with a new value."""
 
-    at: float
+    at: Wall
     holder: str
     name: str
     by: str
@@ -19,7 +21,7 @@ class SecretSet:
 class SecretRemoved:
     """It has it no more."""
 
-    at: float
+    at: Wall
     holder: str
     name: str
     by: str

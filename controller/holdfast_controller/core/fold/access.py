@@ -7,6 +7,7 @@ from typing import assert_never
 
 from holdfast._base.identity import Kind
 from holdfast_controller.core.events import access as ev
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.users import People, SecretNote, Token
 
 TOKEN_KEPT_S = 86_400.0
@@ -46,7 +47,7 @@ def fold_people(people: People, event: ev.PeopleEvent) -> None:
             assert_never(event)
 
 
-def make_void(people: People, kind: Kind, name: str, at: float) -> None:
+def make_void(people: People, kind: Kind, name: str, at: Wall) -> None:
     """Whatever was certified for the name until ``at`` counts no more, nor does a token that waits for it."""
     people.void_until[f"{kind.value}/{name}"] = at
     people.joined -= {name} if kind is Kind.HOST else set()

@@ -7,6 +7,7 @@ from typing import assert_never
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.fold.hang import close_hang
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Cluster, Job, Leaving, Recovery
 from holdfast_controller.core.model.job_state import JobState, checked
@@ -85,7 +86,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
         )
 
 
-def _queue(cluster: Cluster, job: Job, at: float) -> None:
+def _queue(cluster: Cluster, job: Job, at: Wall) -> None:
     cluster.queue.add(job.id, job.turn)
     job.queued_since = at
 
@@ -115,7 +116,7 @@ def note_failure(job: Job, failure: ev.Failure) -> None:
             job.hang_restarts += 1
 
 
-def close_recoveries(job: Job, at: float, generation: int | None = None) -> None:
+def close_recoveries(job: Job, at: Wall, generation: int | None = None) -> None:
     """Recoveries under way (of one generation, where it is given) are over, though nobody saw them through.
 
     What they launched failed, or was stopped, before all of it was seen running.

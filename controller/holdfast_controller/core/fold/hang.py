@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job
 
@@ -53,7 +54,7 @@ def fold_hang(job: Job, event: HangEvent) -> None:
             assert_never(event)
 
 
-def close_hang(job: Job, at: float, why: str) -> None:
+def close_hang(job: Job, at: Wall, why: str) -> None:
     """The newest hang, where it is still open, ends with its job or generation. What was told of it stays."""
     hang = job.hangs[-1] if job.hangs else None
     if hang is None or not hang.open:

@@ -9,6 +9,7 @@ from holdfast._base.identity import Kind
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.access import make_void
 from holdfast_controller.core.fold.allocation import let_go
+from holdfast_controller.core.model.clock import NEVER
 from holdfast_controller.core.model.host import Host, Inventory
 from holdfast_controller.core.model.job import Cluster
 
@@ -45,11 +46,11 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
         case ev.HostUncordoned():
             host = cluster.hosts[event.host]
             host.cordoned, host.cordon_reason = False, ""
-            host.cordoned_by, host.cordoned_since = "", 0.0
+            host.cordoned_by, host.cordoned_since = "", NEVER
             if host.maintenance is not None and host.maintenance.begun:
                 host.maintenance = None
             host.draining, host.drain_deadline, host.drain_at_checkpoint = False, None, False
-            host.drain_since, host.drained = 0.0, False
+            host.drain_since, host.drained = NEVER, False
             host.going_down = False
             cluster.draining.discard(event.host)
         case ev.HostDraining():

@@ -32,6 +32,7 @@ from holdfast_controller.core.hangs.restart import act, highest_step, hosts_of
 from holdfast_controller.core.hangs.suspects import note_suspect, shared_cause
 from holdfast_controller.core.hangs.watch_cache import keep_watch
 from holdfast_controller.core.lifecycle import drain
+from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job, Runtime
 from holdfast_controller.core.step.actions import Reply
@@ -66,7 +67,7 @@ def on_features(step: Step, reported: FeaturesReported) -> None:
         drain.on_progress(step, job)
     if _is_judged(job):
         wait_s = min(LOOK_AFTER_NEWS_S + LOOK_PER_RANK_S * job.gang.world_size, LOOK_EVERY_S)
-        _look_by(step, job, step.now.mono + wait_s)
+        _look_by(step, job, step.now.mono_in(wait_s))
 
 
 def _note_catching_up(step: Step, job: Job, reached: float | None) -> None:
@@ -107,7 +108,7 @@ def _is_judged(job: Job) -> bool:
 # --- The look -----------------------------------------------------------------------------------------------------
 
 
-def _look_by(step: Step, job: Job, at: float) -> None:
+def _look_by(step: Step, job: Job, at: Mono) -> None:
     key = (JobTimer.HANG, job.id)
     if key not in step.timers.due or step.timers.due[key] > at:
         step.timers.set(key, at)
@@ -118,7 +119,7 @@ def on_look(step: Step, job: Job) -> None:
     runtime = step.cluster.runtime.get(job.id)
     if runtime is None or not _is_judged(job):
         return
-    _look_by(step, job, step.now.mono + LOOK_EVERY_S)
+    _look_by(step, job, step.now.mono_in(LOOK_EVERY_S))
     workers, missing = vectors_of(job, runtime, step.now)
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -161,7 +162,7 @@ def _watch(step: Step, job: Job) -> JobWatch:
     generation, watch = step.cluster.watches.get(job.id, (0, None))
     if watch is None or generation != job.generation:
         watch = begin(step.now.mono, watch)
-    held_s = None if job.held_until is None else step.now.mono + job.held_until - step.now.wall
+    held_s = None if job.held_until is None else step.now.mono_of(job.held_until)
     return replace(watch, hold_until_s=held_s)
 
 
@@ -203,7 +204,7 @@ def _tell(step: Step, job: Job, runtime: Runtime, finding: Finding) -> None:
             job_id=job.id,
             at=step.now.wall,
             generation=job.generation,
-            since=step.now.wall - max(step.now.mono - finding.since_s, 0.0),
+            since=step.now.wall_of(min(Mono(finding.since_s), step.now.mono)),
             rule=finding.rule.value,
             sentence=finding.sentence,
             suspects=finding.suspects,
@@ -268,7 +269,7 @@ def _moves(step: Step, hang: Hang, workers: list[WorkerFeatures], result: verdic
     """Whether a hang is over because something is seen to move; not to find it any more is not enough."""
     if result.watch.rung is not Rung.HEALTHY or result.verdict.blind or pause_reason(workers):
         return False
-    noticed_s = step.now.mono - (step.now.wall - hang.noticed_at)
+    noticed_s = step.now.mono_of(hang.noticed_at)
     if any((worker.output.last_progress_s or 0.0) > noticed_s for worker in workers):
         return True
     motions = {rank.motion for worker in workers for rank in worker.ranks if not rank.still}
@@ -289,7 +290,7 @@ def on_hold(step: Step, asked: HoldAsked) -> None:
     job = find_job(step, asked.token, asked.job_id)
     if job is None:
         return
-    until = step.now.wall + asked.duration_s if asked.duration_s > 0 else None
+    until = step.now.wall_in(asked.duration_s) if asked.duration_s > 0 else None
     if not job.terminal and (until is not None or job.held_until is not None):
         step.emit(ev.JobHeld(job_id=job.id, at=step.now.wall, by=asked.by, until=until))
     step.do(Reply(asked.token, job.id))

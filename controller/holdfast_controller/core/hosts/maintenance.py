@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.drain import note_drained, set_timers
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import Host, Liveness, Maintenance
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.assignment import on_host
@@ -47,7 +48,7 @@ def on_maintenance(step: Step, asked: MaintenanceAsked) -> None:
     step.do(Reply(asked.token, host.name))
 
 
-def _wrong_times(now: float, start: float, end: float | None) -> InvalidInput | None:
+def _wrong_times(now: Wall, start: Wall, end: Wall | None) -> InvalidInput | None:
     wrong = []
     if start < now - LATE_S:
         wrong.append(Violation("start", f"lies {now - start:.0f} s in the past", "leave it out to begin now"))
@@ -93,13 +94,13 @@ def on_time(step: Step, host: Host) -> None:
         plan = host.maintenance
     following = plan.end if plan is not None and plan.begun else plan.start if plan is not None else None
     if following is not None:
-        step.timers.set((HostTimer.MAINTENANCE, host.name), step.now.mono + min(max(following - wall, 0.0), LOOK_S))
+        step.timers.set((HostTimer.MAINTENANCE, host.name), step.now.mono_due(following, at_most_s=LOOK_S))
 
 
 def _begin(step: Step, host: Host, plan: Maintenance) -> None:
     step.emit(ev.MaintenanceBegan(host=host.name, at=step.now.wall))
     if plan.drain:
-        deadline = None if plan.deadline_s is None else step.now.wall + plan.deadline_s
+        deadline = None if plan.deadline_s is None else step.now.wall_in(plan.deadline_s)
         step.emit(
             ev.HostDraining(
                 host=host.name,

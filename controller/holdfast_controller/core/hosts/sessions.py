@@ -165,7 +165,7 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
         if verdict is Liveness.LOST and presence.liveness is not Liveness.LOST:
             if spared or kept or (not lost and _mass_silence(step)):
                 presence.liveness = Liveness.SUSPECT
-                step.timers.set((HostTimer.LEASE, name), now + policy.suspect_s)
+                step.timers.set((HostTimer.LEASE, name), step.now.mono_in(policy.suspect_s))
                 kept.append(name)
                 continue
             lost.append((name, now - presence.last_seen))
@@ -177,7 +177,7 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
         _watch(step, name, presence)
     if kept:
         if not spared:
-            step.cluster.spared_until = now + policy.suspect_s
+            step.cluster.spared_until = step.now.mono_in(policy.suspect_s)
         shown = ", ".join(kept[:8])
         step.do(Note("host.mass_silence", (("hosts", shown), ("kept", str(len(kept))))))
     for name, silent_s in lost:
@@ -193,7 +193,7 @@ def _mass_silence(step: Step) -> bool:
 
 def _spare_the_others(step: Step) -> None:
     """A host is back from a silence. If that was common, the others get time to be back as well."""
-    cluster, until = step.cluster, step.now.mono + step.policies.leases.suspect_s
+    cluster, until = step.cluster, step.now.mono_in(step.policies.leases.suspect_s)
     if until - cluster.spared_until > lease.LATE_S and _mass_silence(step):
         cluster.spared_until = until
 

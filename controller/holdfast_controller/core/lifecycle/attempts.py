@@ -12,6 +12,7 @@ from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.failure_policy import Budget, Reached, backoff_s
 from holdfast_controller.core.lifecycle.warning_signal import PAUSE, is_running, warn
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
@@ -57,7 +58,7 @@ class Story:
     """What the recovery record tells: the worker and rank, and when it failed (wall clock)."""
 
     related: str
-    failed_at: float
+    failed_at: Wall
     hang: HangRestart | None = None
 
 
@@ -98,7 +99,7 @@ def retry(
             avoid=tuple(sorted(away)),
             stop_reason=stop_reason,
             failure=failure,
-            not_before=step.now.wall + wait_s if wait_s else None,
+            not_before=step.now.wall_in(wait_s) if wait_s else None,
             hang_restarts=hang.restarts if hang else None,
             hang_step=hang.step if hang else None,
             detect_s=hang.detect_s if hang else None,
@@ -106,7 +107,7 @@ def retry(
         )
     )
     if wait_s:
-        step.timers.set((JobTimer.RETRY, job.id), step.now.mono + wait_s)
+        step.timers.set((JobTimer.RETRY, job.id), step.now.mono_in(wait_s))
     _leave(step, job)
 
 
@@ -130,7 +131,7 @@ def give_way(step: Step, job: Job, to: Job) -> None:
 def await_hosts(step: Step, job: Job) -> None:
     """The job waits from now on, as long as it may."""
     if job.gang.max_wait_s:
-        step.timers.set((JobTimer.EXPIRE, job.id), step.now.mono + job.gang.max_wait_s)
+        step.timers.set((JobTimer.EXPIRE, job.id), step.now.mono_in(job.gang.max_wait_s))
 
 
 def _recover(*, replace: bool, cordoned: bool) -> str:
@@ -171,12 +172,12 @@ def on_pause(step: Step, asked: PauseAsked) -> None:
         return
     if job.state is not JobState.PAUSED and job.leaving is not Leaving.PAUSE and job.pause_due is None:
         warning = job.gang.warning if is_running(job) else None
-        due = step.now.wall + warning.before_s if warning else None
+        due = step.now.wall_in(warning.before_s) if warning else None
         step.emit(ev.PauseRequested(job_id=job.id, at=step.now.wall, by=asked.by, due=due))
         step.timers.clear((JobTimer.EXPIRE, job.id))
         if warning and due is not None:
             warn(step, job, due, PAUSE)
-            step.timers.set((JobTimer.PAUSE, job.id), step.now.mono + warning.before_s)
+            step.timers.set((JobTimer.PAUSE, job.id), step.now.mono_in(warning.before_s))
         else:
             pause(step, job)
     step.do(Reply(asked.token, job.id))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.attempts import Story, retry
+from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.actions import Reply
@@ -25,7 +26,7 @@ def on_drain(step: Step, asked: DrainAsked) -> None:
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
-    deadline = None if asked.deadline_s is None else step.now.wall + asked.deadline_s
+    deadline = None if asked.deadline_s is None else step.now.wall_in(asked.deadline_s)
     step.emit(
         ev.HostDraining(
             host=host.name,
@@ -46,7 +47,7 @@ def set_timers(step: Step, host: Host) -> None:
     for kind in (HostTimer.DRAIN, HostTimer.DRAIN_WARNING):
         step.timers.clear((kind, host.name))
     if host.draining and host.drain_deadline is not None:
-        step.timers.set((HostTimer.DRAIN, host.name), step.now.mono + max(host.drain_deadline - step.now.wall, 0.0))
+        step.timers.set((HostTimer.DRAIN, host.name), step.now.mono_due(host.drain_deadline))
         warning_signal.of_drain(step, host)
 
 
@@ -68,13 +69,13 @@ def on_progress(step: Step, job: Job) -> None:
             return
 
 
-def _saved_since(step: Step, job: Job, since: float) -> bool:
+def _saved_since(step: Step, job: Job, since: Wall) -> bool:
     """Whether a checkpoint was begun and finished after a moment (wall clock), and none is being written."""
     outputs = [vector.output for vector in step.cluster.runtime_of(job.id).features.values()]
     if any(output.checkpoint_open for output in outputs):
         return False
     saved = [output.last_checkpoint_s for output in outputs if output.last_checkpoint_s is not None]
-    return any(step.now.wall - (step.now.mono - at) > since for at in saved)
+    return any(step.now.wall_of(Mono(at)) > since for at in saved)
 
 
 def move_off(step: Step, job: Job, host: str) -> None:

@@ -15,6 +15,7 @@ from holdfast_controller.core.lifecycle.missing_exits import close_records, unkn
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Member, Scope, Success
 from holdfast_controller.core.model.job import Doubt, Job
@@ -109,7 +110,7 @@ def record_exits(
     elif port_taken or is_settled(job):
         answer(step, job, port_taken=port_taken, unfit=unfit)
     elif (JobTimer.SETTLE, job.id) not in step.timers.due:
-        step.timers.set((JobTimer.SETTLE, job.id), step.now.mono + SETTLE_S)
+        step.timers.set((JobTimer.SETTLE, job.id), step.now.mono_in(SETTLE_S))
 
 
 def _check_left(step: Step, job: Job, host: str) -> None:
@@ -141,7 +142,7 @@ def _check_done(step: Step, job: Job) -> None:
         primary = job.gang.members[0]
         if all(rank in ended for rank in primary.ranks):
             step.emit(ev.PrimaryCompleted(job_id=job.id, at=step.now.wall))
-            step.timers.set((JobTimer.END_GRACE, job.id), step.now.mono + job.gang.end_grace_s)
+            step.timers.set((JobTimer.END_GRACE, job.id), step.now.mono_in(job.gang.end_grace_s))
     if job.outcome is None:
         check_started(step, job)
 
@@ -187,7 +188,7 @@ def _answer_for(
 
 def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_policy.Cause, problem: str = "") -> None:
     step.timers.clear((JobTimer.SETTLE, job.id))
-    story = Story(f"{member.name} rank {exit_.rank}", exit_.end_time or step.now.wall)
+    story = Story(f"{member.name} rank {exit_.rank}", Wall(exit_.end_time or step.now.wall))
     host = job.places[member.index].host
     match failure_policy.decide(job, member, exit_, cause, reached(step, job)):
         case failure_policy.Fail(error):
@@ -264,7 +265,7 @@ def restart_gang(
     *,
     end_reason: str,
     related: str,
-    failed_at: float,
+    failed_at: Wall,
     charged: int | None = None,
     stop_reason: ExitReason = ExitReason.STOPPED,
     hang: HangRestart | None = None,
@@ -292,7 +293,7 @@ def restart_gang(
             detect_s=hang.detect_s if hang else None,
             diagnose_s=hang.diagnose_s if hang else 0.0,
             failure=failure,
-            not_before=step.now.wall + wait_s if wait_s else None,
+            not_before=step.now.wall_in(wait_s) if wait_s else None,
             worker=worker,
         )
     )
@@ -303,7 +304,7 @@ def restart_gang(
     else:
         step.touch(job, worker)
         if wait_s:
-            step.timers.set((JobTimer.LAUNCH, job.id), step.now.mono + wait_s)
+            step.timers.set((JobTimer.LAUNCH, job.id), step.now.mono_in(wait_s))
 
 
 def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fault: bool = False) -> None:

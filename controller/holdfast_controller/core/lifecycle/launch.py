@@ -68,7 +68,7 @@ def _waits(step: Step, job: Job) -> bool:
     """Whether the next launch has to wait; then a timer is set for it, for as long as its backoff may be."""
     wait_s = min((job.not_before or 0.0) - step.now.wall, job.gang.retries.backoff_limit_s)
     if wait_s > 0:
-        step.timers.set((JobTimer.LAUNCH, job.id), step.now.mono + wait_s)
+        step.timers.set((JobTimer.LAUNCH, job.id), step.now.mono_in(wait_s))
     return wait_s > 0
 
 
@@ -123,6 +123,6 @@ def check_started(step: Step, job: Job) -> None:
         else:
             return
     if job.running_since is None:
-        step.timers.set((JobTimer.TIMEOUT, job.id), step.now.mono + max(job.gang.timeout_s - job.ran_s, 0.0))
+        step.timers.set((JobTimer.TIMEOUT, job.id), step.now.mono_in(max(job.gang.timeout_s - job.ran_s, 0.0)))
     step.emit(ev.GangStarted(job_id=job.id, at=step.now.wall, generation=job.generation, started=started))
     warning_signal.set_timers(step, job)

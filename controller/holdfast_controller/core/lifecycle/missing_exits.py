@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
@@ -32,7 +33,7 @@ def unaccounted(job: Job, member: Member) -> list[tuple[int, int]]:
     ]
 
 
-def unknown_ends(job: Job, member: Member, reason: ExitReason, message: str, at: float) -> list[Exit]:
+def unknown_ends(job: Job, member: Member, reason: ExitReason, message: str, at: Wall) -> list[Exit]:
     """A record without a code for each rank that is unaccounted for, oldest generation first."""
     return [
         Exit(job.attempt, generation, rank, reason, message=message, end_time=at)

@@ -10,6 +10,7 @@ import bisect
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import tally
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import Exit
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
@@ -65,7 +66,7 @@ def name_cause(step: Step, job: Job) -> None:
                 generation=recovery.generation,
                 end_reason=exit_.reason.name,
                 related=related,
-                failed_at=exit_.end_time or step.now.wall,
+                failed_at=Wall(exit_.end_time or step.now.wall),
                 charged=member.index if recovery.charged is not None else None,
             )
         )

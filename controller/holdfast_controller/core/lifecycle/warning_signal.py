@@ -11,6 +11,7 @@ deadline. A job that ends its work in just that time is launched once more, and 
 from __future__ import annotations
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.assignment import on_host
@@ -25,7 +26,7 @@ def is_running(job: Job) -> bool:
     return bool(job.started) and not job.stopping and not job.terminal
 
 
-def warn(step: Step, job: Job, until: float, why: str) -> None:
+def warn(step: Step, job: Job, until: Wall, why: str) -> None:
     """Have the ranks of this generation get the job's signal, unless they have had it. ``until`` is wall clock."""
     if job.gang.warning is None or not is_running(job) or job.warned >= job.generation:
         return
@@ -55,14 +56,14 @@ def ahead_of_timeout(timers: Timers, job: Job) -> None:
     """If the job's timeout is timed, so is the warning before it."""
     due = timers.due.get((JobTimer.TIMEOUT, job.id))
     if job.gang.warning is not None and due is not None:
-        timers.set((JobTimer.TIMEOUT_WARNING, job.id), due - job.gang.warning.before_s)
+        timers.set((JobTimer.TIMEOUT_WARNING, job.id), Mono(due - job.gang.warning.before_s))
 
 
 def on_timer(step: Step, job: Job) -> None:
     """The job's own timeout is near."""
     due = step.timers.due.get((JobTimer.TIMEOUT, job.id))
     if due is not None:
-        warn(step, job, step.now.wall + due - step.now.mono, TIMEOUT)
+        warn(step, job, step.now.wall_of(due), TIMEOUT)
 
 
 def of_drain(step: Step, host: Host) -> None:
@@ -81,7 +82,7 @@ def of_drain(step: Step, host: Host) -> None:
         else:
             warn(step, job, host.drain_deadline, f"the drain of {host.name}")
     if later:
-        step.timers.set((HostTimer.DRAIN_WARNING, host.name), step.now.mono + min(later))
+        step.timers.set((HostTimer.DRAIN_WARNING, host.name), step.now.mono_in(min(later)))
 
 
 def leaves_by_itself(step: Step, job: Job) -> str | None:

@@ -8,6 +8,7 @@ from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.state import JobWatch
 from holdfast.hang.pipeline.nccl_ras import Mismatch
+from holdfast_controller.core.model.clock import Wall
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ class Hang:
 
     number: int
     generation: int
-    since: float
-    noticed_at: float
+    since: Wall
+    noticed_at: Wall
     rule: str
     sentence: str
     suspects: tuple[str, ...]
@@ -83,12 +84,12 @@ class Hang:
     """Of the suspects."""
     step: float | None = None
     stacks: str = ""
-    diagnosed_at: float | None = None
+    diagnosed_at: Wall | None = None
     outcome: str = ""
     """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER, ENDED; empty while it is open."""
     note: str = ""
-    judged_at: float | None = None
-    over_at: float | None = None
+    judged_at: Wall | None = None
+    over_at: Wall | None = None
     """When it was seen to move again, or ended with its job or generation."""
     stuck_hosts: tuple[str, ...] = ()
     """Hosts that could not be emptied when it was acted on."""

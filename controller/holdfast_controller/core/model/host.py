@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -62,8 +64,8 @@ class Allocation:
 class Maintenance:
     """A time in which a host takes no work. Wall clock; without ``end`` it lasts until somebody uncordons."""
 
-    start: float
-    end: float | None
+    start: Wall
+    end: Wall | None
     reason: str
     by: str
     drain: bool = False
@@ -83,7 +85,7 @@ class Stranger:
     worker: str
     generation: int
     gpus: tuple[str, ...]
-    since: float
+    since: Wall
 
 
 @dataclass
@@ -98,16 +100,16 @@ class Host:
     cordoned: bool = False
     cordon_reason: str = ""
     cordoned_by: str = ""
-    cordoned_since: float = 0.0
+    cordoned_since: Wall = NEVER
     """Wall clock."""
     maintenance: Maintenance | None = None
     lost: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     draining: bool = False
-    drain_deadline: float | None = None
+    drain_deadline: Wall | None = None
     """Wall clock; None: what runs there may end by itself."""
     drain_at_checkpoint: bool = False
-    drain_since: float = 0.0
+    drain_since: Wall = NEVER
     """Wall clock."""
     drained: bool = False
     refused: str = ""
@@ -145,8 +147,8 @@ class Presence:
     """What is known of a host only while this controller runs."""
 
     session: int | None = None
-    last_seen: float = 0.0
-    last_seen_wall: float = 0.0
+    last_seen: Mono = BOOT
+    last_seen_wall: Wall = NEVER
     liveness: Liveness = Liveness.SUSPECT
     forgetting: set[str] = field(default_factory=set)
     """Places that this session was told to forget and hasn't answered for."""

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdfast.hang.judge.state import JobWatch
+from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
 from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
 from holdfast_controller.core.model.free_capacity import Openings
 from holdfast_controller.core.model.gang import Gang, Strategy
@@ -29,14 +30,6 @@ from holdfast_controller.core.model.users import People
 
 if TYPE_CHECKING:
     from holdfast_controller.core.model.report import ExitReported, PlaceReport
-
-
-@dataclass(frozen=True, slots=True)
-class Now:
-    """The time of a step: ``mono`` decides (seconds on a monotonic clock), ``wall`` only prints (epoch seconds)."""
-
-    mono: float
-    wall: float
 
 
 class WorkerState(enum.Enum):
@@ -90,12 +83,12 @@ class Recovery:
     attempt: int
     generation: int
     """The one that it launches."""
-    started_at: float
+    started_at: Wall
     end_reason: str
     related: str
     recover: str = "PROC_RESTART"
     start_type: str = "RESTARTED"
-    failed_at: float = 0.0
+    failed_at: Wall = NEVER
     charged: int | None = None
     """The worker whose budget paid."""
     failed_generation: int | None = None
@@ -103,11 +96,11 @@ class Recovery:
     detect_s: float | None = None
     """From the cause to its notice; None where the exit itself was the notice."""
     diagnose_s: float = 0.0
-    stopped_at: float | None = None
-    ended_at: float | None = None
+    stopped_at: Wall | None = None
+    ended_at: Wall | None = None
     step: float | None = None
     """The job's highest step before."""
-    caught_up_at: float | None = None
+    caught_up_at: Wall | None = None
     """When it was there again."""
 
 
@@ -122,7 +115,7 @@ class Job:
     labels: dict[str, str]
     gang: Gang
     spec_json: str
-    created_at: float
+    created_at: Wall
     annotations: dict[str, str] = field(default_factory=dict)
     number: int = 0
     """Place of its submission in the log: the order of creation."""
@@ -157,9 +150,9 @@ class Job:
     """Workers whose place is reserved for the next attempt."""
     avoided: frozenset[str] = frozenset()
     """Hosts that the next placement leaves out if it can: the job failed there."""
-    not_before: float | None = None
+    not_before: Wall | None = None
     """Wall clock before which the next launch, or placement, doesn't come."""
-    queued_since: float | None = None
+    queued_since: Wall | None = None
     """Since when it waits for hosts; wall clock."""
     lacks: int = 0
     """Times that it was tried to place a job that doesn't wait."""
@@ -192,9 +185,9 @@ class Job:
     """Highest step known at the last of them."""
     warned: int = 0
     """Ranks of generations up to this one get the warning signal."""
-    pause_due: float | None = None
+    pause_due: Wall | None = None
     """Wall clock; it was warned of a pause, and until then its ranks may end by themselves."""
-    held_until: float | None = None
+    held_until: Wall | None = None
     """Until then no hang is acted on."""
     stop_reason: ExitReason = ExitReason.STOPPED
     """Why whatever is older than the current generation, or all of an ending job, is stopped."""
@@ -202,14 +195,14 @@ class Job:
     outcome: JobState | None = None
     """Decided end; the job has it once every place is empty."""
     error: JobError | None = None
-    primary_done_at: float | None = None
-    started_at: float | None = None
-    running_since: float | None = None
+    primary_done_at: Wall | None = None
+    started_at: Wall | None = None
+    running_since: Wall | None = None
     """Since when the attempt runs."""
     ran_s: float = 0.0
     """Run time of earlier attempts."""
-    updated_at: float = 0.0
-    ended_at: float | None = None
+    updated_at: Wall = NEVER
+    ended_at: Wall | None = None
     doubt: Doubt | None = None
     unsure_below: int = 0
     """Records of generations below this may have been lost with the log."""
@@ -325,14 +318,14 @@ class Cluster:
     presence: dict[str, Presence] = field(default_factory=dict)
     unheard: set[str] = field(default_factory=set)
     """Hosts that this controller has not heard of since it started, and that may still say hello."""
-    spared_until: float = 0.0
+    spared_until: Mono = BOOT
     """Before that no host is given up, since most were silent just now; monotonic."""
-    ripe: dict[str, float] = field(default_factory=dict)
+    ripe: dict[str, Wall] = field(default_factory=dict)
     """By job: the ``not_before`` that has come by our own clock, whatever the wall clock says."""
     runtime: dict[str, Runtime] = field(default_factory=dict)
     watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
     """By job: the generation that is watched for hangs, and what is remembered of it."""
-    kept_watches: dict[str, tuple[float, KeptWatch]] = field(default_factory=dict)
+    kept_watches: dict[str, tuple[Mono, KeptWatch]] = field(default_factory=dict)
     """By job: what was last written down of its watch, and when on our monotonic clock."""
     suspects: dict[str, Suspect] = field(default_factory=dict)
     shared_causes: list[SharedCause] = field(default_factory=list)
@@ -343,7 +336,7 @@ class Cluster:
     """By job in doubt, worker and host: what hosts have said of it since this controller started."""
     told: set[str] = field(default_factory=set)
     """Hosts that have said what they hold since this controller started."""
-    in_doubt_until: float = 0.0
+    in_doubt_until: Mono = BOOT
     """Not before that is decided of jobs that nobody has told of; monotonic."""
     unjudged: dict[str, list[ExitReported]] = field(default_factory=dict)
     """By job in doubt: ends that were reported meanwhile."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.host import Liveness, Presence
 
 LATE_S = 1.0
@@ -28,27 +29,27 @@ class LeasePolicy:
     mass_share: float = 0.55
 
 
-def liveness(policy: LeasePolicy, presence: Presence, now_mono: float) -> Liveness:
+def liveness(policy: LeasePolicy, presence: Presence, now: Mono) -> Liveness:
     """What the silence of a host means by itself."""
-    silent = now_mono - presence.last_seen
+    silent = now - presence.last_seen
     if silent >= policy.lost_s:
         return Liveness.LOST
     return Liveness.SUSPECT if silent >= policy.suspect_s else Liveness.READY
 
 
-def next_change(policy: LeasePolicy, presence: Presence, now_mono: float) -> float | None:
+def next_change(policy: LeasePolicy, presence: Presence, now: Mono) -> Mono | None:
     """When the verdict changes if nothing is heard; None once it is final."""
     for bound in (policy.suspect_s, policy.lost_s):
-        due = presence.last_seen + bound
-        if due > now_mono:
+        due = Mono(presence.last_seen + bound)
+        if due > now:
             return due
     return None
 
 
-def brake(policy: LeasePolicy, presences: Collection[Presence], now_mono: float) -> bool:
+def brake(policy: LeasePolicy, presences: Collection[Presence], now: Mono) -> bool:
     """Whether so many hosts are silent at once that the cause is common and none may be given up.
 
     A single host is no crowd: the brake needs two at least.
     """
-    silent = sum(1 for p in presences if liveness(policy, p, now_mono) is not Liveness.READY)
+    silent = sum(1 for p in presences if liveness(policy, p, now) is not Liveness.READY)
     return silent >= 2 and silent > policy.mass_share * len(presences)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast._base.identity import Kind
+from holdfast_controller.core.model.clock import Wall
 
 EVERY_PROJECT = "*"
 """In the place of a project's name: all of them, and the cluster itself."""
@@ -44,7 +45,7 @@ class Token:
 
     kind: Kind
     name: str
-    expires_at: float
+    expires_at: Wall
     used_by: str = ""
     """Who got it, once somebody has."""
     key: str = ""
@@ -55,7 +56,7 @@ class Token:
 class SecretNote:
     """When a secret was set, in wall-clock seconds, and by whom."""
 
-    at: float
+    at: Wall
     by: str
 
 

@@ -145,7 +145,7 @@ def _look(step: Step, job_id: str) -> None:
             )
         )
         left_s = max(job.gang.timeout_s - job.ran_s, 0.0)
-        step.timers.set((JobTimer.TIMEOUT, job.id), step.now.mono + left_s)
+        step.timers.set((JobTimer.TIMEOUT, job.id), step.now.mono_in(left_s))
     _judge(step, job)
     step.touch(job)
 

@@ -39,10 +39,10 @@ def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
         wait_s = TRY_AGAIN_S * 2.0 ** (number - 1)
         step.emit(
             ev.PlacementTried(
-                job_id=job.id, at=step.now.wall, number=number, reason=reason, not_before=step.now.wall + wait_s
+                job_id=job.id, at=step.now.wall, number=number, reason=reason, not_before=step.now.wall_in(wait_s)
             )
         )
-        step.timers.set((JobTimer.RETRY, job.id), step.now.mono + wait_s)
+        step.timers.set((JobTimer.RETRY, job.id), step.now.mono_in(wait_s))
         return
     error = JobError(
         RESOURCE_EXHAUSTED,

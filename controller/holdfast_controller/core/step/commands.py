@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Inventory
 from holdfast_controller.core.model.report import ExitReported as ExitReported
@@ -125,8 +126,8 @@ class MaintenanceAsked:
     by: str
     host: str
     reason: str
-    start: float | None
-    end: float | None
+    start: Wall | None
+    end: Wall | None
     drain: bool
     deadline_s: float | None = None
     at_checkpoint: bool = False

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from holdfast_controller.core.events.job import Event
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.host import place_key
-from holdfast_controller.core.model.job import Cluster, Job, Now
+from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.quota import Quotas

@@ -6,6 +6,8 @@ import enum
 import heapq
 from dataclasses import dataclass, field
 
+from holdfast_controller.core.model.clock import Mono
+
 
 class JobTimer(enum.StrEnum):
     """A deadline of one job; its key holds the job's id."""
@@ -59,10 +61,10 @@ TimerKey = tuple[Timer, str]
 class Timers:
     """One deadline for each key, in seconds on the monotonic clock; setting it again replaces it."""
 
-    due: dict[TimerKey, float] = field(default_factory=dict)
-    heap: list[tuple[float, TimerKey]] = field(default_factory=list)
+    due: dict[TimerKey, Mono] = field(default_factory=dict)
+    heap: list[tuple[Mono, TimerKey]] = field(default_factory=list)
 
-    def set(self, key: TimerKey, at: float) -> None:
+    def set(self, key: TimerKey, at: Mono) -> None:
         """Arm ``key`` for ``at``."""
         self.due[key] = at
         heapq.heappush(self.heap, (at, key))
@@ -71,13 +73,13 @@ class Timers:
         """Disarm ``key``."""
         self.due.pop(key, None)
 
-    def next_due(self) -> float | None:
+    def next_due(self) -> Mono | None:
         """The earliest deadline; None if no timer is armed."""
         while self.heap and self.due.get(self.heap[0][1]) != self.heap[0][0]:
             heapq.heappop(self.heap)
         return self.heap[0][0] if self.heap else None
 
-    def pop_due(self, now: float) -> list[TimerKey]:
+    def pop_due(self, now: Mono) -> list[TimerKey]:
         """Remove and return all keys that are due, earliest first."""
         keys = []
         while (first := self.next_due()) is not None and first <= now:

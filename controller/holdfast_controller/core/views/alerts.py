@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.host import Host
-from holdfast_controller.core.model.job import Cluster, Now
+from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quotas
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
 from holdfast_controller.core.scheduling.schedule import takers
@@ -44,7 +45,7 @@ class Attention:
     kind: Kind
     subject: str
     message: str
-    since: float | None = None
+    since: Wall | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Attention]:
         host = cluster.hosts[name]
         subject, standing = f"host/{name}", standing_of(cluster, host)
         silent_s = found.silent_s.get(name)
-        since = now.wall - silent_s if silent_s is not None else None
+        since = now.wall_in(-silent_s) if silent_s is not None else None
         match standing:
             case HostStanding.LOST:
                 work = "; its work waits for word" if host.allocations else ""
@@ -142,7 +143,7 @@ def _cluster(cluster: Cluster, found: Overview, beside: Beside, now: Now) -> Ite
     for name, ends in beside.certificate_ends.items():
         left_s = ends - now.wall
         if left_s <= 0:
-            yield Attention(Kind.CERTIFICATE, "controller", f"the {name} certificate has ended", ends)
+            yield Attention(Kind.CERTIFICATE, "controller", f"the {name} certificate has ended", Wall(ends))
         elif left_s < CERTIFICATE_S:
             yield Attention(Kind.CERTIFICATE, "controller", f"the {name} certificate ends in {left_s / 3600:.0f} h")
     if beside.receivers_failing:

@@ -10,8 +10,9 @@ import enum
 from collections import Counter
 from dataclasses import dataclass, field
 
+from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.host import Host, Liveness
-from holdfast_controller.core.model.job import Cluster, Job, Now
+from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import JobState
 
 
@@ -55,7 +56,7 @@ class Overview:
     withheld: dict[str, int] = field(default_factory=dict)
     """By host: shares that are withheld there."""
     waiting: int = 0
-    oldest_since: float | None = None
+    oldest_since: Wall | None = None
     """Wall clock."""
     smallest_gpus: int | None = None
     hangs: list[Job] = field(default_factory=list)

@@ -28,6 +28,7 @@ from holdfast._daemon.instance_lock import only_one
 from holdfast._security import pki
 from holdfast._security.enrolment import files
 from holdfast.errors import ConfigError, HoldfastError, StoreError, WrongState
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.backup import MAGIC, read_passphrase
@@ -202,7 +203,7 @@ def _begin_anew(database: Path, done: mf.Manifest) -> Cluster:
     store = Store(database)
     try:
         store.call(store.open).result()
-        return store.call(store.begin_anew, time.time(), done.taken_at).result()  # type: ignore[no-any-return]
+        return store.call(store.begin_anew, Wall(time.time()), Wall(done.taken_at)).result()  # type: ignore[no-any-return]
     finally:
         store.close()
 

@@ -8,12 +8,11 @@ from collections import Counter
 from holdfast._base.version import __version__
 from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
-from holdfast_controller.core.model.job import Now
 from holdfast_controller.core.views.alerts import Attention, Beside, attention
 from holdfast_controller.core.views.overview import overview
 from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
-from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.services.metrics import Metrics
 
@@ -35,12 +34,12 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         caller = caller_name(context)
         cluster, policies = self._driver.cluster, self._driver.reactor.policies
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
-        now = Now(time.monotonic(), time.time())
-        found = overview(cluster, now)
+        at = now()
+        found = overview(cluster, at)
         beside = Beside(
             __version__, self._metrics.certificate_ends(), self._dispatcher.waiting, self._dispatcher.failing
         )
-        told, more = attention(cluster, found, sees, policies.quotas, beside, now)
+        told, more = attention(cluster, found, sees, policies.quotas, beside, at)
         jobs = Counter(job.state.name for job in cluster.jobs.values() if sees(job.gang.project))
         await self._driver.settled()
         return cluster_pb2.GetStatusResponse(

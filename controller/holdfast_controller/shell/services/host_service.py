@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.step.commands import (
     CordonAsked,
     DismissAsked,
@@ -137,8 +138,8 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         return picture
 
 
-def _window(request: host_pb2.CordonRequest | host_pb2.DrainRequest) -> tuple[float | None, float | None]:
-    """When it is to begin and to end, epoch seconds."""
-    start = request.start.ToNanoseconds() / 1e9 if request.HasField("start") else None
-    end = request.end.ToNanoseconds() / 1e9 if request.HasField("end") else None
+def _window(request: host_pb2.CordonRequest | host_pb2.DrainRequest) -> tuple[Wall | None, Wall | None]:
+    """Start and end of the maintenance window, where they are given."""
+    start = Wall(request.start.ToNanoseconds() / 1e9) if request.HasField("start") else None
+    end = Wall(request.end.ToNanoseconds() / 1e9) if request.HasField("end") else None
     return start, end

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from holdfast._daemon.metrics import daemon
 from holdfast._daemon.metrics.listener import Listener, listen
 from holdfast._daemon.metrics.series import Series
-from holdfast_controller.core.model.job import Now
 from holdfast_controller.core.step.step import Decision
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.gauges import gauges
@@ -22,7 +21,7 @@ from holdfast_controller.core.views.metering import Meter
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls.authz import Guard
-from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class Metrics:
         return Exposition(fam.FAMILIES, self._read)
 
     def _read(self) -> Iterable[Series]:
-        now, series, config = Now(time.monotonic(), time.time()), Series(), self._config
+        series, config = Series(), self._config
         daemon.tell_build(series)
         self._tell_certificates(series)
         daemon.tell_disks(series, [("state", config.state_dir)])
@@ -107,7 +106,7 @@ class Metrics:
         series.set(fam.NOTIFICATIONS_DELIVERED, self._dispatcher.delivered)
         series.set(fam.AUDIT_REFUSALS, self._audit.refusals)
         series.set(fam.AUDIT_UNWRITTEN, self._audit.only_counted)
-        return self._meter.series, self._series, self._guard.series, series, gauges(self._driver.cluster, now)
+        return self._meter.series, self._series, self._guard.series, series, gauges(self._driver.cluster, now())
 
     def _tell_certificates(self, series: Series) -> None:
         daemon.tell_certificate(series, self._config.cert)

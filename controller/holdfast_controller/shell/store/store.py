@@ -31,6 +31,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
@@ -98,8 +99,8 @@ class Store:
             self.sequence = cluster.sequence
             return cluster
 
-    def begin_anew(self, now: float, taken_at: float) -> Cluster:
-        """Go on from a backup that was made at ``taken_at``: beyond whatever came after it (see ``core.doubt``)."""
+    def begin_anew(self, now: Wall, taken_at: Wall) -> Cluster:
+        """Continue from a backup that was made at ``taken_at``, with numbers beyond whatever came after it."""
         restored = ev.ClusterRestored(at=now, sequence=self.sequence + EVENTS_LEFT_OUT, taken_at=taken_at)
         record = Record(
             restored.sequence,

@@ -1,0 +1,51 @@
+"""The two clocks of a step, as types that mypy keeps apart.
+
+Decisions are timed on the monotonic clock. Wall-clock times are for people, and for deadlines that must outlive a
+restart of the controller, which begins a new monotonic clock. Only the methods of ``Now`` convert between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NewType
+
+Mono = NewType("Mono", float)
+"""Seconds on this process' monotonic clock; meaningless in any other process."""
+Wall = NewType("Wall", float)
+"""Seconds since the epoch; jumps when the clock is set."""
+BOOT = Mono(0.0)
+"""Before every monotonic time of a step."""
+NEVER = Wall(0.0)
+"""Stands for no time in fields that hold a time only while something else is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time of a step on both clocks."""
+
+    mono: Mono
+    wall: Wall
+
+    def mono_in(self, seconds: float) -> Mono:
+        """The monotonic time ``seconds`` from now."""
+        return Mono(self.mono + seconds)
+
+    def wall_in(self, seconds: float) -> Wall:
+        """The wall-clock time ``seconds`` from now, if nobody sets the clock."""
+        return Wall(self.wall + seconds)
+
+    def mono_due(self, deadline: Wall, *, at_most_s: float = math.inf) -> Mono:
+        """When a wall-clock deadline is due on the monotonic clock: not before now, and within ``at_most_s``.
+
+        The bound keeps a wall clock that was set back from postponing the deadline beyond what its policy allows.
+        """
+        return Mono(self.mono + min(max(deadline - self.wall, 0.0), at_most_s))
+
+    def mono_of(self, moment: Wall) -> Mono:
+        """A wall-clock moment, past or future, on the monotonic clock."""
+        return Mono(self.mono - (self.wall - moment))
+
+    def wall_of(self, moment: Mono) -> Wall:
+        """A monotonic moment, past or future, on the wall clock."""
+        return Wall(self.wall - (self.mono - moment))
