@@ -128,7 +128,7 @@ class Client(HostCalls, HangCalls):
         return await self._unary(self._cluster.GetStatus(cluster_pb2.GetStatusRequest(), timeout=CALL_TIMEOUT_S))
 
     async def metrics(self, accept: str = "") -> cluster_pb2.GetMetricsResponse:
-        """What the controller tells Prometheus, in the form that an HTTP Accept header asks for."""
+        """The controller's metrics, in the format that an HTTP Accept header asks for."""
         request = cluster_pb2.GetMetricsRequest(accept=accept)
         return await self._unary(self._cluster.GetMetrics(request, timeout=CALL_TIMEOUT_S))
 
@@ -244,7 +244,7 @@ class Client(HostCalls, HangCalls):
     ) -> AsyncGenerator[job_pb2.StreamLogsResponse]:
         """Output of the job's ranks, byte for byte; with ``follow`` until the job has ended.
 
-        ``generation`` 0 is the newest, and ``follow`` goes on through those after it. No ``workers`` or ``ranks``
+        ``generation`` 0 is the newest, and ``follow`` continues through later ones. No ``workers`` or ``ranks``
         means all. Chunks with ``problem`` say that a stream can't be read to its end.
         """
         first = job_pb2.StreamLogsRequest(

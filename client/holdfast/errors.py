@@ -173,7 +173,7 @@ class MissingPackages(HoldfastError):
 
 
 class StoreError(HoldfastError):
-    """What a daemon has to keep can't be read or written. Names the file and what to do."""
+    """A daemon's state can't be read or written. Names the file and what to do."""
 
     reason = "STORE"
 

@@ -1,4 +1,4 @@
-"""Where the controller is and who we are: ``client.toml``, found once, read once."""
+"""A client's settings, the controller's address and our certificate: ``client.toml``, found once, read once."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""What the shim is made of: standard library only, imports counted, for `python -I -S` without site-packages."""
+"""The shim, one per worker: parent of its ranks. Standard library only, for `python -I -S`.
+
+It imports nothing else of Holdfast: it outlives the agent that started it.
+"""

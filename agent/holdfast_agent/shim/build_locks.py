@@ -1,9 +1,9 @@
 """Removes the locks that killed builds have left in the caches of just-in-time compilers.
 
-torch's extension builder takes a build by creating a file and gives it back by removing it; whoever finds the file
-waits, without end. A rank that is killed in between leaves it, and every later start hangs. (`FileBaton` in
+torch's extension builder claims a build by creating a file and removes it afterwards; a process that finds the file
+waits forever. A rank killed in between leaves the file, and every later start hangs. (`FileBaton` in
 torch/utils/file_baton.py; later versions, Triton and Inductor use flock, which dies with its holder, unless the
-filelock package has fallen back to the same scheme.) Such a file is dead when nobody has it open, since a builder
+filelock package has fallen back to the same scheme.) Such a file is dead when no process has it open, since a builder
 keeps it open for as long as it holds it.
 
 Runs in a rank's child before its program, as the rank's user: it can remove nothing that the user couldn't. Removed

@@ -1,4 +1,4 @@
-"""What ranks that are not root could gain back of root's powers: nothing.
+"""Empties the capability sets, so that ranks that are not root can regain none of root's powers.
 
 A process that becomes another user loses the capabilities that it has, but not those that a program could give it
 again: its bounding set stays. It is emptied here, in the shim and once, so that each of its ranks is born without;

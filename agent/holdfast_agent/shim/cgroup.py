@@ -120,7 +120,7 @@ class Cgroup:
 
 
 def _children(pid: int) -> list[int]:
-    """Of a process that has not many threads yet."""
+    """Move a process that has few threads yet."""
     try:
         return [int(child) for child in read_small(f"/proc/{pid}/task/{pid}/children").split()]
     except OSError:

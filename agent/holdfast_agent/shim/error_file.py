@@ -1,4 +1,4 @@
-"""What a rank wrote into torch's error file: the exception that its `record` decorator caught, in one line.
+"""Reads torch's error file: the exception that its `record` decorator caught, in one line.
 
 A rank may write anything there: what is read is bounded, only regular files count, and what is no such record says
 nothing.

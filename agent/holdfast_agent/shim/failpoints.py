@@ -16,7 +16,7 @@ def hit(name: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """What a child of ours has to be given for its own points to count."""
+    """Environment that a child process needs for its own failpoints to work."""
     return {VARIABLE: _DIRECTORY} if _DIRECTORY else {}
 
 

@@ -28,7 +28,7 @@ STOP_WORDS = {"STOPPED": "stopped as asked", "HANG_KILLED": "stopped because the
 
 
 class Phase(enum.Enum):
-    """Where the worker stands, in the words of `hello`."""
+    """Phase of the worker, in the words of `hello`."""
 
     IDLE = "idle"  # nothing launched by this shim
     RUNNING = "running"
@@ -88,7 +88,7 @@ class Stop:
     """A stop in progress: TERM has been sent, KILL comes at the deadline and again until nothing is left."""
 
     def __init__(self, deadline: float, reason: str | None, words: str = "") -> None:
-        self.reason = reason  # None: nobody asked, the ranks are gone and have left processes behind
+        self.reason = reason  # None: not requested; the ranks are gone and have left processes behind
         self.words = words  # before what is said of each exit; empty for those of the reason
         self.interval_s = KILL_FASTEST_S
         self.seen: set[int] = set()
@@ -230,7 +230,7 @@ class Generation:
             try:
                 os.kill(pid, number)
             except OSError:
-                pass  # it has become somebody whom we may not signal
+                pass  # it now runs as a user whom we may not signal
         self.note({"ev": "warned", "signal": number})
         return True
 

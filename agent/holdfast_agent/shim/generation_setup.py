@@ -1,4 +1,4 @@
-"""What a generation needs before its first fork: a room, a cgroup, and last of all the durable intent."""
+"""Sets up namespaces and cgroup, then durably records the intent to launch, before the first fork."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A journal line is `CRC32HEX JSON\\n`. It is written by offset, not by append: after an error all bytes that are not
 known to be durable are written again to the same place, so a half-written line never ends up in the middle, and
-pages that a failed sync has dropped are dirtied anew.
+pages that a failed sync has dropped are dirtied again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def create(number: int, ranks: list[int], gpus: list[str], boot_id: str, directo
 
 
 def highest_generation(directory: int) -> int:
-    """Of the generations that have a journal here; 0 without any."""
+    """Highest generation with a journal here; 0 without any."""
     names = [name for name in os.listdir(directory) if name.startswith("g") and name.endswith(".journal")]
     numbers = [name[1 : -len(".journal")] for name in names]
     return max((int(number) for number in numbers if number.isdigit()), default=0)

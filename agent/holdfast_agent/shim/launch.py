@@ -67,7 +67,7 @@ def encode(text: str) -> bytes:
 
 
 class Identity:
-    """As whom, and within which limits, the ranks of a generation run. Raises as Plan does."""
+    """Account and limits of a generation's ranks. Raises as Plan does."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.uid: int | None = order["uid"]
@@ -116,7 +116,9 @@ def spawn(plan: Plan, identity: Identity, generation: Generation, null: int, fai
     if pid == 0:
         become(plan, identity, generation, null, failures)
     try:
-        os.setpgid(pid, pid)  # in the child, too; whoever is first: killpg must find the group from now on
+        os.setpgid(
+            pid, pid
+        )  # in both parent and child, whichever runs first: killpg must find the group from now on
     except OSError:
         pass  # the child was first
     return pid

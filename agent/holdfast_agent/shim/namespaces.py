@@ -1,7 +1,7 @@
 """A generation's room on a host: its own /dev/shm and System V IPC, fresh, shared by all ranks of the job there.
 
 What ranks leave in /dev/shm (`nccl-*`, `torch_*`, semaphores) goes with the room, and the room with the last
-process in it and the last descriptor of it: nobody has to tidy up, and nothing is mounted where others can see it.
+process in it and the last descriptor of it: nothing has to be cleaned up, and no other process sees the mounts.
 A room is a mount namespace and an IPC namespace. They are held by the descriptors of the shims whose ranks are in
 it; a shim that dies leaves its ranks in it. The first of a job's shims to launch a generation makes the room and
 writes into `room`, in the job's directory, where its descriptors are; the others open those. A description that has
@@ -189,7 +189,7 @@ def libc() -> ctypes.CDLL:
 
 
 def _size_bytes() -> int:
-    """Of the host's own; 0 where it has none, for the kernel's default: half of the memory."""
+    """Size of the host's own /dev/shm; 0 if it has none, which means the kernel's default, half of the memory."""
     try:
         found = os.statvfs(SHM)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a process has to become before it may be a shim."""
+"""Turns the current process into a shim: session, subreaper, signals, limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNWELCOME = (
 
 
 def settle(fd: int) -> None:
-    """Makes this process what a shim must be, whoever started it. Raises OSError."""
+    """Turn this process into a shim, however it was started. Raises OSError."""
     libc = ctypes.CDLL(None)
     for option, value in ((PR_SET_CHILD_SUBREAPER, 1), (PR_SET_NO_NEW_PRIVS, 1)):
         if libc.prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3):

@@ -3,7 +3,7 @@
 The shim may be root and the path is the user's wish, so the file is opened with the rights of the rank's account
 and no other: effective uid, gid and supplementary groups are the account's, and with the effective uid go root's
 capabilities. Real and saved uid stay root's until the rank takes its identity for good, since entering a container,
-which hides the host's files, takes root; nobody of the account may signal or trace the process meanwhile. Where a
+which hides the host's files, takes root; no process of the account may signal or trace it meanwhile. Where a
 link or another user's directory leads is then no question of ours: what the account could not read is not read.
 """
 

@@ -2,11 +2,11 @@
 
 Theory of operation. docs/internals/shim-protocol.md is the contract; this is how it is kept.
 
-- *Nothing forks before the intent is durable*, file and name both, so whoever reads the journal knows whether a
+- *Nothing forks before the intent is durable*, file and name both, so a reader of the journal knows whether a
   generation may have run. It is launched at most once: its journal is created with O_EXCL.
 - *An exit is told only once it is durable.* All that can be reaped is reaped, written and synced as one batch,
   then told. What the disk refuses stays in memory and is written again every second.
-- *Emptiness is proven by waitpid.* The shim is a subreaper: whoever loses its parent becomes its child, so "no
+- *Emptiness is proven by waitpid.* The shim is a subreaper: a process that loses its parent becomes its child, so "no
   child" means that no descendant is left. Only one generation has processes at any time.
 - *Signals hit only what is ours.* A rank that was not reaped still owns its pid and process group; every other
   descendant is found in /proc and signalled by a pidfd that was checked.
@@ -79,7 +79,7 @@ class Shim:
         self.connect(fd)
 
     def run(self) -> None:
-        """Until told to quit, or until the agent dies before the assignment."""
+        """Run until ordered to quit, or until the agent dies before the assignment."""
         while not self.done:
             ready = dict(self.epoll.poll(self.timeout_s()))
             if ready.pop(self.wake, 0):
@@ -130,7 +130,7 @@ class Shim:
         self.tell(number, replay)
 
     def say(self, message: Record | None = None) -> None:
-        """Sends without waiting, or goes on sending; an agent that does not read loses the connection."""
+        """Send without waiting, continuing what was not sent; an agent that does not read loses the connection."""
         link = self.link
         if link is None:
             return
@@ -170,7 +170,7 @@ class Shim:
             self.drop()
 
     def order(self, message: Record) -> Callable[[], None]:
-        """What a message asks for, ready to be done. Raises one of BAD_ORDER."""
+        """Parse a message into a call ready to be made. Raises one of BAD_ORDER."""
         operation = message["op"]
         if operation == "assign" and self.directory < 0:
             path = encode(message["dir"])

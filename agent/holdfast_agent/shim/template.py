@@ -3,7 +3,7 @@
 A fork takes half a millisecond where a Python start takes tens of them, and the shims share its pages. On each byte
 that comes through FD, a unix stream socket, with one descriptor beside it, it forks a shim that talks over that
 descriptor, and answers with a line: the shim's pid, or `- REASON`. It ends with its agent; the shims that it has
-forked are init's children then, and nobody's concern but their own before: they are reaped as they end.
+forked are init's children then, and ignored before: they are reaped as they end.
 
 It never runs anything of a worker's and holds no state, so one that is lost is simply started again.
 """
@@ -52,7 +52,7 @@ def serve(link: Socket) -> int | None:
 
 
 def main() -> None:
-    """Serves the descriptor that the command line names; a fork goes on as a shim."""
+    """Serve the descriptor that the command line names; each fork continues as a shim."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
     gc.freeze()  # what is there now is never collected: a collection in a shim would copy every page it looks at

@@ -1,4 +1,4 @@
-"""What everything else may import: configuration files, identities, names, error statuses, failpoints.
+"""Foundations that everything else may import: configuration files, identities, names, error statuses, failpoints.
 
 Private, and importing nothing else of Holdfast but ``errors``.
 """

@@ -1,4 +1,4 @@
-"""What ``pip install holdfast`` leaves out: the packages of the daemons, each daemon's in an extra of its own."""
+"""Packages that ``pip install holdfast`` leaves out: those of the daemons, in an extra for each daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who somebody is: a URI in their certificate, ``holdfast://CLUSTER/{controller|host|user}/NAME``."""
+"""Identities: a URI in each certificate, ``holdfast://CLUSTER/{controller|host|user}/NAME``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _URI = re.compile(r"holdfast://([A-Za-z0-9._-]{1,63})/(controller|host|user)/([A
 
 
 class Kind(enum.Enum):
-    """What sort of party an identity is."""
+    """Kind of party: controller, host or user."""
 
     CONTROLLER = "controller"
     HOST = "host"

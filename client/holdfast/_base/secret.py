@@ -28,7 +28,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> bytes:
-        """The value, for whoever must pass it on."""
+        """The value, for the code that must pass it on."""
         return self._value
 
     def __len__(self) -> int:

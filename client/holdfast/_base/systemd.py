@@ -1,4 +1,4 @@
-"""Whether systemd looks after a daemon of ours on this machine."""
+"""Whether systemd supervises one of our daemons on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ UNITS = (Path("/etc/systemd/system"), Path("/usr/lib/systemd/system"))
 
 
 def start_line(daemon: str, settings: Path, units: Sequence[Path] = UNITS) -> str:
-    """What a person types to start ``daemon``: its unit, where there is one that reads these settings."""
+    """The command that starts ``daemon``: its unit, if there is one that reads these settings."""
     for folder in units:
         try:
             text = (folder / f"{daemon}.service").read_text()

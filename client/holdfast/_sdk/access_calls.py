@@ -23,7 +23,7 @@ class AccessCalls:
         self._unary = unary
 
     async def caller(self) -> GetCallerResponse:
-        """Who we are for the cluster, and what we may do."""
+        """The caller's identity in the cluster, and its rights."""
         found: GetCallerResponse = await self._unary(
             self._stub.GetCaller(access_pb2.GetCallerRequest(), timeout=CALL_S)
         )

@@ -37,7 +37,7 @@ async def upload(
 ) -> bool:
     """Have the controller hold the bundle durably. Whether anything had to be sent.
 
-    Goes on where it stood when the link breaks. Raises ``StorageFull``, ``BundleRefused``, ``Unavailable``.
+    Resumes at its offset after the link broke. Raises ``StorageFull``, ``BundleRefused``, ``Unavailable``.
     """
     outage, sent, refused = Outage(on_link), False, 0
     furthest, since = -1, anyio.current_time()

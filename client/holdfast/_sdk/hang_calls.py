@@ -42,7 +42,7 @@ class HangCalls(Calling):
                 yield hang_wire.received(answer.worker, answer.host, answer.content, answer.problem)
 
     async def hang_evidence(self, job_id: str, number: int = 0) -> AsyncGenerator[WorkerEvidence]:
-        """What was kept of a hang, worker by worker; of the newest when ``number`` is 0. Raises ``NotFound``."""
+        """Evidence of a hang by worker; of the newest hang if ``number`` is 0. Raises ``NotFound``."""
         from holdfast._session import hang_wire
 
         request = hang_pb2.GetHangEvidenceRequest(id=job_id, number=number)
@@ -52,7 +52,7 @@ class HangCalls(Calling):
                 yield hang_wire.received(answer.worker, "", answer.content)
 
     async def record_samples(self, job_id: str) -> AsyncGenerator[hang_pb2.RecordSamplesResponse]:
-        """What agents sample of a job from now on, until it or the link ends. ``WrongState`` where it has ended."""
+        """Samples of a job from now on, until it or the link ends. Raises ``WrongState`` if it has ended."""
         call = self._hangs.RecordSamples(hang_pb2.RecordSamplesRequest(id=job_id))
         async with contextlib.aclosing(self._stream(call)) as answers:
             async for answer in answers:

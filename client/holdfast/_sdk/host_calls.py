@@ -49,7 +49,7 @@ class HostCalls(Calling):
     async def cordon(
         self, name: str, reason: str = "", *, start: float | None = None, end: float | None = None
     ) -> host_pb2.Host:
-        """The host takes no new work; what runs there goes on. From ``start`` to ``end``, if set: epoch seconds."""
+        """The host takes no new work; what runs there continues. From ``start`` to ``end``, if set: epoch seconds."""
         request = host_pb2.CordonRequest(name=name, reason=reason, request_id=fresh_id())
         _set_window(request, start, end)
         return (await self._unary(self._hosts.Cordon(request, timeout=CALL_TIMEOUT_S))).host

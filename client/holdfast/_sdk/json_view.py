@@ -82,7 +82,7 @@ def hang(message: job_pb2.Hang) -> Json:
 
 
 def evidence(found: WorkerEvidence) -> Json:
-    """What came from one worker; ``evidence`` as it is kept, null where there is none."""
+    """Evidence from one worker; ``evidence`` as stored, null if there is none."""
     from holdfast.hang.evidence import evidence_json
 
     kept = json.loads(evidence_json.encode(found.evidence)) if found.evidence is not None else None
@@ -137,7 +137,7 @@ def _printed(message: Message, **extra: Any) -> Json:
 
 @functools.cache
 def _readers(kind: type[Message]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    """What reads each key of a message, made once: asking descriptors each time takes eight times as long."""
+    """A reader for each key of a message type, cached: asking descriptors each time takes eight times as long."""
     blank, fields = kind(), {field.json_name: field for field in kind.DESCRIPTOR.fields}
     order = _ORDER.get(kind.DESCRIPTOR.name, " ".join(fields)).split()
     # A key without a field is one that the caller gives.

@@ -1,4 +1,4 @@
-"""Where a reader of logs stands, so that a broken stream can be opened again without a gap or a repetition."""
+"""Position of a log reader, so that a broken stream can be opened again without a gap or a repetition."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class LogPosition:
         self._told: set[tuple[_StreamKey, str]] = set()
 
     def request(self) -> job_pb2.StreamLogsRequest:
-        """What to ask next: at first the request itself, later everything from the last generation on.
+        """The next request: at first the original one, later everything from the last generation on.
 
-        The tail goes, because counting it anew from a later end would skip lines.
+        The tail goes, because counting it again from a later end would skip lines.
         """
         again = job_pb2.StreamLogsRequest()
         again.CopyFrom(self._request)

@@ -73,7 +73,7 @@ OPTIONS = (
 
 
 class Calling:
-    """What every group of calls is made with; ``Client`` opens the channel."""
+    """Makes the calls of every group; ``Client`` opens the channel."""
 
     settings: ClientSettings
 

@@ -1,6 +1,6 @@
 """Reads a certificate's dates and identity with the standard library alone.
 
-For the agent, which must stay small, and for a command line that has to start at once; whoever has to trust a
+For the agent, which must stay small, and for a command line that has to start at once; code that has to trust a
 certificate leaves that to TLS. Just enough of DER (X.690) to walk to the validity of a certificate (RFC 5280).
 """
 
@@ -25,7 +25,7 @@ _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What counts of one. Times are seconds since the epoch."""
+    """The fields of a certificate that matter here. Times are seconds since the epoch."""
 
     identity: Identity
     issued_at: float
@@ -50,7 +50,7 @@ def read(path: Path) -> Certificate:
 
 
 def ends_at(path: Path) -> float:
-    """When the first certificate in a PEM file ends; a CA's will do, which names nobody. Raises ``ConfigError``."""
+    """When the first certificate in a PEM file ends; a CA's, which names no party, will do. Raises ``ConfigError``."""
     try:
         return validity(path.read_text())[1]
     except (OSError, ValueError) as error:
@@ -58,14 +58,14 @@ def ends_at(path: Path) -> float:
 
 
 def parse(pem: str) -> Certificate:
-    """The first certificate of a PEM text. Raises ``ValueError``, and ``Unauthenticated`` where it names nobody."""
+    """The first certificate of a PEM text. Raises ``ValueError``, and ``Unauthenticated`` if it names nobody."""
     body = _body(pem)
     begins_at, ends_at = _validity(body)
     return Certificate(_identity(body), begins_at + BACKDATED_S, ends_at)
 
 
 def validity(pem: str) -> tuple[float, float]:
-    """(begin, end) of the first certificate of a PEM text, whoever it names. Raises ``ValueError``."""
+    """(begin, end) of the first certificate of a PEM text, whichever party it names. Raises ``ValueError``."""
     return _validity(_body(pem))
 
 

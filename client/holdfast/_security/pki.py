@@ -1,7 +1,7 @@
 """Makes a cluster's certificates: one CA, and a leaf for each controller, host and user.
 
 An identity is the URI in the leaf (``holdfast._base.identity``). All may call; a controller's leaf may serve as the
-controller, and a host's under the one name ``holdfast-host``, which nobody expects of a controller.
+controller, and a host's under the one name ``holdfast-host``, which no client accepts from a controller.
 Uses ``cryptography``, so an agent never imports this.
 """
 
@@ -76,7 +76,7 @@ def issue(
 def sign(
     ca_directory: Path, identity: Identity, key: PublicKey, issued_at: float, lifetime: datetime.timedelta
 ) -> bytes:
-    """A certificate in PEM for somebody else's key, issued at a time in epoch seconds; see ``issue``."""
+    """A certificate in PEM for another party's key, issued at a time in epoch seconds; see ``issue``."""
     issued = datetime.datetime.fromtimestamp(issued_at, datetime.UTC)
     made = _leaf(ca_directory, identity, key, issued, lifetime, server=False)
     return made.public_bytes(serialization.Encoding.PEM)

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, Unauthenticated
 
 
 async def on_use(address: str, files: TlsFiles) -> None:
-    """As ``if_due``, where ``address`` says who renews; without one nothing is done."""
+    """Like ``if_due``, with the renewing service at ``address``; does nothing without one."""
     if address:
         await anyio.to_thread.run_sync(if_due, address, files)
 
@@ -23,7 +23,7 @@ def if_due(address: str, files: TlsFiles) -> None:
     """Renew the certificate if it is time for that; blocks for a moment then.
 
     A failure counts only once the certificate has ended: raises ``HoldfastError`` then. Where the file can't be
-    written, as that of the whole system by an ordinary user, whoever may has to do it.
+    written, as that of the whole system by an ordinary user, a user who may has to do it.
     """
     present, now = certificate.read(files.cert), time.time()
     if now < present.renew_at:

@@ -9,7 +9,7 @@ from holdfast.errors import ConfigError
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Nobody gets in without a certificate of the cluster's CA. Raises ``ConfigError``.
+    """A context that admits only certificates of the cluster's CA. Raises ``ConfigError``.
 
     Files that are replaced count from the next handshake on; while they can't be read, those before go on to serve.
     """

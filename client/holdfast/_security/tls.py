@@ -59,7 +59,7 @@ def server_credentials(files: TlsFiles, *, anyone: bool = False) -> grpc.ServerC
 
 
 class _Watched:
-    """What gRPC asks at every handshake: whether the files have changed."""
+    """Answers gRPC's question at every handshake: whether the files have changed."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
@@ -90,19 +90,19 @@ class _Watched:
 
 
 class Certified(Protocol):
-    """What is asked of the context of a call."""
+    """The part of a call's context that is used here."""
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         """The certificate of the other end, under gRPC's keys."""
 
 
 def caller(context: Certified) -> Identity:
-    """Who calls, taken from the verified peer certificate. Raises ``Unauthenticated``."""
+    """The caller's identity, from the verified peer certificate. Raises ``Unauthenticated``."""
     return caller_in(context.auth_context())
 
 
 def caller_in(auth: Mapping[str, Iterable[bytes]]) -> Identity:
-    """As ``caller``, for whoever has asked for the certificate already."""
+    """Like ``caller``, from an authentication context already at hand."""
     names = auth.get("peer_spiffe_id") or auth.get("x509_subject_alternative_name") or ()
     uris = [name.decode() for name in names if name.startswith(b"holdfast://")]
     if not uris:

@@ -1,6 +1,6 @@
 """Packaged code: a folder as one archive that is known by the hash of its bytes.
 
-``packing`` makes it, ``archive`` reads one that nobody vouches for, ``ignore`` says what stays behind.
+``packing`` makes it, ``archive`` reads an untrusted one, ``ignore`` says what stays behind.
 """
 
 from __future__ import annotations

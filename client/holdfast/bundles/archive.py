@@ -1,6 +1,6 @@
 """The inside of a bundle: a tar of directories, files and links within it, and nothing else, compressed by zstd.
 
-Theory of operation. Whoever may upload can upload anything, so the reader takes only what the writer makes, and
+Theory of operation. A caller who may upload can upload anything, so the reader takes only what the writer makes, and
 refuses the rest before a byte of it is used. Names are relative, without ``.`` or ``..``, each once, parents first.
 A symbolic link's target climbs only by leading ``..``, as far as the bundle's top and no further, and names what
 follows: then each hop of any chain of links stays inside, which a look at the text alone can't promise otherwise.
@@ -29,7 +29,7 @@ RATIO_FREE_BYTES = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a bundle may come to. The same for who packs and who unpacks, unless a host's admin says otherwise."""
+    """Size limits of a bundle, the same for packing and unpacking unless a host's admin sets others."""
 
     files: int = 50_000
     """Directories and links included: code has thousands; what has more is data, or an environment."""
@@ -44,7 +44,7 @@ class Limits:
 
 
 class Kind(enum.Enum):
-    """What an entry is."""
+    """Kind of an entry."""
 
     FILE = b"0"
     LINK = b"2"
@@ -63,7 +63,7 @@ class Entry:
 
 
 def header(entry: Entry) -> bytes:
-    """The entry's tar header: equal for equal entries, whoever packs, whenever."""
+    """The entry's tar header: equal for equal entries, independent of user and time."""
     info = tarfile.TarInfo(entry.path)
     info.type = entry.kind.value
     info.size = entry.size
@@ -73,7 +73,7 @@ def header(entry: Entry) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """What fills a file's last block."""
+    """Padding of a file's last block."""
     return bytes(-size % BLOCK)
 
 
@@ -102,7 +102,7 @@ class Reader:
             block = self._read(BLOCK)
             if not any(block):
                 if any(self._read(BLOCK)) or self._read_some(1):
-                    raise BundleRefused("The bundle goes on after its end.")
+                    raise BundleRefused("The bundle has data after its end.")
                 return
             entry = self._entry(block)
             self._count(entry)

@@ -1,4 +1,4 @@
-"""What of a folder stays behind: patterns as in ``.gitignore``, one a line, later ones before earlier.
+"""Decides which files of a folder are left out: patterns as in ``.gitignore``, one a line, later ones before earlier.
 
 ``*`` and ``?`` match within a name, ``[…]`` one of some characters, ``**`` any number of directories. A pattern
 with a slash at its start or within counts from the folder of its file; any other matches a name at any depth. A

@@ -1,4 +1,4 @@
-"""From a folder to a bundle. The same files give the same bytes, whoever packs them and whenever.
+"""Packs a folder into a bundle. The same files give the same bytes, independent of user and time.
 
 Names are sorted, owners and times are left out, of the modes only whether a file may be executed remains. A folder
 that changes while it is read is found out: each file is looked at before and after it is read, and the whole folder
@@ -92,7 +92,7 @@ def pack(
 def look(
     folder: Path, *, extra: Iterable[tuple[str, Path]] = (), keep: Iterable[str] = (), limits: Limits | None = None
 ) -> list[Found]:
-    """What would be packed, parents first and sorted. Raises ``BundleRefused``."""
+    """Entries that would be packed, parents first and sorted. Raises ``BundleRefused``."""
     limits, kept = limits or Limits(), frozenset(keep)
     rules = ignore.read(_patterns(folder))
     found: list[Found] = []

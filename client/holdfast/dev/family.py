@@ -30,7 +30,7 @@ def members(
 
 
 def next_to_end(family: Set[Process], shims: Set[Process]) -> set[Process]:
-    """Whom to kill at this step: everything but the shims, and the shims once nothing else is left."""
+    """Processes to kill at this step: everything but the shims, and the shims once nothing else is left."""
     return set(family - shims) or set(family)
 
 

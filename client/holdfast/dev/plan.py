@@ -35,13 +35,13 @@ class Host:
 
     @property
     def metrics_port(self) -> int:
-        """Where the agent tells this machine its metrics."""
+        """Local address of the agent's metrics."""
         return self.ports[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a dev cluster consists of, whether it runs or not."""
+    """Parts of a dev cluster, running or not."""
 
     port: int
     hosts: tuple[Host, ...]

@@ -48,7 +48,7 @@ def boot_id() -> str:
 
 
 def stat(pid: int) -> Stat | None:
-    """What the kernel says of ``pid``, or ``None`` where there is no such process."""
+    """State of ``pid`` from the kernel, or ``None`` if there is no such process."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -127,7 +127,7 @@ def lives(process: Process) -> bool:
 def send(process: Process, number: signal.Signals) -> None:
     """Signal exactly this process; nothing happens if it is gone. Raises ``PermissionError``."""
     with contextlib.suppress(ProcessLookupError), _opened(process) as pidfd:
-        # Opened first and compared after: whoever has the pid now is whom the descriptor means.
+        # Opened first and compared after: the descriptor refers to the process that has the pid now.
         if lives(process):
             signal.pidfd_send_signal(pidfd, number)
 

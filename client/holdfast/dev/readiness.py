@@ -47,7 +47,7 @@ def controller(channel: grpc.Channel) -> str:
 
 
 def hosts(channel: grpc.Channel, since: Mapping[str, float]) -> dict[str, str]:
-    """What is missing for each host that is not ready; empty when all are.
+    """Missing parts of each host that is not ready; empty when all are.
 
     ``since`` has the hosts that count, and when (seconds since the epoch) each must have been heard from after:
     of an agent that was killed a moment ago, the controller still thinks well.

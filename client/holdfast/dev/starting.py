@@ -62,7 +62,7 @@ def start(
 
 @dataclass
 class _Run:
-    """What this start has found running, and what it has started itself, by name."""
+    """Daemons found running and daemons started, by name."""
 
     layout: Layout
     cluster: Cluster
@@ -150,7 +150,7 @@ def _is_root() -> bool:
 
 
 def _summary(run: _Run, took_s: float) -> str:
-    """What people see when all is ready."""
+    """The text printed when all is ready."""
     about = {CONTROLLER: f"127.0.0.1:{run.cluster.port}"}
     for host in run.cluster.hosts:
         plural = "" if host.gpus == 1 else "s"

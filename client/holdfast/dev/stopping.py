@@ -125,7 +125,7 @@ def _say(layout: Layout, daemon_count: int, worker_count: int) -> None:
 
 
 def summary(directory: str, daemon_count: int, worker_count: int) -> str:
-    """What was stopped, in a sentence."""
+    """A sentence listing the stopped processes."""
     if not daemon_count and not worker_count:
         return f"The dev cluster in {directory} is not running."
     what = [f"{daemon_count} daemon{'s' * (daemon_count != 1)}"] if daemon_count else []

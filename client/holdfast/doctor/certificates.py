@@ -13,7 +13,7 @@ _OTHERS = 0o077
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What was read of ``ca``, ``cert`` and ``key``. Times are seconds since the epoch, 0 where not known."""
+    """Facts read from ``ca``, ``cert`` and ``key``. Times are seconds since the epoch, 0 where not known."""
 
     ca: str
     cert: str
@@ -77,7 +77,7 @@ def _key(facts: CertificateFacts) -> Finding:
 
 def _identity(facts: CertificateFacts, again: str) -> Finding:
     if facts.wanted and not facts.identity.endswith(f"/{facts.wanted}"):
-        why = "The controller refuses whoever says to be another."
+        why = "The controller refuses a caller whose certificate names another party."
         saw = f"{facts.cert} is of {facts.identity}, the settings say {facts.wanted}"
         return error("certificates.identity", saw, why, f"Correct name in the settings, or: {again}")
     return ok("certificates.identity", facts.identity)
@@ -99,7 +99,7 @@ def _end(facts: CertificateFacts, again: str) -> Finding:
         )
     if left_s <= 0:
         saw = f"ended {span(-left_s)} ago"
-        return error("certificates.end", saw, "The controller lets nobody in with it.", again)
+        return error("certificates.end", saw, "The controller refuses every caller with it.", again)
     saw = f"ends in {span(left_s)}"
     if facts.renews and facts.now > facts.renew_at + (facts.ends_at - facts.renew_at) / 2:
         why = "It is renewed by itself after two thirds of its life, and hasn't been."

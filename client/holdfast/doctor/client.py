@@ -1,4 +1,4 @@
-"""What a client needs: settings, a certificate that lasts, a controller that answers and knows the caller."""
+"""Checks of a client's needs: settings, a certificate that lasts, a controller that answers and knows the caller."""
 
 from __future__ import annotations
 

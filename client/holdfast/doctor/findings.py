@@ -32,37 +32,37 @@ class Finding:
 
     @property
     def area(self) -> str:
-        """What it is about, such as ``gpus``."""
+        """Subject, such as ``gpus``."""
         return self.check.partition(".")[0]
 
 
 def ok(check: str, saw: str) -> Finding:
-    """As it should be."""
+    """A passed check."""
     return Finding(check, Status.OK, saw)
 
 
 def unknown(check: str, why_not: str, *fix: str) -> Finding:
-    """Nobody could look."""
+    """A check that could not be made."""
     return Finding(check, Status.UNKNOWN, f"couldn't look: {why_not}", fix=fix)
 
 
 def needs_root(check: str, what: str) -> Finding:
-    """Somebody else could look."""
+    """A check that only root can make."""
     return unknown(check, what, "Run it as root to look at everything.")
 
 
 def warning(check: str, saw: str, why: str, *fix: str) -> Finding:
-    """Worth mending."""
+    """A finding worth fixing, though work runs."""
     return Finding(check, Status.WARNING, saw, why, fix)
 
 
 def error(check: str, saw: str, why: str, *fix: str) -> Finding:
-    """Has to be mended."""
+    """A finding that must be fixed."""
     return Finding(check, Status.ERROR, saw, why, fix)
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
-    """0 where nothing has to be mended, else 1."""
+    """0 if nothing must be fixed, else 1."""
     return int(any(finding.status is Status.ERROR for finding in findings))
 
 

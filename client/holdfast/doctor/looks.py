@@ -27,7 +27,7 @@ CONNECT_S = 5.0
 
 
 def certificates(files: TlsFiles, *, renews: bool, wanted: str = "") -> CertificateFacts:
-    """What is to be known of the three files. ``wanted``: KIND/NAME of the party that the settings name."""
+    """Read the facts of the three files. ``wanted``: KIND/NAME of the party that the settings name."""
     paths = (files.ca, files.cert, files.key)
     unreadable, denied = [], False
     for path in paths:
@@ -76,7 +76,7 @@ def reach(address: str, files: TlsFiles) -> ReachFacts:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who we are for the controller. ``problem`` is set where it didn't say."""
+    """Our identity as the controller sees it; ``problem`` is set if it gave none."""
 
     name: str = ""
     roles: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Caller:
 
 
 def caller(address: str, files: TlsFiles) -> Caller:
-    """What the controller says of us, who are a user."""
+    """Ask the controller who we are, as a user."""
     try:
         with grpc.secure_channel(address, channel_credentials(files), _OPTIONS) as channel:
             stub = access_pb2_grpc.AccessServiceStub(channel)

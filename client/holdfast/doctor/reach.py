@@ -47,7 +47,7 @@ def check(facts: ReachFacts) -> Iterator[Finding]:
     match facts.failed:
         case Step.NAME:
             saw = f"{host} can't be resolved: {facts.problem}"
-            yield error("controller.name", saw, _CUT_OFF, f"getent hosts {host}", "Mend DNS or /etc/hosts.")
+            yield error("controller.name", saw, _CUT_OFF, f"getent hosts {host}", "Fix DNS or /etc/hosts.")
         case Step.TCP:
             yield ok("controller.name", _named(facts))
             saw = f"{facts.address} does not take connections: {facts.problem}"

@@ -1,4 +1,4 @@
-"""What a training program may call: ``holdfast.progress``, ``holdfast.idle``.
+"""Functions for training programs: ``holdfast.progress``, ``holdfast.idle``.
 
 Standard library only: it is imported into the user's own process.
 """

@@ -34,7 +34,7 @@ _REASON_AT, _REASON_BYTES = 64, 192
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a rank has said. ``at`` is CLOCK_BOOTTIME seconds; ``step`` is None before the first."""
+    """Progress reported by a rank. ``at`` is CLOCK_BOOTTIME seconds; ``step`` is None before the first."""
 
     reports: int
     step: int | None
@@ -79,12 +79,12 @@ class ProgressFile:
 
 
 def path_for(directory: str, rank: str) -> str:
-    """Where the rank ``rank`` of a worker whose folder is ``directory`` writes."""
+    """Path of the file that rank ``rank`` of the worker with folder ``directory`` writes."""
     return os.path.join(directory, f"r{rank}.progress")
 
 
 def read(path: str) -> Progress | None:
-    """What the file says; None where there is none, or it isn't written yet."""
+    """Read the file; None if it is missing or not written yet."""
     try:
         # The folder is the worker's: whatever lies there must neither block nor lead elsewhere.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

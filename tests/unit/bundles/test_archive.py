@@ -81,7 +81,7 @@ def test_what_is_cut_off_is_refused(cut: int) -> None:
 
 
 def test_what_follows_the_end_is_refused() -> None:
-    with pytest.raises(BundleRefused, match="goes on after its end"):
+    with pytest.raises(BundleRefused, match="has data after its end"):
         read(tars.tar([tars.file("a")]) + b"more")
 
 

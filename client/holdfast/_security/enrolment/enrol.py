@@ -26,7 +26,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What the admin's line says: the enrolment service's HOST:PORT, the token, and the hash of the CA."""
+    """The contents of the admin's join line: the enrolment service's HOST:PORT, the token, and the hash of the CA."""
 
     address: str
     token: str
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """What came of it: where the settings are, who we are, and until when."""
+    """Result of enrolment: path of the settings, our identity, and its expiry."""
 
     settings: Path
     cluster: str
@@ -75,7 +75,7 @@ def join(
 
 
 def log_in(line: Line, directory: Path, *, clock: Clock = time.time) -> Enrolled:
-    """Make whoever runs this the user of the token: key, certificates and ``client.toml`` in ``directory``."""
+    """Make the user running this the user of the token: key, certificates and ``client.toml`` in ``directory``."""
     key, ca, answer = _enrol(line, "", clock)
     files.folder(directory, 0o700)
     _write_identity(directory, "user", ca, key, answer.certificate)

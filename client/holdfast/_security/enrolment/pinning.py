@@ -1,6 +1,6 @@
-"""Trust from a hash: the cluster's CA is taken from a stranger, and believed only if its hash is the known one.
+"""Trust by hash: takes the cluster's CA from an unverified server and accepts it only if its hash is the known one.
 
-First the stranger's own certificate is fetched, without belief. A call over a link that trusts just that one brings
+First that server's own certificate is fetched, without belief. A call over a link that trusts just that one brings
 the CA, which must have the hash that the admin's line names and must have issued the certificate. Everything that
 matters, the token first of all, is sent only then, over a link that trusts that CA alone.
 """
@@ -56,19 +56,19 @@ def fetch_authority(address: str, ca_hash: str, now: float) -> bytes:
         if f"sha256:{found}" != ca_hash.strip().lower():
             raise Unauthenticated(
                 f"The CA at {address} is not the one of the line that you pasted: its hash is sha256:{found}.",
-                fix="Check the address and ask the admin for a new line; somebody may stand between.",
+                fix="Check the address and ask the admin for a new line; the connection may be intercepted.",
             )
         shown.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature) as error:
         raise Unauthenticated(
             f"What listens at {address} has no certificate of the CA that it shows.",
-            fix="Check the address; somebody may stand between.",
+            fix="Check the address; the connection may be intercepted.",
         ) from error
     return ca.public_bytes(serialization.Encoding.PEM)
 
 
 def check_clock(address: str, now: float) -> None:
-    """Say so where a link to ``address`` fails for our clock. Raises ``ConfigError``; nobody there is no reason."""
+    """Raise ``ConfigError`` if a link to ``address`` fails because of our clock; an unreachable address is ignored."""
     with contextlib.suppress(Unavailable):
         _check_clock(_certificate_of(address), address, now)
 

@@ -26,7 +26,7 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def request(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A signing request in PEM. It names nobody: who it is for is said by a token or an older certificate."""
+    """A signing request in PEM. It names no party; the party follows from a token or an older certificate."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
@@ -51,6 +51,6 @@ def requested_key(pem: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def key_digest(key: ec.EllipticCurvePublicKey) -> str:
-    """What tells keys apart."""
+    """Fingerprint of a public key."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()

@@ -12,7 +12,7 @@ from holdfast.errors import InvalidInput, Violation
 
 PREFIX = "hft-"
 SECRET_CHARACTERS = 26
-"""130 bits: nobody guesses one."""
+"""130 bits, beyond guessing."""
 CHECK_CHARACTERS = 4
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ALIKE = str.maketrans({"o": "0", "i": "1", "l": "1"})
@@ -25,7 +25,7 @@ def draw() -> str:
 
 
 def digest(token: str) -> str:
-    """What the controller keeps of a token. Raises ``InvalidInput`` for what can't be one."""
+    """The stored form of a token, a hash. Raises ``InvalidInput`` for what can't be one."""
     text = token.strip().lower()
     body = text.removeprefix(PREFIX).translate(_ALIKE)
     secret, check = body[:SECRET_CHARACTERS], body[SECRET_CHARACTERS:]

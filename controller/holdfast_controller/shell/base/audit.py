@@ -1,9 +1,9 @@
-"""Who did what: an append-only file of JSON lines in the state directory, ``audit.jsonl``.
+"""The audit log: an append-only file of JSON lines in the state directory, ``audit.jsonl``.
 
 Every call that changes something is in it, and every refusal. An entry is on disk ``DURABLE_S`` after the call at
 the latest, as far as the disk goes along; a disk that doesn't ends the controller, as a failed commit does. The
 file is rotated by size, so that all of it stays within ``FILES`` times ``FILE_BYTES``. Refusals beyond a rate are
-only counted, and the next entry that is written of one says how many: nobody fills the disk by being refused.
+only counted, and the next entry that is written of one says how many: no caller fills the disk by being refused.
 """
 
 from __future__ import annotations

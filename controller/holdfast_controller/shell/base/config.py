@@ -30,7 +30,7 @@ class ChannelConfig:
     url: str = field(repr=False)
     """May hold a secret, and is never shown."""
     events: tuple[str, ...] = ()
-    """What it is told of every job; without any, it is told only of jobs that name it."""
+    """Events of every job sent to it; without any, it gets only those of jobs that name it."""
     service: bool = False
     """An http(s) URL is that of a service which apprise knows, not of a webhook of ours."""
 
@@ -159,7 +159,7 @@ class ControllerConfig:
 
     @property
     def secrets_key(self) -> Path:
-        """What secrets are sealed with; 0600, and not in the store."""
+        """File with the key that seals secrets; mode 0600, outside the store."""
         return self.state_dir / "secrets.key"
 
     @property

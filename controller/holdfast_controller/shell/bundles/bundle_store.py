@@ -5,8 +5,8 @@ one for each user, which may be gone on with after whatever interrupted it. What
 was not asked for during ``keep``, or earlier where room is needed, the longest unused first. The time of the last
 use is the file's own. All methods block, and may be called from several threads.
 
-Whose a bundle is stands under ``owners``: everybody who has sent all its bytes. To know its hash, as whoever may
-look at a job of somebody else's does, is not enough to have its code run.
+The owners of a bundle, under ``owners``, are all users who have sent all its bytes. To know its hash, as whoever may
+look at another user's job shows, is not enough to have its code run.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class BundleStore:
         return upload
 
     def collect(self, in_use: Collection[str]) -> None:
-        """Remove what nobody has needed for long."""
+        """Remove bundles that have not been used for long."""
         with self._lock:
             self._collect(frozenset(in_use))
 

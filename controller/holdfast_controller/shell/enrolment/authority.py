@@ -45,7 +45,7 @@ class Authority:
         self.reload()
 
     def reload(self) -> None:
-        """Read the CAs that are trusted anew; the first one issues."""
+        """Read the trusted CAs again; the first one issues."""
         pems = pki.trusted_cas(self.directory)
         self._cas = [x509.load_pem_x509_certificate(pem) for pem in pems]
         self.pem = b"".join(pems)
@@ -62,7 +62,7 @@ class Authority:
         return pki.sign(self.directory, identity, key, issued_at, datetime.timedelta(seconds=lifetime))
 
     def holder(self, pem: bytes, key: ec.EllipticCurvePublicKey, now: float) -> Caller:
-        """Who holds a certificate of ours, shown by its key. Raises ``Denied`` or ``InvalidInput``."""
+        """Identity of the holder of a certificate of ours, proven by its key. Raises ``Denied`` or ``InvalidInput``."""
         try:
             shown = x509.load_pem_x509_certificate(pem)
             self._check_issuer(shown)
@@ -102,7 +102,7 @@ class Authority:
 
 
 def ca_hash(pem: bytes) -> str:
-    """By which a CA is told apart from all others: over its certificate in DER form."""
+    """Fingerprint of a CA: the hash of its certificate in DER form."""
     der = x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
     return "sha256:" + hashlib.sha256(der).hexdigest()
 

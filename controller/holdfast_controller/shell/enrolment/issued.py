@@ -1,4 +1,4 @@
-"""The newest certificate of each host and user, so that it is known when nobody needs a CA any more."""
+"""The newest certificate of each host and user, so that it is known when a CA is no longer needed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IssuedCertificates:
             database.execute(sa.insert(certificates).prefix_with("OR REPLACE"), row)
 
     async def all(self) -> dict[str, Issued]:
-        """By party."""
+        """Newest certificates, keyed by party."""
         found: dict[str, Issued] = await asyncio.wrap_future(self._store.call(self._all))
         return found
 

@@ -66,7 +66,7 @@ class Enrolling:
         self.service.address = f"{_reached_at(config, config.enrolment_listen)}:{port}"
 
     async def start(self) -> None:
-        """Serve."""
+        """Serve enrolment on its port."""
         if self._server is not None:
             await self._server.start()
 

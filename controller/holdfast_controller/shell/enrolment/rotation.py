@@ -25,7 +25,7 @@ from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 
 
 class Stage(enum.Enum):
-    """Where the change stands."""
+    """Progress of the rotation."""
 
     AT_REST = "AT_REST"
     ANNOUNCED = "ANNOUNCED"
@@ -35,7 +35,7 @@ class Stage(enum.Enum):
 
 
 class Rotation:
-    """Of one running controller. ``admins`` are users by configuration."""
+    """Rotates the CA of one running controller. ``admins`` are users by configuration."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""``EnrolmentService``, on a port where nobody needs a certificate: tokens and older certificates against new ones.
+"""``EnrolmentService``, on a port that needs no client certificate: tokens and older certificates against new ones.
 
 Nothing else is served there, messages are tiny, and each address may fail only so often.
 """

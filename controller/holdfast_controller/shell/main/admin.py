@@ -1,6 +1,6 @@
 """``holdfast-controller admin NAME``: settings and a certificate for an admin who has none, or lost them.
 
-Whoever can read the CA's key can make any certificate; this makes one that is of use, for an admin by settings.
+A user who can read the CA's key can make any certificate; this makes one that is of use, for an admin by settings.
 """
 
 from __future__ import annotations

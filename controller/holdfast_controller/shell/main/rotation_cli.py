@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     show.set_defaults(step="status", force=False)
     rotate = commands.add_parser("rotate", help="take the next step: make a new CA, then let it issue")
     rotate.add_argument("--finish", action="store_true", help="trust the old CA no more, and delete its key")
-    rotate.add_argument("--force", action="store_true", help="shut out whoever is not ready")
+    rotate.add_argument("--force", action="store_true", help="shut out parties that are not ready")
     rotate.set_defaults(step="rotate")
     for each in (show, rotate):
         each.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
@@ -61,7 +61,7 @@ def _words(found: dict[str, Any]) -> list[str]:
     missing = found["missing"]
     if missing:
         lines.append(f"Not ready, {len(missing)}: {', '.join(missing[:20])}{' …' * (len(missing) > 20)}")
-        lines.append(f"Once nobody is left: {following}")
+        lines.append(f"Once no party is left: {following}")
     else:
         lines.append(f"Everybody is ready. Next: {following}")
     return lines

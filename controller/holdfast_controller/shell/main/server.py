@@ -1,4 +1,4 @@
-"""The daemon: open the store, serve gRPC over mutual TLS, run the driver, until told to stop."""
+"""The daemon: open the store, serve gRPC over mutual TLS, run the driver, until stopped."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def serve(
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises ``StoreError`` or ``ConfigError`` when it can't start.
 
-    ``on_ready`` is told the port of gRPC, ``on_http`` that of HTTP before it, where it is served.
+    ``on_ready`` gets the port of gRPC; before it, ``on_http`` gets that of HTTP, if it is served.
     """
     supervisor = Supervisor()
     store = Store(config.database)
@@ -201,7 +201,7 @@ async def _run_until_told(
             for task in running:
                 task.cancel()
     finally:
-        # Also when a commit has failed: nobody is served from a state that the disk doesn't hold.
+        # Also when a commit has failed: no caller is served from a state that the disk doesn't hold.
         metrics.close()
         if web is not None:
             await web.close(0.0)
@@ -216,7 +216,7 @@ async def _stop_serving(server: grpc.aio.Server, web: Listener | None, guard: Gu
             endings.create_task(web.close(STOP_GRACE_S))
         endings.create_task(enrolling.stop())
         endings.create_task(server.stop(STOP_GRACE_S))
-        # Once nobody who is cut off could come back to this process.
+        # Once no disconnected caller could come back to this process.
         await asyncio.sleep(0)
         guard.end_streams()
 

@@ -47,7 +47,7 @@ def load(path: Path) -> tuple[bytes, ...]:
 
 
 def write(path: Path, keys: Sequence[bytes]) -> None:
-    """Replace the file, for nobody else to read, durably. Raises ``ConfigError``."""
+    """Replace the file durably, readable by its owner only. Raises ``ConfigError``."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         pki.write(path, b"".join(base64.b64encode(key) + b"\n" for key in keys), 0o600)

@@ -41,7 +41,7 @@ class Unreadable(Exception):
 
 
 class Vault:
-    """What is kept of every secret. ``keep`` follows the store; nothing here is ever written."""
+    """All secrets in sealed form. ``keep`` follows the store; nothing here is ever written."""
 
     def __init__(self, keys: Sequence[bytes], sealed: Mapping[tuple[str, str], bytes]) -> None:
         """``keys``, the newest first; ``sealed`` by holder and name."""
@@ -51,7 +51,7 @@ class Vault:
         self._bytes = sum(map(len, self._sealed.values()))
 
     def seal(self, holder: str, name: str, secret: Secret) -> bytes:
-        """As it may be stored. Raises ``StorageFull``."""
+        """Seal a value for storage. Raises ``StorageFull``."""
         if self._bytes + len(secret) > MOST_BYTES:
             raise StorageFull(f"All secrets together have {MOST_BYTES >> 20} MiB.", fix="Remove some.")
         nonce = os.urandom(NONCE_BYTES)

@@ -1,4 +1,4 @@
-"""The table of answers: what a request was answered, for whoever sends it again."""
+"""The table of answers to requests, for callers that repeat them."""
 
 from __future__ import annotations
 

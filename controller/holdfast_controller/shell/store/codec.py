@@ -39,7 +39,7 @@ _ENTITIES: dict[str, TypeAdapter[Any]] = {
 
 @functools.cache
 def _adapter(name: str) -> TypeAdapter[Any]:
-    """Of an event's type, made at its first use: making all of them would be a tenth of a start."""
+    """Type adapter of an event, made at its first use: making all of them would be a tenth of a start."""
     return TypeAdapter(EVENT_TYPES[name])
 
 
@@ -82,7 +82,7 @@ def dump_entity(entity: Job | Host | People) -> str:
 
 
 def dump_watch(kept: KeptWatch) -> str:
-    """What is kept of a job's watch, as JSON."""
+    """The stored part of a job's watch, as JSON."""
     return json.dumps(to_plain(kept), separators=(",", ":"))
 
 

@@ -62,7 +62,7 @@ def migrate(db: sa.Connection, path: Path, now: Callable[[], datetime] = lambda:
         cause = getattr(error, "orig", None) or error
         raise StoreError(
             f"The store {path} can't be brought from schema {stored} to {newest}: {cause}. It is as it was.",
-            fix=f"Mend the cause, or start the older controller again; a copy from before is {copy}.",
+            fix=f"Fix the cause, or start the older controller again; a copy from before is {copy}.",
         ) from error
     if copy is not None:
         log.info("store.migrated", from_schema=stored, to_schema=newest, backup=str(copy))
@@ -77,7 +77,7 @@ def _stored(db: sa.Connection) -> str | None:
 
 
 def back_up(db: sa.Connection, path: Path, revision: str, at: datetime) -> Path:
-    """Copy the store, durably and for nobody else to read; keep the newest copies only. Raises ``StoreError``."""
+    """Copy the store, durably and readable by its owner only; keep the newest copies only. Raises ``StoreError``."""
     folder = path.parent / "backups"
     copy = folder / f"{path.name}.schema-{revision}.{at:%Y%m%dT%H%M%S%fZ}"
     fresh = copy.with_name(f".{copy.name}.new")

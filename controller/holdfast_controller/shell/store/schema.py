@@ -46,7 +46,7 @@ watches = Table(
     Column("payload", Text, nullable=False),
     Column("checksum", Integer, nullable=False),
 )
-"""What was learned of the rhythm of each job that is watched for hangs: a cache, which may be lost."""
+"""State of the hang detector by job: a cache, which may be lost."""
 
 answers = Table(
     "answers",

@@ -1,4 +1,4 @@
-"""How the store's file is opened: one connection, nobody else's, durable at each commit."""
+"""Opens the store's file: one exclusive connection, durable at each commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 LOCK_WAIT_S = 5.0
-"""For somebody else's connection to the file, such as a backup's, to end."""
+"""Seconds to wait for another connection to the file, such as a backup's, to end."""
 
 
 def sqlite_engine(path: Path) -> sa.Engine:
@@ -24,7 +24,7 @@ def sqlite_engine(path: Path) -> sa.Engine:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        # A commit that an earlier controller was not told of may lie unsynced in the WAL: durable first, then read.
+        # A commit of unknown outcome may lie unsynced in the WAL: make it durable before reading.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     sa.event.listen(engine, "connect", connected)

@@ -81,7 +81,7 @@ class Store:
     def open(self) -> Cluster:
         """Take the store over: migrate it, begin a new epoch, and fold the log into a cluster.
 
-        Raises ``StoreError`` when the file is damaged, held by somebody else, or of a newer version.
+        Raises ``StoreError`` when the file is damaged, held by another process, or of a newer version.
         """
         with self._failing("cannot be used"):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -121,11 +121,11 @@ class Store:
         return cluster
 
     def copy_to(self, path: Path) -> tuple[int, int]:
-        """Copy the store into a new file, for nobody else to read; the epoch, and the number of its last event."""
+        """Copy the store into a new file, readable by its owner only; the epoch, and the number of its last event."""
         with self._failing("cannot be copied"):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             with contextlib.closing(sqlite3.connect(path)) as target:
-                target.execute("PRAGMA synchronous=OFF")  # whoever asked for it reads it at once
+                target.execute("PRAGMA synchronous=OFF")  # the caller reads it at once
                 self._driver.backup(target)
             self._db.rollback()
         return self.epoch, self.sequence
@@ -182,7 +182,7 @@ class Store:
         self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
 
     def kept_watches(self) -> dict[str, KeptWatch]:
-        """What was learned of the jobs' rhythms, by job. A record that can't be read is left out, and noted."""
+        """States of the hang detector, by job. A record that can't be read is left out, and noted."""
         found: dict[str, KeptWatch] = {}
         with self._failing("cannot be read"), self._db.begin():
             rows = list(self._db.execute(sa.select(watches)))
@@ -281,7 +281,7 @@ class Store:
 
     @property
     def _driver(self) -> sqlite3.Connection:
-        """What SQLAlchemy works with itself, within its transaction: for what runs in every commit."""
+        """SQLAlchemy's raw connection within its transaction, for statements of every commit."""
         driver: sqlite3.Connection | None = self._db.connection.driver_connection
         assert driver is not None, "the store is not open"
         return driver
@@ -327,7 +327,7 @@ class Store:
         return cluster
 
     def _gaps(self, upto: int) -> list[tuple[int, int]]:
-        """What was left out at restores that the snapshots have in them."""
+        """Events left out at restores whose effects the snapshots contain."""
         of_cluster = (events.c.entity == "cluster", events.c.type == ev.ClusterRestored.__name__)
         restored = sa.select(events.c.sequence).where(*of_cluster, events.c.sequence <= upto)
         found = []
@@ -354,7 +354,7 @@ class Store:
 
 
 def _fix(cause: BaseException) -> str:
-    """What to do about an error of the database or the disk."""
+    """The fix for an error of the database or the disk."""
     if getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(cause, "errno", None) == errno.ENOSPC:
         return "Make room where it lies; what was acknowledged is kept."
     return "Check that no other controller runs on it and that the disk is sound; else restore a backup."
@@ -372,7 +372,7 @@ def _inode(path: Path) -> tuple[int, int]:
 
 
 def _sql(statement: sa.Insert | sa.Select[Any]) -> str:
-    """A statement with positional parameters, written out once: what runs in every commit is not built anew."""
+    """A statement with positional parameters, written out once: a statement of every commit is not built anew."""
     return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark")))
 
 

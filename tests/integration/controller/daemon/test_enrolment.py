@@ -184,7 +184,7 @@ async def test_somebody_who_shows_the_right_ca_but_has_no_certificate_of_it_gets
     port = server.add_secure_port("127.0.0.1:0", tls.server_credentials(files, anyone=True))
     await server.start()
     try:
-        with pytest.raises(Unauthenticated, match="somebody may stand between"):
+        with pytest.raises(Unauthenticated, match="may be intercepted"):
             await site.joins(dataclasses.replace(line, address=f"127.0.0.1:{port}"))
     finally:
         await server.stop(None)

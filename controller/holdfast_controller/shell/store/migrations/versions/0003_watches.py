@@ -1,4 +1,4 @@
-"""What was learned of each job's rhythm, for the next start."""
+"""State of the hang detector by job, for the next start."""
 
 import sqlalchemy as sa
 from alembic import op

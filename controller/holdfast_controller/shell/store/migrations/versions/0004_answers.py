@@ -1,4 +1,4 @@
-"""What calls with an id of their caller's were answered, so that they are acted on once."""
+"""Answers to calls with a request id, so that each is acted on once."""
 
 import sqlalchemy as sa
 from alembic import op
