@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from dataclasses import fields
@@ -102,3 +103,22 @@ def test_every_log_event_on_an_admin_s_page_is_logged() -> None:
     code += "".join(file.read_text() for file in (ROOT / "client/holdfast/_daemon").glob("*.py"))
     assert len(named) > 8
     assert sorted(name for name in named if f'"{name}"' not in code) == []
+
+
+def phrases() -> list[str]:
+    """What a command may print, as patterns: f-strings of it and of events' messages that begin with words."""
+    found = []
+    files = [*(ROOT / "client/holdfast/cli").rglob("*.py"), *(ROOT / PARTS[0] / "core").rglob("*.py")]
+    for file in files:
+        for node in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.JoinedStr)):
+            parts = [str(part.value) if isinstance(part, ast.Constant) else None for part in node.values]
+            if len(parts[0] or "") >= 10:
+                found.append("".join(".*" if part is None else re.escape(part) for part in parts))
+    return found
+
+
+def test_the_transcripts_of_the_readme_say_what_the_command_line_says() -> None:
+    known = phrases()
+    lines = re.findall(r"^holdfast: (?!workerpool)(.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(lines) >= 6
+    assert [line for line in lines if not any(re.fullmatch(phrase, line) for phrase in known)] == []
