@@ -17,10 +17,10 @@ from pathlib import Path
 
 from report import Table, framed, progress
 
+from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import Evidence, diagnosis
 from holdfast.hang.evidence.evidence_json import encode
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker.worker import Place, Running
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
@@ -96,7 +96,7 @@ def main() -> None:
         gang = start(Path(folder))
         pids = {rank: process.pid for rank, process in enumerate(gang)}
         try:
-            place = Place(PlaceKey("job", "workerpool0-0"), Running(1), pids=pids)
+            place = Place(WorkerId("job", "workerpool0-0"), Running(1), pids=pids)
             asyncio.run(measure(Path(folder), place, rounds))
         finally:
             for process in gang:

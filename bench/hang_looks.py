@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from bench.report import Table, framed
 
+from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Inventory
 from holdfast_controller.core.model.job import Cluster
-from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
@@ -44,8 +44,8 @@ class Gangs:
             self.feed(st.JobSubmission(token, "ann", "", job, job, {}, self.gang, "{}"))
             for member in self.gang.members:
                 host = self.hosts[job, member.index] = self.reactor.cluster.jobs[job].places[member.index].host
-                place = PlaceReport(job, 1, 1, member.name, PlaceState.PREPARED, 20000, 20001)
-                self.feed(st.PlaceReported(host, 1, place))
+                place = WorkerReport(WorkerId(job, member.name), 1, 1, ReportedState.PREPARED, 20000, 20001)
+                self.feed(st.WorkerReported(host, 1, place))
 
     def feed(self, stimulus: st.Stimulus) -> None:
         self.reactor.step(stimulus, Now(self.now, self.now + 1e9))

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from bench.hang_real_cases import FAULTS, GUILTY, NEGATIVES, RANKS, SCALE, SCALED, WEAKNESSES, Case
 
+from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import diagnosis
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge import verdict
@@ -35,7 +36,6 @@ from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.tuning import Action, HangSettings, Tuning
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker.worker import Place, Running
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner
@@ -45,7 +45,7 @@ from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler
 
 GANG = Path(__file__).with_name("hang_gang.py")
-KEY = PlaceKey("job", "workerpool0-0")
+KEY = WorkerId("job", "workerpool0-0")
 VERBOSE = bool(os.environ.get("VERBOSE"))
 
 

@@ -18,13 +18,13 @@ import time
 from cluster import DevCluster, dev_cluster, job, work_directory
 from report import Table, framed, progress
 
+from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.client import Client
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quota
-from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
 from holdfast_controller.core.scheduling.schedule import place_queue, takers
@@ -87,9 +87,9 @@ class Core:
         """Milliseconds of the step in which a host is proven empty."""
         self.feed(st.CancelAsked(0, "ann", name))
         host = self.cluster.jobs[name].places[0].host
-        report = PlaceReport(name, 1, 1, "workerpool0-0", PlaceState.EMPTY)
+        report = WorkerReport(WorkerId(name, "workerpool0-0"), 1, 1, ReportedState.EMPTY)
         began = time.perf_counter()
-        self.feed(st.PlaceReported(host, 1, report))
+        self.feed(st.WorkerReported(host, 1, report))
         return ms_since(began)
 
     def reasons(self, count: int) -> float:

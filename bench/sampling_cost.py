@@ -18,8 +18,8 @@ from pathlib import Path
 
 import anyio
 
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.gpu.reader import NvmlSource
 from holdfast_agent.shell.output.log_index import make_directories
 from holdfast_agent.shell.sampling.place import Watched
@@ -46,7 +46,7 @@ while True:
     print(f"step {{step}} loss 0.123", flush=True)
     time.sleep(0.1)
 """
-KEY = PlaceKey("job-1", "workerpool0-0")
+KEY = WorkerId("job-1", "workerpool0-0")
 
 
 def cpu_s(pid: int) -> float:

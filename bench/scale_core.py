@@ -23,8 +23,8 @@ from bench.report import progress
 from bench.scale_rows import RANKS_PER_HOST, gang
 
 from holdfast import spec
+from holdfast._session.reports import ExitReason
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
-from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.lease import LeasePolicy
@@ -102,7 +102,7 @@ def _report(order: act.Assignment, state: str) -> bytes:
         attempt=order.attempt,
         generation=order.generation,
         worker=order.member.name,
-        state=agent_pb2.PlaceState.Value(f"PLACE_STATE_{state}"),
+        state=agent_pb2.ReportedState.Value(f"REPORTED_STATE_{state}"),
         port=20_000 + order.member.index % 10_000,
         master_port=31_000 if order.member.first_rank == 0 else 0,
         shim_pid=1000,

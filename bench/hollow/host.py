@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from holdfast._security.tls import TlsFiles
+from holdfast._session import codec
+from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport, decode_status
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model.gpus import GpuUsage
-from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Running
@@ -48,7 +49,7 @@ class HollowHost:
         self._on_change = on_change
         self._events: deque[ev.Event] = deque()
         self._stepping = False
-        self._running: dict[PlaceKey, tuple[int, list[int]]] = {}
+        self._running: dict[WorkerId, tuple[int, list[int]]] = {}
         """Generation and living ranks of each place."""
         self._ports = itertools.cycle(range(FIRST_PORT, 32_000))
         self._pids = itertools.count(1000)
@@ -135,10 +136,10 @@ class HollowHost:
             case ev.SendHello(epoch, reports):
                 self._hello = self._greeting(epoch, reports)
             case ev.SendReport(report):
-                self.link.send(agent_pb2.SessionRequest(worker_report=convert.worker_report(report)))
+                self.link.send(agent_pb2.SessionRequest(worker_report=codec.worker_report_to_proto(report)))
                 self._on_change()
             case ev.SendExit():
-                self.link.send(convert.exit_report(action))
+                self.link.send(agent_pb2.SessionRequest(exit_report=codec.exit_report_to_proto(action.report)))
             case ev.Prepare(assignment, ports):
                 port, master_port = (*ports, 0, 0)[:2] if ports else (next(self._ports), next(self._ports))
                 master_port = master_port if assignment.launch and assignment.launch.first_rank == 0 else 0
@@ -153,7 +154,7 @@ class HollowHost:
                 self.feed(ev.GpusRead(usage, key, generation))
             case ev.Forget(key):
                 self.feed(ev.PlaceForgotten(key))
-            case ev.ClearStrays() | ev.RecordEnds() | ev.RunEpilog() | ev.CloseSession():
+            case ev.ClearStrays() | ev.RecordExits() | ev.RunEpilog() | ev.CloseSession():
                 raise AssertionError(f"a healthy hollow host never has to do {action}")
             case ev.Note(event):
                 self.counts[f"note {event}"] += 1
@@ -172,7 +173,7 @@ class HollowHost:
             case _:
                 assert_never(action)
 
-    def _greeting(self, epoch: int, reports: tuple[ev.Report, ...]) -> agent_pb2.Hello:
+    def _greeting(self, epoch: int, reports: tuple[WorkerReport, ...]) -> agent_pb2.Hello:
         gpus = [
             host_pb2.Gpu(uuid=uuid, index=index, model="NVIDIA H100 80GB HBM3", memory_bytes=80 * GIB)
             for index, uuid in enumerate(self._gpus)
@@ -183,7 +184,7 @@ class HollowHost:
             inventory=host_pb2.Inventory(cpu_count=64, memory_bytes=512 * GIB, max_workers=64, gpus=gpus),
             address="127.0.0.1",
             epoch=epoch,
-            workers=[convert.worker_report(report) for report in reports],
+            workers=[codec.worker_report_to_proto(report) for report in reports],
         )
 
     # --- ranks ------------------------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ class HollowHost:
             end: Callable[..., Any] = self._end
             asyncio.get_running_loop().call_soon(end, action.key, action.generation, list(ranks), 0)
 
-    def _stop(self, key: PlaceKey, generation: int, reason: ExitReason) -> None:
+    def _stop(self, key: WorkerId, generation: int, reason: ExitReason) -> None:
         known, ranks = self._running.get(key, (0, []))
         if known == generation:
             self.counts["stopped"] += len(ranks)
@@ -207,7 +208,7 @@ class HollowHost:
         self.feed(ev.PlaceEmptied(key, generation))
 
     def _end(
-        self, key: PlaceKey, generation: int, wanted: list[int], status: int, reason: ExitReason | None = None
+        self, key: WorkerId, generation: int, wanted: list[int], status: int, reason: ExitReason | None = None
     ) -> None:
         known, ranks = self._running.get(key, (0, []))
         if known != generation:
@@ -218,8 +219,8 @@ class HollowHost:
             if rank in ranks:
                 ranks.remove(rank)
                 self.counts["ended"] += 1
-                end = RankEnd(rank, status, reason, reason.name, time.time())
-                self.feed(ev.RankExited(key, generation, end))
+                end = Exit(0, generation, rank, reason, *decode_status(status), reason.name, time.time())
+                self.feed(ev.RankExited(key, end))
         if not ranks:
             del self._running[key]
             self.feed(ev.PlaceEmptied(key, generation))

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.scenarios.lines import action_line, line
 
+from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.tuning import Action
@@ -22,12 +23,10 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Now
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Success, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import TERMINAL
-from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
@@ -129,7 +128,7 @@ class World:
     # --- hosts ---------------------------------------------------------------------------------------------------
 
     def join(
-        self, host: str, has: Inventory | None = None, places: Iterable[PlaceReport] = (), *, boot: str = ""
+        self, host: str, has: Inventory | None = None, places: Iterable[WorkerReport] = (), *, boot: str = ""
     ) -> list[str]:
         """A hello, first or again. ``places`` are what the agent knows."""
         self._session += 1
@@ -178,19 +177,18 @@ class World:
         message: str = "",
         *,
         host_fault: bool = False,
-    ) -> PlaceReport:
+    ) -> WorkerReport:
         """What an agent would say of a place."""
         known = self.cluster.jobs.get(job)
         number = generation if generation is not None else known.generation_of(worker) if known else 1
         member = known.gang.members[worker] if known else None
         name = member.name if member else "workerpool0-0"
-        pids = tuple(1000 + rank for rank in member.ranks) if member and state == "RUNNING" else ()
-        return PlaceReport(
-            job_id=job,
+        pids = tuple((rank, 1000 + rank) for rank in member.ranks) if member and state == "RUNNING" else ()
+        return WorkerReport(
+            key=WorkerId(job, name),
             attempt=1,
             generation=number,
-            worker=name,
-            state=PlaceState[state],
+            state=ReportedState[state],
             port=20000 + worker,
             master_port=21000 + number,
             shim_pid=900 + worker,
@@ -213,8 +211,8 @@ class World:
         at = host or self.cluster.jobs[job].places[worker].host
         told = self.place(job, worker, state, generation, message, host_fault=host_fault)
         if state == "PREPARED":
-            self.ready.add((job, told.worker, told.generation))
-        return self.step(st.PlaceReported(at, self.sessions[at], told))
+            self.ready.add((job, told.key.worker, told.generation))
+        return self.step(st.WorkerReported(at, self.sessions[at], told))
 
     def exit(
         self,
@@ -240,7 +238,9 @@ class World:
         ended = Exit(1, number, rank, *_how(how), message=message, end_time=at_time, stderr_tail=said)
         return self.step(
             st.ExitReported(
-                at, session or self.sessions[at], self._sequence, job, member.name, ended, port_taken=port_taken
+                at,
+                session or self.sessions[at],
+                ExitReport(self._sequence, WorkerId(job, member.name), ended, port_taken),
             )
         )
 

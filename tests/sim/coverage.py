@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.cluster.database import Record
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.worker.worker import TRANSITIONS as PLACE_TRANSITIONS
 from holdfast_agent.core.worker.worker import Place, State
 from holdfast_controller.core.model.job_state import TRANSITIONS as JOB_TRANSITIONS
@@ -66,7 +66,7 @@ class Coverage:
             self._count(f"job {before} > {record.state}")
         self._states[job] = record.state
 
-    def of_places(self, before: Mapping[PlaceKey, State], after: Mapping[PlaceKey, Place]) -> None:
+    def of_places(self, before: Mapping[WorkerId, State], after: Mapping[WorkerId, Place]) -> None:
         """A step of an agent may have moved places."""
         for key, place in after.items():
             was = before.get(key)

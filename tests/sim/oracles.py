@@ -13,10 +13,9 @@ from tests.sim.cluster.processes import Process
 from tests.sim.engine import Violation
 from tests.sim.ledger import JobAccount, Ledger
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport
 from holdfast_agent.core.worker import events as agent_ev
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.lease import LeasePolicy
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Oracles:
         self.ledger = Ledger()
         self.spawned: set[tuple[str, int, int]] = set()
         self.statuses: dict[tuple[str, int, int], int] = {}
-        self.prepared: set[tuple[str, PlaceKey, int]] = set()
+        self.prepared: set[tuple[str, WorkerId, int]] = set()
         self.answers: dict[tuple[str, str], str] = {}
         self.arrived: dict[str, float] = {}
         self.logged: list[tuple[float, str]] = []
@@ -79,7 +78,7 @@ class Oracles:
         for member in job.gang.members:
             place = job.place(generation, member.index)
             assert place is not None
-            ready = (place.host, PlaceKey(job_id, member.name), generation) in self.prepared
+            ready = (place.host, WorkerId(job_id, member.name), generation) in self.prepared
             check(ready, "4 gang", f"{job_id} generation {generation} is launched before {member.name} is ready")
         check(len(ports) == len(job.gang.members), "4 gang", f"{job_id}: a worker without a port")
 
@@ -215,25 +214,25 @@ class Oracles:
 
     # --- hosts --------------------------------------------------------------------------------------------------
 
-    def on_prepared(self, host: Host, report: agent_ev.Report) -> None:
+    def on_prepared(self, host: Host, report: WorkerReport) -> None:
         """A host has said that a place is ready."""
         older = [p for p in host.table.of(report.key, report.generation - 1) if p.runs]
         check(not older, "3 no overlap", f"{report.key} is ready, but an older generation runs there")
         self.prepared.add((host.name, report.key, report.generation))
 
-    def on_told(self, host: Host, key: PlaceKey, generation: int, rank: int) -> None:
+    def on_told(self, host: Host, key: WorkerId, generation: int, rank: int) -> None:
         """A shim tells an exit."""
         synced = host.disk.synced(key, f"g{generation}")
         durable = any(record[0] == "exited" and record[1].rank == rank for record in synced)
         check(durable, "12 durable", f"{key} generation {generation} rank {rank} is told before it is durable")
 
-    def on_dropped(self, host: Host, key: PlaceKey, generation: int, rank: int) -> None:
+    def on_dropped(self, host: Host, key: WorkerId, generation: int, rank: int) -> None:
         """An agent takes an exit out of its outbox."""
         job = self.ledger.jobs.get(key.job)
         known = job is not None and (generation, rank) in job.exits
         check(known, "5 one record", f"{host.name} drops the exit of {key} {generation}/{rank}, which no log has")
 
-    def on_forgotten(self, host: Host, key: PlaceKey) -> None:
+    def on_forgotten(self, host: Host, key: WorkerId) -> None:
         """A place's files are removed."""
         left = [p for p in host.table.of(key, 1 << 30) if p.runs]
         check(not left, "8 no orphans", f"{host.name} forgets {key}, and {len(left)} processes still run there")

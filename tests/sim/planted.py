@@ -24,7 +24,7 @@ from tests.sim.cluster.world import World
 from tests.sim.engine import Violation
 from tests.sim.plan import Plan
 
-from holdfast_agent.core.model.model import ExitReason
+from holdfast._session.reports import ExitReason
 from holdfast_agent.core.worker import events as agent_ev
 from holdfast_agent.core.worker import exit_reasons
 from holdfast_agent.core.worker import reactor as agent_reactor
@@ -136,10 +136,10 @@ def _cancels_what_has_ended() -> AbstractContextManager[Any]:
 def _sent_is_delivered() -> AbstractContextManager[Any]:
     sound = agent_reactor.Reactor._keep
 
-    def keep(self: Any, place: Any, generation: int, end: Any, *, port_taken: bool) -> Any:
-        actions = sound(self, place, generation, end, port_taken=port_taken)
-        self.outbox.pop((place.key, generation, end.rank))
-        return [*actions, agent_ev.RememberAck(place.key, generation, end.rank)]
+    def keep(self: Any, place: Any, exit_: Any, *, port_taken: bool) -> Any:
+        actions = sound(self, place, exit_, port_taken=port_taken)
+        self.outbox.pop((place.key, exit_.generation, exit_.rank))
+        return [*actions, agent_ev.RememberAck(place.key, exit_.generation, exit_.rank)]
 
     return patch.object(agent_reactor.Reactor, "_keep", keep)
 

@@ -15,11 +15,12 @@ from tests.sim.cluster.world import World
 from tests.sim.faults import Weights
 from tests.sim.plan import Plan
 
-from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankLaunch
+from holdfast._session.reports import ExitReason, WorkerId, decode_status
+from holdfast_agent.core.model.model import RankLaunch
 from holdfast_agent.core.worker import events as ev
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 
-KEY = PlaceKey("job", "workerpool0-0")
+KEY = WorkerId("job", "workerpool0-0")
 Told = list[tuple[Any, ...]]
 QUICK, SLEEPS, FAILS = "exit 0", "exec sleep 1000", "exit 3"
 
@@ -38,7 +39,8 @@ class Real:
             case "hello":
                 self.told.append((kind, generation, message["phase"] in ("running", "stopping")))
             case "exited":
-                self.told.append((kind, generation, message["rank"], message["status"], message["reason"]))
+                code = decode_status(message["status"])[:2]
+                self.told.append((kind, generation, message["rank"], code, message["reason"]))
             case "started":
                 self.told.append((kind, generation, message["rank"]))
             case "refused" | "empty":
@@ -61,7 +63,8 @@ class Real:
         self.heard(self.shim.connect())
 
     def journal(self, generation: int) -> list[str]:
-        return [type(record).__name__.lower() for record in self.shim.journal(generation)]
+        names = (type(record).__name__.lower() for record in self.shim.journal(generation))
+        return ["exited" if name == "exit" else name for name in names]
 
     def close(self) -> None:
         self.shim.clean_up()
@@ -89,8 +92,9 @@ class Model:
         match message:
             case ev.ShimGreeted(generation=generation, live=live):
                 self.told.append(("hello", generation, live))
-            case ev.RankExited(generation=generation, end=end):
-                self.told.append(("exited", generation, end.rank, end.status, end.reason.value))
+            case ev.RankExited(exit=exit_):
+                code = exit_.exit_code, exit_.signal
+                self.told.append(("exited", exit_.generation, exit_.rank, code, exit_.reason.value))
             case ev.RankStarted(generation=generation, rank=rank):
                 self.told.append(("started", generation, rank))
             case ev.LaunchRefused(generation=generation):

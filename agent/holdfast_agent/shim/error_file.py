@@ -1,7 +1,6 @@
 """Reads torch's error file: the exception that its `record` decorator caught, in one line.
 
-A rank may write anything there: what is read is bounded, only regular files count, and what is no such record says
-nothing.
+A rank may write anything there: the read is bounded, only regular files count, and anything else is no exception.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ VARIABLE = b"TORCHELASTIC_ERROR_FILE"
 MOST_BYTES, MOST_CHARS = 1 << 18, 500
 
 
-def said(path: bytes) -> str:
+def raised(path: bytes) -> str:
     """The first line of the recorded exception, such as `ValueError: bad batch`; empty without one."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

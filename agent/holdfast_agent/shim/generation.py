@@ -180,7 +180,7 @@ class Generation:
 
     def not_started(self, rank: int, problem: str) -> None:
         """A rank whose program never ran."""
-        self._exited(rank, None, "CANNOT_START", problem, [])
+        self._exited(rank, None, "CANNOT_START", problem, "", [])
 
     def ended(self, rank: Rank, status: int) -> None:
         """A rank was reaped: how it ended, and whether that was asked for."""
@@ -193,22 +193,25 @@ class Generation:
         else:
             reason, message = "SIGNALED", f"killed by signal {-code} ({signal_name(-code)})"
             message += ", core dumped" if os.WCOREDUMP(status) else ""
-        if code > 0 and rank.error_file and (raised := error_file.said(rank.error_file)):
+        raised = error_file.raised(rank.error_file) if code and rank.error_file else ""
+        if raised:
             message += f"; it raised {raised}"
         if self.cgroup and self.cgroup.ran_out_of_memory():
             if code == -signal.SIGKILL and not (self.stop and now_s() >= self.stop.deadline):
                 message += f": out of memory{self.cgroup.limit}"
-                return self._exited(rank.rank, status, "OUT_OF_MEMORY", message, tail(rank.stderr))
+                return self._exited(rank.rank, status, "OUT_OF_MEMORY", message, raised, tail(rank.stderr))
             message += f"; the kernel has killed a process of this worker for lack of memory{self.cgroup.limit}"
         if self.stop and self.stop.reason:
             reason = self.stop.reason
             words = self.stop.words or STOP_WORDS.get(reason, f"stopped ({reason})")
             message = f"{words}: {message}"
-        return self._exited(rank.rank, status, reason, message, tail(rank.stderr))
+        return self._exited(rank.rank, status, reason, message, raised, tail(rank.stderr))
 
-    def _exited(self, rank: int, status: int | None, reason: str, message: str, lines: list[str]) -> None:
+    def _exited(
+        self, rank: int, status: int | None, reason: str, message: str, raised: str, lines: list[str]
+    ) -> None:
         record: Record = {"ev": "exited", "rank": rank, "status": status, "end_time": time.time()}
-        self.record(record | {"reason": reason, "message": message, "stderr_tail": lines})
+        self.record(record | {"reason": reason, "message": message, "raised": raised, "stderr_tail": lines})
 
     def _read_failures(self) -> None:
         try:

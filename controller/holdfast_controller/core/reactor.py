@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from holdfast._session.reports import ReportedState, WorkerReport
 from holdfast_controller.core.access import accounts, secrets, users
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hangs import hangs
@@ -36,7 +37,6 @@ from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
-from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import TRY_AGAIN_S, on_expired
 from holdfast_controller.core.scheduling.schedule import place_queue, takers
@@ -49,7 +49,7 @@ from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.step import Decision, Policies, Step
 from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers
 
-_ALIVE = frozenset({PlaceState.PREPARING, PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK})
+_ALIVE = frozenset({ReportedState.PREPARING, ReportedState.RUNNING, ReportedState.STOPPING, ReportedState.STUCK})
 
 
 class Reactor:
@@ -202,7 +202,7 @@ class Reactor:
             case (
                 commands.HostBeat()
                 | commands.ShutdownAnnounced()
-                | commands.PlaceReported()
+                | commands.WorkerReported()
                 | commands.ExitReported()
                 | commands.FeaturesReported()
             ):
@@ -217,7 +217,7 @@ class Reactor:
         step: Step,
         message: commands.HostBeat
         | commands.ShutdownAnnounced
-        | commands.PlaceReported
+        | commands.WorkerReported
         | commands.ExitReported
         | commands.FeaturesReported,
     ) -> None:
@@ -226,7 +226,7 @@ class Reactor:
                 sessions.on_beat(step, message)
             case commands.ShutdownAnnounced():
                 on_going_down(step, message)
-            case commands.PlaceReported():
+            case commands.WorkerReported():
                 self._on_place(step, message.host, message.report)
             case commands.ExitReported():
                 on_exit(step, message)
@@ -235,73 +235,73 @@ class Reactor:
             case _:
                 assert_never(message)
 
-    def _on_place_found(self, step: Step, host: str, report: PlaceReport) -> None:
+    def _on_place_found(self, step: Step, host: str, report: WorkerReport) -> None:
         """Take a place of a hello in, as far as that can be believed before the ends that the agent still holds.
 
         Those come right after the welcome, and the answer to the assignment after them: only then does EMPTY,
         PREPARED or CANNOT_PREPARE count.
         """
-        job = self.cluster.jobs.get(report.job_id)
-        index = job.gang.index_by_name.get(report.worker) if job is not None else None
+        job = self.cluster.jobs.get(report.key.job)
+        index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
         held = job is not None and index is not None and holds(self.cluster, job, index, host)
         if not held or report.state in _ALIVE:
             self._on_place(step, host, report)
 
-    def _on_place(self, step: Step, host: str, report: PlaceReport) -> None:
+    def _on_place(self, step: Step, host: str, report: WorkerReport) -> None:
         """Match what a host says of a place with what is wanted there."""
-        job = self.cluster.jobs.get(report.job_id)
-        index = job.gang.index_by_name.get(report.worker) if job is not None else None
+        job = self.cluster.jobs.get(report.key.job)
+        index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
         if reconcile.on_report(step, host, report):
             return
         if job is None or index is None:
-            step.do(Note("worker.unknown", (("host", host), ("worker", f"{report.job_id}/{report.worker}"))))
+            step.do(Note("worker.unknown", (("host", host), ("worker", str(report.key)))))
             return
-        if report.state is PlaceState.EMPTY and report.host_fault:
+        if report.state is ReportedState.EMPTY and report.host_fault:
             cordon_faulty(step, host, f"{job.id}: {report.message}")
         if not holds(self.cluster, job, index, host):
             self._on_released_place(step, job, index, host, report.state)
         elif report.generation == job.generation_of(index):
             self._on_current_place(step, job, index, report)
-        elif report.state is PlaceState.STUCK and report.generation < job.generation:
+        elif report.state is ReportedState.STUCK and report.generation < job.generation:
             # What is left of an older generation is why the newest can't be made ready.
             self.cluster.runtime_of(job.id).stuck[index] = report.message
 
-    def _on_released_place(self, step: Step, job: Job, index: int, host: str, state: PlaceState) -> None:
+    def _on_released_place(self, step: Step, job: Job, index: int, host: str, state: ReportedState) -> None:
         """The worker holds nothing there any more: the host may forget it, if it was there.
 
         It is told so once; its answer is no reason to tell it again. What was withheld there is free once empty.
         """
         presence, key = self.cluster.presence_of(host), place_key(job.id, index)
-        if state is PlaceState.EMPTY and key in self.cluster.hosts[host].allocations:
+        if state is ReportedState.EMPTY and key in self.cluster.hosts[host].allocations:
             step.emit(ev.HostPlaceFreed(host=host, at=step.now.wall, place=key))
             step.capacity_freed = True
         if key in presence.forgetting:
-            if state is PlaceState.EMPTY:
+            if state is ReportedState.EMPTY:
                 presence.forgetting.discard(key)
         elif presence.session is not None and _has_left(job, index, host):
             presence.forgetting.add(key)
             step.do(Assign(host, presence.session, released(self.cluster, job, index, host)))
 
-    def _on_current_place(self, step: Step, job: Job, index: int, report: PlaceReport) -> None:
+    def _on_current_place(self, step: Step, job: Job, index: int, report: WorkerReport) -> None:
         runtime = self.cluster.runtime_of(job.id)
-        if report.state is PlaceState.STUCK:
+        if report.state is ReportedState.STUCK:
             runtime.stuck[index] = report.message
             on_stuck(step, job, index, report.message)
             return
         runtime.stuck.pop(index, None)
         match report.state:
-            case PlaceState.PREPARED:
+            case ReportedState.PREPARED:
                 on_prepared(step, job, index, report)
-            case PlaceState.RUNNING:
+            case ReportedState.RUNNING:
                 on_running(step, job, index, report)
-            case PlaceState.CANNOT_PREPARE:
+            case ReportedState.CANNOT_PREPARE:
                 on_cannot_prepare(step, job, index, report.message, host_fault=report.host_fault)
-            case PlaceState.EMPTY:
+            case ReportedState.EMPTY:
                 reconcile.on_unaccounted(step, job, index)
                 on_empty(step, job, index)
-            case PlaceState.PREPARING:
+            case ReportedState.PREPARING:
                 on_preparing(step, job, index, report)
-            case PlaceState.STOPPING:
+            case ReportedState.STOPPING:
                 pass
             case _:
                 assert_never(report.state)

@@ -171,7 +171,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
 
     async def state(self, state: str, generation: int = 1, worker: str = "workerpool0-0") -> agent_pb2.WorkerReport:
         """Wait for a report of that state, such as RUNNING."""
-        number = agent_pb2.PlaceState.Value(f"PLACE_STATE_{state}")
+        number = agent_pb2.ReportedState.Value(f"REPORTED_STATE_{state}")
 
         def found() -> Any:
             said = [r for r in self.reports(worker) if r.state == number and r.generation == generation]

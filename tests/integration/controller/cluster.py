@@ -107,11 +107,11 @@ class Agent:
     async def _answer(self, order: agent_pb2.Assignment) -> None:
         match order.phase:
             case agent_pb2.ASSIGNMENT_PHASE_PREPARE:
-                await self.report(order, agent_pb2.PLACE_STATE_PREPARED)
+                await self.report(order, agent_pb2.REPORTED_STATE_PREPARED)
             case agent_pb2.ASSIGNMENT_PHASE_RUN:
-                await self.report(order, agent_pb2.PLACE_STATE_RUNNING)
+                await self.report(order, agent_pb2.REPORTED_STATE_RUNNING)
             case agent_pb2.ASSIGNMENT_PHASE_STOP:
-                await self.report(order, agent_pb2.PLACE_STATE_EMPTY)
+                await self.report(order, agent_pb2.REPORTED_STATE_EMPTY)
 
     async def report(self, order: agent_pb2.Assignment, state: Any, message: str = "") -> None:
         report = agent_pb2.WorkerReport(
@@ -125,7 +125,7 @@ class Agent:
             shim_pid=7,
             message=message,
         )
-        if state == agent_pb2.PLACE_STATE_RUNNING:
+        if state == agent_pb2.REPORTED_STATE_RUNNING:
             report.ranks.add(rank=order.launch.first_rank, pid=8)
         await self.call.write(agent_pb2.SessionRequest(worker_report=report))
 

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._session.reports import WorkerId
 from holdfast.hang.pipeline.samples import RankSample
 from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.output.log_index import make_directories
 from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler
 
-KEY = PlaceKey("job-1", "workerpool0-0")
+KEY = WorkerId("job-1", "workerpool0-0")
 SAY_UP = "import os, signal, subprocess, sys, threading, time\nos.write(1, b'up\\n')\n"
 
 

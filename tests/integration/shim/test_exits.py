@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.shell.shims.shim_files import Empty, Exited, Intent, Started
+from holdfast._session.reports import Exit, ExitReason
+from holdfast_agent.shell.shims.shim_files import Empty, Intent, Started
 
 Shim = Any
 
@@ -29,6 +30,7 @@ def test_exit_0_is_completed_and_the_journal_holds_the_whole_story(shim: Shim) -
         "end_time": exited["end_time"],
         "reason": "COMPLETED",
         "message": "exited with code 0",
+        "raised": "",
         "stderr_tail": [],
     }
     assert began <= exited["end_time"] <= time.time()
@@ -37,7 +39,7 @@ def test_exit_0_is_completed_and_the_journal_holds_the_whole_story(shim: Shim) -
     assert shim.journal() == [
         Intent(1, (0,), boot_id),
         Started(0, started["pid"], started["start_ticks"]),
-        Exited(0, 0, exited["end_time"], "COMPLETED", "exited with code 0", ()),
+        Exit(0, 1, 0, ExitReason.COMPLETED, 0, message="exited with code 0", end_time=exited["end_time"]),
         Empty(),
     ]
 
@@ -54,35 +56,43 @@ RECORD = '{"message": {"message": "ValueError: bad batch\\nmore", "extraInfo": {
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("end", "how"), [("exit 3", "exited with code 3"), ("kill -9 $$", "killed by signal 9 (SIGKILL)")]
+)
+@pytest.mark.parametrize(
+    ("written", "raised"),
     [
-        (RECORD, "; it raised ValueError: bad batch"),
-        ('{"message": "KeyError: 3"}', "; it raised KeyError: 3"),
+        (RECORD, "ValueError: bad batch"),
+        ('{"message": "KeyError: 3"}', "KeyError: 3"),
         ("[" * 100_000, ""),
         ("no json", ""),
         ("{}", ""),
-        ('{"message": {"message": "a\\u001b[31mb"}}', "; it raised a[31mb"),
+        ('{"message": {"message": "a\\u001b[31mb"}}', "a[31mb"),
     ],
 )
-def test_exception_that_was_recorded_for_the_launcher_is_told(
-    shim: Shim, tmp_path: Path, written: str, told: str
+def test_exception_that_was_recorded_for_the_launcher_is_recorded_once(
+    shim: Shim, tmp_path: Path, written: str, raised: str, end: str, how: str
 ) -> None:
     file = tmp_path / "error.json"
     env = {"PATH": os.environ["PATH"], "TORCHELASTIC_ERROR_FILE": str(file), "WRITTEN": written[:100_000]}
-    script = 'printf %s "$WRITTEN" > "$TORCHELASTIC_ERROR_FILE"; exit 3'
-    shim.launch(1, shim.rank("/bin/sh", "-c", script, env=env))
-    assert shim.until("exited")[-1]["message"] == f"exited with code 3{told}"
+    script = 'printf %s "$WRITTEN" > "$TORCHELASTIC_ERROR_FILE"; '
+    shim.launch(1, shim.rank("/bin/sh", "-c", script + end, env=env))
+    exited = shim.until("exited")[-1]
+    assert exited["raised"] == raised
+    assert exited["message"] == (f"{how}; it raised {raised}" if raised else how)
 
 
-@pytest.mark.parametrize("obstacle", ["fifo", "link", "directory"])
+@pytest.mark.parametrize("obstacle", ["fifo", "link", "second name", "directory"])
 def test_error_file_that_is_no_file_says_nothing_and_blocks_nobody(
     shim: Shim, tmp_path: Path, obstacle: str
 ) -> None:
-    file = tmp_path / "error.json"
-    makes = {"fifo": f"mkfifo {file}", "link": f"ln -s /etc/passwd {file}", "directory": f"mkdir {file}"}
+    file, secret = tmp_path / "error.json", tmp_path / "secret.json"
+    secret.write_text(RECORD)
+    makes = {"fifo": f"mkfifo {file}", "link": f"ln -s {secret} {file}", "second name": f"ln {secret} {file}"}
+    makes |= {"directory": f"mkdir {file}"}
     env = {"PATH": os.environ["PATH"], "TORCHELASTIC_ERROR_FILE": str(file)}
     shim.launch(1, shim.rank("/bin/sh", "-c", f"{makes[obstacle]}; exit 3", env=env))
-    assert shim.until("exited")[-1]["message"] == "exited with code 3"
+    exited = shim.until("exited")[-1]
+    assert (exited["message"], exited["raised"]) == ("exited with code 3", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGSEGV])

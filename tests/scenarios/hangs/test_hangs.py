@@ -15,9 +15,9 @@ from tests.scenarios.hang_stories import (
 )
 from tests.scenarios.training import IN_LOADER, Training, training
 
+from holdfast._session.reports import ExitReason
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.tuning import Action
-from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.timers import JobTimer

@@ -8,8 +8,8 @@ import pytest
 from tests.scenarios.hang_stories import DUMPS, NOTICED, RESTARTED, comes_back, hangs_until_restart, job_of, newest
 from tests.scenarios.training import IN_LOADER, Training, training
 
+from holdfast._session.reports import ExitReason
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.gang import Success
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act

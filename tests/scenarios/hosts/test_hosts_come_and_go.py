@@ -7,7 +7,7 @@ from tests.scenarios.world import World, gang, inventory
 
 from holdfast_controller.core.model.host import Liveness
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.step.commands import HostBeat, HostDisconnected, PlaceReported
+from holdfast_controller.core.step.commands import HostBeat, HostDisconnected, WorkerReported
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_stale_session_is_not_listened_to(world: World) -> None:
     world.join("host-0", places=[world.place("a", 0, "RUNNING")])
     world.wait(10)
     assert world.exit("a", 0, 7, session=old) == []
-    assert world.step(PlaceReported("host-0", old, world.place("a", 0, "STUCK"))) == []
+    assert world.step(WorkerReported("host-0", old, world.place("a", 0, "STUCK"))) == []
     assert world.step(HostBeat("host-0", old, inventory(8))) == []
     assert world.cluster.presence["host-0"].last_seen == world.mono - 10
     assert world.step(HostDisconnected("host-0", old)) == []

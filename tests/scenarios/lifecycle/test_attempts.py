@@ -13,7 +13,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.scheduling.pending_reason import wait_reason
 from holdfast_controller.core.step.assignment import desired
-from holdfast_controller.core.step.commands import PlaceReported
+from holdfast_controller.core.step.commands import WorkerReported
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_host_that_fails_its_checks_is_cordoned_and_the_job_goes_elsewhere() -> 
     world.submit("a", gang())
     told = world.place("a", 1, "CANNOT_PREPARE", message="host-1: /dev/shm has 12 MiB left")
     world.report("a", 0, "PREPARED")
-    assert world.step(PlaceReported("host-1", world.sessions["host-1"], replace(told, host_fault=True))) == [
+    assert world.step(WorkerReported("host-1", world.sessions["host-1"], replace(told, host_fault=True))) == [
         "a exit g1 r1 CANNOT_START",
         "host-1 cordoned",
         "a leaves to RETRY: HOST_UNFIT of workerpool1-0 rank 1, keeps w0, not on host-1, HOST pays",
@@ -224,7 +224,7 @@ def test_fault_that_all_hosts_share_cordons_no_more_than_half_of_them_and_ends_t
     for _ in range(4):
         host = job_of(world).places[0].host
         unfit = replace(world.place("a", 0, "CANNOT_PREPARE", message="prolog: no such file"), host_fault=True)
-        told += world.step(PlaceReported(host, world.sessions[host], unfit))
+        told += world.step(WorkerReported(host, world.sessions[host], unfit))
         world.report("a", 0, "EMPTY")
     assert [line for line in told if "cordoned" in line or "host.mass_fault" in line] == [
         "host-0 cordoned",

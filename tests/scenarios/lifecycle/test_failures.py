@@ -260,9 +260,9 @@ def test_what_a_host_may_not_say_is_neither_believed_nor_acknowledged(world: Wor
     world.cluster.jobs["b"] = world.cluster.jobs.pop("a")
     told = world.place("b", 0, "RUNNING")
     world.cluster.jobs["a"] = world.cluster.jobs.pop("b")
-    from holdfast_controller.core.step.commands import PlaceReported
+    from holdfast_controller.core.step.commands import WorkerReported
 
-    assert world.step(PlaceReported("host-0", world.sessions["host-0"], told)) == [
+    assert world.step(WorkerReported("host-0", world.sessions["host-0"], told)) == [
         "> note worker.unknown host-0 b/workerpool0-0"
     ]
 

@@ -7,12 +7,11 @@ import dataclasses
 import pytest
 from tests.scenarios.world import GAP, World, gang
 
+from holdfast._session.reports import Exit, ExitReason, ExitReport, WorkerId, WorkerReport
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Retries, Scope, Strategy
 from holdfast_controller.core.model.job import Doubt
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.report import PlaceReport
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 
@@ -24,7 +23,7 @@ def running(hosts: int = 2, workers: int = 2) -> World:
     return world
 
 
-def seen(world: World, job: str, *workers: int, state: str = "RUNNING", generation: int) -> list[PlaceReport]:
+def seen(world: World, job: str, *workers: int, state: str = "RUNNING", generation: int) -> list[WorkerReport]:
     return [world.place(job, worker, state, generation) for worker in workers]
 
 
@@ -193,7 +192,7 @@ def test_work_that_nobody_knows_runs_on_and_its_gpus_are_withheld() -> None:
 
 def _stranger_ends(world: World) -> st.ExitReported:
     ended = Exit(1, 1, 0, ExitReason.COMPLETED, 0)
-    return st.ExitReported("host-0", world.sessions["host-0"], 1, "b", "workerpool0-0", ended)
+    return st.ExitReported("host-0", world.sessions["host-0"], ExitReport(1, WorkerId("b", "workerpool0-0"), ended))
 
 
 def test_an_admin_has_unknown_work_stopped() -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import pytest
 from tests.scenarios.world import GIB
 
+from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quota
-from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.backfill import Reservations, Reserved
 from holdfast_controller.core.step import commands as st
@@ -119,8 +119,8 @@ class Play:
         self.step(st.CancelAsked(0, "ann", name))
         job = self.reactor.cluster.jobs[name]
         for member in job.gang.members:
-            report = PlaceReport(name, 1, 1, member.name, PlaceState.EMPTY)
-            self.step(st.PlaceReported(job.places[member.index].host, 1, report))
+            report = WorkerReport(WorkerId(name, member.name), 1, 1, ReportedState.EMPTY)
+            self.step(st.WorkerReported(job.places[member.index].host, 1, report))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -11,9 +11,9 @@ from tests.sim.cluster.processes import KILL
 from tests.sim.cluster.shim_model import Shim
 from tests.sim.engine import Life
 
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
-from holdfast_agent.core.model.model import PlaceKey, RankEnd
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
@@ -38,8 +38,8 @@ class Agent:
         self.facts = HostFacts(host.name, "/log", "/scratch", USER, 16, has_epilog=has_epilog)
         self.reactor = Reactor(self.facts, host.disk.epoch)
         self.reactor.unused.update(host.disk.unused)
-        self.ports: dict[PlaceKey, tuple[int, ...]] = {}
-        self.held: dict[PlaceKey, Shim] = {}
+        self.ports: dict[WorkerId, tuple[int, ...]] = {}
+        self.held: dict[WorkerId, Shim] = {}
         self._events: deque[ev.Event] = deque()
         self._stepping = False
         self.link = Link(self)
@@ -86,7 +86,7 @@ class Agent:
                 self.later(HOP_S, lambda key=key: self.feed(ev.ShimLost(key)))
         self.later(ADOPTION_S, self.link.dial)
 
-    def journal(self, key: PlaceKey, generation: int) -> ev.Journal | None:
+    def journal(self, key: WorkerId, generation: int) -> ev.Journal | None:
         """What a generation's journal says."""
         records = self.host.disk.read(key, f"g{generation}")
         intent = next((r for r in records if r[0] == "intent"), None)
@@ -96,7 +96,7 @@ class Agent:
             generation=generation,
             launched=intent[1],
             started=tuple((r[1], r[2]) for r in records if r[0] == "started"),
-            ends=tuple(r[1] for r in records if r[0] == "exited"),
+            exits=tuple(r[1] for r in records if r[0] == "exited"),
             stopping=any(r[0] == "stopping" for r in records),
             empty=any(r[0] == "empty" for r in records),
             other_boot=intent[3] != self.host.boot_id,
@@ -172,12 +172,12 @@ class Agent:
                 self.later(delay_s, lambda: self.feed(ev.GpusRead(self._usage(), key, generation)))
             case ev.ClearStrays(key, generation):
                 self.later(0.005, lambda: self._clear_strays(key, generation, 0))
-            case ev.RecordEnds():
-                self._record_ends(action)
+            case ev.RecordExits():
+                self._record_exits(action)
             case ev.Forget(key):
                 self._forget(key)
 
-    def _hold(self, key: PlaceKey, shim: Shim) -> None:
+    def _hold(self, key: WorkerId, shim: Shim) -> None:
         self.held[key] = shim
 
         def connected() -> None:
@@ -186,18 +186,18 @@ class Agent:
 
         self.host.world.engine.after(HOP_S, connected, shim.life, shim.die)
 
-    def _hear(self, key: PlaceKey, shim: Shim, message: Any) -> None:
+    def _hear(self, key: WorkerId, shim: Shim, message: Any) -> None:
         if self.held.get(key) is shim:
             if isinstance(message, ev.RankStarted):
                 self.host.outputs.add((key, message.generation))
             self.feed(message)
 
-    def _ensure(self, key: PlaceKey) -> None:
+    def _ensure(self, key: WorkerId) -> None:
         if key not in self.held:
             self.host.disk.places.setdefault(key, {})
             self._hold(key, self.host.shims.get(key) or self.host.new_shim(key))
 
-    def _order(self, key: PlaceKey, order: Any) -> None:
+    def _order(self, key: WorkerId, order: Any) -> None:
         shim = self.held.get(key)
         if shim is not None:
             self.host.world.engine.after(2 * HOP_S, lambda: shim.hear(order), shim.life, shim.die)
@@ -223,7 +223,7 @@ class Agent:
         prepared = ev.PlacePrepared(key, wish.generation, own, master[0] if master else 0, self.held[key].pid)
         self.later(0.001, lambda: self.feed(prepared))
 
-    def _ran_epilog(self, key: PlaceKey, generation: int) -> None:
+    def _ran_epilog(self, key: WorkerId, generation: int) -> None:
         problem = f"{self.host.name}: epilog failed." if self.host.world.roll("epilog_fails") else ""
         self.feed(ev.EpilogEnded(key, generation, problem))
 
@@ -241,7 +241,7 @@ class Agent:
             for gpu, pids in users.items()
         )
 
-    def _clear_strays(self, key: PlaceKey, generation: int, found: int) -> None:
+    def _clear_strays(self, key: WorkerId, generation: int, found: int) -> None:
         world = self.host.world
         left = [p for p in self.host.table.of(key, generation) if p.runs]
         for process in left:
@@ -256,21 +256,21 @@ class Agent:
         journal = self.journal(key, generation)
         self.feed(ev.StraysCleared(key, generation, journal, found))
 
-    def _record_ends(self, action: ev.RecordEnds) -> None:
+    def _record_exits(self, action: ev.RecordExits) -> None:
         key, generation, now = action.key, action.generation, self.host.clock.wall()
-        ends = [RankEnd(end.rank, None, end.reason, end.message, end.end_time or now) for end in action.ends]
+        exits = [replace(exit_, end_time=exit_.end_time or now) for exit_ in action.exits]
         if self.host.world.bugs.invents_codes:
-            ends = [replace(end, status=137 << 8) for end in ends]
+            exits = [replace(exit_, exit_code=137) for exit_ in exits]
         records: list[Any] = []
         if action.launched:
             records.append(("intent", action.launched, (), self.host.boot_id))
-        records += [("exited", end) for end in ends]
+        records += [("exited", exit_) for exit_ in exits]
         self.host.disk.append(key, f"g{generation}", *records, ("empty",), sync=True)
-        for end in ends:
-            self.feed(ev.RankExited(key, generation, end))
+        for exit_ in exits:
+            self.feed(ev.RankExited(key, exit_))
         self.feed(ev.PlaceEmptied(key, generation))
 
-    def _forget(self, key: PlaceKey) -> None:
+    def _forget(self, key: WorkerId) -> None:
         shim = self.held.pop(key, None)
         if shim is not None:
             shim.quit()

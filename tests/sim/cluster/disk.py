@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import WorkerId
 
 
 @dataclass
@@ -21,13 +21,13 @@ class File:
 class Disk:
     """Directories of places, and the agent's epoch file."""
 
-    places: dict[PlaceKey, dict[str, File]] = field(default_factory=dict)
-    removed: dict[PlaceKey, dict[str, File]] = field(default_factory=dict)
+    places: dict[WorkerId, dict[str, File]] = field(default_factory=dict)
+    removed: dict[WorkerId, dict[str, File]] = field(default_factory=dict)
     """Directories whose removal isn't durable yet."""
     epoch: int = 0
     unused: dict[str, int] = field(default_factory=dict)
 
-    def append(self, key: PlaceKey, name: str, *records: Any, sync: bool = False) -> None:
+    def append(self, key: WorkerId, name: str, *records: Any, sync: bool = False) -> None:
         """Add to a file, made where it isn't there."""
         file = self.places.setdefault(key, {}).setdefault(name, File())
         file.records.extend(records)
@@ -35,17 +35,17 @@ class Disk:
             file.durable = len(file.records)
             self.removed.pop(key, None)  # the same journal of the file system holds both
 
-    def read(self, key: PlaceKey, name: str) -> list[Any]:
+    def read(self, key: WorkerId, name: str) -> list[Any]:
         """A file's records as every process sees them; none where there is no file."""
         file = self.places.get(key, {}).get(name)
         return file.records if file is not None else []
 
-    def synced(self, key: PlaceKey, name: str) -> list[Any]:
+    def synced(self, key: WorkerId, name: str) -> list[Any]:
         """Those that would survive a power loss now."""
         file = self.places.get(key, {}).get(name)
         return file.records[: file.durable] if file is not None else []
 
-    def remove(self, key: PlaceKey) -> None:
+    def remove(self, key: WorkerId) -> None:
         """Remove a place's directory; it may be back after a power loss."""
         gone = self.places.pop(key, None)
         if gone is not None:

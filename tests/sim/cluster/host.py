@@ -10,7 +10,7 @@ from tests.sim.cluster.disk import Disk
 from tests.sim.cluster.processes import Process, ProcessTable
 from tests.sim.cluster.shim_model import REAP_S, Shim
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import WorkerId
 from holdfast_controller.core.model.host import Gpu, Inventory
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ class Host:
         self.clock = clock
         self.disk = Disk()
         self.table = ProcessTable(name, self._process_ended)
-        self.shims: dict[PlaceKey, Shim] = {}
+        self.shims: dict[WorkerId, Shim] = {}
         """Those that can be reached through their place's directory."""
         self.powered = True
         self.boots = 1
-        self.outputs: set[tuple[PlaceKey, int]] = set()
+        self.outputs: set[tuple[WorkerId, int]] = set()
         self.busy_until: dict[str, float] = {}
         """By GPU: true time at which the driver has given its memory back."""
         self.inventory = Inventory(
@@ -75,7 +75,7 @@ class Host:
 
     # --- shims --------------------------------------------------------------------------------------------------
 
-    def new_shim(self, key: PlaceKey) -> Shim:
+    def new_shim(self, key: WorkerId) -> Shim:
         """Started by the agent, and ready to listen in the place's directory."""
         self._pids += 1
         shim = self.shims[key] = Shim(self, key, self._pids)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.cluster import hangs, translate
 from tests.sim.cluster.network import End, Stream
 
+from holdfast._session.reports import ReportedState, WorkerReport
 from holdfast_agent.core.model.model import Assignment
 from holdfast_agent.core.worker import events as ev
 
@@ -54,7 +55,7 @@ class Link:
         self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
         self.agent.later(clock.true_s(wait_s), self.dial)
 
-    def hello(self, reports: tuple[ev.Report, ...]) -> None:
+    def hello(self, reports: tuple[WorkerReport, ...]) -> None:
         """The reactor introduces itself."""
         host = self.agent.host
         assert self.stream is not None
@@ -64,7 +65,7 @@ class Link:
         """Lost where there is no session: a new one says everything anew."""
         if not self.open or self.stream is None:
             return
-        if isinstance(message, ev.SendReport) and message.report.state == "PREPARED":
+        if isinstance(message, ev.SendReport) and message.report.state is ReportedState.PREPARED:
             self.agent.host.world.oracles.on_prepared(self.agent.host, message.report)
         self.stream.to_controller(message)
 

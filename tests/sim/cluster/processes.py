@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import WorkerId
 
 PIDS = 60
 KILL = 9
@@ -28,7 +28,7 @@ class Process:
     host: str
     pid: int
     birth: int
-    key: PlaceKey
+    key: WorkerId
     generation: int
     rank: int
     gpus: tuple[str, ...]
@@ -58,14 +58,14 @@ class ProcessTable:
     host: str
     ended: Callable[[Process], None]
     """Told of each end, before anybody has reaped it."""
-    running: dict[tuple[PlaceKey, int], dict[int, Process]] = field(default_factory=dict)
+    running: dict[tuple[WorkerId, int], dict[int, Process]] = field(default_factory=dict)
     """By place and generation, then by pid; zombies included."""
     _taken: set[int] = field(default_factory=set)
     _next: int = 0
     _births: int = 0
 
     def spawn(
-        self, key: PlaceKey, generation: int, rank: int, gpus: tuple[str, ...], *, helper: bool = False
+        self, key: WorkerId, generation: int, rank: int, gpus: tuple[str, ...], *, helper: bool = False
     ) -> Process:
         """A new process, under the next pid that is free."""
         while True:
@@ -94,7 +94,7 @@ class ProcessTable:
             if not group:
                 del self.running[process.key, process.generation]
 
-    def of(self, key: PlaceKey, up_to: int) -> list[Process]:
+    def of(self, key: WorkerId, up_to: int) -> list[Process]:
         """A place's processes of generations up to one, zombies included."""
         return [
             process

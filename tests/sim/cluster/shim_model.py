@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.cluster.processes import KILL, TERM, Process
 from tests.sim.engine import Life
 
-from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
+from holdfast._session.reports import Exit, ExitReason, WorkerId, decode_status
 from holdfast_agent.core.worker import events as ev
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Generation:
 class Shim:
     """One shim process. ``say`` is where its agent listens, None while there is none."""
 
-    def __init__(self, host: Host, key: PlaceKey, pid: int) -> None:
+    def __init__(self, host: Host, key: WorkerId, pid: int) -> None:
         self.host = host
         self.key = key
         self.pid = pid
@@ -167,9 +167,9 @@ class Shim:
             self.host.table.reap(process)
             if generation.ranks.get(process.rank) is process:
                 del generation.ranks[process.rank]
-                end = self._end_of(generation, process)
-                records.append(("exited", end))
-                news.append(ev.RankExited(self.key, generation.number, end))
+                exit_ = self._exit_of(generation, process)
+                records.append(("exited", exit_))
+                news.append(ev.RankExited(self.key, exit_))
         left = [p for p in self.host.table.of(self.key, generation.number) if p.runs]
         if not left and not generation.ranks:
             generation.empty = True
@@ -197,12 +197,12 @@ class Shim:
         generation.told += news
         for message in news:
             if isinstance(message, ev.RankExited):
-                self.host.world.oracles.on_told(self.host, self.key, generation.number, message.end.rank)
+                self.host.world.oracles.on_told(self.host, self.key, generation.number, message.exit.rank)
             self._tell(message)
         if generation.empty and generation.asked > generation.number:
             self._tell(ev.PlaceEmptied(self.key, generation.asked))
 
-    def _end_of(self, generation: Generation, process: Process) -> RankEnd:
+    def _exit_of(self, generation: Generation, process: Process) -> Exit:
         status = process.status
         assert status is not None
         stop = generation.stop
@@ -212,7 +212,18 @@ class Shim:
             reason = ExitReason.SIGNALED
         else:
             reason = ExitReason.NONZERO_EXIT if status else ExitReason.COMPLETED
-        return RankEnd(process.rank, status, reason, stop.words if stop else "", self.host.clock.wall())
+        exit_code, signal, _ = decode_status(status)
+        words = stop.words if stop else ""
+        return Exit(
+            attempt=0,
+            generation=generation.number,
+            rank=process.rank,
+            reason=reason,
+            exit_code=exit_code,
+            signal=signal,
+            message=words,
+            end_time=self.host.clock.wall(),
+        )
 
     # --- stops --------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast._session.reports import WorkerReport
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_agent.core.model import model as agent
 from holdfast_agent.core.worker import events as agent_ev
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Inventory
 from holdfast_controller.core.model.job import Rendezvous
@@ -31,7 +31,7 @@ class Hello:
     address: str
     boot_id: str
     inventory: Inventory
-    reports: tuple[agent_ev.Report, ...]
+    reports: tuple[WorkerReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,54 +61,18 @@ class Ack:
 
 def hello(host: str, session: int, message: Hello) -> st.HostConnected:
     """An agent introduces itself."""
-    reports = tuple(map(report, message.reports))
-    return st.HostConnected(host, session, message.address, message.boot_id, "1", message.inventory, reports)
-
-
-def report(told: agent_ev.Report) -> st.PlaceReport:
-    """Where a place stands."""
-    return st.PlaceReport(
-        job_id=told.key.job,
-        attempt=told.attempt,
-        generation=told.generation,
-        worker=told.key.worker,
-        state=st.PlaceState[told.state],
-        port=told.port,
-        master_port=told.master_port,
-        shim_pid=told.shim_pid,
-        pids=tuple(pid for _, _, pid in sorted(told.ranks)),
-        message=told.message,
-        host_fault=told.host_fault,
-    )
-
-
-def exit_of(told: agent_ev.SendExit) -> Exit:
-    """How a rank ended."""
-    end = told.end
-    return Exit(
-        attempt=told.attempt,
-        generation=told.generation,
-        rank=end.rank,
-        reason=ExitReason[end.reason.name],
-        exit_code=end.code,
-        signal=end.signal,
-        core_dumped=end.core_dumped,
-        message=end.message,
-        end_time=end.end_time,
-        stderr_tail=end.stderr_tail,
+    return st.HostConnected(
+        host, session, message.address, message.boot_id, "1", message.inventory, message.reports
     )
 
 
 def from_agent(host: str, session: int, message: Any) -> st.Stimulus:
     """What a message of a session means to the controller."""
     match message:
-        case agent_ev.SendReport(told):
-            return st.PlaceReported(host, session, report(told))
-        case agent_ev.SendExit():
-            key = message.key
-            return st.ExitReported(
-                host, session, message.sequence, key.job, key.worker, exit_of(message), message.port_taken
-            )
+        case agent_ev.SendReport(report):
+            return st.WorkerReported(host, session, report)
+        case agent_ev.SendExit(report):
+            return st.ExitReported(host, session, report)
         case Vector(job_id, generation, sent_s, features):
             return st.FeaturesReported(host, session, job_id, generation, sent_s, features)
         case _:
@@ -132,7 +96,7 @@ def assignment(order: Assignment, lease_s: float) -> agent.Assignment:
     launch = _launch(order) if order.phase in (Phase.PREPARE, Phase.RUN) else None
     return agent.Assignment(
         epoch=order.epoch,
-        key=agent.PlaceKey(order.job_id, order.member.name),
+        key=agent.WorkerId(order.job_id, order.member.name),
         attempt=order.attempt,
         generation=order.generation,
         phase=agent.Phase[order.phase.name],

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model.model import Assignment, Launch, Phase, PlaceKey, Process, Rendezvous
+from holdfast_agent.core.model.model import Assignment, Launch, Phase, Process, Rendezvous
 
-KEY = PlaceKey("job-1", "workerpool0-0")
+KEY = WorkerId("job-1", "workerpool0-0")
 FACTS = HostFacts(
     name="host-0",
     log_dir="/logs",
@@ -20,7 +21,7 @@ LAUNCH = Launch(process=Process(("python",), ("train.py",)), first_rank=0, proce
 RENDEZVOUS = Rendezvous("10.0.0.1", 20001, "s3cret", (("10.0.0.1:20000",),))
 
 
-def wish(phase: Phase, generation: int = 1, *, key: PlaceKey = KEY, epoch: int = 1, **changes: Any) -> Assignment:
+def wish(phase: Phase, generation: int = 1, *, key: WorkerId = KEY, epoch: int = 1, **changes: Any) -> Assignment:
     """What a controller would want."""
     launch: Launch | None = None
     if phase is Phase.PREPARE:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 
 from holdfast._daemon.metrics.series import Histogram
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.gpu.signals import STALE_S, GpuSignals, HostGpus
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.metrics import families as fam
 from holdfast_agent.core.metrics.metering import Meter, gauges
 from holdfast_agent.core.model.gpus import Blind, Gpu
-from holdfast_agent.core.model.model import PlaceKey, RankLaunch
+from holdfast_agent.core.model.model import RankLaunch
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Place, Running, Stuck
 
-KEY = PlaceKey("train-x", "workerpool0-0")
+KEY = WorkerId("train-x", "workerpool0-0")
 FACTS = HostFacts("h1", "/logs", "/scratch", WorkerUser("w", "/", "/bin/sh"), 8)
 GPUS = (Gpu("GPU-1", 0, "H100", 80 << 30), Gpu("GPU-2", 1, "H100", 80 << 30, "fell off the bus"))
 
@@ -87,7 +88,7 @@ def test_looks_of_the_detector_are_counted_and_the_late_ones_again() -> None:
 def test_places_are_told_by_where_they_stand() -> None:
     reactor = Reactor(FACTS)
     reactor.places[KEY] = Place(KEY, Running(1))
-    reactor.places[PlaceKey("b", "w")] = Place(PlaceKey("b", "w"), Stuck(1, "pid 8"))
+    reactor.places[WorkerId("b", "w")] = Place(WorkerId("b", "w"), Stuck(1, "pid 8"))
     series = gauges(reactor, (), "", HostGpus(), 0.0)
     assert {state for (state,), value in series.of(fam.WORKERS).items() if value} == {"RUNNING", "STUCK"}
     assert series.of(fam.CONNECTED) == {(): 0.0} and series.of(fam.OUTBOX) == {(): 0.0}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from holdfast._base.identity import Kind
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Host, Inventory, Maintenance
 from holdfast_controller.core.model.job import Job, Leaving, Place, Rendezvous, Started

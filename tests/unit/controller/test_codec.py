@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.examples import EVENTS, GANG
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import narrate
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.shell.store import codec
@@ -41,7 +41,7 @@ def test_whole_history_stored_and_folded_again_gives_the_same_state() -> None:
     for event in EVENTS:
         fold(live, event)
         payload = codec.dump_event(event)
-        fold(again, codec.load_event(type(event).__name__, 1, payload))
+        fold(again, codec.load_event(type(event).__name__, codec.VERSIONS[type(event).__name__], payload))
         assert (live.jobs, live.hosts, live.people, live.queue, live.requests) == (
             again.jobs,
             again.hosts,
@@ -49,6 +49,16 @@ def test_whole_history_stored_and_folded_again_gives_the_same_state() -> None:
             again.queue,
             again.requests,
         )
+
+
+@pytest.mark.parametrize("name", ["RankExited", "LateExitFound", "StrangerEnded"])
+def test_exit_that_was_stored_with_what_it_raised_in_its_message_alone_is_read(name: str) -> None:
+    event = next(event for event in EVENTS if type(event).__name__ == name)
+    payload = json.loads(codec.dump_event(event))
+    del payload["exit"]["raised"]
+    payload["exit"]["message"] = "exited with code 1; it raised ValueError: no; ValueError: no"
+    loaded: Any = codec.load_event(name, 1, json.dumps(payload))
+    assert (loaded.exit.raised, loaded.exit.message) == ("ValueError: no", payload["exit"]["message"])
 
 
 def test_entities_come_back_equal_at_every_point_of_a_history() -> None:

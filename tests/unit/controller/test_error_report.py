@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.controller.examples import job
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.lifecycle.error_report import error_of
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame, exception
 from holdfast_controller.core.lifecycle.root_cause import first_failure
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.job import Job
 
@@ -20,8 +20,10 @@ def made() -> Job:
     return job(Gang((Pool(2, Task(("x",)), processes=1),)))
 
 
-def ended(reason: ExitReason, code: int | None = None, signal: int | None = None, message: str = "") -> Exit:
-    return Exit(1, 1, 1, reason, code, signal, message=message)
+def ended(
+    reason: ExitReason, code: int | None = None, signal: int | None = None, message: str = "", raised: str = ""
+) -> Exit:
+    return Exit(1, 1, 1, reason, code, signal, message=message, raised=raised)
 
 
 def said(*lines: str, reason: ExitReason = R.NONZERO_EXIT, code: int | None = 1, signal: int | None = None) -> Exit:
@@ -66,11 +68,11 @@ def test_exception_goes_first_where_more_was_printed_after_it() -> None:
 
 
 def test_exception_that_was_recorded_for_the_launcher_counts_as_if_it_was_printed() -> None:
-    found = ended(R.NONZERO_EXIT, 1, message="exited with code 1; it raised ValueError: bad batch")
+    found = ended(R.NONZERO_EXIT, 1, raised="ValueError: bad batch")
     assert error_of(made().gang.members[1], found).details == ("ValueError: bad batch",)
-    stopped = ended(R.STOPPED, 1, message="stopped as asked: exited with code 1; it raised KeyError: 'x'")
+    stopped = ended(R.STOPPED, 1, raised="KeyError: 'x'")
     assert blame(stopped) is Blame.CAUSE
-    lost = ended(R.NONZERO_EXIT, 1, message="exited with code 1; it raised RuntimeError: Connection closed by peer")
+    lost = ended(R.NONZERO_EXIT, 1, raised="RuntimeError: Connection closed by peer")
     assert blame(lost) is Blame.CONSEQUENCE
 
 

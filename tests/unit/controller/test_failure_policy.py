@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.examples import job
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.lifecycle.failure_policy import (
     HOST_MOVES,
     INTERNAL_RESTARTS,
@@ -27,7 +28,6 @@ from holdfast_controller.core.lifecycle.failure_policy import (
     decide,
     failure_of,
 )
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
 from holdfast_controller.core.model.job import Job, Place
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.examples import EVENTS, GANG, HOST_EVENTS, JOB_EVENTS
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.hangs.features import of_member, vectors_of
 from holdfast_controller.core.model.clock import Now
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Cluster, Job, Place, Runtime
 from holdfast_controller.core.model.job_state import JobState

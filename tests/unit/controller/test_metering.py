@@ -6,9 +6,9 @@ import pytest
 from tests.unit.controller.examples import EXIT, GANG, INVENTORY, JOB_EVENTS
 
 from holdfast._daemon.metrics.series import Family, Histogram
+from holdfast._session.reports import ExitReason
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job import Cluster, Leaving, Place, Rendezvous, Started
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.views import metric_families as fam

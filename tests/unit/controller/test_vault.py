@@ -10,9 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast._base.secret import Secret
+from holdfast._session.reports import ExitReason
 from holdfast.errors import ConfigError, StorageFull
 from holdfast.v1 import agent_pb2
-from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.gang import Gang, Pool, SecretVariable, Task
 from holdfast_controller.core.model.job import Place
 from holdfast_controller.core.step.actions import KeepSecret

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.unit.controller.examples import GANG
 
-from holdfast_controller.core.model.exits import ExitReason
+from holdfast._session.reports import ExitReason
 from holdfast_controller.core.model.job import Place
 from holdfast_controller.core.step.assignment import Assignment, Phase
 from holdfast_controller.shell.convert import agent_messages

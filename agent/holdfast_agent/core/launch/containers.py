@@ -5,7 +5,8 @@ The image's own words are taken as they are; ``$(NAME)`` is only looked for in t
 
 from __future__ import annotations
 
-from holdfast_agent.core.model.model import Container, Launch, PlaceKey
+from holdfast._session.reports import WorkerId
+from holdfast_agent.core.model.model import Container, Launch
 
 OF_THE_HOLDER = frozenset({"HOME", "HOSTNAME", "TERM"})
 """Variables that a container's engine sets for the process that holds it open, and not for its ranks."""
@@ -45,6 +46,6 @@ def in_container(container: Container, gpus: tuple[str, ...], known_as: tuple[st
     return env
 
 
-def container_name(key: PlaceKey, state: int) -> str:
+def container_name(key: WorkerId, state: int) -> str:
     """Of a worker's container; ``state`` tells the agents of one machine apart."""
     return f"holdfast-{key.job}-{key.worker}-{state:08x}"

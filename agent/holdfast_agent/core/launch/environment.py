@@ -15,16 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from holdfast._base.expand import expand_args, expand_env
 from holdfast._base.launcher import is_launcher
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.containers import image_argv, in_container, of_image
-from holdfast_agent.core.model.model import (
-    Assignment,
-    Container,
-    Launch,
-    PlaceKey,
-    PreparedCode,
-    RankLaunch,
-    Rendezvous,
-)
+from holdfast_agent.core.model.model import Assignment, Container, Launch, PreparedCode, RankLaunch, Rendezvous
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
@@ -71,30 +64,30 @@ class HostFacts:
         return self if user is None else replace(self, user=user)
 
 
-def log_paths(facts: HostFacts, key: PlaceKey, generation: int, rank: int) -> tuple[str, str]:
+def log_paths(facts: HostFacts, key: WorkerId, generation: int, rank: int) -> tuple[str, str]:
     """(stdout, stderr) of a rank."""
     stem = f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.r{rank}"
     return f"{stem}.out", f"{stem}.err"
 
 
-def error_dir(facts: HostFacts, key: PlaceKey, generation: int) -> str:
+def error_dir(facts: HostFacts, key: WorkerId, generation: int) -> str:
     """The directory in which a worker's ranks leave their Python exceptions."""
     return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.errors"
 
 
-def progress_dir(facts: HostFacts, key: PlaceKey, generation: int) -> str:
+def progress_dir(facts: HostFacts, key: WorkerId, generation: int) -> str:
     """The directory in which a worker's ranks may say how far they are."""
     return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.progress"
 
 
-def scratch_directory(facts: HostFacts, key: PlaceKey) -> str:
+def scratch_directory(facts: HostFacts, key: WorkerId) -> str:
     """The job's own on this host."""
     return f"{facts.scratch_dir}/{key.job}"
 
 
 def working_directory(
     facts: HostFacts,
-    key: PlaceKey,
+    key: WorkerId,
     launch: Launch,
     container: Container | None = None,
     code: PreparedCode | None = None,

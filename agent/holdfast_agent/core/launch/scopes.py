@@ -14,7 +14,7 @@ from __future__ import annotations
 import string
 from dataclasses import dataclass
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import WorkerId
 
 SLICE = "holdfast.slice"
 NAME_MOST = 255
@@ -39,14 +39,14 @@ class Bounds:
     pids: int = 0
 
 
-def scope_name(key: PlaceKey) -> str:
+def scope_name(key: WorkerId) -> str:
     """``holdfast-JOB-WORKER.scope``. What unit names don't take is escaped as systemd-escape does."""
     text = f"{key.job}-{key.worker}"
     plain = "".join(c if c in _PLAIN else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
     return f"holdfast-{plain[: NAME_MOST - len('holdfast-.scope')]}.scope"
 
 
-def properties(key: PlaceKey, pid: int, grace_s: float, bounds: Bounds, agent_unit: str) -> tuple[Property, ...]:
+def properties(key: WorkerId, pid: int, grace_s: float, bounds: Bounds, agent_unit: str) -> tuple[Property, ...]:
     """Of the scope that takes in a worker's shim. What is not bounded is said to be so: hosts have defaults."""
     memory = (bounds.memory_mb << 20) + SHIM_BYTES if bounds.memory_mb else INFINITY
     quota_us = bounds.cpus * 1_000_000 if bounds.cpus else INFINITY

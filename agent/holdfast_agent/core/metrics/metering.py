@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from holdfast._daemon.metrics.series import Series
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.gpu.signals import STALE_S, HostGpus
 from holdfast_agent.core.metrics import families as fam
 from holdfast_agent.core.model.gpus import Gpu
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import State
@@ -22,7 +22,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.series = Series()
-        self._launching: dict[PlaceKey, tuple[int, set[int], float]] = {}
+        self._launching: dict[WorkerId, tuple[int, set[int], float]] = {}
         """By place: the generation that was ordered, its ranks that are not started yet, and when it was."""
         plain = (fam.SESSIONS, fam.SHIMS_LOST, fam.LAUNCH, fam.LAUNCH_REFUSALS, fam.SAMPLING, fam.SAMPLING_LATE)
         for family in plain:
@@ -63,7 +63,7 @@ class Meter:
             # An order that is repeated counts from the first time.
             self._launching[order.key] = order.generation, {rank.rank for rank in order.ranks}, now
 
-    def _on_started(self, key: PlaceKey, generation: int, rank: int, now: float) -> None:
+    def _on_started(self, key: WorkerId, generation: int, rank: int, now: float) -> None:
         known = self._launching.get(key)
         if known is None or known[0] != generation:
             return

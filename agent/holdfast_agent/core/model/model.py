@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
-
-class PlaceKey(NamedTuple):
-    """One worker's place on this host."""
-
-    job: str
-    worker: str
-
-    def __str__(self) -> str:
-        return f"{self.job}/{self.worker}"
+from holdfast._session.reports import ExitReason, WorkerId
 
 
 class Phase(enum.Enum):
@@ -24,23 +15,6 @@ class Phase(enum.Enum):
     RUN = "RUN"
     STOP = "STOP"
     FORGET = "FORGET"
-
-
-class ExitReason(enum.Enum):
-    """Why a rank is no longer there; the names are the contract's."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    COMPLETED = "COMPLETED"
-    NONZERO_EXIT = "NONZERO_EXIT"
-    SIGNALED = "SIGNALED"
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    CANNOT_START = "CANNOT_START"
-    STOPPED = "STOPPED"
-    HANG_KILLED = "HANG_KILLED"
-    LOST_SHIM_DIED = "LOST_SHIM_DIED"
-    LOST_REBOOT = "LOST_REBOOT"
-    LOST_HOST = "LOST_HOST"
-    NOT_STARTED = "NOT_STARTED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +137,7 @@ class Assignment:
     """The controller's wish for one place; the newest is all that counts."""
 
     epoch: int
-    key: PlaceKey
+    key: WorkerId
     attempt: int
     generation: int
     phase: Phase
@@ -174,44 +148,6 @@ class Assignment:
     """After so long without a word from the controller the shim ends the work by itself; 0: never."""
     warn_signal: int = 0
     """For this generation's ranks, once; 0: none."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankEnd:
-    """How one rank ended. ``status`` is the raw wait status, None where nobody knows it."""
-
-    rank: int
-    status: int | None
-    reason: ExitReason
-    message: str = ""
-    end_time: float = 0.0
-    stderr_tail: tuple[str, ...] = field(default=())
-
-    @property
-    def code(self) -> int | None:
-        """The exit code, or None where the rank was killed by a signal or nobody knows."""
-        if self.status is None or self.status & 0x7F:
-            return None
-        return self.status >> 8 & 0xFF
-
-    @property
-    def signal(self) -> int | None:
-        """The signal that killed the rank, or None."""
-        if self.status is None or not self.status & 0x7F:
-            return None
-        return self.status & 0x7F
-
-    @property
-    def shell_code(self) -> int:
-        """As a shell tells it: the code, 128+n for a signal; 125 where nobody knows."""
-        if self.signal is not None:
-            return 128 + self.signal
-        return 125 if self.code is None else self.code
-
-    @property
-    def core_dumped(self) -> bool:
-        """Whether the kernel wrote a core file."""
-        return bool(self.status is not None and self.signal and self.status & 0x80)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast._session.reports import Exit, ExitReason, ExitReport, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
-from holdfast_agent.core.model.model import (
-    Assignment,
-    Container,
-    ExitReason,
-    PlaceKey,
-    PreparedCode,
-    RankEnd,
-    RankLaunch,
-)
+from holdfast_agent.core.model.model import Assignment, Container, PreparedCode, RankLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +21,7 @@ class Journal:
     launched: tuple[int, ...]
     started: tuple[tuple[int, int], ...] = ()
     """(rank, pid)."""
-    ends: tuple[RankEnd, ...] = ()
+    exits: tuple[Exit, ...] = ()
     stopping: bool = False
     empty: bool = False
     other_boot: bool = False
@@ -46,7 +39,7 @@ class Journal:
 class PlaceFound:
     """At the agent's start: the files of an earlier life."""
 
-    key: PlaceKey
+    key: WorkerId
     attempts: tuple[tuple[int, int], ...]
     """(first generation, attempt)."""
     journals: tuple[Journal, ...]
@@ -104,7 +97,7 @@ class ExitAcked:
 class PlacePrepared:
     """Checks passed, ports bound, a shim is there."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     port: int
     master_port: int
@@ -119,7 +112,7 @@ class PlacePrepared:
 class PreparationTakesLong:
     """What is being done for it, such as "installing requirements"."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     doing: str
 
@@ -128,7 +121,7 @@ class PreparationTakesLong:
 class PreparationFailed:
     """``message`` says why, naming the host."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     message: str
     host_fault: bool = False
@@ -139,7 +132,7 @@ class PreparationFailed:
 class RankStarted:
     """The shim forked a rank."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     rank: int
     pid: int
@@ -147,18 +140,17 @@ class RankStarted:
 
 @dataclass(frozen=True, slots=True)
 class RankExited:
-    """A rank's end is durable on this host."""
+    """How a rank ended is durable on this host."""
 
-    key: PlaceKey
-    generation: int
-    end: RankEnd
+    key: WorkerId
+    exit: Exit
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceEmptied:
     """Proven: no process of this generation, or an older one, is left."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
 
 
@@ -167,7 +159,7 @@ class GpusRead:
     """What occupies the host's GPUs; with a key it answers ``ReadGpus``."""
 
     usage: tuple[GpuUsage, ...] | Blind
-    key: PlaceKey | None = None
+    key: WorkerId | None = None
     generation: int = 0
     foreign: frozenset[int] = frozenset()
     """Pids that can't be the place's, such as those of processes that are older than its shim."""
@@ -177,7 +169,7 @@ class GpusRead:
 class PlaceStuck:
     """Processes outlive KILL."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     message: str
 
@@ -186,7 +178,7 @@ class PlaceStuck:
 class LaunchRefused:
     """The shim did not launch, or was not asked to."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     message: str
     host_fault: bool = False
@@ -196,7 +188,7 @@ class LaunchRefused:
 class EpilogEnded:
     """The admin's command after a generation has ended; ``problem`` says how it failed, naming the host."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     problem: str = ""
 
@@ -205,7 +197,7 @@ class EpilogEnded:
 class ShimGreeted:
     """A shim is connected, maybe again: what was said to it before may be lost. A replay of its records follows."""
 
-    key: PlaceKey
+    key: WorkerId
     shim_pid: int
     generation: int
     live: bool
@@ -216,14 +208,14 @@ class ShimGreeted:
 class ShimLost:
     """The shim's process is gone."""
 
-    key: PlaceKey
+    key: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class StraysCleared:
     """Proven after a shim's death: nothing of the place is left. ``journal`` is None where it never launched."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     journal: Journal | None
     found: int
@@ -234,7 +226,7 @@ class StraysCleared:
 class PlaceForgotten:
     """Its files but the logs are gone."""
 
-    key: PlaceKey
+    key: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,30 +264,11 @@ Event = (
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Where a worker stands, for the controller. ``state`` is the contract's name without its prefix."""
-
-    key: PlaceKey
-    attempt: int
-    generation: int
-    state: str
-    port: int = 0
-    master_port: int = 0
-    shim_pid: int = 0
-    ranks: tuple[tuple[int, int, int], ...] = ()
-    """(rank, local rank, pid)."""
-    message: str = ""
-    host_fault: bool = False
-    gpus: tuple[str, ...] = ()
-    """UUIDs that its ranks were given, while any may run."""
-
-
-@dataclass(frozen=True, slots=True)
 class SendHello:
     """Introduce this host and every place."""
 
     epoch: int
-    reports: tuple[Report, ...]
+    reports: tuple[WorkerReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,19 +282,14 @@ class CloseSession:
 class SendReport:
     """Tell the controller where a worker stands."""
 
-    report: Report
+    report: WorkerReport
 
 
 @dataclass(frozen=True, slots=True)
 class SendExit:
     """Tell the controller how a rank ended."""
 
-    sequence: int
-    key: PlaceKey
-    attempt: int
-    generation: int
-    end: RankEnd
-    port_taken: bool = False
+    report: ExitReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +303,7 @@ class PersistEpoch:
 class RememberAttempt:
     """Note that this generation and later ones belong to this attempt."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     attempt: int
 
@@ -344,7 +312,7 @@ class RememberAttempt:
 class RememberAck:
     """Note that this exit need not be sent again."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     rank: int
 
@@ -353,7 +321,7 @@ class RememberAck:
 class ReadGpus:
     """See what occupies the GPUs, after so many seconds. Answered by an event."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     after_s: float = 0.0
 
@@ -362,7 +330,7 @@ class ReadGpus:
 class RememberFreed:
     """Note that this generation's GPUs were proven free."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
 
 
@@ -370,7 +338,7 @@ class RememberFreed:
 class RunEpilog:
     """Run the admin's command after a generation. Answered by an event."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     attempt: int
     gpus: tuple[str, ...] = ()
@@ -380,7 +348,7 @@ class RunEpilog:
 class RememberClosed:
     """Note that this generation's epilog has ended."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
 
 
@@ -405,7 +373,7 @@ class Prepare:
 class AbandonPreparation:
     """What is being fetched and installed is no longer wanted. Answered as a preparation that fails."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
 
 
@@ -413,14 +381,14 @@ class AbandonPreparation:
 class FreePorts:
     """The place needs its ports no more."""
 
-    key: PlaceKey
+    key: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRanks:
     """Give the ports to the ranks and have the shim start them."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     ranks: tuple[RankLaunch, ...] = field(repr=False)
     gpus: tuple[str, ...] = ()
@@ -439,7 +407,7 @@ class LaunchRanks:
 class RenewFence:
     """The shim may let this generation run until then (seconds since boot)."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     deadline_s: float
 
@@ -448,7 +416,7 @@ class RenewFence:
 class SignalRanks:
     """Have the shim send its ranks a signal, which it does once in a generation's life."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     signal: int
 
@@ -457,7 +425,7 @@ class SignalRanks:
 class StopRanks:
     """Have the shim end this generation and older ones."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     grace_s: float
     reason: ExitReason
@@ -467,17 +435,17 @@ class StopRanks:
 class ClearStrays:
     """The shim is gone: kill what it left and prove that nothing is left. Answered by an event."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEnds:
-    """Write ends that nobody saw into the journal, durable, and the proof of emptiness. Answered by events."""
+class RecordExits:
+    """Write exits that no shim has recorded, and the proof of emptiness, into the journal. Answered by events."""
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
-    ends: tuple[RankEnd, ...]
+    exits: tuple[Exit, ...]
     launched: tuple[int, ...] = ()
     """Ranks of the intent, where the shim died before it could write one."""
 
@@ -486,7 +454,7 @@ class RecordEnds:
 class Forget:
     """Let the shim go and remove the place's files but the logs. Answered by an event."""
 
-    key: PlaceKey
+    key: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,7 +462,7 @@ class Note:
     """For the log: something was refused or is odd."""
 
     event: str
-    key: PlaceKey | None
+    key: WorkerId | None
     message: str
 
 
@@ -525,7 +493,7 @@ Action = (
     | SignalRanks
     | StopRanks
     | ClearStrays
-    | RecordEnds
+    | RecordExits
     | Forget
     | Note
 )

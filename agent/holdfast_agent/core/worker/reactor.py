@@ -14,13 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from holdfast._session.reports import Exit, ExitReport, WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, plan_ranks
 from holdfast_agent.core.model.gpus import Blind
-from holdfast_agent.core.model.model import Assignment, PlaceKey, RankEnd, RankLaunch
+from holdfast_agent.core.model.model import Assignment, RankLaunch
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker import gpu_release
 from holdfast_agent.core.worker.events import Action, Event
-from holdfast_agent.core.worker.exit_reasons import port_was_taken, unseen_ends
+from holdfast_agent.core.worker.exit_reasons import port_was_taken, unseen_exits
 from holdfast_agent.core.worker.worker import (
     CannotPrepare,
     Closing,
@@ -45,16 +46,15 @@ from holdfast_agent.core.worker.worker import (
     wind_down,
 )
 
-ExitId = tuple[PlaceKey, int, int]
+ExitId = tuple[WorkerId, int, int]
 _GOING = (Launching, Running, Stopping, Lost, Freeing, Closing)
 
 
 @dataclass(frozen=True, slots=True)
 class Unacked:
-    """An end that the controller may not have."""
+    """An exit that the controller may not have."""
 
-    attempt: int
-    end: RankEnd
+    exit: Exit
     port_taken: bool
 
 
@@ -64,7 +64,7 @@ class Reactor:
 
     facts: HostFacts
     epoch: int = 0
-    places: dict[PlaceKey, Place] = field(default_factory=dict)
+    places: dict[WorkerId, Place] = field(default_factory=dict)
     outbox: dict[ExitId, Unacked] = field(default_factory=dict)
     unused: dict[str, int] = field(default_factory=dict)
     """Bytes that each GPU holds which nothing uses, by UUID."""
@@ -225,15 +225,15 @@ class Reactor:
         place = self.places[event.key] = Place(event.key, shim_pid=event.shim_pid)
         place.attempts = sorted(event.attempts)
         for journal in event.journals:
-            for end in journal.ends:
-                place.ended[journal.generation, end.rank] = end
-                if (journal.generation, end.rank) not in event.acked:
-                    self._keep(place, journal.generation, end, port_taken=False)
+            for exit_ in map(place.with_attempt, journal.exits):
+                place.ended[journal.generation, exit_.rank] = exit_
+                if (journal.generation, exit_.rank) not in event.acked:
+                    self._keep(place, exit_, port_taken=False)
         if not event.journals:
             return [] if event.shim_pid else self._forget_unused(place)
         last = max(event.journals, key=lambda journal: journal.generation)
         place.pids = dict(last.started)
-        place.codes = {end.rank: end.shell_code for end in last.ends}
+        place.codes = {exit_.rank: _code(exit_) for exit_ in last.exits}
         # What an earlier boot has left on a GPU is gone.
         place.gpus = () if last.other_boot else last.gpus
         if last.empty and place.gpus and event.freed < last.generation:
@@ -292,15 +292,15 @@ class Reactor:
     def on_rank_exited(self, event: ev.RankExited, now: float) -> list[Action]:
         """Send it on, once."""
         place = self.places.get(event.key)
-        if place is None or (event.generation, event.end.rank) in place.ended:
+        generation, rank = event.exit.generation, event.exit.rank
+        if place is None or (generation, rank) in place.ended:
             return []
-        place.ended[event.generation, event.end.rank] = event.end
-        if event.generation == place.standing.generation:
-            place.codes[event.end.rank] = event.end.shell_code
-        taken = port_was_taken(event.end, place.launched_at, now)
-        actions = self._keep(place, event.generation, event.end, port_taken=taken)
-        live = isinstance(place.standing, (Launching, Running)) and place.standing.generation == event.generation
-        if live and event.end.rank not in place.pids:
+        exit_ = place.ended[generation, rank] = place.with_attempt(event.exit)
+        if generation == place.standing.generation:
+            place.codes[rank] = _code(exit_)
+        actions = self._keep(place, exit_, port_taken=port_was_taken(exit_, place.launched_at, now))
+        live = isinstance(place.standing, (Launching, Running)) and place.standing.generation == generation
+        if live and rank not in place.pids:
             actions += self._account(place)
         return actions
 
@@ -408,14 +408,14 @@ class Reactor:
             return []
         actions: list[Action] = []
         journal = event.journal
-        for end in journal.ends if journal else ():
-            actions += self.on_rank_exited(ev.RankExited(event.key, event.generation, end), now)
+        for exit_ in journal.exits if journal else ():
+            actions += self.on_rank_exited(ev.RankExited(event.key, exit_), now)
         launched = tuple(place.launched.ranks) if place.launched else ()
         ranks = journal.launched if journal else launched
         if journal is not None and journal.empty:
             return actions + self.on_place_emptied(ev.PlaceEmptied(event.key, event.generation), now)
-        ends = unseen_ends(journal, ranks, event.found)
-        actions.append(ev.RecordEnds(event.key, event.generation, ends, () if journal else ranks))
+        exits = unseen_exits(journal, event.generation, ranks, event.found)
+        actions.append(ev.RecordExits(event.key, event.generation, exits, () if journal else ranks))
         return actions
 
     def on_place_forgotten(self, event: ev.PlaceForgotten, now: float) -> list[Action]:
@@ -473,36 +473,40 @@ class Reactor:
         complete = place.launched is not None and len(known) == place.launched.processes
         return self._report(place) + keep_going(place) if complete and isinstance(place.standing, Running) else []
 
-    def _standing(self, key: PlaceKey, kind: type[object], generation: int) -> Place | None:
+    def _standing(self, key: WorkerId, kind: type[object], generation: int) -> Place | None:
         """The place, if it stands as an answer about this generation expects."""
         place = self.places.get(key)
         if place is None or not isinstance(place.standing, kind) or place.standing.generation != generation:
             return None
         return place
 
-    def _keep(self, place: Place, generation: int, end: RankEnd, *, port_taken: bool) -> list[Action]:
-        exit_id = (place.key, generation, end.rank)
-        unacked = self.outbox[exit_id] = Unacked(place.attempt(generation), end, port_taken)
-        place.unacked.add((generation, end.rank))
+    def _keep(self, place: Place, exit_: Exit, *, port_taken: bool) -> list[Action]:
+        exit_id = (place.key, exit_.generation, exit_.rank)
+        unacked = self.outbox[exit_id] = Unacked(exit_, port_taken)
+        place.unacked.add((exit_.generation, exit_.rank))
         return [self._send_exit(exit_id, unacked)] if self._connected else []
 
     def _keep_again(self) -> None:
         """What was acknowledged goes into the outbox once more."""
         for place in self.places.values():
-            for (generation, rank), end in place.ended.items():
+            for (generation, rank), exit_ in place.ended.items():
                 exit_id = (place.key, generation, rank)
                 if exit_id not in self.outbox:
-                    self.outbox[exit_id] = Unacked(place.attempt(generation), end, port_taken=False)
+                    self.outbox[exit_id] = Unacked(exit_, port_taken=False)
                     place.unacked.add((generation, rank))
 
     def _send_exit(self, exit_id: ExitId, unacked: Unacked) -> Action:
         self._sequence += 1
         self._sent[self._sequence] = exit_id
-        key, generation, _ = exit_id
-        return ev.SendExit(self._sequence, key, unacked.attempt, generation, unacked.end, unacked.port_taken)
+        return ev.SendExit(ExitReport(self._sequence, exit_id[0], unacked.exit, unacked.port_taken))
 
     def _raise_epoch(self, epoch: int) -> list[Action]:
         if epoch <= self.epoch:
             return []
         self.epoch = epoch
         return [ev.PersistEpoch(epoch)]
+
+
+def _code(exit_: Exit) -> int:
+    """As a shell shows it; 125 where the end is unknown."""
+    return 125 if exit_.shell_code is None else exit_.shell_code

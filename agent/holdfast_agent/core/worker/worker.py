@@ -14,21 +14,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from holdfast._session.reports import Exit, ExitReason, ReportedState, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.model.model import (
-    Assignment,
-    Container,
-    ExitReason,
-    Launch,
-    Phase,
-    PlaceKey,
-    PreparedCode,
-    RankEnd,
-    RankLaunch,
-)
+from holdfast_agent.core.model.model import Assignment, Container, Launch, Phase, PreparedCode, RankLaunch
 from holdfast_agent.core.worker.events import (
     AbandonPreparation,
     Action,
@@ -38,7 +29,6 @@ from holdfast_agent.core.worker.events import (
     LaunchRanks,
     Prepare,
     RenewFence,
-    Report,
     RunEpilog,
     SignalRanks,
     StopRanks,
@@ -64,19 +54,19 @@ class State(enum.Enum):
     FORGOTTEN = "FORGOTTEN"
 
     @property
-    def word(self) -> str:
-        """As the contract calls it, which knows fewer."""
-        return _WORDS.get(self, self.value)
+    def reported(self) -> ReportedState:
+        """The state that the controller is told, which knows fewer."""
+        return _REPORTED.get(self) or ReportedState[self.name]
 
 
-_WORDS = {
-    State.LAUNCHING: "PREPARED",
-    State.LOST: "STOPPING",
-    State.FREEING: "STOPPING",
-    State.WITHHELD: "STUCK",
-    State.CLOSING: "STOPPING",
-    State.FORGETTING: "EMPTY",
-    State.FORGOTTEN: "EMPTY",
+_REPORTED = {
+    State.LAUNCHING: ReportedState.PREPARED,
+    State.LOST: ReportedState.STOPPING,
+    State.FREEING: ReportedState.STOPPING,
+    State.WITHHELD: ReportedState.STUCK,
+    State.CLOSING: ReportedState.STOPPING,
+    State.FORGETTING: ReportedState.EMPTY,
+    State.FORGOTTEN: ReportedState.EMPTY,
 }
 
 
@@ -269,7 +259,7 @@ class IllegalTransition(Exception):
 class Place:
     """Everything that is known of one place."""
 
-    key: PlaceKey
+    key: WorkerId
     standing: Standing = field(default_factory=lambda: Empty(0))
     wish: Assignment | None = None
     shim_pid: int = 0
@@ -277,7 +267,7 @@ class Place:
     pids: dict[int, int] = field(default_factory=dict)
     """Rank to pid, of the generation that was launched last."""
     codes: dict[int, int] = field(default_factory=dict)
-    """Rank to ``RankEnd.shell_code``, of the same generation."""
+    """Rank to the code that a shell would show, of the same generation; 125 where the end is unknown."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the devices of that generation."""
     launched: Launch | None = None
@@ -302,8 +292,8 @@ class Place:
     """Generation and grace of the last stop."""
     unacked: set[tuple[int, int]] = field(default_factory=set)
     """(generation, rank) of ends that the controller has not acknowledged."""
-    ended: dict[tuple[int, int], RankEnd] = field(default_factory=dict)
-    """Ends of the newest generations, acknowledged or not, by generation and rank."""
+    ended: dict[tuple[int, int], Exit] = field(default_factory=dict)
+    """Exits of the newest generations, acknowledged or not, by generation and rank."""
 
     def move(self, standing: Standing) -> None:
         """The only way from one standing to another. Raises ``IllegalTransition`` for any not in the table."""
@@ -326,21 +316,24 @@ class Place:
         """The newest that has been heard of."""
         return max(self.standing.generation, self.wish.generation if self.wish else 0)
 
-    def report(self) -> Report:
+    def with_attempt(self, exit_: Exit) -> Exit:
+        """A recorded exit with the attempt to which its generation belongs."""
+        return replace(exit_, attempt=self.attempt(exit_.generation))
+
+    def report(self) -> WorkerReport:
         """For the controller."""
         standing = self.standing
         prepared = standing if isinstance(standing, (Prepared, Launching)) else None
         live = isinstance(standing, (Running, Stopping, Stuck, Lost))
-        first = min(self.pids, default=0)
-        return Report(
+        return WorkerReport(
             key=self.key,
             attempt=self.attempt(standing.generation),
             generation=standing.generation,
-            state=standing.state.word,
+            state=standing.state.reported,
             port=prepared.port if prepared else 0,
             master_port=prepared.master_port if prepared else 0,
             shim_pid=self.shim_pid,
-            ranks=tuple((rank, rank - first, pid) for rank, pid in sorted(self.pids.items())) if live else (),
+            pids=tuple(sorted(self.pids.items())) if live else (),
             message=self.doing if isinstance(standing, Preparing) else getattr(standing, "message", ""),
             host_fault=getattr(standing, "host_fault", False),
             gpus=self.gpus if live else (),
@@ -508,8 +501,7 @@ def close(place: Place) -> list[Action]:
 
 def _stop(place: Place, wish: Assignment, generation: int) -> StopRanks:
     place.stop_asked = (generation, wish.grace_s)
-    reason = ExitReason.STOPPED if wish.stop_reason is ExitReason.UNSPECIFIED else wish.stop_reason
-    return StopRanks(place.key, generation, wish.grace_s, reason)
+    return StopRanks(place.key, generation, wish.grace_s, wish.stop_reason)
 
 
 def wind_down(place: Place) -> StopRanks:

@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import WorkerId
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shim import cgroup
 
@@ -24,11 +24,11 @@ class Cgroups:
     root: str
     why: str = ""
 
-    def place(self, key: PlaceKey) -> str:
+    def place(self, key: WorkerId) -> str:
         """The directory of a place; empty without cgroups."""
         return f"{self.root}/{key.job}/{key.worker}" if self.root else ""
 
-    def generation(self, key: PlaceKey, generation: int) -> str:
+    def generation(self, key: WorkerId, generation: int) -> str:
         """The directory of one of its generations; empty without cgroups."""
         return f"{self.place(key)}/g{generation}" if self.root else ""
 
@@ -41,7 +41,7 @@ class Cgroups:
             except OSError:
                 pass  # another agent's is there
 
-    def forget(self, key: PlaceKey) -> None:
+    def forget(self, key: WorkerId) -> None:
         """Remove a place's, and its job's where that was the last."""
         if self.root:
             cgroup.remove(self.place(key))

@@ -15,8 +15,9 @@ from pathlib import Path
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.scopes import SLICE, Bounds, properties, scope_name, unit_of, why_none
-from holdfast_agent.core.model.model import Assignment, PlaceKey
+from holdfast_agent.core.model.model import Assignment
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shim import cgroup
 
@@ -37,13 +38,13 @@ class Scopes:
     pids: int = 0
     """Bounds of each scope come from its job's machineSpec where this is set: threads of one worker."""
 
-    def place(self, key: PlaceKey, shim_pid: int) -> str:
+    def place(self, key: WorkerId, shim_pid: int) -> str:
         """The cgroup of the place, if its shim is in a scope; else empty."""
         path = f"/{SLICE}/{scope_name(key)}"
         inside = self.tree and f"{_cgroup(shim_pid)}/".endswith(f"{path}/shim/")
         return self.tree + path if inside else ""
 
-    def left(self, key: PlaceKey) -> str:
+    def left(self, key: WorkerId) -> str:
         """The cgroup of a place whose shim may be dead, if there still is one; else empty."""
         path = f"{self.tree}/{SLICE}/{scope_name(key)}"
         return path if self.tree and os.path.isdir(path) else ""

@@ -18,10 +18,11 @@ import anyio
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.containers import container_name
 from holdfast_agent.core.launch.environment import HostFacts, output_directory
 from holdfast_agent.core.model.gpus import SIMULATED
-from holdfast_agent.core.model.model import Assignment, Container, Launch, PlaceKey
+from holdfast_agent.core.model.model import Assignment, Container, Launch
 from holdfast_agent.shell.containers import mounts
 from holdfast_agent.shell.containers.output_mount import Unreachable, entered_by, is_mounted
 from holdfast_agent.shell.containers.podman import EngineFailed, Held, Image, Podman
@@ -64,8 +65,8 @@ class Containers:
     problem: str
     state: int
     """Tells the agents of one machine apart."""
-    _at_hand: dict[PlaceKey, tuple[int, str, Container]] = field(default_factory=dict)
-    _made: set[PlaceKey] = field(default_factory=set)
+    _at_hand: dict[WorkerId, tuple[int, str, Container]] = field(default_factory=dict)
+    _made: set[WorkerId] = field(default_factory=set)
     """Workers that have, or may have, a container."""
 
     def at_hand(self, wish: Assignment) -> Container | None:
@@ -97,7 +98,7 @@ class Containers:
         self._at_hand[wish.key] = (wish.attempt, launch.image, container)
         return container
 
-    async def remove(self, key: PlaceKey) -> None:
+    async def remove(self, key: WorkerId) -> None:
         """The worker's container, if it has one; what can't be removed now is at the agent's next start."""
         if self.engine is None or key not in self._made:
             return
@@ -105,13 +106,13 @@ class Containers:
         self._at_hand.pop(key, None)
         await _try_to_remove(self.engine, container_name(key, self.state))
 
-    async def remove_strays(self, known: Collection[PlaceKey]) -> None:
+    async def remove_strays(self, known: Collection[WorkerId]) -> None:
         """Whatever an earlier life of this agent has left for workers that are not ``known`` any more."""
         if self.engine is None:
             return
         try:
             for held in await self.engine.labelled(AGENT, f"{self.state:08x}"):
-                key = PlaceKey(held.labels.get(JOB, ""), held.labels.get(WORKER, ""))
+                key = WorkerId(held.labels.get(JOB, ""), held.labels.get(WORKER, ""))
                 if key in known:
                     self._made.add(key)
                 else:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError
 from holdfast_agent.core.launch.environment import HostFacts, output_directory, scratch_directory
-from holdfast_agent.core.model.model import Launch, PlaceKey
+from holdfast_agent.core.model.model import Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def site_mount(text: str) -> Mount:
     return mount
 
 
-def for_worker(facts: HostFacts, key: PlaceKey, launch: Launch) -> list[Mount]:
+def for_worker(facts: HostFacts, key: WorkerId, launch: Launch) -> list[Mount]:
     """The job's scratch directory, its output on this host, and where its results go if that is a path."""
     paths = [scratch_directory(facts, key), f"{facts.log_dir}/{key.job}"]
     output = output_directory(launch.job_spec_json)

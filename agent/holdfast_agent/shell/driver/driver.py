@@ -21,10 +21,10 @@ from holdfast._daemon import log
 from holdfast._daemon.metrics.series import Series
 from holdfast._session import protocol
 from holdfast._session.protocol import Speaker
+from holdfast._session.reports import Exit, ReportedState, WorkerId
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.core.metrics.metering import Meter, gauges
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Launching, Place, Prepared, Preparing, Running
@@ -100,22 +100,22 @@ class Driver:
         """What each GPU holds while nothing uses it; more is learnt all the time."""
         return self._reactor.unused
 
-    def known(self) -> Collection[PlaceKey]:
+    def known(self) -> Collection[WorkerId]:
         """The places that there are, now and later."""
         return self._reactor.places.keys()
 
-    def place(self, key: PlaceKey) -> Place | None:
+    def place(self, key: WorkerId) -> Place | None:
         """What is known of a place; None where there is none."""
         return self._reactor.places.get(key)
 
-    def is_over(self, key: PlaceKey, generation: int, rank: int) -> bool:
+    def is_over(self, key: WorkerId, generation: int, rank: int) -> bool:
         """Whether a rank of a generation will write no more."""
         place = self._reactor.places.get(key)
         if place is None or generation < place.standing.generation or (generation, rank) in place.ended:
             return True
         if generation > place.standing.generation or isinstance(place.standing, (Preparing, Prepared, Launching)):
             return False
-        return place.standing.state.word == "EMPTY"
+        return place.standing.state.reported is ReportedState.EMPTY
 
     def watched(self) -> Iterator[Watched]:
         """What runs now, for the sampler."""
@@ -236,7 +236,7 @@ class Driver:
             case other:
                 log.warning("session.message_unknown", kind=other)
 
-    def _drop_preparation(self, key: PlaceKey) -> None:
+    def _drop_preparation(self, key: WorkerId) -> None:
         place = self.place(key)
         if place is None or place.wish is None or not isinstance(place.standing, Preparing):
             return
@@ -260,7 +260,7 @@ class Driver:
         self._reactor.facts = dataclasses.replace(self._reactor.facts, gpu_names=names)
         self._tasks.start_soon(self._performer.read_gpus)
 
-    def on_shim_message(self, key: PlaceKey, message: dict[str, Any]) -> None:
+    def on_shim_message(self, key: WorkerId, message: dict[str, Any]) -> None:
         """What a shim says, as docs/internals/shim-protocol.md has it."""
         generation = message["generation"]
         match message["ev"]:
@@ -271,8 +271,8 @@ class Driver:
                 self.feed(ev.RankStarted(key, generation, message["rank"], message["pid"]))
             case "exited":
                 record = shim_files.record_from(message)
-                assert isinstance(record, shim_files.Exited)
-                self.feed(ev.RankExited(key, generation, self.parts.files.end(key, generation, record)))
+                assert isinstance(record, Exit)
+                self.feed(ev.RankExited(key, self.parts.files.exit(record)))
                 self.parts.transfer.poke()
             case "empty":
                 self.feed(ev.PlaceEmptied(key, generation))
@@ -287,12 +287,12 @@ class Driver:
             case _:
                 log.debug("shim.message_received", worker=str(key), message=message)
 
-    def on_shim_lost(self, key: PlaceKey) -> None:
+    def on_shim_lost(self, key: WorkerId) -> None:
         """A shim's process is gone."""
         log.info("shim.exited", worker=str(key))
         self.feed(ev.ShimLost(key))
 
-    def on_preparation_takes_long(self, key: PlaceKey, generation: int, doing: str) -> None:
+    def on_preparation_takes_long(self, key: WorkerId, generation: int, doing: str) -> None:
         """A preparation says what it is doing."""
         log.info("worker.preparing", worker=str(key), doing=doing)
         self.feed(ev.PreparationTakesLong(key, generation, doing))

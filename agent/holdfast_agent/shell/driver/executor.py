@@ -20,10 +20,10 @@ import anyio.to_thread
 from holdfast import __version__
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
-from holdfast._session import protocol
+from holdfast._session import codec, protocol
+from holdfast._session.reports import WorkerId, WorkerReport
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.model.gpus import Blind
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Launching, Place
@@ -37,7 +37,6 @@ from holdfast_agent.shell.prepare.prepare import Preparation
 from holdfast_agent.shell.prepare.scratch import remove_scratch
 from holdfast_agent.shell.prepare.secret_values import SecretValues
 from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
-from holdfast_agent.shell.session import convert
 from holdfast_agent.shell.session.link import Link
 from holdfast_agent.shell.session.transfer import Transfer
 from holdfast_agent.shell.shims import orphans, shim_files
@@ -91,10 +90,10 @@ class Performer:
         self._address = address
         self._tasks = tasks
         self._feed = feed
-        self._resolving: set[PlaceKey] = set()
+        self._resolving: set[WorkerId] = set()
         """Places whose launch waits for names."""
 
-    def _place(self, key: PlaceKey) -> Place | None:
+    def _place(self, key: WorkerId) -> Place | None:
         return self._reactor.places.get(key)
 
     def perform(self, action: ev.Action) -> None:
@@ -105,19 +104,25 @@ class Performer:
                 # In order: what the controller has not heard of a generation by the time that its place is ready
                 # for the next one, it takes for never started.
                 hit("agent.report.before")
-                parts.link.send(agent_pb2.SessionRequest(worker_report=convert.worker_report(report)))
+                parts.link.send(agent_pb2.SessionRequest(worker_report=codec.worker_report_to_proto(report)))
                 hit("agent.report.after")
                 log.debug(
-                    "worker.report_sent", worker=str(report.key), state=report.state, generation=report.generation
+                    "worker.report_sent",
+                    worker=str(report.key),
+                    state=report.state.name,
+                    generation=report.generation,
                 )
             case ev.SendGoingDown():
                 parts.link.send(agent_pb2.SessionRequest(going_down=agent_pb2.GoingDown()))
-            case ev.SendExit():
+            case ev.SendExit(report):
                 hit("agent.exit.before")
-                parts.link.send(convert.exit_report(action))
+                parts.link.send(agent_pb2.SessionRequest(exit_report=codec.exit_report_to_proto(report)))
                 hit("agent.exit.after")
                 log.debug(
-                    "worker.exit_sent", worker=str(action.key), rank=action.end.rank, reason=action.end.reason.name
+                    "worker.exit_sent",
+                    worker=str(report.key),
+                    rank=report.exit.rank,
+                    reason=report.exit.reason.name,
                 )
             case ev.LaunchRanks():
                 self._launch(action)
@@ -158,8 +163,8 @@ class Performer:
                 self._tasks.start_soon(self.read_gpus, action)
             case ev.ClearStrays():
                 self._tasks.start_soon(self._clear_strays, action)
-            case ev.RecordEnds():
-                self._record_ends(action)
+            case ev.RecordExits():
+                self._record_exits(action)
             case ev.Forget(key):
                 self._tasks.start_soon(self._forget, key)
             case ev.Note(event, key, message):
@@ -167,14 +172,14 @@ class Performer:
             case _:
                 assert_never(action)
 
-    def _make_hello(self, epoch: int, reports: tuple[ev.Report, ...]) -> agent_pb2.Hello:
+    def _make_hello(self, epoch: int, reports: tuple[WorkerReport, ...]) -> agent_pb2.Hello:
         return agent_pb2.Hello(
             agent_version=__version__,
             boot_id=shim_files.boot_id(),
             inventory=self._parts.gpus.inventory(),
             address=self._address,
             epoch=epoch,
-            workers=[convert.worker_report(report) for report in reports],
+            workers=[codec.worker_report_to_proto(report) for report in reports],
             labels=self._means.labels,
             protocol=protocol.PROTOCOL,
             shim_protocol=SHIM_PROTOCOL,
@@ -274,7 +279,7 @@ class Performer:
         except OSError as error:
             log.warning("state_file.write_failed", what=type(action).__name__, error=str(error))
 
-    def _prune(self, key: PlaceKey, below: int) -> None:
+    def _prune(self, key: WorkerId, below: int) -> None:
         try:
             self._parts.files.prune(key, below)
         except (OSError, ValueError) as error:
@@ -308,15 +313,15 @@ class Performer:
             return
         self._feed(ev.StraysCleared(action.key, action.generation, journal, found))
 
-    def _record_ends(self, action: ev.RecordEnds) -> None:
-        ends = self._parts.files.record_ends(action.key, action.generation, action.ends, action.launched)
-        for end in ends:
-            self._feed(ev.RankExited(action.key, action.generation, end))
+    def _record_exits(self, action: ev.RecordExits) -> None:
+        exits = self._parts.files.record_exits(action.key, action.generation, action.exits, action.launched)
+        for exit_ in exits:
+            self._feed(ev.RankExited(action.key, exit_))
         self._feed(ev.PlaceEmptied(action.key, action.generation))
         self._parts.sampler.drop(action.key)
         self._parts.transfer.poke()
 
-    async def _forget(self, key: PlaceKey) -> None:
+    async def _forget(self, key: WorkerId) -> None:
         self._parts.shims.dismiss(key)
         self._parts.sampler.drop(key)
         self._parts.preparation.archive.release(key)

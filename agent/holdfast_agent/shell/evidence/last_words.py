@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import MAX_LINES, clipped
 from holdfast_agent.core.launch.environment import HostFacts, log_paths
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 
 MAX_BYTES = 64 << 10
 
 
 def last_words(
-    facts: HostFacts, key: PlaceKey, generation: int, rank: int
+    facts: HostFacts, key: WorkerId, generation: int, rank: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Last lines of (stdout, stderr); empty if there are none or they can't be read. May block on a busy disk."""
     stdout, stderr = (_last_lines(path) for path in log_paths(facts, key, generation, rank))

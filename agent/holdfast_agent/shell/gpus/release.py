@@ -14,8 +14,8 @@ from pathlib import Path
 import anyio
 
 from holdfast._daemon import log
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.model.gpus import Blind
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker.events import GpusRead, ReadGpus
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.shims import shim_files
@@ -69,7 +69,7 @@ class GpuFreeing:
         fresh.write_text(json.dumps({"boot_id": shim_files.boot_id(), "used_bytes": dict(used_bytes)}) + "\n")
         fresh.replace(self._path)
 
-    def _born(self, key: PlaceKey) -> int:
+    def _born(self, key: WorkerId) -> int:
         """Start ticks of the place's shim, which is older than whatever it has started; 0 where it isn't known."""
         with contextlib.suppress(OSError, ValueError):
             shim = shim_files.read_shim_id(self._files.directory(key) / "shim.json")

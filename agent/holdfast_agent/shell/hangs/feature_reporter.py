@@ -10,10 +10,10 @@ from pathlib import Path
 
 from holdfast._daemon import log
 from holdfast._session import hang_wire
+from holdfast._session.reports import WorkerId
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast.v1 import agent_pb2
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker.worker import Place
 from holdfast_agent.shell.evidence import Examiner
 
@@ -28,7 +28,7 @@ class HangReports:
         host: str,
         workers: Path,
         examiner: Examiner,
-        place: Callable[[PlaceKey], Place | None],
+        place: Callable[[WorkerId], Place | None],
         send: Callable[[agent_pb2.SessionRequest], bool],
     ) -> None:
         self._host = host
@@ -36,13 +36,13 @@ class HangReports:
         self._examiner = examiner
         self._place = place
         self._send = send
-        self._watches: dict[PlaceKey, WorkerWatch] = {}
-        self._journalled: dict[PlaceKey, float] = {}
-        self._stopping: dict[PlaceKey, frozenset[int]] = {}
+        self._watches: dict[WorkerId, WorkerWatch] = {}
+        self._journalled: dict[WorkerId, float] = {}
+        self._stopping: dict[WorkerId, frozenset[int]] = {}
 
     def on_sample(self, sample: WorkerSample) -> None:
         """Fold a sample in; tell the controller what is news."""
-        key = PlaceKey(sample.job, sample.worker)
+        key = WorkerId(sample.job, sample.worker)
         place = self._place(key)
         if place is None:
             self._watches.pop(key, None)
@@ -58,20 +58,20 @@ class HangReports:
             self._journalled[key] = sample.at_s
             self._journal(key, watch)
 
-    def stopping(self, key: PlaceKey) -> frozenset[int]:
+    def stopping(self, key: WorkerId) -> frozenset[int]:
         """Ranks that we stop ourselves for moments now, to read their C frames: that is no tracer of the user's."""
         return self._stopping.get(key, frozenset())
 
-    def examining(self, key: PlaceKey) -> bool:
+    def examining(self, key: WorkerId) -> bool:
         """Whether evidence of it is being taken."""
         return key in self._stopping
 
-    def forget(self, key: PlaceKey) -> None:
+    def forget(self, key: WorkerId) -> None:
         """The place is gone."""
         self._watches.pop(key, None)
         self._journalled.pop(key, None)
 
-    def _begin(self, key: PlaceKey, place: Place, generation: int) -> WorkerWatch:
+    def _begin(self, key: WorkerId, place: Place, generation: int) -> WorkerWatch:
         launch = place.launched or (place.wish.launch if place.wish else None)
         watch = WorkerWatch(self._host, generation, launch.step_pattern if launch else "")
         try:
@@ -82,7 +82,7 @@ class HangReports:
             log.warning("baseline.unreadable", worker=str(key), error=str(error))
         return watch
 
-    def _journal(self, key: PlaceKey, watch: WorkerWatch) -> None:
+    def _journal(self, key: WorkerId, watch: WorkerWatch) -> None:
         """Not synced: after a power cut the ranks are gone, and their baselines with them."""
         path = self._path(key)
         fresh = path.with_suffix(".new")
@@ -92,12 +92,12 @@ class HangReports:
         except OSError as error:
             log.warning("baseline.write_failed", worker=str(key), error=str(error))
 
-    def _path(self, key: PlaceKey) -> Path:
+    def _path(self, key: WorkerId) -> Path:
         return self._workers / key.job / key.worker / "baseline.json"
 
     async def examine(self, order: agent_pb2.TakeEvidence) -> agent_pb2.EvidenceReport:
         """Evidence of one worker, or why there is none."""
-        place = self._place(PlaceKey(order.job_id, order.worker))
+        place = self._place(WorkerId(order.job_id, order.worker))
         if place is None:
             return agent_pb2.EvidenceReport(id=order.id, problem=f"{self._host} knows no such worker")
         suspects = frozenset(order.suspects)

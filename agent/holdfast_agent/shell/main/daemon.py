@@ -18,12 +18,12 @@ from holdfast._daemon import log, log_file
 from holdfast._daemon.instance_lock import only_one
 from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security.tls import TlsFiles
+from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError, StoreError
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.core.launch.environment import DEFAULT_PATH, HostFacts
 from holdfast_agent.core.launch.scopes import SLICE
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
 from holdfast_agent.shell import config
 from holdfast_agent.shell.base import inventory
@@ -255,7 +255,7 @@ def _assemble(
     return driver
 
 
-def _tell_of_archive(link: Link, key: PlaceKey, problem: str) -> bool:
+def _tell_of_archive(link: Link, key: WorkerId, problem: str) -> bool:
     report = agent_pb2.ArchiveReport(job_id=key.job, worker=key.worker, problem=problem)
     return link.send(agent_pb2.SessionRequest(archive=report))
 

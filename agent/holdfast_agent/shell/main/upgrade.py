@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
+from holdfast._session.reports import Exit, ExitReason
 from holdfast.errors import Denied, StoreError, Unavailable
-from holdfast_agent.core.model.model import ExitReason
 from holdfast_agent.core.upgrade import handover
 from holdfast_agent.core.upgrade.handover import Picture, Process, Verdict, Worker
 from holdfast_agent.shell.config import Config
@@ -120,8 +120,8 @@ def _worker(folder: Path) -> Worker:
                     newest, started = generation, {}
                 case shim_files.Started(rank, pid, start_ticks):
                     started[rank] = Process(pid, start_ticks)
-                case shim_files.Exited(rank, status, _, reason, _, _):
-                    ends[generation, rank] = _how(status, reason)
+                case Exit():
+                    ends[generation, record.rank] = _how(record)
     living = {rank: each for rank, each in started.items() if shim_files.start_ticks(each.pid) == each.start_ticks}
     shim_id = shim_files.read_shim_id(folder / "shim.json")
     shim = None
@@ -130,12 +130,13 @@ def _worker(folder: Path) -> Worker:
     return Worker(name, newest, shim, living, ends)
 
 
-def _how(status: int | None, reason: str) -> str:
-    if reason.startswith("LOST") or status is None:
-        return f"LOST ({reason})" if reason != ExitReason.NOT_STARTED.value else reason
-    if os.WIFSIGNALED(status):
-        return f"{reason}, signal {os.WTERMSIG(status)}"
-    return f"{reason}, code {os.waitstatus_to_exitcode(status)}"
+def _how(exit_: Exit) -> str:
+    reason = exit_.reason.value
+    if exit_.signal is not None:
+        return f"{reason}, signal {exit_.signal}"
+    if exit_.exit_code is not None:
+        return f"{reason}, code {exit_.exit_code}"
+    return reason if exit_.reason is ExitReason.NOT_STARTED else f"LOST ({reason})"
 
 
 def _wait_until_quiet(settings: Config, max_wait_s: float) -> bool:

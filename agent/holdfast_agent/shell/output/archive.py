@@ -19,9 +19,10 @@ import anyio
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.archiving import GIVE_UP_AFTER_S, in_words, is_due, pause_s
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, output_directory
-from holdfast_agent.core.model.model import Launch, PlaceKey
+from holdfast_agent.core.model.model import Launch
 from holdfast_agent.shell.output import archive_copy
 from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
@@ -50,9 +51,9 @@ class Order:
     """The account that the job names."""
 
     @property
-    def key(self) -> PlaceKey:
+    def key(self) -> WorkerId:
         """Whose."""
-        return PlaceKey(self.job, self.worker)
+        return WorkerId(self.job, self.worker)
 
 
 @dataclass
@@ -62,26 +63,26 @@ class Archive:
     directory: Path
     facts: HostFacts
     accounts: Accounts
-    tell: Callable[[PlaceKey, str], bool]
+    tell: Callable[[WorkerId, str], bool]
     _wake: anyio.Event = field(default_factory=anyio.Event)
     _limit: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(AT_ONCE))
-    _busy: set[PlaceKey] = field(default_factory=set)
+    _busy: set[WorkerId] = field(default_factory=set)
 
-    def keep(self, key: PlaceKey, launch: Launch) -> None:
+    def keep(self, key: WorkerId, launch: Launch) -> None:
         """The worker's output is wanted later, if its job names a directory that is one. Raises ``OSError``."""
         base = output_directory(launch.job_spec_json)
         order = Order(key.job, key.worker, base, run_as=launch.run_as)
         if os.path.isabs(base) and self._read(self._path(key)) != order:
             self._write(order)
 
-    def release(self, key: PlaceKey) -> None:
+    def release(self, key: WorkerId) -> None:
         """The worker is over, if it is one of those."""
         order = self._read(self._path(key))
         if order is not None and not order.due_since:
             self._try_to_write(replace(order, due_since=time.time()))
             self._wake.set()
 
-    def recover(self, known: Collection[PlaceKey]) -> None:
+    def recover(self, known: Collection[WorkerId]) -> None:
         """After the agent's start: what was forgotten before that could be noted is due."""
         for order in self._orders():
             if order.key not in known:
@@ -140,7 +141,7 @@ class Archive:
         found = map(self._read, sorted(self.directory.glob("*.json")))
         return [order for order in found if order is not None]
 
-    def _path(self, key: PlaceKey) -> Path:
+    def _path(self, key: WorkerId) -> Path:
         return self.directory / f"{key.job}.{key.worker}.json"
 
     def _read(self, path: Path) -> Order | None:

@@ -20,8 +20,8 @@ from pathlib import Path
 import anyio
 
 from holdfast._daemon import log
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, error_dir, log_paths, progress_dir
-from holdfast_agent.core.model.model import PlaceKey
 
 SAMPLE_S = 1.0
 FLOOD_SAMPLE_S = 0.05
@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
-def make_directories(facts: HostFacts, key: PlaceKey, generation: int) -> None:
+def make_directories(facts: HostFacts, key: WorkerId, generation: int) -> None:
     """Have the directories of a generation's output and progress, and the ``latest`` link. Raises ``OSError``."""
     errors = Path(error_dir(facts, key, generation))
     errors.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -90,18 +90,18 @@ class Sampler:
     def __init__(self, facts: HostFacts, limit_bytes: int) -> None:
         self._facts = facts
         self._limit_bytes = limit_bytes
-        self._streams: dict[PlaceKey, list[Stream]] = {}
+        self._streams: dict[WorkerId, list[Stream]] = {}
         self._any = anyio.Event()
         self._cannot_cut = False
 
-    def watch(self, key: PlaceKey, generation: int, ranks: Iterable[int]) -> None:
+    def watch(self, key: WorkerId, generation: int, ranks: Iterable[int]) -> None:
         """From now on look at this generation's streams, and no longer at an older one's."""
         self.drop(key)
         paths = (path for rank in ranks for path in log_paths(self._facts, key, generation, rank))
         self._streams[key] = [Stream(path) for path in paths]
         self._any.set()
 
-    def drop(self, key: PlaceKey) -> None:
+    def drop(self, key: WorkerId) -> None:
         """Nobody writes there any more; one last look."""
         for stream in self._streams.pop(key, ()):
             self._look(stream, time.monotonic())

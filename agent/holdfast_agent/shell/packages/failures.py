@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from holdfast._daemon import log
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, log_paths
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.shell.output.log_index import make_directories
 
 
-def write_log(said: bytes, facts: HostFacts, key: PlaceKey, generation: int, rank: int) -> None:
+def write_log(said: bytes, facts: HostFacts, key: WorkerId, generation: int, rank: int) -> None:
     """Add it to the rank's stderr, which nothing else writes to: the rank will not start."""
     try:
         make_directories(facts, key, generation)

@@ -9,8 +9,9 @@ from pathlib import PurePath
 from typing import Any
 
 from holdfast._base.secret import Secret
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.model.model import PlaceKey, RankLaunch
+from holdfast_agent.core.model.model import RankLaunch
 from holdfast_agent.core.worker.events import LaunchRanks
 from holdfast_agent.shell.cgroups.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.cgroups.scopes import Scopes
@@ -28,11 +29,11 @@ class Means:
     scopes: Scopes = dataclasses.field(default_factory=Scopes)
     umask: int = 0o022
 
-    def place(self, key: PlaceKey, shim_pid: int) -> str:
+    def place(self, key: WorkerId, shim_pid: int) -> str:
         """The cgroup of a place: in its scope where it has one. Empty without cgroups."""
         return self.cgroups.root and (self.scopes.place(key, shim_pid) or self.cgroups.place(key))
 
-    def left(self, key: PlaceKey, generation: int) -> str:
+    def left(self, key: WorkerId, generation: int) -> str:
         """The cgroup that a generation without a shim may have left something in; empty without cgroups."""
         scope = self.scopes.left(key)
         return f"{scope}/g{generation}" if scope else self.cgroups.generation(key, generation)

@@ -15,8 +15,9 @@ import anyio
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, scratch_directory
-from holdfast_agent.core.model.model import Assignment, Container, Launch, PlaceKey, PreparedCode
+from holdfast_agent.core.model.model import Assignment, Container, Launch, PreparedCode
 from holdfast_agent.core.worker.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
 from holdfast_agent.shell.cgroups.scopes import Scopes
 from holdfast_agent.shell.config import Hooks
@@ -57,11 +58,11 @@ class Preparation:
     containers: Containers
     archive: Archive
     code: Code
-    say: Callable[[PlaceKey, int, str], None] = lambda key, generation, doing: None
+    say: Callable[[WorkerId, int, str], None] = lambda key, generation, doing: None
     """Told what takes long."""
     scopes: Scopes = field(default_factory=Scopes)
-    _prepared: dict[PlaceKey, PreparedCode] = field(default_factory=dict)
-    _scopes: dict[PlaceKey, anyio.CancelScope] = field(default_factory=dict)
+    _prepared: dict[WorkerId, PreparedCode] = field(default_factory=dict)
+    _scopes: dict[WorkerId, anyio.CancelScope] = field(default_factory=dict)
     """Of code that is being fetched or installed, and containers that are being made, which a pull may hold up."""
     _hook_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(HOOKS_AT_ONCE))
 
@@ -131,7 +132,7 @@ class Preparation:
                 return _failed(action, f"{facts.name}: {problem}.")
         return _unfit(action, f"{facts.name}: the account {launch.run_as} was not found out within {BOUND_S:g} s.")
 
-    def abandon(self, key: PlaceKey) -> None:
+    def abandon(self, key: WorkerId) -> None:
         """What is fetched, installed or made for a place is no longer wanted there."""
         if (scope := self._scopes.get(key)) is not None:
             scope.cancel()
@@ -276,7 +277,7 @@ class Preparation:
         return own, master[0] if master else 0
 
 
-def _about(facts: HostFacts, key: PlaceKey, generation: int, attempt: int, gpus: tuple[str, ...]) -> dict[str, str]:
+def _about(facts: HostFacts, key: WorkerId, generation: int, attempt: int, gpus: tuple[str, ...]) -> dict[str, str]:
     """What a hook is told, in the names that ranks find theirs under."""
     return {
         "HOLDFAST_HOST": facts.name,

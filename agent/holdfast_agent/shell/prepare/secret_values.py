@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast._base.secret import Secret
+from holdfast._session.reports import WorkerId
 from holdfast.v1 import agent_pb2
-from holdfast_agent.core.model.model import PlaceKey
 
 
 class SecretValues:
     """What each place's newest order has brought, by variable."""
 
     def __init__(self) -> None:
-        self._held: dict[PlaceKey, tuple[int, dict[str, Secret]]] = {}
+        self._held: dict[WorkerId, tuple[int, dict[str, Secret]]] = {}
 
     def take(self, order: agent_pb2.Assignment) -> None:
         """Keep the order's values in place of earlier ones, and leave none in it."""
-        key = PlaceKey(order.job_id, order.worker)
+        key = WorkerId(order.job_id, order.worker)
         generation, _ = self._held.pop(key, (0, {}))
         values = {each.name: Secret(each.value) for each in order.launch.secrets}
         if values and order.generation >= generation:
@@ -29,7 +29,7 @@ class SecretValues:
         if order.HasField("launch"):
             order.launch.ClearField("secrets")
 
-    def of(self, key: PlaceKey, generation: int) -> Mapping[str, Secret]:
+    def of(self, key: WorkerId, generation: int) -> Mapping[str, Secret]:
         """The values for a launch; none where none have come."""
         held, values = self._held.get(key, (0, {}))
         return values if held == generation else {}

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
+from holdfast._session.reports import WorkerId
 from holdfast.hang.records.recording import LogLine, WorkerSample, encode
-from holdfast_agent.core.model.model import PlaceKey
 
 WAITING_BYTES = 4 << 20
 """Kept for one listener that doesn't keep up: an hour of a usual worker, seconds of one that floods its output."""
@@ -73,17 +73,17 @@ class Listeners:
     """All listeners of one host. A sample without a listener costs one dictionary look-up."""
 
     def __init__(self) -> None:
-        self._of: dict[PlaceKey, list[Listener]] = {}
+        self._of: dict[WorkerId, list[Listener]] = {}
 
     def on_sample(self, sample: WorkerSample) -> None:
         """Give a sample to the listeners of its worker."""
-        if found := self._of.get(PlaceKey(sample.job, sample.worker)):
+        if found := self._of.get(WorkerId(sample.job, sample.worker)):
             line = f"{encode(_bounded(sample))}\n".encode()
             for listener in found:
                 listener.put(line)
 
     @contextlib.contextmanager
-    def listening(self, key: PlaceKey) -> Iterator[Listener]:
+    def listening(self, key: WorkerId) -> Iterator[Listener]:
         """A listener to that worker's samples from now on."""
         listener = Listener()
         self._of.setdefault(key, []).append(listener)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast._session.reports import WorkerId
 from holdfast.hang.pipeline.samples import RankSample, State
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.training import progress_file
 from holdfast_agent.core.gpu.signals import HostGpus, RankGpus, gpus_of
 from holdfast_agent.core.launch.environment import HostFacts, log_paths, progress_dir
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.proc.proc_text import Stat
 from holdfast_agent.core.proc.process_tree import Role
 from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
@@ -31,7 +31,7 @@ class Watched:
     signal; ``paused``: ranks that we ourselves have stopped. ``fresh``: it was launched in this life of the agent.
     """
 
-    key: PlaceKey
+    key: WorkerId
     generation: int
     shim_pid: int
     pids: Mapping[int, int]

@@ -14,9 +14,9 @@ from functools import partial
 import anyio
 
 from holdfast._daemon import log
+from holdfast._session.reports import WorkerId
 from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.launch.environment import HostFacts
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.sampling.gpu_signals import GpuSignalWatch
 from holdfast_agent.shell.sampling.guarded_reader import Readers, Turn
@@ -51,7 +51,7 @@ class Sampler:
         self._on_sample = on_sample
         self._tick_s = tick_s
         self._deadline_s = deadline_s
-        self._places: dict[PlaceKey, PlaceSampling] = {}
+        self._places: dict[WorkerId, PlaceSampling] = {}
         self._table = Table()
         self._readers = Readers()
         self.gpus = GpuSignalWatch(source, lambda: bool(self._places))
@@ -76,7 +76,7 @@ class Sampler:
             return
         began, left = time.perf_counter(), {one.key for one in wanted}
         for _ in range(_TRIES):
-            samples: list[tuple[PlaceKey, WorkerSample]] = []
+            samples: list[tuple[WorkerId, WorkerSample]] = []
             job = partial(self._read, wanted, left, samples)
             done = await self._readers.run(job, self._deadline_s)
             for key, sample in samples:
@@ -115,8 +115,8 @@ class Sampler:
     def _read(
         self,
         wanted: Iterable[Watched],
-        keys: Iterable[PlaceKey],
-        out: list[tuple[PlaceKey, WorkerSample]],
+        keys: Iterable[WorkerId],
+        out: list[tuple[WorkerId, WorkerSample]],
         turn: Turn,
     ) -> None:
         """In a reader's thread: the process table, then place by place."""

@@ -7,20 +7,18 @@ import signal
 
 from google.protobuf import duration_pb2
 
+from holdfast._session.reports import ExitReason, WorkerId
 from holdfast.bundles import is_digest
 from holdfast.v1 import agent_pb2, job_pb2, spec_pb2
 from holdfast_agent.core.model.model import (
     Assignment,
-    ExitReason,
     Launch,
     PackagedCode,
     Phase,
-    PlaceKey,
     Process,
     Rendezvous,
     SecretVariable,
 )
-from holdfast_agent.core.worker.events import Report, SendExit
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _WORKER = re.compile(r"workerpool\d{1,4}-\d{1,6}")
@@ -31,7 +29,6 @@ _PHASES = {
     agent_pb2.ASSIGNMENT_PHASE_FORGET: Phase.FORGET,
 }
 _REASONS = {job_pb2.ExitReason.Value(f"EXIT_REASON_{reason.name}"): reason for reason in ExitReason}
-_REASON_NUMBERS = {reason: number for number, reason in _REASONS.items()}
 
 
 def seconds(duration: duration_pb2.Duration) -> float:
@@ -39,7 +36,7 @@ def seconds(duration: duration_pb2.Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
 
 
-def is_place(key: PlaceKey) -> bool:
+def is_place(key: WorkerId) -> bool:
     """Whether both names are safe as file names."""
     return bool(_JOB.fullmatch(key.job) and _WORKER.fullmatch(key.worker))
 
@@ -49,7 +46,7 @@ def assignment(message: agent_pb2.Assignment) -> Assignment:
     phase = _PHASES.get(message.phase)
     if phase is None:
         raise ValueError(f"unknown phase {message.phase}")
-    if not is_place(PlaceKey(message.job_id, message.worker)):
+    if not is_place(WorkerId(message.job_id, message.worker)):
         raise ValueError(f"{message.job_id!r}/{message.worker!r} names no worker")
     if message.generation < 1:
         raise ValueError(f"generation {message.generation} is below 1")
@@ -62,7 +59,7 @@ def assignment(message: agent_pb2.Assignment) -> Assignment:
         raise ValueError("phase RUN without a rendezvous")
     return Assignment(
         epoch=message.epoch,
-        key=PlaceKey(message.job_id, message.worker),
+        key=WorkerId(message.job_id, message.worker),
         attempt=message.attempt,
         generation=message.generation,
         phase=phase,
@@ -123,43 +120,3 @@ def _code(message: spec_pb2.PackagedCode) -> PackagedCode:
 def _rendezvous(message: agent_pb2.Rendezvous) -> Rendezvous:
     pools = tuple(tuple(pool.addresses) for pool in message.pools)
     return Rendezvous(message.master_address, message.master_port, message.secret, pools)
-
-
-def worker_report(report: Report) -> agent_pb2.WorkerReport:
-    """Where a worker stands, for the controller."""
-    message = agent_pb2.WorkerReport(
-        job_id=report.key.job,
-        worker=report.key.worker,
-        attempt=report.attempt,
-        generation=report.generation,
-        state=agent_pb2.PlaceState.Value(f"PLACE_STATE_{report.state}"),
-        port=report.port,
-        master_port=report.master_port,
-        shim_pid=report.shim_pid,
-        message=report.message,
-        host_fault=report.host_fault,
-        gpus=report.gpus,
-    )
-    for rank, local_rank, pid in report.ranks:
-        message.ranks.add(rank=rank, local_rank=local_rank, pid=pid)
-    return message
-
-
-def exit_report(action: SendExit) -> agent_pb2.SessionRequest:
-    """How a rank ended, for the controller."""
-    end = action.end
-    report = agent_pb2.ExitReport(
-        sequence=action.sequence, job_id=action.key.job, worker=action.key.worker, port_taken=action.port_taken
-    )
-    report.stderr_tail.extend(end.stderr_tail)
-    record = report.exit
-    record.attempt, record.generation, record.rank = action.attempt, action.generation, end.rank
-    if (code := end.code) is not None:
-        record.exit_code = code
-    if end.signal is not None:
-        record.signal = end.signal
-    record.core_dumped = end.core_dumped
-    record.reason = _REASON_NUMBERS[end.reason]
-    record.message = end.message
-    record.end_time.FromNanoseconds(int(end.end_time * 1e9))
-    return agent_pb2.SessionRequest(exit_report=report)

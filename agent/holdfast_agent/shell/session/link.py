@@ -18,9 +18,9 @@ import grpc.aio
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
 from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials
+from holdfast._session import codec
 from holdfast.errors import ConfigError
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
-from holdfast_agent.shell.session import convert
 from holdfast_agent.shim.processes import now_s
 
 FIRST_MESSAGE_S = 10.0
@@ -155,7 +155,7 @@ class Link:
                 if welcomed:
                     self._listener.on_answered(dialled_s)
                     log.info("session.opened", controller=self._target, epoch=first.welcome.epoch)
-                    interval_s = convert.seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
+                    interval_s = codec.seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
                     await self._talk(call, interval_s, answered=first.welcome.acks_heartbeats)
                     log.info("session.closed", controller=self._target)
             except TimeoutError:

@@ -16,10 +16,10 @@ import grpc.aio
 
 from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
+from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
 from holdfast_agent.core.launch.environment import HostFacts, log_paths
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.shell.base.inotify import FileWatch
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.sampling.listeners import Listeners
@@ -37,7 +37,7 @@ EARLY_S = 3.0
 """A wish to follow may overtake the assignment that it is about: they come on different connections."""
 
 Asked = TypeVar("Asked", agent_pb2.OpenLog, agent_pb2.OpenSamples)
-IsOver = Callable[[PlaceKey, int, int], bool]
+IsOver = Callable[[WorkerId, int, int], bool]
 Examine = Callable[[agent_pb2.TakeEvidence], Awaitable[agent_pb2.EvidenceReport]]
 
 
@@ -165,7 +165,7 @@ class Transfer:
 
     async def _read_samples(self, asked: agent_pb2.OpenSamples, reading: Reading, call: _Call) -> str:
         """Every sample of a worker from now on; ends by itself only when nobody takes them."""
-        key = PlaceKey(asked.job_id, asked.worker)
+        key = WorkerId(asked.job_id, asked.worker)
         if not convert.is_place(key):
             return f"{key} names no worker."
         offset = 0
@@ -182,7 +182,7 @@ class Transfer:
 
     async def _read_log(self, asked: agent_pb2.OpenLog, reading: Reading, call: _Call) -> str:
         """Output of a rank, as far as it is wanted."""
-        key = PlaceKey(asked.job_id, asked.worker)
+        key = WorkerId(asked.job_id, asked.worker)
         if not convert.is_place(key):
             return f"{key} names no worker."
         paths = log_paths(self._facts, key, asked.generation, asked.rank)
@@ -200,7 +200,7 @@ class Transfer:
             return f"{self._facts.name}: {path}: {error.strerror}."
         return ""
 
-    async def _open(self, asked: agent_pb2.OpenLog, reading: Reading, key: PlaceKey, path: str) -> LogFile | None:
+    async def _open(self, asked: agent_pb2.OpenLog, reading: Reading, key: WorkerId, path: str) -> LogFile | None:
         """The file, waited for where it is followed and may still come."""
         wanted = Wanted(
             offset=asked.offset,
@@ -218,7 +218,7 @@ class Transfer:
             await self._wait(reading, 0.2)
 
     async def _send_all(
-        self, asked: agent_pb2.OpenLog, reading: Reading, key: PlaceKey, file: LogFile, call: _Call
+        self, asked: agent_pb2.OpenLog, reading: Reading, key: WorkerId, file: LogFile, call: _Call
     ) -> None:
         while True:
             reading.more.clear()

@@ -15,7 +15,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import WorkerId
 from holdfast_agent.shim.cgroup import remove
 from holdfast_agent.shim.processes import NO_ROOM, Process
 
@@ -27,7 +27,7 @@ ROUND_S = 0.2
 class Mark:
     """What tells a place's processes from all others."""
 
-    key: PlaceKey
+    key: WorkerId
     host: str
     generation: int
     shim_pid: int = 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast._session.reports import Exit, ExitReason, decode_status, raised_in
 from holdfast_agent.shim import processes
 
 
@@ -44,23 +45,11 @@ class Stopping:
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
-    """How a rank ended. `status` is the raw wait status, None when its program never started."""
-
-    rank: int
-    status: int | None
-    end_time: float
-    reason: str
-    message: str
-    stderr_tail: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Empty:
     """No process of the generation is left."""
 
 
-Record = Intent | Started | Stopping | Exited | Empty
+Record = Intent | Started | Stopping | Exit | Empty
 
 
 def record_from(fields: Mapping[str, Any]) -> Record | None:
@@ -77,13 +66,40 @@ def record_from(fields: Mapping[str, Any]) -> Record | None:
         case "stopping":
             return Stopping(str(fields["reason"]), float(fields["grace_s"]))
         case "exited":
-            status = None if fields["status"] is None else int(fields["status"])
-            lines = tuple(map(str, fields["stderr_tail"]))
-            end_time, reason, message = float(fields["end_time"]), str(fields["reason"]), str(fields["message"])
-            return Exited(int(fields["rank"]), status, end_time, reason, message, lines)
+            return _exit(fields)
         case "empty":
             return Empty()
     return None
+
+
+def _exit(fields: Mapping[str, Any]) -> Exit:
+    status = None if fields["status"] is None else int(fields["status"])
+    exit_code, signal, core_dumped = decode_status(status)
+    message = str(fields["message"])
+    return Exit(
+        attempt=0,
+        generation=int(fields["generation"]),
+        rank=int(fields["rank"]),
+        reason=_reason(str(fields["reason"]), status),
+        exit_code=exit_code,
+        signal=signal,
+        core_dumped=core_dumped,
+        message=message,
+        end_time=float(fields["end_time"]),
+        stderr_tail=tuple(map(str, fields["stderr_tail"])),
+        raised=str(fields["raised"]) if "raised" in fields else raised_in(message),
+    )
+
+
+def _reason(name: str, status: int | None) -> ExitReason:
+    """The reason of that name; for one that only a newer shim knows, what the status says."""
+    if name in ExitReason.__members__:
+        return ExitReason[name]
+    if status is None:
+        return ExitReason.LOST_SHIM_DIED
+    if status & 0x7F:
+        return ExitReason.SIGNALED
+    return ExitReason.NONZERO_EXIT if status else ExitReason.COMPLETED
 
 
 def read_journal(path: Path) -> list[Record]:
@@ -98,14 +114,17 @@ def read_journal(path: Path) -> list[Record]:
         return []
     *lines, _torn = data.split(b"\n")
     records: list[Record] = []
+    generation = 0
     for number, line in enumerate(lines, 1):
         checksum, _, text = line.partition(b" ")
         if checksum != b"%08x" % binascii.crc32(text):
             break
         try:
-            record = record_from(json.loads(text))
+            record = record_from({"generation": generation, **json.loads(text)})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}, line {number}: {error!r}") from error
+        if isinstance(record, Intent):
+            generation = record.generation
         if record is not None:
             records.append(record)
     return records

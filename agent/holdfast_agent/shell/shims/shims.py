@@ -15,8 +15,8 @@ import anyio
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
 from holdfast._session.protocol import agree
+from holdfast._session.reports import WorkerId
 from holdfast.errors import StoreError
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.shell.shims.shim_files import start_ticks
 from holdfast_agent.shell.shims.shim_link import ShimLink, connect, peer
 from holdfast_agent.shell.shims.spawner import Spawner, watch_exit
@@ -50,30 +50,30 @@ class Shims:
         self,
         files: PlaceFiles,
         spawner: Spawner,
-        on_message: Callable[[PlaceKey, dict[str, Any]], None],
-        on_lost: Callable[[PlaceKey], None],
+        on_message: Callable[[WorkerId, dict[str, Any]], None],
+        on_lost: Callable[[WorkerId], None],
     ) -> None:
         self._files = files
         self._spawner = spawner
         self._on_message = on_message
         self._on_lost = on_lost
-        self._held: dict[PlaceKey, Held] = {}
+        self._held: dict[WorkerId, Held] = {}
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def pid(self, key: PlaceKey) -> int:
+    def pid(self, key: WorkerId) -> int:
         """Of the place's shim; 0 without one."""
         held = self._held.get(key)
         return held.pid if held else 0
 
-    def is_ready(self, key: PlaceKey) -> bool:
+    def is_ready(self, key: WorkerId) -> bool:
         """Whether the place's shim has its directory and can be told to launch."""
         held = self._held.get(key)
         return held is not None and held.link is not None and held.greeted.is_set() and not held.refusal
 
-    async def ready(self, key: PlaceKey) -> str:
+    async def ready(self, key: WorkerId) -> str:
         """Wait until the place's shim has its directory. Returns why that failed, empty when all is well."""
         held = self._held.get(key)
         if held is None:
@@ -81,7 +81,7 @@ class Shims:
         await held.greeted.wait()
         return held.refusal
 
-    def ensure(self, key: PlaceKey) -> None:
+    def ensure(self, key: WorkerId) -> None:
         """Have a shim for the place: the one that has its directory, else a new one. Raises ``OSError``."""
         if key in self._held or self.adopt(key):
             return
@@ -98,7 +98,7 @@ class Shims:
         held.link.send({"op": "assign", "dir": str(directory)})
         hit("agent.assign.after")
 
-    def adopt(self, key: PlaceKey) -> bool:
+    def adopt(self, key: WorkerId) -> bool:
         """Reconnect to the shim that listens in the place's directory. False where none does.
 
         Who listens is taken from the kernel, so a file that names another process can't mislead. Raises ``OSError``
@@ -117,7 +117,7 @@ class Shims:
         held.link = self._link(key, held, sock)
         return True
 
-    async def found(self, key: PlaceKey) -> bool:
+    async def found(self, key: WorkerId) -> bool:
         """As ``adopt``, and patient: raises ``StoreError`` once it could not be told for ``TELLING_S``."""
         problem = ""
         for _ in range(int(TELLING_S / TELLING_EVERY_S)):
@@ -133,7 +133,7 @@ class Shims:
             "once the host has descriptors and memory to spare."
         )
 
-    def send(self, key: PlaceKey, message: dict[str, Any]) -> bool:
+    def send(self, key: WorkerId, message: dict[str, Any]) -> bool:
         """Tell the place's shim. Lost while it can't be reached: what counts is said again when it greets.
 
         False for a message that is too long for any shim.
@@ -141,7 +141,7 @@ class Shims:
         held = self._held.get(key)
         return held is None or held.link is None or held.link.send(message)
 
-    def dismiss(self, key: PlaceKey) -> None:
+    def dismiss(self, key: WorkerId) -> None:
         """Let the place's shim end; it is no longer watched."""
         held = self._held.pop(key, None)
         if held is None:
@@ -164,7 +164,7 @@ class Shims:
                 held.link.close()
         self._held.clear()
 
-    def _hold(self, key: PlaceKey, pid: int) -> Held:
+    def _hold(self, key: WorkerId, pid: int) -> Held:
         held = Held(pid, start_ticks(pid))
         lives = watch_exit(pid, lambda: self._gone(key, held))
         self._held[key] = held
@@ -172,10 +172,10 @@ class Shims:
             self._loop.call_soon(self._gone, key, held)
         return held
 
-    def _link(self, key: PlaceKey, held: Held, sock: socket.socket) -> ShimLink:
+    def _link(self, key: WorkerId, held: Held, sock: socket.socket) -> ShimLink:
         return ShimLink(sock, lambda message: self._heard(key, held, message), lambda: self._dropped(key, held))
 
-    def _heard(self, key: PlaceKey, held: Held, message: dict[str, Any]) -> None:
+    def _heard(self, key: WorkerId, held: Held, message: dict[str, Any]) -> None:
         if self._held.get(key) is not held:
             return
         if message["ev"] == "hello" and not agree(message["version"], shim.VERSION):
@@ -188,7 +188,7 @@ class Shims:
             held.greeted.set()
         self._on_message(key, message)
 
-    def _shun(self, key: PlaceKey, held: Held, version: int) -> None:
+    def _shun(self, key: WorkerId, held: Held, version: int) -> None:
         """Leave a shim alone whose words may mean something else: its ranks run on, its journal has their ends."""
         held.refusal = (
             f"its shim speaks protocol {version}, this agent {shim.VERSION}: an agent between them is needed"
@@ -199,11 +199,11 @@ class Shims:
             held.link = None
         held.greeted.set()
 
-    def _dropped(self, key: PlaceKey, held: Held) -> None:
+    def _dropped(self, key: WorkerId, held: Held) -> None:
         held.link = None
         self._loop.call_later(RECONNECT_S, self._reconnect, key, held)
 
-    def _reconnect(self, key: PlaceKey, held: Held) -> None:
+    def _reconnect(self, key: WorkerId, held: Held) -> None:
         if self._held.get(key) is not held or held.link is not None:
             return
         try:
@@ -212,7 +212,7 @@ class Shims:
             log.warning("shim.unreachable", worker=str(key), pid=held.pid, error=str(error))
             self._loop.call_later(RECONNECT_S, self._reconnect, key, held)
 
-    def _gone(self, key: PlaceKey, held: Held) -> None:
+    def _gone(self, key: WorkerId, held: Held) -> None:
         if self._held.get(key) is not held:
             return
         if held.link is not None:

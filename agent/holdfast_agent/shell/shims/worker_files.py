@@ -15,23 +15,20 @@ import os
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
+from holdfast._session.reports import Exit, ExitReason, WorkerId
 from holdfast.errors import StoreError
-from holdfast_agent.core.launch.environment import HostFacts, error_dir, log_paths
-from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.core.launch.environment import HostFacts, log_paths
 from holdfast_agent.core.worker.events import Journal
 from holdfast_agent.shell.shims import shim_files
-from holdfast_agent.shell.users import safe_paths
 from holdfast_agent.shim import namespaces
 from holdfast_agent.shim.journal import RESERVE
 
 _JOURNAL = re.compile(r"g(\d+)\.journal")
-_ERROR_MAX_BYTES = 64 << 10
-_ERROR_LINE_MAX = 500
 _BLOCK_BYTES = 4096
 """More than an epoch takes, and what any file system gives at once."""
 
@@ -43,21 +40,21 @@ class PlaceFiles:
     workers: Path
     facts: HostFacts
 
-    def directory(self, key: PlaceKey) -> Path:
+    def directory(self, key: WorkerId) -> Path:
         """Of one place."""
         return self.workers / key.job / key.worker
 
-    def found(self) -> list[PlaceKey]:
+    def found(self) -> list[WorkerId]:
         """Every place that has files."""
-        return [PlaceKey(path.parent.name, path.name) for path in sorted(self.workers.glob("*/*")) if path.is_dir()]
+        return [WorkerId(path.parent.name, path.name) for path in sorted(self.workers.glob("*/*")) if path.is_dir()]
 
-    def journals(self, key: PlaceKey) -> tuple[Journal, ...]:
+    def journals(self, key: WorkerId) -> tuple[Journal, ...]:
         """Of every generation, oldest first. A damaged one ends at the damage."""
         names = (_JOURNAL.fullmatch(path.name) for path in self.directory(key).iterdir())
         read = (self.journal(key, generation) for generation in sorted(int(found[1]) for found in names if found))
         return tuple(journal for journal in read if journal is not None)
 
-    def journal(self, key: PlaceKey, generation: int) -> Journal | None:
+    def journal(self, key: WorkerId, generation: int) -> Journal | None:
         """What a generation's journal says; None where nothing of it became durable. Raises ``OSError``."""
         records = shim_files.read_journal(self._journal_path(key, generation))
         intent = next((r for r in records if isinstance(r, shim_files.Intent)), None)
@@ -68,7 +65,7 @@ class PlaceFiles:
             generation=generation,
             launched=intent.ranks,
             started=tuple((r.rank, r.pid) for r in records if isinstance(r, shim_files.Started)),
-            ends=tuple(self.end(key, generation, r) for r in records if isinstance(r, shim_files.Exited)),
+            exits=tuple(self.exit(r) for r in records if isinstance(r, Exit)),
             stopping=any(isinstance(r, shim_files.Stopping) for r in records),
             empty=any(isinstance(r, shim_files.Empty) for r in records),
             other_boot=intent.boot_id != shim_files.boot_id(),
@@ -76,36 +73,29 @@ class PlaceFiles:
             gpus=intent.gpus,
         )
 
-    def end(self, key: PlaceKey, generation: int, record: shim_files.Exited) -> RankEnd:
-        """A rank's end as recorded, with the Python exception that it left."""
-        try:
-            reason = ExitReason(record.reason)
-        except ValueError:
-            reason = ExitReason.UNSPECIFIED
-        message = record.message
-        if reason is ExitReason.CANNOT_START:
-            message = f"{self.facts.name}: {message}"
-        if record.status and (error := self._python_error(key, generation, record.rank)):
-            message = f"{message}; {error}" if message else error
-        return RankEnd(record.rank, record.status, reason, message, record.end_time, record.stderr_tail)
+    def exit(self, recorded: Exit) -> Exit:
+        """A recorded exit; what could not start is told with this host's name."""
+        if recorded.reason is not ExitReason.CANNOT_START:
+            return recorded
+        return replace(recorded, message=f"{self.facts.name}: {recorded.message}")
 
-    def record_ends(
-        self, key: PlaceKey, generation: int, ends: Iterable[RankEnd], launched: tuple[int, ...]
-    ) -> tuple[RankEnd, ...]:
-        """Write ends that nobody saw, and the proof of emptiness; durable when this returns.
+    def record_exits(
+        self, key: WorkerId, generation: int, exits: Iterable[Exit], launched: tuple[int, ...]
+    ) -> tuple[Exit, ...]:
+        """Write exits that no shim has recorded, and the proof of emptiness; durable when this returns.
 
-        Raises ``StoreError``.
+        Returns them with the time of now where they have none. Raises ``StoreError``.
         """
         stamped = []
         records: list[dict[str, object]] = []
         if launched:
             boot = shim_files.boot_id()
             records.append({"ev": "intent", "generation": generation, "ranks": list(launched), "boot_id": boot})
-        for end in ends:
-            stamp = RankEnd(end.rank, None, end.reason, end.message, end.end_time or time.time())
+        for exit_ in exits:
+            stamp = replace(exit_, end_time=exit_.end_time or time.time())
             stamped.append(stamp)
             fields = {"rank": stamp.rank, "status": None, "end_time": stamp.end_time, "reason": stamp.reason.value}
-            records.append({"ev": "exited", **fields, "message": stamp.message, "stderr_tail": []})
+            records.append({"ev": "exited", **fields, "message": stamp.message, "raised": "", "stderr_tail": []})
         records.append({"ev": "empty"})
         path = self._journal_path(key, generation)
         try:
@@ -124,44 +114,44 @@ class PlaceFiles:
             ) from error
         return tuple(stamped)
 
-    def attempts(self, key: PlaceKey) -> tuple[tuple[int, int], ...]:
+    def attempts(self, key: WorkerId) -> tuple[tuple[int, int], ...]:
         """(first generation, attempt)."""
         return tuple(_pairs(self.directory(key) / "attempts"))
 
-    def acked(self, key: PlaceKey) -> frozenset[tuple[int, int]]:
+    def acked(self, key: WorkerId) -> frozenset[tuple[int, int]]:
         """(generation, rank) of the exits that the controller has."""
         return frozenset(_pairs(self.directory(key) / "acked"))
 
-    def note_attempt(self, key: PlaceKey, generation: int, attempt: int) -> None:
+    def note_attempt(self, key: WorkerId, generation: int, attempt: int) -> None:
         """From this generation on. Raises ``OSError``."""
         self.directory(key).mkdir(mode=0o700, parents=True, exist_ok=True)
         hit("agent.attempt.before")
         _append_line(self.directory(key) / "attempts", f"{generation} {attempt}\n")
         hit("agent.attempt.after")
 
-    def note_ack(self, key: PlaceKey, generation: int, rank: int) -> None:
+    def note_ack(self, key: WorkerId, generation: int, rank: int) -> None:
         """Need not be sent again. Raises ``OSError``."""
         hit("agent.acked.before")
         _append_line(self.directory(key) / "acked", f"{generation} {rank}\n")
         hit("agent.acked.after")
 
-    def freed(self, key: PlaceKey) -> int:
+    def freed(self, key: WorkerId) -> int:
         """The newest generation whose GPUs were proven free; 0 without one."""
         return self._noted(key, "freed")
 
-    def closed(self, key: PlaceKey) -> int:
+    def closed(self, key: WorkerId) -> int:
         """The newest generation whose epilog has ended; 0 without one."""
         return self._noted(key, "closed")
 
-    def note_freed(self, key: PlaceKey, generation: int) -> None:
+    def note_freed(self, key: WorkerId, generation: int) -> None:
         """Its GPUs were proven free. Raises ``OSError``."""
         self._note(key, "freed", generation)
 
-    def note_closed(self, key: PlaceKey, generation: int) -> None:
+    def note_closed(self, key: WorkerId, generation: int) -> None:
         """Its epilog has ended. Raises ``OSError``."""
         self._note(key, "closed", generation)
 
-    def prune(self, key: PlaceKey, below: int) -> None:
+    def prune(self, key: WorkerId, below: int) -> None:
         """Remove journals of generations under ``below`` whose exits are all acknowledged. Raises ``OSError``."""
         acked = self.acked(key)
         for path in self.directory(key).iterdir():
@@ -170,7 +160,7 @@ class PlaceFiles:
                 if journal is None or all((journal.generation, rank) in acked for rank in journal.launched):
                     path.unlink()
 
-    def remove(self, key: PlaceKey) -> None:
+    def remove(self, key: WorkerId) -> None:
         """Remove the place's directory, and its job's where that is empty. Raises ``OSError``."""
         directory = self.directory(key)
         if not directory.exists():
@@ -183,14 +173,14 @@ class PlaceFiles:
             (directory.parent / namespaces.FILE).unlink(missing_ok=True)
             directory.parent.rmdir()
 
-    def _noted(self, key: PlaceKey, name: str) -> int:
+    def _noted(self, key: WorkerId, name: str) -> int:
         try:
             text = (self.directory(key) / name).read_text().strip()
         except FileNotFoundError:
             return 0
         return int(text) if text.isdigit() else 0
 
-    def _note(self, key: PlaceKey, name: str, generation: int) -> None:
+    def _note(self, key: WorkerId, name: str, generation: int) -> None:
         fresh = self.directory(key) / f"{name}.new"
         hit("agent.note.before")
         fresh.write_text(f"{generation}\n")
@@ -198,20 +188,8 @@ class PlaceFiles:
         fresh.replace(fresh.with_suffix(""))
         hit("agent.note.after")
 
-    def _journal_path(self, key: PlaceKey, generation: int) -> Path:
+    def _journal_path(self, key: WorkerId, generation: int) -> Path:
         return self.directory(key) / f"g{generation}.journal"
-
-    def _python_error(self, key: PlaceKey, generation: int, rank: int) -> str:
-        """The exception in torch's error file, which the worker's user may have filled with anything."""
-        top = self.facts.log_dir
-        path = os.path.relpath(f"{error_dir(self.facts, key, generation)}/r{rank}.json", top)
-        try:
-            message = json.loads(safe_paths.read_file(top, path, _ERROR_MAX_BYTES))["message"]
-            text = str(message.get("message", "") if isinstance(message, dict) else message)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return ""
-        lines = text.strip().splitlines()
-        return "".join(c for c in lines[-1] if c.isprintable())[:_ERROR_LINE_MAX] if lines else ""
 
 
 class EpochFile:

@@ -88,26 +88,6 @@ def _walk_to(directory: int, path: str, flags: int) -> int:
         os.close(here)
 
 
-def read_file(directory: str, path: str, most_bytes: int) -> bytes:
-    """The beginning of a file at ``path`` below ``directory``, itself the agent's own.
-
-    Raises ``OSError`` also for what is no regular file, or has a second name: that may be a link to a file that its
-    maker may not read.
-    """
-    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        handle = open_inside(top, path, os.O_RDONLY)
-    finally:
-        os.close(top)
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise OSError(errno.EINVAL, "is no plain file", path)
-        return os.read(handle, most_bytes)
-    finally:
-        os.close(handle)
-
-
 def remove_tree(folder: Path, name: str) -> None:
     """Remove ``name`` in ``folder``, and all below it if it is a directory. Nothing where there is none.
 

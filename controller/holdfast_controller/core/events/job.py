@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.access import AccountsMapped as AccountsMapped
 from holdfast_controller.core.events.access import PeopleEvent as PeopleEvent
 from holdfast_controller.core.events.access import RoleGranted as RoleGranted
@@ -54,7 +55,7 @@ from holdfast_controller.core.events.restore import StrangerEvent as StrangerEve
 from holdfast_controller.core.events.restore import StrangerFound as StrangerFound
 from holdfast_controller.core.events.restore import StrangerGone as StrangerGone
 from holdfast_controller.core.model.clock import NEVER, Wall
-from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Leaving, Place, Rendezvous, Started
 from holdfast_controller.core.model.job_state import JobState

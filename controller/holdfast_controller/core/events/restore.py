@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast._session.reports import Exit
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.exits import Exit
 from holdfast_controller.core.model.job import Place, Started
 
 

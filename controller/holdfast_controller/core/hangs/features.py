@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast._session.reports import Exit
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast_controller.core.model.clock import Now
-from holdfast_controller.core.model.exits import Exit
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job, Runtime
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.rules import Finding
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, retry
 from holdfast_controller.core.lifecycle.exits import cordon_faulty, restart_gang
 from holdfast_controller.core.lifecycle.stop import end
-from holdfast_controller.core.model.exits import ExitReason, JobError
+from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.job import Job, Runtime
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step.step import Step

@@ -54,7 +54,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
         )
     heard(step, hello.host)
     reconcile.on_hello(step, hello)
-    reported = {(report.job_id, report.worker) for report in hello.places}
+    reported = {report.key for report in hello.places}
     placed = [(job, index) for job, index in on_host(step.cluster, hello.host) if job.doubt is not Doubt.OPEN]
     uncertain = step.cluster.hosts[hello.host].in_doubt or known is None
     tell_all = bool(step.cluster.gaps) and uncertain

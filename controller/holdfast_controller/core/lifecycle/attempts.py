@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.failure_policy import Budget, Reached, backoff_s
 from holdfast_controller.core.lifecycle.warning_signal import PAUSE, is_running, warn
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PREEMPTED

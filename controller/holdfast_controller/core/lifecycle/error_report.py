@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.job import Failure
 from holdfast_controller.core.lifecycle.exit_blame import raised_by
-from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 
-from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast._session.reports import Exit, ExitReason
 
 OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STARTED, ExitReason.LOST_RECORD})
 """Ends that we brought about, or that tell nothing of themselves."""
@@ -61,13 +61,9 @@ def exception(tail: tuple[str, ...]) -> str:
     return found
 
 
-_RECORDED = "; it raised "
-"""How an agent tells the exception that a program recorded for its launcher (torch's error file)."""
-
-
 def raised_by(exit_: Exit) -> str:
     """The exception that a rank ended with: the recorded one, or else the one that it printed."""
-    return exit_.message.partition(_RECORDED)[2] or exception(exit_.stderr_tail)
+    return exit_.raised or exception(exit_.stderr_tail)
 
 
 def blame(exit_: Exit) -> Blame:
@@ -107,7 +103,7 @@ def _of_stopped(exit_: Exit) -> Blame:
 def _is_told(exit_: Exit) -> bool:
     """Whether the exception is beyond doubt: recorded, or printed with its traceback."""
     tail = exit_.stderr_tail
-    return _RECORDED in exit_.message or any(
+    return bool(exit_.raised) or any(
         _TRACEBACK in line or re.match(r"\s+File \"", line.partition("]: ")[2] or line) for line in tail
     )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
+from holdfast._session.reports import Exit
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
-from holdfast_controller.core.model.exits import Exit
 from holdfast_controller.core.model.job import Job
 
 

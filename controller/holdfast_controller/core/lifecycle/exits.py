@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle import failure_policy
 from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, on_left, pause, reached, retry
@@ -16,11 +17,10 @@ from holdfast_controller.core.lifecycle.root_cause import SETTLE_S, first_failur
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.exits import Exit, ExitReason
+from holdfast_controller.core.model.exits import ExitReported
 from holdfast_controller.core.model.gang import Member, Scope, Success
 from holdfast_controller.core.model.job import Doubt, Job
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.report import ExitReported
 from holdfast_controller.core.step.actions import AckExit, Note
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
@@ -35,8 +35,9 @@ def on_exit(step: Step, reported: ExitReported) -> None:
     A second, different account of the same end is kept beside the first. What an agent says of jobs that we
     don't know, or of workers that aren't on its host, is neither believed nor acknowledged: it keeps it.
     """
-    job = step.cluster.jobs.get(reported.job_id)
-    index = job.gang.index_by_name.get(reported.worker) if job is not None else None
+    report = reported.report
+    job = step.cluster.jobs.get(report.key.job)
+    index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
     if job is not None and job.doubt is Doubt.OPEN:
         step.cluster.unjudged.setdefault(job.id, []).append(reported)
         return
@@ -45,34 +46,34 @@ def on_exit(step: Step, reported: ExitReported) -> None:
             ev.StrangerEnded(
                 host=reported.host,
                 at=step.now.wall,
-                job=reported.job_id,
-                worker=reported.worker,
-                exit=reported.exit,
+                job=report.key.job,
+                worker=report.key.worker,
+                exit=report.exit,
             )
         )
-        step.do(AckExit(reported.host, reported.session, reported.sequence))
+        step.do(AckExit(reported.host, reported.session, report.sequence))
         return
     if job is None or index is None or not _is_there(job, index, reported):
-        fields = (("host", reported.host), ("worker", f"{reported.job_id}/{reported.worker}"))
+        fields = (("host", reported.host), ("worker", str(report.key)))
         step.do(Note("worker.unknown_exit", fields))
         return
-    exit_ = reported.exit
+    exit_ = report.exit
     if exit_.reason is ExitReason.CANNOT_START and reported.host not in exit_.message:
         exit_ = replace(exit_, message=f"{reported.host}: {exit_.message}")
-    record_exits(step, job, job.gang.members[index], [exit_], port_taken=reported.port_taken)
-    step.do(AckExit(reported.host, reported.session, reported.sequence))
+    record_exits(step, job, job.gang.members[index], [exit_], port_taken=report.port_taken)
+    step.do(AckExit(reported.host, reported.session, report.sequence))
 
 
 def _is_there(job: Job, index: int, reported: ExitReported) -> bool:
-    generation = reported.exit.generation
+    generation, rank = reported.report.exit.generation, reported.report.exit.rank
     if job.is_skipped(generation):
-        return reported.exit.rank in job.gang.members[index].ranks  # launched by a controller whose log is lost
+        return rank in job.gang.members[index].ranks  # launched by a controller whose log is lost
     place = job.place_at(generation, index)
     return (
         place is not None
         and place.host == reported.host
         and job.was_launched(generation, index)
-        and reported.exit.rank in job.gang.members[index].ranks
+        and rank in job.gang.members[index].ranks
     )
 
 

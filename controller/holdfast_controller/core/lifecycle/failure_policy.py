@@ -17,10 +17,11 @@ import enum
 import re
 from dataclasses import dataclass
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.job import Failure
 from holdfast_controller.core.lifecycle.error_report import error_of, internal_error, no_progress
 from holdfast_controller.core.lifecycle.exit_blame import raised_by
-from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.job import Job
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+from holdfast._session.reports import ExitReason, WorkerReport
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import name_cause
-from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job import Cluster, Job, Prepared, Rendezvous, Started
-from holdfast_controller.core.model.report import PlaceReport
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
 
-def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
+def on_prepared(step: Step, job: Job, index: int, report: WorkerReport) -> None:
     """A place is empty of older generations and ready; with the last of them the gang is launched."""
     if job.stopping or (job.launched and index not in job.held_back):
         step.touch(job, index)
@@ -30,7 +29,7 @@ def on_prepared(step: Step, job: Job, index: int, report: PlaceReport) -> None:
         launch(step, job)
 
 
-def on_preparing(step: Step, job: Job, index: int, report: PlaceReport) -> None:
+def on_preparing(step: Step, job: Job, index: int, report: WorkerReport) -> None:
     """A place isn't ready yet and says what takes so long. The gang's first to say so gets into the history."""
     runtime = step.cluster.runtime_of(job.id)
     if job.stopping or not report.message or runtime.preparing.get(index) == report.message:
@@ -92,10 +91,10 @@ def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: 
     return Rendezvous(addresses[0], prepared[0].master_port, secret, addresses, ports)
 
 
-def on_running(step: Step, job: Job, index: int, report: PlaceReport) -> None:
+def on_running(step: Step, job: Job, index: int, report: WorkerReport) -> None:
     """A worker's ranks were started; with the last of them the job is running."""
     if index in job.alone and index not in job.started and not job.stopping:
-        started = Started(report.shim_pid, report.pids)
+        started = Started.of(report)
         name = job.gang.members[index].name
         step.emit(
             ev.WorkerStarted(
@@ -103,7 +102,7 @@ def on_running(step: Step, job: Job, index: int, report: PlaceReport) -> None:
             )
         )
     elif job.launched and not job.started and not job.stopping:
-        step.cluster.runtime_of(job.id).started[index] = Started(report.shim_pid, report.pids)
+        step.cluster.runtime_of(job.id).started[index] = Started.of(report)
         check_started(step, job)
 
 

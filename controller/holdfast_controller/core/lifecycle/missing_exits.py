@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.step import Step

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import bisect
 
+from holdfast._session.reports import Exit
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import tally
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.exits import Exit
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.step import Step

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import clear_timers, on_left
 from holdfast_controller.core.lifecycle.error_report import error_of
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import first_failure
-from holdfast_controller.core.model.exits import ExitReason, JobError
+from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step.actions import Refuse, Reply

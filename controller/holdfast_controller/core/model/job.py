@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.state import JobWatch
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
-from holdfast_controller.core.model.exits import Exit, ExitReason, JobError
+from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.free_capacity import Openings
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hang import Hang, KeptWatch, SharedCause, Suspect
@@ -29,7 +30,8 @@ from holdfast_controller.core.model.runtime import Started as Started
 from holdfast_controller.core.model.users import People
 
 if TYPE_CHECKING:
-    from holdfast_controller.core.model.report import ExitReported, PlaceReport
+    from holdfast._session.reports import WorkerReport
+    from holdfast_controller.core.model.exits import ExitReported
 
 
 class WorkerState(enum.Enum):
@@ -332,7 +334,7 @@ class Cluster:
     people: People = field(default_factory=People)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """For each restore from a backup: the last event that is left of what was before, and the first after it."""
-    found: dict[str, dict[int, dict[str, PlaceReport]]] = field(default_factory=dict)
+    found: dict[str, dict[int, dict[str, WorkerReport]]] = field(default_factory=dict)
     """By job in doubt, worker and host: what hosts have said of it since this controller started."""
     told: set[str] = field(default_factory=set)
     """Hosts that have said what they hold since this controller started."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast._session.reports import WorkerReport
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.hang import Dump, Standstill
 
@@ -14,6 +15,11 @@ class Started:
 
     shim_pid: int
     pids: tuple[int, ...]
+
+    @classmethod
+    def of(cls, report: WorkerReport) -> Started:
+        """As a worker's report has it."""
+        return cls(report.shim_pid, tuple(pid for _, pid in report.pids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,18 @@ What hosts have told is kept in memory only: a controller that starts again asks
 
 from __future__ import annotations
 
+from collections.abc import Set
+
+from holdfast._session.reports import ExitReason, ReportedState, WorkerReport
 from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle import drain
 from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pause
 from holdfast_controller.core.lifecycle.exits import on_exit
 from holdfast_controller.core.lifecycle.missing_exits import LOST, close_records, unknown_ends
-from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.host import Host, Stranger, place_key
 from holdfast_controller.core.model.job import Doubt, Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.restore.reported_gangs import as_known, whole_gang
 from holdfast_controller.core.step.actions import Dismiss, Refuse, Reply
 from holdfast_controller.core.step.assignment import holds
@@ -56,7 +57,7 @@ def on_hello(step: Step, hello: HostConnected) -> None:
     cluster.told.add(host.name)
     for job_id, ends in cluster.unjudged.items():
         cluster.unjudged[job_id] = [end for end in ends if end.host != host.name]
-    said = {(report.job_id, report.worker) for report in hello.places}
+    said = {report.key for report in hello.places}
     for job in _open_jobs(step):
         for index, places in cluster.found.get(job.id, {}).items():
             places.pop(host.name, None)
@@ -69,12 +70,12 @@ def on_hello(step: Step, hello: HostConnected) -> None:
             _gone(step, host, stranger)
     for report in hello.places:
         _take_in(step, host, report)
-    for job_id in dict.fromkeys(report.job_id for report in hello.places):
+    for job_id in dict.fromkeys(report.key.job for report in hello.places):
         _look(step, job_id)
     end_if_all_told(step)
 
 
-def _free_unsaid(step: Step, host: Host, job: Job, said: set[tuple[str, str]]) -> None:
+def _free_unsaid(step: Step, host: Host, job: Job, said: Set[tuple[str, str]]) -> None:
     """What the log has an uncertain job hold here, and the host doesn't know of, is free."""
     for member in job.gang.members:
         key = place_key(job.id, member.index)
@@ -82,20 +83,20 @@ def _free_unsaid(step: Step, host: Host, job: Job, said: set[tuple[str, str]]) -
             step.emit(ev.HostPlaceFreed(host=host.name, at=step.now.wall, place=key))
 
 
-def on_report(step: Step, host_name: str, report: PlaceReport) -> bool:
+def on_report(step: Step, host_name: str, report: WorkerReport) -> bool:
     """Take in what a host says later. False: it is no matter of doubt."""
     if not step.cluster.gaps:
         return False
     taken = _take_in(step, step.cluster.hosts[host_name], report)
     if taken:
-        _look(step, report.job_id)
+        _look(step, report.key.job)
         end_if_all_told(step)
     return taken
 
 
-def _take_in(step: Step, host: Host, report: PlaceReport) -> bool:
-    cluster, job = step.cluster, step.cluster.jobs.get(report.job_id)
-    index = job.gang.index_by_name.get(report.worker) if job is not None else None
+def _take_in(step: Step, host: Host, report: WorkerReport) -> bool:
+    cluster, job = step.cluster, step.cluster.jobs.get(report.key.job)
+    index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
     if job is None or index is None:
         _on_stranger(step, host, report, None)
         return True
@@ -103,10 +104,10 @@ def _take_in(step: Step, host: Host, report: PlaceReport) -> bool:
     if job.doubt is Doubt.OPEN:
         cluster.found.setdefault(job.id, {}).setdefault(index, {})[host.name] = report
         share = host.allocations.get(place_key(job.id, index))
-        if report.state is not PlaceState.EMPTY and (share is None or set(report.gpus) - set(share.gpus)):
+        if report.state is not ReportedState.EMPTY and (share is None or set(report.gpus) - set(share.gpus)):
             _on_stranger(step, host, report, job)
         return True
-    if held or (f"{job.id}/{report.worker}" not in host.strangers and report.state is PlaceState.EMPTY):
+    if held or (f"{job.id}/{report.key.worker}" not in host.strangers and report.state is ReportedState.EMPTY):
         return False
     if not held and place_key(job.id, index) in host.allocations:
         return False  # withheld, as a place that was taken as gone
@@ -184,7 +185,7 @@ def _give_up(step: Step, job: Job) -> None:
     """Of no gang that is whole was heard: start anew what is alive in parts, and pause what nobody knows."""
     reports = step.cluster.found.get(job.id, {})
     told = [report for places in reports.values() for report in places.values()]
-    alive = any(report.state is not PlaceState.EMPTY for report in told)
+    alive = any(report.state is not ReportedState.EMPTY for report in told)
     newest = max([job.generation, *(report.generation for report in told)])
     was_paused = job.state is JobState.PAUSED
     reason = _REASONS[alive, was_paused].format(job=job.id)
@@ -253,29 +254,29 @@ def on_unaccounted(step: Step, job: Job, index: int) -> None:
 # --- Strangers ----------------------------------------------------------------------------------------------------
 
 
-def _on_stranger(step: Step, host: Host, report: PlaceReport, job: Job | None) -> None:
+def _on_stranger(step: Step, host: Host, report: WorkerReport, job: Job | None) -> None:
     """Know what a host holds that the log doesn't place there; have it gone where something newer is known."""
-    known = host.strangers.get(f"{report.job_id}/{report.worker}")
-    if report.state is PlaceState.EMPTY:
+    known = host.strangers.get(f"{report.key.job}/{report.key.worker}")
+    if report.state is ReportedState.EMPTY:
         if known is not None:
             _gone(step, host, known)
         if job is None or job.doubt is not Doubt.OPEN:
-            _dismiss(step, host, report.job_id, report.worker, _beyond(job, report.generation))
+            _dismiss(step, host, report.key.job, report.key.worker, _beyond(job, report.generation))
         return
     if known is None or (known.generation, known.gpus) != (report.generation, report.gpus):
         step.emit(
             ev.StrangerFound(
                 host=host.name,
                 at=step.now.wall,
-                job=report.job_id,
-                worker=report.worker,
+                job=report.key.job,
+                worker=report.key.worker,
                 generation=report.generation,
                 gpus=report.gpus,
             )
         )
     superseded = job is not None and job.doubt is not Doubt.OPEN and report.generation <= job.generation
-    if superseded or report.job_id in host.dismissed:
-        _dismiss(step, host, report.job_id, report.worker, _beyond(job, report.generation))
+    if superseded or report.key.job in host.dismissed:
+        _dismiss(step, host, report.key.job, report.key.worker, _beyond(job, report.generation))
 
 
 def _beyond(job: Job | None, generation: int) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from holdfast._session.reports import ReportedState, WorkerReport
 from holdfast_controller.core.model.gang import Scope
 from holdfast_controller.core.model.job import Job, Place, Started
-from holdfast_controller.core.model.report import PlaceReport, PlaceState
 
-Reports = dict[int, dict[str, PlaceReport]]
+Reports = dict[int, dict[str, WorkerReport]]
 """By worker and host."""
 Gang = tuple[int, tuple[int, ...], tuple[Place, ...], tuple[Started, ...]]
 """Attempt; and of each worker its generation, its place and its processes."""
-_LAUNCHED = frozenset({PlaceState.RUNNING, PlaceState.STOPPING, PlaceState.STUCK, PlaceState.EMPTY})
+_LAUNCHED = frozenset({ReportedState.RUNNING, ReportedState.STOPPING, ReportedState.STUCK, ReportedState.EMPTY})
 
 
 def as_known(job: Job, reports: Reports) -> bool:
@@ -20,12 +20,12 @@ def as_known(job: Job, reports: Reports) -> bool:
         return False
     for index, places in reports.items():
         home = job.places[index].host if index < len(job.places) else ""
-        if any(host != home and report.state is not PlaceState.EMPTY for host, report in places.items()):
+        if any(host != home and report.state is not ReportedState.EMPTY for host, report in places.items()):
             return False
     return all(_fits(job, index, reports.get(index, {}).get(job.places[index].host)) for index in indices)
 
 
-def _fits(job: Job, index: int, report: PlaceReport | None) -> bool:
+def _fits(job: Job, index: int, report: WorkerReport | None) -> bool:
     if report is None or report.generation > job.generation_of(index):
         return False
     if job.launched or job.stopping or report.generation < job.generation_of(index):
@@ -36,10 +36,10 @@ def _fits(job: Job, index: int, report: PlaceReport | None) -> bool:
 
 def whole_gang(job: Job, reports: Reports) -> Gang | None:
     """A gang of which every worker was launched, no older than the log; None where that was not found."""
-    chosen: list[tuple[str, PlaceReport]] = []
+    chosen: list[tuple[str, WorkerReport]] = []
     for member in job.gang.members:
         places = sorted(reports.get(member.index, {}).items(), key=lambda item: (item[1].generation, item[0]))
-        if not places or any(report.state is not PlaceState.EMPTY for _, report in places[:-1]):
+        if not places or any(report.state is not ReportedState.EMPTY for _, report in places[:-1]):
             return None
         chosen.append(places[-1])
     generations = tuple(report.generation for _, report in chosen)
@@ -53,14 +53,14 @@ def whole_gang(job: Job, reports: Reports) -> Gang | None:
     if len(found) < len(chosen):
         return None
     attempt = max(job.attempt, *(report.attempt for _, report in chosen))
-    return attempt, generations, found, tuple(Started(report.shim_pid, report.pids) for _, report in chosen)
+    return attempt, generations, found, tuple(Started.of(report) for _, report in chosen)
 
 
-def _place(job: Job, index: int, host: str, report: PlaceReport) -> Place | None:
+def _place(job: Job, index: int, host: str, report: WorkerReport) -> Place | None:
     """Where it is, and on which GPUs; None where an older agent doesn't say."""
     if index < len(job.places) and job.places[index].host == host and report.attempt == job.attempt:
         return job.places[index]
     wanted = job.gang.pool_of(job.gang.members[index]).gpus
-    if len(report.gpus) != wanted and report.state is not PlaceState.EMPTY:
+    if len(report.gpus) != wanted and report.state is not ReportedState.EMPTY:
         return None
     return Place(host, report.gpus)

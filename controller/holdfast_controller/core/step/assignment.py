@@ -7,7 +7,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from holdfast_controller.core.model.exits import ExitReason
+from holdfast._session.reports import ExitReason
 from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Cluster, Job, Place, Rendezvous

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast._session.reports import WorkerReport
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.exits import ExitReported as ExitReported
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Inventory
-from holdfast_controller.core.model.report import ExitReported as ExitReported
-from holdfast_controller.core.model.report import PlaceReport as PlaceReport
-from holdfast_controller.core.model.report import PlaceState as PlaceState
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
 from holdfast_controller.core.step.access_commands import EnrolAsked as EnrolAsked
 from holdfast_controller.core.step.access_commands import HostRemovalAsked as HostRemovalAsked
@@ -162,7 +161,7 @@ class HostConnected:
     boot_id: str
     agent_version: str
     inventory: Inventory
-    places: tuple[PlaceReport, ...] = ()
+    places: tuple[WorkerReport, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
 
 
@@ -193,12 +192,12 @@ class HostBeat:
 
 
 @dataclass(frozen=True)
-class PlaceReported:
+class WorkerReported:
     """An agent reports a place."""
 
     host: str
     session: int
-    report: PlaceReport
+    report: WorkerReport
 
 
 @dataclass(frozen=True)
@@ -317,7 +316,7 @@ Stimulus = (
     | HostDisconnected
     | HostBeat
     | ShutdownAnnounced
-    | PlaceReported
+    | WorkerReported
     | ExitReported
     | FeaturesReported
     | ArchiveReported

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from collections import OrderedDict
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
 
-from google.protobuf import duration_pb2
-
-from holdfast.errors import InvalidInput, Violation
+from holdfast._session import codec
+from holdfast._session.reports import ExitReason, ExitReport, WorkerReport
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2, spec_pb2
-from holdfast_controller.core.model.exits import Exit, ExitReason
 from holdfast_controller.core.model.gang import Gang, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Rendezvous
-from holdfast_controller.core.model.report import PlaceReport, PlaceState
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import Dismiss
 from holdfast_controller.core.step.assignment import Assignment, Phase
@@ -30,32 +26,12 @@ from holdfast_controller.shell.convert.host_claims import (
 KNOWN_GENERATIONS = 64
 DISMISSAL_GRACE_S = 30.0
 """Between TERM and KILL where nobody knows what the job has asked for."""
-E = TypeVar("E", bound=enum.Enum)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 """A host whose clock is further off than any calendar must not make its jobs unprintable."""
 
 
-def _by_number(enum: Any, prefix: str, ours: type[E]) -> dict[int, E]:
-    """What each value of a wire enum is to the core; those that the core doesn't have are left out."""
-    named = ((number, name.removeprefix(prefix)) for name, number in enum.items())
-    return {number: ours[name] for number, name in named if name in ours.__members__}
-
-
-def _known(values: dict[int, E], number: int, field: str) -> E:
-    """The value of that number. Raises ``InvalidInput`` for one that we don't know."""
-    try:
-        return values[number]
-    except KeyError:
-        problem = f"{number} is no value that this controller knows"
-        raise InvalidInput([Violation(field, problem, "upgrade the controller first")]) from None
-
-
-_PLACE_STATES = _by_number(agent_pb2.PlaceState, "PLACE_STATE_", PlaceState)
-_EXIT_REASONS = _by_number(job_pb2.ExitReason, "EXIT_REASON_", ExitReason)
-_REASON_NUMBERS: dict[ExitReason, Any] = {reason: number for number, reason in _EXIT_REASONS.items()}
-_PHASE_NUMBERS: dict[Phase, Any] = {
-    phase: number for number, phase in _by_number(agent_pb2.AssignmentPhase, "ASSIGNMENT_PHASE_", Phase).items()
-}
+_REASON_NUMBERS = {reason: job_pb2.ExitReason.Value(f"EXIT_REASON_{reason.name}") for reason in ExitReason}
+_PHASE_NUMBERS = {phase: agent_pb2.AssignmentPhase.Value(f"ASSIGNMENT_PHASE_{phase.name}") for phase in Phase}
 
 
 def hello(host: str, session: int, message: agent_pb2.Hello) -> commands.HostConnected:
@@ -68,7 +44,7 @@ def hello(host: str, session: int, message: agent_pb2.Hello) -> commands.HostCon
         boot_id=message.boot_id,
         agent_version=message.agent_version,
         inventory=inventory(message.inventory),
-        places=tuple(report(worker) for worker in message.workers),
+        places=tuple(map(worker_report, message.workers)),
         labels=dict(message.labels),
     )
 
@@ -91,52 +67,24 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
     )
 
 
-def report(message: agent_pb2.WorkerReport) -> PlaceReport:
-    """State of one place. Raises ``InvalidInput``."""
+def worker_report(message: agent_pb2.WorkerReport) -> WorkerReport:
+    """State of one worker. Raises ``InvalidInput``."""
     check_report(message)
-    ranks = sorted(message.ranks, key=lambda rank: rank.rank)
-    return PlaceReport(
-        job_id=message.job_id,
-        attempt=message.attempt,
-        generation=message.generation,
-        worker=message.worker,
-        state=_known(_PLACE_STATES, message.state, "place_state"),
-        port=message.port,
-        master_port=message.master_port,
-        shim_pid=message.shim_pid,
-        pids=tuple(rank.pid for rank in ranks),
-        message=explained(message.message),
-        host_fault=message.host_fault,
-        gpus=tuple(message.gpus),
+    report = codec.worker_report_from_proto(message)
+    return replace(report, message=explained(report.message))
+
+
+def exit_report(message: agent_pb2.ExitReport) -> ExitReport:
+    """How a rank ended. Raises ``InvalidInput``."""
+    report = codec.exit_report_from_proto(message)
+    exit_ = replace(
+        report.exit,
+        message=explained(report.exit.message),
+        raised=explained(report.exit.raised),
+        end_time=min(max(report.exit.end_time, 0.0), _LATEST),
+        stderr_tail=last_lines(report.exit.stderr_tail),
     )
-
-
-def exit_reported(host: str, session: int, message: agent_pb2.ExitReport) -> commands.ExitReported:
-    """How a rank ended."""
-    return commands.ExitReported(
-        host=host,
-        session=session,
-        sequence=message.sequence,
-        job_id=message.job_id,
-        worker=message.worker,
-        exit=_exit(message.exit, last_lines(message.stderr_tail)),
-        port_taken=message.port_taken,
-    )
-
-
-def _exit(message: job_pb2.Exit, stderr_tail: tuple[str, ...]) -> Exit:
-    return Exit(
-        attempt=message.attempt,
-        generation=message.generation,
-        rank=message.rank,
-        reason=_known(_EXIT_REASONS, message.reason, "exit_reason"),
-        exit_code=message.exit_code if message.HasField("exit_code") else None,
-        signal=message.signal if message.HasField("signal") else None,
-        core_dumped=message.core_dumped,
-        message=explained(message.message),
-        end_time=min(max(message.end_time.seconds + message.end_time.nanos / 1e9, 0.0), _LATEST),
-        stderr_tail=stderr_tail,
-    )
+    return replace(report, exit=exit_)
 
 
 def assignment(order: Assignment, lease_s: float) -> agent_pb2.Assignment:
@@ -148,12 +96,12 @@ def assignment(order: Assignment, lease_s: float) -> agent_pb2.Assignment:
         generation=order.generation,
         worker=order.member.name,
         phase=_PHASE_NUMBERS[order.phase],
-        grace_period=duration(order.grace_s),
+        grace_period=codec.duration(order.grace_s),
         stop_reason=_REASON_NUMBERS[order.stop_reason],
         warn_signal=order.warn_signal,
     )
     if order.gang.replace_when_lost:
-        message.fence.CopyFrom(duration(lease_s))
+        message.fence.CopyFrom(codec.duration(lease_s))
     if order.phase in (Phase.PREPARE, Phase.RUN):
         message.launch.CopyFrom(_launch(order))
     return message
@@ -168,7 +116,7 @@ def dismissal(order: Dismiss, epoch: int) -> agent_pb2.Assignment:
         generation=order.generation,
         worker=order.worker,
         phase=agent_pb2.ASSIGNMENT_PHASE_FORGET,
-        grace_period=duration(DISMISSAL_GRACE_S),
+        grace_period=codec.duration(DISMISSAL_GRACE_S),
         stop_reason=job_pb2.EXIT_REASON_STOPPED,
     )
 
@@ -236,15 +184,3 @@ def _new_rendezvous(gang: Gang, found: Rendezvous) -> agent_pb2.Rendezvous:
     return agent_pb2.Rendezvous(
         master_address=found.master_address, master_port=found.master_port, secret=found.secret, pools=pools
     )
-
-
-def seconds(message: duration_pb2.Duration) -> float:
-    """A duration of the wire in seconds."""
-    return message.seconds + message.nanos / 1e9
-
-
-def duration(seconds: float) -> duration_pb2.Duration:
-    """Seconds on the wire."""
-    message = duration_pb2.Duration()
-    message.FromNanoseconds(int(seconds * 1e9))
-    return message

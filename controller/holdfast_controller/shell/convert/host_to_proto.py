@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast._session.codec import duration
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.model.host import Host, Maintenance
 from holdfast_controller.core.model.job import Cluster
-from holdfast_controller.shell.convert.agent_messages import duration
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 
 

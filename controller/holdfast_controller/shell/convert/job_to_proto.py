@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 
 from google.protobuf import timestamp_pb2
 
+from holdfast._session import codec
+from holdfast._session.reports import Exit
 from holdfast.spec import JobSpec, from_proto
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
-from holdfast_controller.core.model.exits import Exit, JobError
+from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Cluster, Job, Recovery, WorkerState
@@ -146,18 +148,11 @@ def health_of(cluster: Cluster, job: Job) -> str:
 
 def exit_to_proto(exit_: Exit, late: Exit | None = None) -> job_pb2.Exit:
     """How a rank ended, with a later truth if there is one."""
-    message = job_pb2.Exit(
-        attempt=exit_.attempt,
-        generation=exit_.generation,
-        rank=exit_.rank,
-        exit_code=exit_.exit_code,
-        signal=exit_.signal,
-        core_dumped=exit_.core_dumped,
-        reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{exit_.reason.name}"),
-        message=exit_.message,
-    )
+    message = codec.exit_to_proto(exit_)
+    if not exit_.raised:
+        message.ClearField("raised")  # absent where there is nothing to say, as a code or a signal is
     if exit_.end_time:
-        message.end_time.CopyFrom(timestamp(exit_.end_time))
+        message.end_time.CopyFrom(timestamp(exit_.end_time))  # to the microsecond, as all times of the API
     if late is not None:
         message.late_exit.CopyFrom(exit_to_proto(late))
     return message

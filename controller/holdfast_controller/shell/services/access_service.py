@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._base.identity import Kind
 from holdfast._security.enrolment import tokens
+from holdfast._session.codec import seconds
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.v1 import access_pb2, access_pb2_grpc
 from holdfast_controller.core.model.users import EVERY_PROJECT, Role
@@ -19,7 +20,6 @@ from holdfast_controller.core.step.commands import (
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls.authz import Guard, caller_of
 from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
-from holdfast_controller.shell.convert.agent_messages import seconds
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 

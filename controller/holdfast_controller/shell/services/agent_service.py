@@ -13,7 +13,7 @@ import grpc
 from holdfast import __version__
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
-from holdfast._session import protocol
+from holdfast._session import codec, protocol
 from holdfast._session.protocol import Speaker
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
@@ -21,12 +21,13 @@ from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import (
     ArchiveReported,
+    ExitReported,
     HostBeat,
     HostDisconnected,
     HostTurnedAway,
-    PlaceReported,
     ShutdownAnnounced,
     Stimulus,
+    WorkerReported,
 )
 from holdfast_controller.shell.calls.rpc import Context, beside, caller_name, streaming
 from holdfast_controller.shell.convert import agent_messages, features_from_proto
@@ -156,8 +157,8 @@ def to_agent(
             hit("controller.welcome.before")
             welcome = agent_pb2.Welcome(
                 epoch=driver.cluster.epoch,
-                heartbeat_interval=agent_messages.duration(leases.heartbeat_s),
-                lease=agent_messages.duration(leases.lease_s),
+                heartbeat_interval=codec.duration(leases.heartbeat_s),
+                lease=codec.duration(leases.lease_s),
                 assignments=action.assignments,
                 acks_heartbeats=True,
                 controller_version=__version__,
@@ -173,9 +174,9 @@ def stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stim
     """What a message of an agent means. Raises ``InvalidInput`` for what we don't know."""
     match message.WhichOneof("message"):
         case "worker_report":
-            return PlaceReported(host, session, agent_messages.report(message.worker_report))
+            return WorkerReported(host, session, agent_messages.worker_report(message.worker_report))
         case "exit_report":
-            return agent_messages.exit_reported(host, session, message.exit_report)
+            return ExitReported(host, session, agent_messages.exit_report(message.exit_report))
         case "heartbeat":
             beat = message.heartbeat
             return HostBeat(

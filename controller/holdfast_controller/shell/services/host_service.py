@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+from holdfast._session.codec import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
 from holdfast_controller.core.model.clock import Wall
@@ -18,7 +19,6 @@ from holdfast_controller.core.step.commands import (
 )
 from holdfast_controller.shell.calls.idempotency import once
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
-from holdfast_controller.shell.convert.agent_messages import seconds
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.driver import Driver
 

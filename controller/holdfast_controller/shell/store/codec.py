@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
+from holdfast._session.reports import raised_in
 from holdfast.hang.records.codec import from_plain, to_plain
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.hang import KeptWatch
@@ -26,8 +27,24 @@ EVENT_TYPES: dict[str, type[Any]] = {
     for union in (ev.JobEvent, ev.HostEvent, ev.StrangerEvent, ev.PeopleEvent, ev.ClusterEvent)
     for cls in get_args(union)
 }
-VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1)
-UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1) | {
+    "RankExited": 2,
+    "LateExitFound": 2,
+    "StrangerEnded": 2,
+}
+
+
+def _with_raised(payload: dict[str, Any]) -> dict[str, Any]:
+    """What a rank raised was told in its exit's message alone."""
+    exit_ = payload["exit"]
+    return {**payload, "exit": {**exit_, "raised": raised_in(exit_.get("message", ""))}}
+
+
+UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    ("RankExited", 1): _with_raised,
+    ("LateExitFound", 1): _with_raised,
+    ("StrangerEnded", 1): _with_raised,
+}
 """By (type, old version): the payload of the next version."""
 
 _ENTITIES: dict[str, TypeAdapter[Any]] = {

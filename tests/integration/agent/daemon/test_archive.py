@@ -14,15 +14,16 @@ from pathlib import Path
 import anyio
 import pytest
 
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.accounts import AccountRules
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model.model import Launch, PlaceKey, Process
+from holdfast_agent.core.model.model import Launch, Process
 from holdfast_agent.shell.output import archive, archive_copy
 from holdfast_agent.shell.output.archive import Archive, Order, copy
 from holdfast_agent.shell.output.log_index import punch
 from holdfast_agent.shell.users.accounts import Accounts
 
-KEY = PlaceKey("job-1", "workerpool0-0")
+KEY = WorkerId("job-1", "workerpool0-0")
 ME = WorkerUser("me", "/", "/bin/sh")
 BLOCK = 4096
 
@@ -160,7 +161,7 @@ async def test_due_output_is_tried_until_it_is_there_and_told_meanwhile(
     told: list[str] = []
     connected = False
 
-    def tell(key: PlaceKey, problem: str) -> bool:
+    def tell(key: WorkerId, problem: str) -> bool:
         assert key == KEY
         if connected:
             told.append(problem)
@@ -168,7 +169,7 @@ async def test_due_output_is_tried_until_it_is_there_and_told_meanwhile(
 
     first = Archive(tmp_path / "orders", facts, Accounts(ME, AccountRules(os.geteuid())), tell)
     first.keep(KEY, launch)
-    first.keep(PlaceKey("job-2", "workerpool0-0"), replace(launch, job_spec_json="{}"))
+    first.keep(WorkerId("job-2", "workerpool0-0"), replace(launch, job_spec_json="{}"))
     later = Archive(tmp_path / "orders", facts, Accounts(ME, AccountRules(os.geteuid())), tell)
     later.recover({KEY})
     assert [order.due_since for order in later._orders()] == [0.0], "the worker is still there"

@@ -20,18 +20,18 @@ import pytest
 from tests.support.digits_modules import DIGITS
 from tests.support.rank_gang import free_port
 
+from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import Evidence, Movement, RankEvidence, diagnosis
 from holdfast.hang.evidence.evidence_json import decode, encode
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths
 from holdfast_agent.core.model.gpus import Blind
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker.worker import Place, Running
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 from holdfast_agent.shell.evidence.tools import Tools
 
 pytestmark = pytest.mark.anyio
-KEY = PlaceKey("job-1", "workerpool0-0")
+KEY = WorkerId("job-1", "workerpool0-0")
 PAUSE_S = 0.3
 
 

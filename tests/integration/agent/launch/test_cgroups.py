@@ -14,9 +14,9 @@ from tests.integration.agent.controller import Controller, assignment
 from tests.integration.agent.launch.test_launch import SLEEP, launch
 from tests.support import machine_parts
 
+from holdfast._session.reports import WorkerId
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.core.worker.events import LaunchRanks
 from holdfast_agent.shell.cgroups.cgroups import Cgroups, find
 from holdfast_agent.shell.config import Config
@@ -24,7 +24,7 @@ from holdfast_agent.shell.prepare.launch_order import Means, launch_order
 from holdfast_agent.shell.session import convert
 from holdfast_agent.shell.shims.shim_files import start_ticks
 
-KEY = PlaceKey("job-1", "workerpool0-0")
+KEY = WorkerId("job-1", "workerpool0-0")
 # Leaves a process behind that carries no mark: another session, no environment.
 ESCAPE = """
 import os, time

@@ -14,13 +14,13 @@ from tests.integration.agent.conftest import Agent
 from tests.integration.agent.controller import Controller
 
 from holdfast._base.failpoints import VARIABLE
+from holdfast._session.reports import Exit, ExitReason, WorkerId
 from holdfast.errors import StoreError
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
 from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
 
-KEY = PlaceKey("job-1", "workerpool0-0")
-LOST = RankEnd(0, None, ExitReason.LOST_SHIM_DIED, "its shim died", 5.0)
+KEY = WorkerId("job-1", "workerpool0-0")
+LOST = Exit(0, 1, 0, ExitReason.LOST_SHIM_DIED, message="its shim died", end_time=5.0)
 
 
 @pytest.fixture
@@ -95,10 +95,11 @@ def test_ends_that_nobody_saw_take_the_room_that_the_dead_shim_had_held(small_di
     reserve = files.directory(KEY) / "reserve"
     reserve.write_bytes(bytes(8192))
     fill(small_disk)
-    files.record_ends(KEY, 1, (LOST,), (0,))
+    files.record_exits(KEY, 1, (LOST,), (0,))
     found = files.journal(KEY, 1)
-    assert found is not None and found.empty and [end.reason for end in found.ends] == [ExitReason.LOST_SHIM_DIED]
+    assert found is not None and found.empty
+    assert [exit_.reason for exit_ in found.exits] == [ExitReason.LOST_SHIM_DIED]
     assert not reserve.exists()
     fill(small_disk)
     with pytest.raises(StoreError, match="How ranks have ended can't be kept"):
-        files.record_ends(KEY, 2, (LOST,), (0,))
+        files.record_exits(KEY, 2, (LOST,), (0,))

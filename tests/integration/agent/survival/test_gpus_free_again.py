@@ -49,12 +49,12 @@ async def training(agent: Agent, controller: Controller, fake: FakeNvml) -> agen
 
 
 def empties(controller: Controller) -> int:
-    return sum(report.state == agent_pb2.PLACE_STATE_EMPTY for report in controller.reports())
+    return sum(report.state == agent_pb2.REPORTED_STATE_EMPTY for report in controller.reports())
 
 
 def state_of(controller: Controller) -> str:
     report = controller.reports()[-1]
-    return agent_pb2.PlaceState.Name(report.state).removeprefix("PLACE_STATE_")
+    return agent_pb2.ReportedState.Name(report.state).removeprefix("REPORTED_STATE_")
 
 
 async def test_memory_that_comes_back_late_holds_the_next_generation_back_until_then(
@@ -87,7 +87,7 @@ async def test_memory_that_never_comes_back_is_stuck_and_survives_the_agents_res
     controller.heard.clear()
     agent.start()
     hello = await controller.connected(times=2)
-    assert [worker.state for worker in hello.workers] == [agent_pb2.PLACE_STATE_STOPPING]
+    assert [worker.state for worker in hello.workers] == [agent_pb2.REPORTED_STATE_STOPPING]
     again = await controller.state("STOPPING")
     assert again.message == stuck.message
     assert not empties(controller)

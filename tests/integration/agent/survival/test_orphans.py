@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import WorkerId
 from holdfast_agent.shell.shims.orphans import Mark, clear
 from holdfast_agent.shell.shims.shim_files import start_ticks
 
-KEY = PlaceKey(f"job-of-{os.getpid()}", "workerpool0-0")
+KEY = WorkerId(f"job-of-{os.getpid()}", "workerpool0-0")
 MARK = Mark(KEY, "host-0", generation=3)
 ENV = {
     "HOLDFAST_JOB": KEY.job,

@@ -20,7 +20,7 @@ PYTHON = sys.executable
 
 
 def state(name: str) -> int:
-    return agent_pb2.PlaceState.Value(f"PLACE_STATE_{name}")
+    return agent_pb2.ReportedState.Value(f"REPORTED_STATE_{name}")
 
 
 async def test_exit_while_the_agent_is_dead_is_delivered_by_the_next_one(

@@ -113,4 +113,4 @@ async def test_controller_that_says_no_number_is_obeyed(agent: Agent, controller
     assert protocol.agree(protocol.PROTOCOL, protocol.UNSAID)
     await controller.connected()
     await launch(controller, SLEEP)
-    assert (await controller.state("RUNNING")).state == agent_pb2.PLACE_STATE_RUNNING
+    assert (await controller.state("RUNNING")).state == agent_pb2.REPORTED_STATE_RUNNING

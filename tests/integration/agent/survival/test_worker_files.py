@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from holdfast._session.reports import Exit, ExitReason, WorkerId
 from holdfast.errors import StoreError
-from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, error_dir
-from holdfast_agent.core.model.model import ExitReason, PlaceKey, RankEnd
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.shell.output.log_index import INDEX_MAX_BYTES, note, written_by
-from holdfast_agent.shell.shims.shim_files import Exited
 from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
 
-KEY = PlaceKey("job-1", "workerpool0-0")
-LOST = RankEnd(0, None, ExitReason.LOST_SHIM_DIED, "its shim died", 5.0)
+KEY = WorkerId("job-1", "workerpool0-0")
+LOST = Exit(0, 3, 0, ExitReason.LOST_SHIM_DIED, message="its shim died", end_time=5.0)
 
 
 @pytest.fixture
@@ -28,22 +25,22 @@ def files(tmp_path: Path) -> PlaceFiles:
 
 
 def test_made_up_ends_are_read_back_as_written(files: PlaceFiles) -> None:
-    assert files.record_ends(KEY, 3, (LOST,), launched=(0,)) == (LOST,)
+    assert files.record_exits(KEY, 3, (LOST,), launched=(0,)) == (LOST,)
     journal = files.journal(KEY, 3)
     assert journal is not None
-    assert (journal.ends, journal.empty, journal.launched) == ((LOST,), True, (0,))
+    assert (journal.exits, journal.empty, journal.launched) == ((LOST,), True, (0,))
     assert files.journals(KEY) == (journal,)
 
 
 def test_records_go_after_the_last_sound_line_of_a_torn_journal(files: PlaceFiles) -> None:
-    files.record_ends(KEY, 3, (), launched=(0, 1))
+    files.record_exits(KEY, 3, (), launched=(0, 1))
     path = files.directory(KEY) / "g3.journal"
     intent = path.read_bytes().split(b"\n")[0] + b"\n"
     path.write_bytes(intent + b'00000000 {"ev":"exited","rank":0,"sta')
-    files.record_ends(KEY, 3, (LOST,), launched=())
+    files.record_exits(KEY, 3, (LOST,), launched=())
     journal = files.journal(KEY, 3)
     assert journal is not None
-    assert (journal.launched, journal.ends, journal.empty) == ((0, 1), (LOST,), True)
+    assert (journal.launched, journal.exits, journal.empty) == ((0, 1), (LOST,), True)
 
 
 def test_journal_without_a_sound_intent_never_launched(files: PlaceFiles) -> None:
@@ -54,7 +51,7 @@ def test_journal_without_a_sound_intent_never_launched(files: PlaceFiles) -> Non
 
 def test_only_old_and_acknowledged_journals_are_pruned(files: PlaceFiles) -> None:
     for generation in (1, 2, 3):
-        files.record_ends(KEY, generation, (LOST,), launched=(0,))
+        files.record_exits(KEY, generation, (LOST,), launched=(0,))
     for generation in (1, 3):
         files.note_ack(KEY, generation, 0)
     files.prune(KEY, below=3)
@@ -68,28 +65,6 @@ def test_attempts_and_acknowledgements_survive_damage(files: PlaceFiles) -> None
         file.write("torn")
     assert files.attempts(KEY) == ((1, 1), (4, 2))
     assert files.acked(KEY) == frozenset()
-
-
-@pytest.mark.parametrize("kind", ["link", "fifo", "text", "list"])
-def test_error_file_of_a_hostile_worker_is_no_way_to_other_files(
-    files: PlaceFiles, kind: str, tmp_path: Path
-) -> None:
-    directory = Path(error_dir(files.facts, KEY, 1))
-    directory.mkdir(parents=True)
-    path = directory / "r0.json"
-    (tmp_path / "secret").write_text('{"message": "secret"}')
-    match kind:
-        case "link":
-            path.symlink_to(tmp_path / "secret")
-        case "fifo":
-            os.mkfifo(path)
-        case "text":
-            path.write_text("not json")
-        case _:
-            path.write_text("[1]")
-    files.record_ends(KEY, 1, (replace(LOST, status=None),), launched=(0,))
-    end = files.end(KEY, 1, Exited(0, 256, 5.0, "NONZERO_EXIT", "exited with code 1", ()))
-    assert end.message == "exited with code 1"
 
 
 def test_epoch_survives_and_damage_is_an_error(tmp_path: Path) -> None:

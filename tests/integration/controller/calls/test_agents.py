@@ -101,7 +101,7 @@ async def test_agent_that_returns_hears_what_is_wanted(controller: Controller, j
         name = await submitted(jobs)
         await agent.until(lambda a: a.phases(name) == ["PREPARE", "RUN"])
     known = agent_pb2.WorkerReport(
-        job_id=name, attempt=1, generation=1, worker="workerpool0-0", state=agent_pb2.PLACE_STATE_RUNNING
+        job_id=name, attempt=1, generation=1, worker="workerpool0-0", state=agent_pb2.REPORTED_STATE_RUNNING
     )
     async with controller.agent(workers=(known,)) as agent:
         await agent.until(lambda a: a.phases(name) == ["RUN"])

@@ -184,7 +184,7 @@ async def test_what_takes_long_in_a_preparation_is_the_jobs_reason_to_wait(
         await agent.until(lambda seen: seen.phases(created.id))
         [order] = [m.assignment for m in agent.said if m.WhichOneof("message") == "assignment"][:1]
         for _ in range(2):
-            await agent.report(order, agent_pb2.PLACE_STATE_PREPARING, "installing requirements")
+            await agent.report(order, agent_pb2.REPORTED_STATE_PREPARING, "installing requirements")
         watch = jobs.WatchJob(job_pb2.WatchJobRequest(id=created.id))
         async for event in watch:
             if event.type == "PreparationNoted":
@@ -193,7 +193,7 @@ async def test_what_takes_long_in_a_preparation_is_the_jobs_reason_to_wait(
         assert event.message == "installing requirements on host-0"
         found = (await jobs.GetJob(job_pb2.GetJobRequest(id=created.id))).job
         assert found.wait_reason == "installing requirements on host-0"
-        await agent.report(order, agent_pb2.PLACE_STATE_PREPARED)
+        await agent.report(order, agent_pb2.REPORTED_STATE_PREPARED)
         await agent.until(lambda seen: "RUN" in seen.phases(created.id))
 
 

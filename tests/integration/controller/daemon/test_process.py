@@ -118,7 +118,7 @@ async def test_job_runs_on_over_the_controller_s_death_and_the_watch_resumes(dae
     from holdfast.v1 import agent_pb2
 
     known = agent_pb2.WorkerReport(
-        job_id=name, attempt=1, generation=1, worker="workerpool0-0", state=agent_pb2.PLACE_STATE_RUNNING
+        job_id=name, attempt=1, generation=1, worker="workerpool0-0", state=agent_pb2.REPORTED_STATE_RUNNING
     )
     async with controller.agent(workers=(known,)) as agent:
         await agent.until(lambda a: a.phases(name) == ["RUN"])

@@ -14,9 +14,9 @@ import pytest
 import sqlalchemy as sa
 from tests.integration.controller.cluster import Controller
 
+from holdfast._session.reports import ExitReason
 from holdfast.errors import StoreError
 from holdfast.v1 import job_pb2, job_pb2_grpc
-from holdfast_controller.core.model.exits import ExitReason
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store import migrate

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 
+from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError
 from holdfast_agent.core.launch.containers import container_name
 from holdfast_agent.core.launch.environment import plan_ranks
-from holdfast_agent.core.model.model import Container, Phase, PlaceKey, Process, RankLaunch
+from holdfast_agent.core.model.model import Container, Phase, Process, RankLaunch
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.shell.containers import containers, mounts
@@ -170,4 +171,4 @@ def test_host_says_why_it_has_no_containers(tmp_path: Path, monkeypatch: pytest.
 
 def test_agents_of_one_machine_don_t_share_names(tmp_path: Path) -> None:
     states = {containers.find(ContainerSettings(), host, tmp_path).state for host in ("a", "b")}
-    assert len({container_name(PlaceKey("j", "workerpool0-0"), state) for state in states}) == 2
+    assert len({container_name(WorkerId("j", "workerpool0-0"), state) for state in states}) == 2

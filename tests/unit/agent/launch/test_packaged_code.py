@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, plan_ranks, search_path
 from holdfast_agent.core.model.model import (
     Assignment,
     Launch,
     PackagedCode,
     Phase,
-    PlaceKey,
     PreparedCode,
     Process,
     Rendezvous,
@@ -18,7 +18,7 @@ from holdfast_agent.core.model.model import (
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
-KEY = PlaceKey("job", "workerpool0-0")
+KEY = WorkerId("job", "workerpool0-0")
 FACTS = HostFacts("host-0", "/logs", "/scratch", WorkerUser("ann", "/home/ann", "/bin/sh"), 8)
 CODE = PreparedCode("/scratch/job/package-ab-1", "/cache/env")
 PROCESS = Process(("python3", "train.py"), code=PackagedCode("ab" * 32, ("numpy",)))
@@ -62,7 +62,7 @@ def reactor() -> Reactor:
 
 
 def states(actions: list[ev.Action]) -> list[tuple[str, str]]:
-    return [(a.report.state, a.report.message) for a in actions if isinstance(a, ev.SendReport)]
+    return [(a.report.state.name, a.report.message) for a in actions if isinstance(a, ev.SendReport)]
 
 
 def test_what_takes_long_is_reported_once() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tests.unit.agent.desired import KEY, wish
 
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.scopes import INFINITY, Bounds, properties, scope_name, unit_of, why_none
-from holdfast_agent.core.model.model import Phase, PlaceKey
+from holdfast_agent.core.model.model import Phase
 from holdfast_agent.shell.cgroups import scopes
 from holdfast_agent.shell.cgroups.cgroups import Cgroups
 from holdfast_agent.shell.cgroups.scopes import Scopes
@@ -38,11 +39,11 @@ def test_a_scope_is_named_after_job_and_worker() -> None:
 
 
 def test_what_no_unit_name_takes_is_escaped() -> None:
-    assert scope_name(PlaceKey("a/b ü", "w@0")) == r"holdfast-a\x2fb\x20\xc3\xbc-w\x400.scope"
+    assert scope_name(WorkerId("a/b ü", "w@0")) == r"holdfast-a\x2fb\x20\xc3\xbc-w\x400.scope"
 
 
 def test_no_name_is_too_long() -> None:
-    assert len(scope_name(PlaceKey("j" * 300, "w"))) == 255
+    assert len(scope_name(WorkerId("j" * 300, "w"))) == 255
 
 
 def test_the_shim_is_taken_in_and_the_scope_is_delegated_to_it() -> None:

@@ -10,9 +10,10 @@ import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 
 from holdfast._base.secret import Secret
+from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, plan_ranks
-from holdfast_agent.core.model.model import Launch, Phase, PlaceKey, SecretVariable
+from holdfast_agent.core.model.model import Launch, Phase, SecretVariable
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.shell.prepare.launch_order import Means, launch_order
@@ -77,7 +78,7 @@ def test_values_are_those_of_the_newest_order_and_of_its_generation_alone() -> N
     values.take(order(KEY="old"))
     values.take(order(KEY="new"))
     assert values.of(KEY, 2) == {"KEY": Secret(b"new")}
-    assert values.of(KEY, 1) == values.of(KEY, 3) == values.of(PlaceKey("other", KEY.worker), 2) == {}
+    assert values.of(KEY, 1) == values.of(KEY, 3) == values.of(WorkerId("other", KEY.worker), 2) == {}
     forget = agent_pb2.Assignment(job_id=KEY.job, worker=KEY.worker, phase=agent_pb2.ASSIGNMENT_PHASE_FORGET)
     values.take(forget)
     assert values.of(KEY, 2) == {}
@@ -87,7 +88,7 @@ def test_values_are_those_of_the_newest_order_and_of_its_generation_alone() -> N
 def test_a_place_that_lacks_a_secret_is_not_even_prepared() -> None:
     reactor, lacking = Reactor(FACTS), replace(LAUNCH, lacks="the secret wandb of ann is gone")
     reactor.step(ev.Welcomed(1), 0.0)
-    report = ev.Report(KEY, 1, 1, "CANNOT_PREPARE", message=lacking.lacks)
+    report = WorkerReport(KEY, 1, 1, ReportedState.CANNOT_PREPARE, message=lacking.lacks)
     assert reactor.step(ev.Assigned(wish(Phase.PREPARE, launch=lacking)), 0.0) == [
         ev.RememberAttempt(KEY, 1, 1),
         ev.SendReport(report),
@@ -99,7 +100,7 @@ def test_a_secret_that_goes_between_preparation_and_launch_keeps_the_ranks_from_
     reactor.step(ev.Welcomed(1), 0.0)
     reactor.step(ev.Assigned(wish(Phase.PREPARE)), 0.0)
     reactor.step(ev.PlacePrepared(KEY, 1, 2, 3, 7), 0.0)
-    report = ev.Report(KEY, 1, 1, "CANNOT_PREPARE", shim_pid=7, message=lacking.lacks)
+    report = WorkerReport(KEY, 1, 1, ReportedState.CANNOT_PREPARE, shim_pid=7, message=lacking.lacks)
     assert reactor.step(ev.Assigned(wish(Phase.RUN, launch=lacking)), 0.0) == [
         ev.FreePorts(KEY),
         ev.SendReport(report),

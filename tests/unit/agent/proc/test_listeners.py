@@ -7,14 +7,14 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from holdfast._session.reports import WorkerId
 from holdfast.hang.records.recording import LogLine, WorkerSample, decode
-from holdfast_agent.core.model.model import PlaceKey
 from holdfast_agent.shell.sampling import listeners
 from holdfast_agent.shell.sampling.listeners import Listeners
 
 pytestmark = pytest.mark.anyio
 SAMPLE = WorkerSample("job-1", "workerpool0-0", 1, 0.0)
-KEY = PlaceKey("job-1", "workerpool0-0")
+KEY = WorkerId("job-1", "workerpool0-0")
 
 
 async def test_each_listener_gets_every_sample_of_its_worker_from_when_it_came() -> None:

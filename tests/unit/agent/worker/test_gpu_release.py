@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 
+from holdfast._session.reports import Exit, ExitReason, ReportedState, WorkerReport
 from holdfast_agent.core.launch.environment import plan_ranks
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
-from holdfast_agent.core.model.model import ExitReason, Phase, RankEnd
+from holdfast_agent.core.model.model import Phase
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.gpu_release import MIB, SLACK_BYTES, learn, still_held
 from holdfast_agent.core.worker.reactor import Reactor
@@ -61,7 +62,7 @@ class Agent:
 
 
 def report(state: str, message: str = "") -> ev.SendReport:
-    return ev.SendReport(ev.Report(KEY, 1, 1, state, shim_pid=77, message=message))
+    return ev.SendReport(WorkerReport(KEY, 1, 1, ReportedState[state], shim_pid=77, message=message))
 
 
 def test_the_place_is_empty_only_after_a_look_that_finds_its_gpus_free() -> None:
@@ -140,7 +141,7 @@ def test_nothing_that_a_shim_says_meanwhile_makes_the_place_empty() -> None:
 
 
 def test_a_place_found_with_gpus_that_were_not_proven_free_is_looked_at() -> None:
-    journal = ev.Journal(1, (0,), ((0, 1000),), (RankEnd(0, 0, ExitReason.COMPLETED),), empty=True, gpus=ZERO)
+    journal = ev.Journal(1, (0,), ((0, 1000),), (Exit(1, 1, 0, ExitReason.COMPLETED, 0),), empty=True, gpus=ZERO)
     found = ev.PlaceFound(KEY, ((1, 1),), (journal,), frozenset({(1, 0)}), 77)
     assert Reactor(FACTS).step(found, 5.0) == [ev.ReadGpus(KEY, 1)]
     assert Reactor(FACTS).step(replace(found, freed=1), 5.0) == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast_agent.core.model.model import PlaceKey
+from holdfast._session.reports import WorkerId
 from holdfast_agent.core.upgrade.handover import (
     Picture,
     Process,
@@ -123,21 +123,21 @@ def test_what_was_written_down_is_read_back() -> None:
     ],
 )
 def test_an_upgrade_waits_for_what_the_agent_is_about_to_finish(standing: Standing, doing: str) -> None:
-    assert in_the_air(Place(PlaceKey("j-1", "w"), standing), examined=False) == doing
+    assert in_the_air(Place(WorkerId("j-1", "w"), standing), examined=False) == doing
 
 
 @pytest.mark.parametrize(
     "standing", [Running(2), Empty(2), CannotPrepare(2, "no"), Stuck(2, "D state"), Withheld(2, "GPU 0")]
 )
 def test_nothing_waits_for_what_may_last(standing: Standing) -> None:
-    assert in_the_air(Place(PlaceKey("j-1", "w"), standing), examined=False) == ""
+    assert in_the_air(Place(WorkerId("j-1", "w"), standing), examined=False) == ""
 
 
 def test_an_upgrade_waits_for_the_evidence_of_a_hang() -> None:
-    place = Place(PlaceKey("j-1", "w"), Running(2))
+    place = Place(WorkerId("j-1", "w"), Running(2))
     assert in_the_air(place, examined=True) == "evidence of a hang is being taken"
 
 
 def test_nobody_waits_for_an_installation_which_the_next_agent_begins_again() -> None:
-    place = Place(PlaceKey("j-1", "w"), Preparing(2), doing="installing requirements")
+    place = Place(WorkerId("j-1", "w"), Preparing(2), doing="installing requirements")
     assert in_the_air(place, examined=False) == ""

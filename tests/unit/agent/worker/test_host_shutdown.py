@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.unit.agent.desired import FACTS, KEY, wish
 
-from holdfast_agent.core.model.model import ExitReason, Phase, RankEnd
+from holdfast._session.reports import Exit, ExitReason, ReportedState
+from holdfast_agent.core.model.model import Phase
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Empty, Prepared, Running, Stopping
@@ -26,7 +27,7 @@ def running(*, connected: bool = True) -> Reactor:
 
 
 def ended(rank: int) -> ev.RankExited:
-    return ev.RankExited(KEY, 1, RankEnd(rank, 15, ExitReason.STOPPED))
+    return ev.RankExited(KEY, Exit(1, 1, rank, ExitReason.STOPPED, signal=15))
 
 
 def test_the_controller_is_told_first_then_workers_are_stopped_with_their_grace() -> None:
@@ -34,7 +35,7 @@ def test_the_controller_is_told_first_then_workers_are_stopped_with_their_grace(
     assert told == ev.SendGoingDown()
     assert stop == ev.StopRanks(KEY, 1, 7.0, ExitReason.STOPPED)
     assert isinstance(report, ev.SendReport)
-    assert report.report.state == "STOPPING"
+    assert report.report.state is ReportedState.STOPPING
 
 
 def test_workers_are_stopped_without_a_controller_too() -> None:
@@ -88,5 +89,5 @@ def test_the_host_may_go_once_all_is_empty_and_ends_wait_for_their_acknowledgeme
     assert len(reactor.outbox) == 2
     for action in sent:
         assert isinstance(action, ev.SendExit)
-        reactor.step(ev.ExitAcked(action.sequence), 4.0)
+        reactor.step(ev.ExitAcked(action.report.sequence), 4.0)
     assert not reactor.outbox

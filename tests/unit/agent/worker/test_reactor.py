@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, wish
 
+from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import plan_ranks
-from holdfast_agent.core.model.model import ExitReason, Phase, PlaceKey, RankEnd
+from holdfast_agent.core.model.model import Phase
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
-EXITED_7 = RankEnd(1, 7 << 8, ExitReason.NONZERO_EXIT, "exited with code 7", 5.0)
-EXITED_0 = RankEnd(0, 0, ExitReason.COMPLETED, "exited with code 0", 5.0)
+EXITED_7 = Exit(1, 1, 1, ExitReason.NONZERO_EXIT, 7, message="exited with code 7", end_time=5.0)
+EXITED_0 = Exit(1, 1, 0, ExitReason.COMPLETED, 0, message="exited with code 0", end_time=5.0)
 
 
 class Agent:
@@ -40,11 +41,11 @@ class Agent:
 
 
 def report(state: str, generation: int = 1, **fields: object) -> ev.SendReport:
-    said = ev.Report(KEY, 1, generation, state, shim_pid=77)
+    said = WorkerReport(KEY, 1, generation, ReportedState[state], shim_pid=77)
     return ev.SendReport(replace(said, **fields))
 
 
-RANKS = ((0, 0, 1000), (1, 1, 1001))
+PIDS = ((0, 1000), (1, 1001))
 
 
 def test_first_wish_prepares_and_says_so() -> None:
@@ -71,8 +72,8 @@ def test_run_launches_once_however_often_it_is_said() -> None:
     assert agent.on(ev.Assigned(run)) == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
     assert agent.on(ev.Assigned(run)) == []
     assert agent.on(ev.RankStarted(KEY, 1, 0, 1000)) == []
-    assert agent.on(ev.RankStarted(KEY, 1, 1, 1001)) == [report("RUNNING", ranks=RANKS)]
-    assert agent.on(ev.Assigned(run)) == [report("RUNNING", ranks=RANKS)]
+    assert agent.on(ev.RankStarted(KEY, 1, 1, 1001)) == [report("RUNNING", pids=PIDS)]
+    assert agent.on(ev.Assigned(run)) == [report("RUNNING", pids=PIDS)]
 
 
 def test_rank_that_fails_to_start_counts_as_accounted_for() -> None:
@@ -80,18 +81,18 @@ def test_rank_that_fails_to_start_counts_as_accounted_for() -> None:
     agent.prepared()
     agent.on(ev.Assigned(wish(Phase.RUN)))
     agent.on(ev.RankStarted(KEY, 1, 0, 1000))
-    end = RankEnd(1, None, ExitReason.CANNOT_START, "no such file")
-    assert agent.on(ev.RankExited(KEY, 1, end)) == [
-        ev.SendExit(1, KEY, 1, 1, end),
-        report("RUNNING", ranks=((0, 0, 1000),)),
+    end = Exit(1, 1, 1, ExitReason.CANNOT_START, message="no such file")
+    assert agent.on(ev.RankExited(KEY, end)) == [
+        ev.SendExit(ExitReport(1, KEY, end)),
+        report("RUNNING", pids=((0, 1000),)),
     ]
 
 
 def test_exit_is_sent_once_and_remembered_when_acknowledged() -> None:
     agent = Agent()
     agent.running()
-    assert agent.on(ev.RankExited(KEY, 1, EXITED_7)) == [ev.SendExit(1, KEY, 1, 1, EXITED_7)]
-    assert agent.on(ev.RankExited(KEY, 1, EXITED_7)) == []
+    assert agent.on(ev.RankExited(KEY, EXITED_7)) == [ev.SendExit(ExitReport(1, KEY, EXITED_7))]
+    assert agent.on(ev.RankExited(KEY, EXITED_7)) == []
     assert agent.on(ev.ExitAcked(1)) == [ev.RememberAck(KEY, 1, 1)]
     assert agent.on(ev.ExitAcked(1)) == []
 
@@ -99,16 +100,16 @@ def test_exit_is_sent_once_and_remembered_when_acknowledged() -> None:
 def test_unacknowledged_exit_is_sent_in_every_session_with_its_numbers_anew() -> None:
     agent = Agent()
     agent.running()
-    agent.on(ev.RankExited(KEY, 1, EXITED_7))
+    agent.on(ev.RankExited(KEY, EXITED_7))
     assert agent.on(ev.Disconnected()) == []
-    assert agent.on(ev.RankExited(KEY, 1, EXITED_0)) == []
+    assert agent.on(ev.RankExited(KEY, EXITED_0)) == []
     assert agent.on(ev.Welcomed(1)) == [
-        ev.SendExit(1, KEY, 1, 1, EXITED_7),
-        ev.SendExit(2, KEY, 1, 1, EXITED_0),
+        ev.SendExit(ExitReport(1, KEY, EXITED_7)),
+        ev.SendExit(ExitReport(2, KEY, EXITED_0)),
     ]
     agent.on(ev.ExitAcked(1))
     agent.on(ev.Disconnected())
-    assert agent.on(ev.Welcomed(1)) == [ev.SendExit(1, KEY, 1, 1, EXITED_0)]
+    assert agent.on(ev.Welcomed(1)) == [ev.SendExit(ExitReport(1, KEY, EXITED_0))]
 
 
 def test_next_generation_stops_the_old_one_proves_it_empty_and_only_then_prepares() -> None:
@@ -117,9 +118,9 @@ def test_next_generation_stops_the_old_one_proves_it_empty_and_only_then_prepare
     newer = wish(Phase.PREPARE, 2, grace_s=3.0, stop_reason=ExitReason.HANG_KILLED)
     assert agent.on(ev.Assigned(newer)) == [
         ev.StopRanks(KEY, 1, 3.0, ExitReason.HANG_KILLED),
-        report("STOPPING", ranks=RANKS),
+        report("STOPPING", pids=PIDS),
     ]
-    assert agent.on(ev.Assigned(newer)) == [report("STOPPING", ranks=RANKS)]
+    assert agent.on(ev.Assigned(newer)) == [report("STOPPING", pids=PIDS)]
     assert agent.on(ev.PlaceEmptied(KEY, 1)) == [
         ev.FreePorts(KEY),
         report("EMPTY"),
@@ -135,8 +136,8 @@ def test_shorter_grace_is_passed_on_and_a_longer_one_is_not() -> None:
     agent.running()
     agent.on(ev.Assigned(wish(Phase.STOP, grace_s=30.0)))
     sooner = agent.on(ev.Assigned(wish(Phase.STOP, grace_s=1.0)))
-    assert sooner == [ev.StopRanks(KEY, 1, 1.0, ExitReason.STOPPED), report("STOPPING", ranks=RANKS)]
-    assert agent.on(ev.Assigned(wish(Phase.STOP, grace_s=60.0))) == [report("STOPPING", ranks=RANKS)]
+    assert sooner == [ev.StopRanks(KEY, 1, 1.0, ExitReason.STOPPED), report("STOPPING", pids=PIDS)]
+    assert agent.on(ev.Assigned(wish(Phase.STOP, grace_s=60.0))) == [report("STOPPING", pids=PIDS)]
 
 
 def test_stop_of_a_prepared_place_gives_its_ports_back() -> None:
@@ -149,7 +150,7 @@ def test_forget_waits_for_every_acknowledgement() -> None:
     agent = Agent()
     agent.running()
     for end in (EXITED_0, EXITED_7):
-        agent.on(ev.RankExited(KEY, 1, end))
+        agent.on(ev.RankExited(KEY, end))
     agent.on(ev.PlaceEmptied(KEY, 1))
     assert agent.on(ev.Assigned(wish(Phase.FORGET))) == [report("EMPTY")]
     assert agent.on(ev.ExitAcked(1)) == [ev.RememberAck(KEY, 1, 0)]
@@ -163,7 +164,7 @@ def test_forgetting_an_unknown_place_leaves_nothing_and_is_answered() -> None:
     assert agent.on(ev.Assigned(wish(Phase.FORGET, 4))) == [ev.Forget(KEY)]
     [answer] = agent.on(ev.PlaceForgotten(KEY))
     assert isinstance(answer, ev.SendReport)
-    assert (answer.report.state, answer.report.generation) == ("EMPTY", 4)
+    assert (answer.report.state.name, answer.report.generation) == ("EMPTY", 4)
 
 
 def test_new_wish_while_forgetting_starts_afresh() -> None:
@@ -195,7 +196,7 @@ def test_generation_of_the_past_is_ignored_and_answered() -> None:
     agent.running(3)
     assert agent.on(ev.Assigned(wish(Phase.STOP, 2))) == [
         ev.Note("assignment.outdated", KEY, "generation 2 < 3"),
-        report("RUNNING", 3, ranks=RANKS),
+        report("RUNNING", 3, pids=PIDS),
     ]
 
 
@@ -247,14 +248,14 @@ def test_launch_that_grows_too_long_is_refused_with_the_reason() -> None:
     actions = agent.on(ev.Assigned(replace(run, launch=replace(run.launch, process=process))))
     assert actions[0] == ev.FreePorts(KEY)
     assert isinstance(actions[1], ev.SendReport)
-    assert actions[1].report.state == "CANNOT_PREPARE"
+    assert actions[1].report.state is ReportedState.CANNOT_PREPARE
 
 
 def test_stuck_place_is_said_once_and_may_still_empty() -> None:
     agent = Agent()
     agent.running()
     agent.on(ev.Assigned(wish(Phase.STOP)))
-    stuck = report("STUCK", message="outlive KILL: 5 (D)", ranks=RANKS)
+    stuck = report("STUCK", message="outlive KILL: 5 (D)", pids=PIDS)
     assert agent.on(ev.PlaceStuck(KEY, 1, "outlive KILL: 5 (D)")) == [stuck]
     assert agent.on(ev.PlaceStuck(KEY, 1, "outlive KILL: 5 (D)")) == []
     assert agent.on(ev.PlaceEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY")]
@@ -265,17 +266,18 @@ def test_lost_shim_is_followed_up_and_every_rank_accounted_for_without_a_code() 
     agent.running()
     assert agent.on(ev.ShimLost(KEY)) == [
         ev.ClearStrays(KEY, 1),
-        report("STOPPING", ranks=RANKS, shim_pid=0),
+        report("STOPPING", pids=PIDS, shim_pid=0),
     ]
-    journal = ev.Journal(1, (0, 1), started=((0, 1000), (1, 1001)), ends=(EXITED_0,))
-    lost = RankEnd(1, None, ExitReason.LOST_SHIM_DIED, "its shim died, so nobody knows how it ended")
+    journal = ev.Journal(1, (0, 1), started=((0, 1000), (1, 1001)), exits=(EXITED_0,))
+    message = "its shim died, so nobody knows how it ended"
+    lost = Exit(0, 1, 1, ExitReason.LOST_SHIM_DIED, message=message)
     assert agent.on(ev.StraysCleared(KEY, 1, journal, found=1)) == [
-        ev.SendExit(1, KEY, 1, 1, EXITED_0),
-        ev.RecordEnds(KEY, 1, (lost,)),
+        ev.SendExit(ExitReport(1, KEY, EXITED_0)),
+        ev.RecordExits(KEY, 1, (lost,)),
     ]
-    assert lost.code is None
+    assert lost.exit_code is None
     assert lost.signal is None
-    assert agent.on(ev.RankExited(KEY, 1, lost)) == [ev.SendExit(2, KEY, 1, 1, lost)]
+    assert agent.on(ev.RankExited(KEY, lost)) == [ev.SendExit(ExitReport(2, KEY, replace(lost, attempt=1)))]
     assert agent.on(ev.PlaceEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY", shim_pid=0)]
 
 
@@ -285,8 +287,8 @@ def test_shim_that_dies_before_its_intent_leaves_ranks_that_never_started() -> N
     agent.on(ev.Assigned(wish(Phase.RUN)))
     agent.on(ev.ShimLost(KEY))
     [record] = agent.on(ev.StraysCleared(KEY, 1, None, found=0))
-    assert isinstance(record, ev.RecordEnds)
-    assert [end.reason for end in record.ends] == [ExitReason.NOT_STARTED] * 2
+    assert isinstance(record, ev.RecordExits)
+    assert [exit_.reason for exit_ in record.exits] == [ExitReason.NOT_STARTED] * 2
     assert record.launched == (0, 1)
 
 
@@ -323,18 +325,18 @@ def test_place_of_an_earlier_life_is_in_the_hello(journal: ev.Journal, shim_pid:
     [hello] = agent.on(ev.Dialled())
     assert isinstance(hello, ev.SendHello)
     [said] = hello.reports
-    assert (said.state, said.attempt, said.generation) == (state, 4, 1)
+    assert (said.state.name, said.attempt, said.generation) == (state, 4, 1)
 
 
 def test_exits_of_an_earlier_life_are_sent_unless_acknowledged() -> None:
     agent = Agent(connected=False)
-    old = ev.Journal(1, (0, 1), ends=(EXITED_0, EXITED_7), empty=True)
-    new = ev.Journal(2, (0, 1), ends=(EXITED_0,))
+    old = ev.Journal(1, (0, 1), exits=(EXITED_0, EXITED_7), empty=True)
+    new = ev.Journal(2, (0, 1), exits=(replace(EXITED_0, generation=2),))
     agent.on(ev.PlaceFound(KEY, ((1, 1), (2, 2)), (old, new), frozenset({(1, 0)}), 77))
     assert agent.on(ev.Welcomed(1)) == [
         ev.PersistEpoch(1),
-        ev.SendExit(1, KEY, 1, 1, EXITED_7),
-        ev.SendExit(2, KEY, 2, 2, EXITED_0),
+        ev.SendExit(ExitReport(1, KEY, EXITED_7)),
+        ev.SendExit(ExitReport(2, KEY, replace(EXITED_0, attempt=2, generation=2))),
     ]
 
 
@@ -342,22 +344,22 @@ def test_place_without_a_wish_is_left_alone() -> None:
     agent = Agent()
     agent.on(ev.PlaceFound(KEY, (), (ev.Journal(1, (0,), started=((0, 8),)),), frozenset(), 77))
     assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
-    assert agent.on(ev.Assigned(wish(Phase.STOP, key=PlaceKey("job-2", "workerpool0-0")))) != []
-    assert agent.reactor.places[KEY].standing.state.word == "RUNNING"
+    assert agent.on(ev.Assigned(wish(Phase.STOP, key=WorkerId("job-2", "workerpool0-0")))) != []
+    assert agent.reactor.places[KEY].standing.state.reported is ReportedState.RUNNING
 
 
 def test_launch_that_was_under_way_when_the_agent_died_is_found_running() -> None:
     agent = Agent(connected=False)
     agent.on(ev.PlaceFound(KEY, (), (), frozenset(), 77))
     assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
-    assert agent.reactor.places[KEY].standing.state.word == "RUNNING"
+    assert agent.reactor.places[KEY].standing.state.reported is ReportedState.RUNNING
 
 
 def test_place_that_was_prepared_and_never_launched_is_said_to_be_empty_and_then_launched() -> None:
     agent = Agent(connected=False)
     agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 77))
     (hello,) = agent.on(ev.Dialled())
-    assert [(report.key, report.generation, report.state) for report in hello.reports] == [(KEY, 0, "EMPTY")]
+    assert [(report.key, report.generation, report.state.name) for report in hello.reports] == [(KEY, 0, "EMPTY")]
     agent.on(ev.Welcomed(1))
     assert isinstance(agent.on(ev.Assigned(wish(Phase.RUN)))[0], ev.Prepare)
 
@@ -378,10 +380,10 @@ def test_port_is_blamed_only_early_and_by_the_ranks_own_words(
     agent = Agent()
     agent.running()
     agent.now += after_s
-    end = RankEnd(0, 1 << 8, reason, "", 5.0, (tail,))
-    [sent] = agent.on(ev.RankExited(KEY, 1, end))
+    end = Exit(1, 1, 0, reason, 1, end_time=5.0, stderr_tail=(tail,))
+    [sent] = agent.on(ev.RankExited(KEY, end))
     assert isinstance(sent, ev.SendExit)
-    assert sent.port_taken is taken
+    assert sent.report.port_taken is taken
 
 
 def test_place_of_an_earlier_life_in_which_nothing_was_launched_is_forgotten() -> None:

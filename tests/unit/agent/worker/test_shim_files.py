@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_agent.shell.shims.shim_files import (
     Empty,
-    Exited,
     Intent,
     ShimId,
     Started,
@@ -37,6 +37,7 @@ STORY = [
         "end_time": 1.5,
         "reason": "STOPPED",
         "message": "stopped",
+        "raised": "ValueError: bad",
         "stderr_tail": ["é"],
     },
     {
@@ -54,8 +55,8 @@ READ = [
     Intent(3, (4, 5), "b", ("GPU-1",)),
     Started(4, 100, 7),
     Stopping("STOPPED", 10.0),
-    Exited(4, 9, 1.5, "STOPPED", "stopped", ("é",)),
-    Exited(5, None, 2.5, "CANNOT_START", "no", ()),
+    Exit(0, 3, 4, ExitReason.STOPPED, None, 9, False, "stopped", 1.5, ("é",), "ValueError: bad"),
+    Exit(0, 3, 5, ExitReason.CANNOT_START, message="no", end_time=2.5),
     Empty(),
 ]
 
@@ -78,6 +79,44 @@ def test_every_kind_of_record_is_read(path: Path) -> None:
 def test_an_intent_of_a_shim_that_did_not_write_gpus_is_read(path: Path) -> None:
     path.write_bytes(line({name: value for name, value in STORY[0].items() if name != "gpus"}))
     assert read_journal(path) == [Intent(3, (4, 5), "b")]
+
+
+@pytest.mark.parametrize(
+    ("message", "raised"),
+    [
+        ("exited with code 1; it raised ValueError: bad", "ValueError: bad"),
+        (
+            "stopped as asked: exited with code 1; it raised KeyError: 3; the kernel has killed one",
+            "KeyError: 3",
+        ),
+        ("exited with code 1", ""),
+    ],
+)
+def test_what_was_raised_is_known_of_a_shim_that_did_not_write_it_apart(
+    path: Path, message: str, raised: str
+) -> None:
+    old = {name: value for name, value in STORY[3].items() if name != "raised"}
+    path.write_bytes(line(STORY[0]) + line({**old, "status": 256, "message": message}))
+    exit_ = read_journal(path)[1]
+    assert isinstance(exit_, Exit)
+    assert (exit_.message, exit_.raised, exit_.exit_code) == (message, raised, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (0, ExitReason.COMPLETED),
+        (256, ExitReason.NONZERO_EXIT),
+        (9, ExitReason.SIGNALED),
+        (None, ExitReason.LOST_SHIM_DIED),
+    ],
+)
+def test_reason_that_only_a_newer_shim_knows_is_what_the_status_says(
+    path: Path, status: int | None, reason: ExitReason
+) -> None:
+    path.write_bytes(line(STORY[0]) + line({**STORY[3], "status": status, "reason": "STRUCK_BY_LIGHTNING"}))
+    exit_ = read_journal(path)[1]
+    assert isinstance(exit_, Exit) and exit_.reason is reason
 
 
 def test_no_file_and_an_empty_file_hold_no_records(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.agent.desired import KEY
 
+from holdfast._session.reports import ReportedState
 from holdfast_agent.core.worker.worker import (
     FOUND,
     TRANSITIONS,
@@ -104,6 +105,5 @@ def test_moves_follow_the_table(before: State, after: State) -> None:
             place.move(STANDINGS[after])
 
 
-def test_contract_knows_every_state_by_a_word_of_its_own() -> None:
-    words = {"PREPARING", "PREPARED", "CANNOT_PREPARE", "RUNNING", "STOPPING", "EMPTY", "STUCK"}
-    assert {state.word for state in State} == words
+def test_every_state_is_reported_and_every_reported_state_occurs() -> None:
+    assert {state.reported for state in State} == set(ReportedState)
