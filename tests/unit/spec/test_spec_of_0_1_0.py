@@ -17,6 +17,9 @@ from holdfast.v1 import job_pb2
 FIXTURE = Path(__file__).parents[2] / "fixtures/spec-0.1.0.jsonl.gz"
 CASES = [json.loads(line) for line in gzip.decompress(FIXTURE.read_bytes()).splitlines()]
 
+TAKEN_SINCE = "stepPattern: repeats something", "stepPattern: has 3 parts such as .*"
+"""Refusals of step patterns that took too long in Python's matcher; RE2 matches them in linear time."""
+
 
 def read(case: dict[str, Any]) -> spec.JobFile:
     match case:
@@ -44,4 +47,7 @@ def test_what_0_1_0_said_of_a_job_is_said_today(kind: str) -> None:
         then = {key: case[key] for key in ("job", "what", "errors") if key in case}
         if kind == "proto" and "errors" in then:
             then["errors"].sort()
+        if any(words in error for words in TAKEN_SINCE for error in then.get("errors", ())):
+            assert "job" in outcome(case), case[kind]
+            continue
         assert outcome(case) == then, case[kind][:2000]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast._base import config
+from holdfast.hang.pipeline import step_pattern
 
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 C = TypeVar("C", bound=Callable[..., object])
@@ -26,9 +27,9 @@ def duration(value: str | float) -> float:
 def pattern(value: str) -> str:
     """A regular expression with a group for the step, or nothing."""
     try:
-        groups = re.compile(value).groups
-    except (re.error, OverflowError, RecursionError) as error:
-        raise click.BadParameter(f"{value!r} is no regular expression: {error}.") from error
+        groups = step_pattern.compiled(value).groups if value else 0
+    except step_pattern.BadPattern as error:
+        raise click.BadParameter(f"{value!r} {error}.") from error
     if value and not groups:
         raise click.BadParameter(f"{value!r} has no group for the step, such as step=(\\d+).")
     return value

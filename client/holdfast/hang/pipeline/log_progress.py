@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.hang.pipeline.step_pattern import MAX_STEP_LINE
+from holdfast.hang.pipeline.step_pattern import MAX_STEP_LINE, StepPattern, compiled_earlier
 
 # Bounds on memory. Shapes beyond the bound are held to be old: a log that prints ever new words must not be eternal
 # progress. A program's own log statements are far fewer.
@@ -66,11 +66,11 @@ def normalised(line: str) -> tuple[str, tuple[float, ...]]:
 class LineReader:
     """Reads the output of one worker in one generation; a new generation gets a new reader.
 
-    It remembers at most ``MAX_SHAPES`` × ``MAX_NUMBERS`` numbers. Raises ``re.error`` for a pattern that is none.
+    It remembers at most ``MAX_SHAPES`` × ``MAX_NUMBERS`` numbers. Raises ``BadPattern`` for a pattern that is none.
     """
 
     def __init__(self, step_pattern: str = "") -> None:
-        self._pattern = re.compile(step_pattern) if step_pattern else None
+        self._pattern = compiled_earlier(step_pattern) if step_pattern else None
         self._shapes: dict[str, list[_Place]] = {}
         self.step: float | None = None
 
@@ -94,7 +94,7 @@ class LineReader:
         self._shapes[shape] = [_Place(value, value) for value in numbers]
         return True
 
-    def _is_step(self, pattern: re.Pattern[str], line: str) -> bool:
+    def _is_step(self, pattern: StepPattern, line: str) -> bool:
         """Progress by the job's own pattern: its first group is the step, and a step not seen last is progress."""
         found = pattern.search(line[:MAX_STEP_LINE])
         if found is None:

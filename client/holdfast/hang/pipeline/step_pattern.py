@@ -1,193 +1,89 @@
-"""Whether a job's own step pattern can be matched in bounded time, told before the job runs.
+"""A job's own step pattern, matched in time linear in the line, whatever the pattern.
 
-Python's matcher tries every way in which a pattern can share a text out among its parts, and can't be stopped. The
-ways are counted from the pattern's own structure: a loop over something that repeats or has alternatives itself has
-ever more of them with each character, and is refused. Of other loops only those count of which the text doesn't say
-where they end, since what follows could go on with the same character: two of these are tried against each other at
-some ten thousand places of a line, which takes milliseconds; three take seconds, and are refused.
+A pattern comes from a user and meets every line of output, in the agent's loop. Python's matcher tries every way in
+which a pattern can share a line among its parts, cannot be stopped, and takes for ever for ``(a+)+b``. RE2 has no
+such patterns. What it leaves out is what cannot be matched in linear time: references back to a group, look-ahead
+and look-behind, atomic groups.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-import re._parser as parser  # type: ignore[import-not-found]  # the only reader of patterns that there is
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 MAX_STEP_LINE = 256
-"""So much of a line is matched against a step pattern: what is tried grows with its cube."""
-MAX_LOOSE = 2
-"""Loops without a sure end, in one pattern."""
-MAX_CHOICES = (10, 6, 2)
-"""Optional parts and alternatives in one pattern, by its loose loops: each can double what is tried."""
-
-_OTHER = 128
-_ALL = (1 << (_OTHER + 1)) - 1
-"""A set of characters: a bit for each of ASCII, and one for all others."""
+"""Characters of a line that are matched against a step pattern."""
+MAX_BYTES = 1 << 20
+"""Memory of one compiled pattern."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Something that takes characters of ``chars``: once, maybe, or again and again."""
-
-    chars: int
-    maybe: bool = False
-    loop: bool = False
+class BadPattern(ValueError):
+    """A step pattern that cannot be used; the message continues a sentence that begins with the field's name."""
 
 
-class _Refused(Exception):
-    """Why a pattern may take for ever."""
+class StepPattern(Protocol):
+    """A compiled pattern, of RE2 or of Python."""
+
+    @property
+    def groups(self) -> int:
+        """Number of groups in the pattern."""
+
+    def search(self, text: str) -> Any:
+        """Return the first match in ``text``, or None."""
 
 
-def why_endless(pattern: str) -> str:
-    """Why matching could take very long, in words that go on from the field's name; empty where it can't.
+def compiled(pattern: str) -> StepPattern:
+    """Compile a pattern that both RE2 and Python's ``re`` know. Raises ``BadPattern``.
 
-    Raises ``re.error`` for what is no regular expression.
+    Python reads it first because its errors name the position, and because agents of release 0.1 match with it.
     """
-    tree = parser.parse(pattern)
-    fold = bool(tree.state.flags & re.IGNORECASE)
     try:
-        parts, choices = _sequence(tree, fold=fold), _choices(tree)
-    except _Refused as refused:
-        return str(refused)
-    loose = sum(part.loop and bool(part.chars & _following(parts[at + 1 :])) for at, part in enumerate(parts))
-    if loose > MAX_LOOSE:
-        return f"has {loose} parts such as .* whose end is not sure, which can take very long"
-    if choices > MAX_CHOICES[loose]:
-        return f"has {choices} optional parts or alternatives, which can take very long"
-    return ""
+        re.compile(pattern)
+    except RecursionError as error:
+        raise BadPattern("is no regular expression: maximum recursion depth exceeded") from error
+    except (re.error, OverflowError) as error:
+        raise BadPattern(f"is no regular expression: {str(error)[:200]}") from error
+    import re2  # only for a job that has a pattern: 3 MB that other agents and commands need not hold
 
-
-def _following(parts: list[_Part]) -> int:
-    """What may come next; nothing at the end, where a match is complete."""
-    chars = 0
-    for part in parts:
-        chars |= part.chars
-        if not part.maybe:
-            break
-    return chars
-
-
-def _sequence(items: Any, *, fold: bool) -> list[_Part]:
-    return [part for op, value in items for part in _parts(str(op), value, fold=fold)]
-
-
-def _parts(op: str, value: Any, *, fold: bool) -> Iterator[_Part]:
-    match op:
-        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-            yield from _repeated(*value, fold=fold)
-        case "SUBPATTERN":
-            yield from _sequence(value[-1], fold=fold)
-        case "ATOMIC_GROUP":
-            yield from _sequence(value, fold=fold)
-        case "BRANCH":
-            for way in value[1]:
-                for part in _sequence(way, fold=fold):
-                    yield _Part(part.chars, True, part.loop)
-        case "ASSERT" | "ASSERT_NOT":
-            if _varies(value[1]):
-                raise _Refused("repeats something in a look-ahead or look-behind, which can take very long")
-            yield _Part(_ALL)  # Takes nothing, and may fail whatever comes next.
-        case "AT":
-            yield _Part(_ALL)
-        case "GROUPREF" | "GROUPREF_EXISTS":
-            raise _Refused("refers back to one of its groups, which can take very long")
-        case _:
-            yield _Part(_chars(op, value, fold=fold))
-
-
-def _repeated(least: int, most: int, items: Any, *, fold: bool) -> Iterator[_Part]:
-    inner = _sequence(items, fold=fold)
-    if most == 1:
-        yield from (_Part(part.chars, least == 0 or part.maybe, part.loop) for part in inner)
-        return
-    if _varies(items):
-        raise _Refused("repeats something that repeats or has alternatives itself, which can take for ever")
-    chars = 0
-    for part in inner:
-        chars |= part.chars
-    yield _Part(chars, least == 0, least != most)
-
-
-def _varies(items: Any) -> bool:
-    """Whether it can match texts of several lengths, or in several ways."""
-    for op, value in items:
-        match str(op):
-            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-                if value[0] != value[1] or _varies(value[2]):
-                    return True
-            case "SUBPATTERN":
-                if _varies(value[-1]):
-                    return True
-            case "ATOMIC_GROUP":
-                if _varies(value):
-                    return True
-            case "BRANCH" | "GROUPREF" | "GROUPREF_EXISTS" | "ASSERT" | "ASSERT_NOT":
-                return True
-    return False
-
-
-def _choices(items: Any) -> int:
-    """Optional parts, and alternatives beyond the first."""
-    found = 0
-    for op, value in items:
-        match str(op):
-            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-                found += (value[0] == 0 and value[1] == 1) + _choices(value[2])
-            case "SUBPATTERN":
-                found += _choices(value[-1])
-            case "ATOMIC_GROUP":
-                found += _choices(value)
-            case "BRANCH":
-                found += len(value[1]) - 1 + sum(_choices(way) for way in value[1])
+    try:
+        found: StepPattern = re2.compile(pattern, _options())
+    except re2.error as error:
+        raise BadPattern(_reason(error)) from error
+    except UnicodeEncodeError as error:
+        raise BadPattern("is no regular expression: it holds half of a surrogate pair") from error
     return found
 
 
-# -- Characters --------------------------------------------------------------------------------------------------
+def compiled_earlier(pattern: str) -> StepPattern:
+    """Compile a pattern that a controller has accepted, which may have been one of release 0.1.
+
+    That release matched with Python's ``re`` and refused what could take long. Raises ``BadPattern``.
+    """
+    try:
+        return compiled(pattern)
+    except BadPattern as refused:
+        try:
+            return re.compile(pattern)
+        except (re.error, OverflowError, RecursionError):
+            raise refused from None
 
 
-def _chars(op: str, value: Any, *, fold: bool) -> int:
-    match op:
-        case "LITERAL":
-            return _bit(value, fold=fold)
-        case "NOT_LITERAL":
-            return _ALL if value >= _OTHER else _ALL & ~_bit(value, fold=fold)
-        case "RANGE":
-            low, high = value
-            chars = _OTHER_BIT if high >= _OTHER else 0
-            for code in range(low, min(high, _OTHER - 1) + 1):
-                chars |= _bit(code, fold=fold)
-            return chars
-        case "CATEGORY":
-            return _category(str(value))
-        case "IN":
-            return _set(value, fold=fold)
-        case _:
-            return _ALL
+@functools.cache
+def _options() -> Any:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_BYTES
+    return options
 
 
-def _set(members: Any, *, fold: bool) -> int:
-    negated = bool(members) and str(members[0][0]) == "NEGATE"
-    chars = 0
-    for op, value in members[negated:]:
-        chars |= _chars(str(op), value, fold=fold)
-    # Of the characters beyond ASCII some are left whatever was named of them.
-    return (_ALL & ~chars) | _OTHER_BIT if negated else chars
-
-
-_OTHER_BIT = 1 << _OTHER
-
-
-def _bit(code: int, *, fold: bool) -> int:
-    if not fold or code >= _OTHER:
-        return 1 << min(code, _OTHER)
-    # Some letters beyond ASCII fold into it, such as the Kelvin sign.
-    return 1 << ord(chr(code).lower()) | 1 << ord(chr(code).upper()) | (_OTHER_BIT if chr(code).isalpha() else 0)
-
-
-def _category(name: str) -> int:
-    kind = name.rpartition("_")[2]
-    test = {"DIGIT": str.isdigit, "SPACE": str.isspace}.get(kind, lambda c: c.isalnum() or c == "_")
-    chars = sum(1 << code for code in range(_OTHER) if test(chr(code)))
-    return (_ALL & ~chars if "_NOT_" in name else chars) | _OTHER_BIT
+def _reason(error: Exception) -> str:
+    said = error.args[0] if error.args else ""
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    if re.search(r"invalid escape sequence: \\\d|\(\?P$|\(\?P=|\(\?\(", text):
+        return "refers back to one of its groups, which step patterns (RE2 syntax) cannot do"
+    if re.search(r"\(\?(<?[=!]|>)", text):
+        return "has a look-ahead, look-behind or atomic group, which step patterns (RE2 syntax) cannot have"
+    return f"is no regular expression: {text[:200]}"

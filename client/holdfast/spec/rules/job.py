@@ -7,13 +7,12 @@ broken fields and the broken rules together.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from holdfast._base.expand import TooLong, expand_args, expand_env
 from holdfast._base.launcher import is_launcher
-from holdfast.hang.pipeline.step_pattern import why_endless
+from holdfast.hang.pipeline.step_pattern import BadPattern, compiled
 from holdfast.spec.rules import lifecycle, notifications, secret_env
 from holdfast.spec.wording import Broken, Fields
 
@@ -41,14 +40,12 @@ def _step_pattern(tolerance: Fields) -> Iterator[Broken]:
         return
     place = ("fault_tolerance", "hang_detection", "step_pattern")
     try:
-        groups, endless = re.compile(pattern).groups, why_endless(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        yield Broken(place, f"is no regular expression: {str(error)[:200]}", r"such as step=(\d+)")
+        groups = compiled(pattern).groups
+    except BadPattern as error:
+        yield Broken(place, str(error), r"such as step=(\d+)")
         return
     if not groups:
         yield Broken(place, "has no group for the step", r"put the number into parentheses, such as step=(\d+)")
-    if endless:
-        yield Broken(place, endless, r"match less, such as step=(\d+)")
 
 
 def _pool(pool: Fields, index: int) -> Iterator[Broken]:
