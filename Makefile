@@ -85,9 +85,9 @@ demo: compiled
 BENCH ?= relaunch submit packaging throughput idle ddp_recovery sampling_cost evidence_cost hang_looks hang_matrix hang_corpus hang_real long_queue scale
 bench: compiled
 	@set -e; for name in $(BENCH); do case $$name in \
-		hang_corpus) $(PY) -m bench.hang_corpus $(CORPUS) ;; \
-		hang_*|scale) $(PY) -m bench.$$name ;; \
-		*) $(PY) bench/$$name.py ;; esac; done
+		hang_corpus) $(PY) -m bench.hangs.corpus $(CORPUS) ;; \
+		hang_*) $(PY) -m bench.hangs.$${name#hang_} ;; \
+		*) $(PY) -m bench.$$name ;; esac; done
 
 clean:
 	rm -rf .venv dist build client/holdfast/v1

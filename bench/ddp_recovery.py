@@ -20,11 +20,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster import DevCluster, dev_cluster, job, running, work_directory
-from report import Table, framed, progress
-from stamps import TooSlow
-from torchrun import WHOLE_RESTARTS, is_there, torchrun
-from usage import children
+from bench.support.cluster import DevCluster, dev_cluster, job, running, work_directory
+from bench.support.report import Table, framed, progress
+from bench.support.stamps import TooSlow
+from bench.support.torchrun import WHOLE_RESTARTS, is_there, torchrun
+from bench.support.usage import children
 
 from holdfast.client import Client
 

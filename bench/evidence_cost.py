@@ -1,4 +1,4 @@
-"""What evidence costs: `python bench/evidence_cost.py [ROUNDS]`, of 8 deadlocked ranks on this host.
+"""What evidence costs: `python -m bench.evidence_cost [ROUNDS]`, of 8 deadlocked ranks on this host.
 
 The time counts from the order to the evidence in hand, encoded, without the pause that is made on purpose between
 the two looks. `py-spy` alone, eight times in a row by hand, stands beside it.
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from report import Table, framed, progress
+from bench.support.report import Table, framed, progress
 
 from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import Evidence, diagnosis

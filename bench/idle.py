@@ -11,11 +11,11 @@ import asyncio
 import time
 from pathlib import Path
 
-from cluster import DevCluster, dev_cluster, job, running, work_directory
-from report import framed, number, progress
-from stamps import Stamps, build
-from torchrun import is_there, torchrun
-from usage import children, command, own_cpu_s, pss_mb
+from bench.support.cluster import DevCluster, dev_cluster, job, running, work_directory
+from bench.support.report import framed, number, progress
+from bench.support.stamps import Stamps, build
+from bench.support.torchrun import is_there, torchrun
+from bench.support.usage import children, command, own_cpu_s, pss_mb
 
 WORKERS = 8
 SETTLE_S = 5.0

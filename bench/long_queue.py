@@ -15,8 +15,8 @@ import subprocess
 import sys
 import time
 
-from cluster import DevCluster, dev_cluster, job, work_directory
-from report import Table, framed, progress
+from bench.support.cluster import DevCluster, dev_cluster, job, work_directory
+from bench.support.report import Table, framed, progress
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.client import Client

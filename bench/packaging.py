@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from cluster import DevCluster, await_end, dev_cluster, job, work_directory
-from report import Table, framed, progress
+from bench.support.cluster import DevCluster, await_end, dev_cluster, job, work_directory
+from bench.support.report import Table, framed, progress
 
 from holdfast import dev
 from holdfast.bundles.packing import pack

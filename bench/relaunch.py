@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster import DevCluster, dev_cluster, job, running, work_directory
-from report import Table, framed, progress
-from stamps import Stamps, TooSlow, build
-from torchrun import WHOLE_RESTARTS, is_there, torchrun
+from bench.support.cluster import DevCluster, dev_cluster, job, running, work_directory
+from bench.support.report import Table, framed, progress
+from bench.support.stamps import Stamps, TooSlow, build
+from bench.support.torchrun import WHOLE_RESTARTS, is_there, torchrun
 
 START_S = 60.0
 RELAUNCH_S = 60.0

@@ -1,4 +1,4 @@
-"""What sampling costs: `python bench/sampling_cost.py [SECONDS]`. In percent of one core, at the default intervals.
+"""What sampling costs: `python -m bench.sampling_cost [SECONDS]`. In percent of one core, at the default intervals.
 
 Eight ranks of 40 threads, each with eight loaders and 200 open files, printing ten lines a second, and eight GPUs
 read through the scripted NVML where there is a C compiler (its cost is in the helper's figure: it reads its script
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+from tests.support.fake_nvml.library import FakeNvml, build
 
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
@@ -24,9 +25,6 @@ from holdfast_agent.gpu.reader import NvmlSource
 from holdfast_agent.shell.output.log_index import make_directories
 from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.support.fake_nvml.library import FakeNvml, build
 
 RANKS, LOADERS, THREADS, FILES, GPUS = 8, 8, 40, 200, 8
 RANK = f"""

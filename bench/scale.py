@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench import scale_core, scale_rows
-from bench.cluster import work_directory
 from bench.hollow.cluster import hollow_cluster
 from bench.hollow.figures import Figures
-from bench.report import framed, progress
 from bench.scale_rows import Site
+from bench.support.cluster import work_directory
+from bench.support.report import framed, progress
 
 Row = Callable[[Site], Awaitable[None]]
 

@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.cluster import job
 from bench.hollow.cluster import HollowCluster
 from bench.hollow.figures import Figures, quantile
 from bench.hollow.host import HOLD
-from bench.report import progress
 from bench.scale_rows import RANKS_PER_HOST, gang
+from bench.support.cluster import job
+from bench.support.report import progress
 
 from holdfast import spec
 from holdfast._session.reports import ExitReason

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.cluster import await_end, job
 from bench.hollow.cluster import HollowCluster
 from bench.hollow.figures import Figures
 from bench.hollow.host import EXIT, HOLD
-from bench.report import number, progress
-from bench.usage import own_cpu_s, pss_mb
+from bench.support.cluster import await_end, job
+from bench.support.report import number, progress
+from bench.support.usage import own_cpu_s, pss_mb
 
 from holdfast.client import Client
 from holdfast.v1 import job_pb2

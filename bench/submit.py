@@ -15,10 +15,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster import DevCluster, await_end, dev_cluster, job, work_directory
-from report import Table, framed, progress
-from stamps import Stamps, build
-from torchrun import is_there, torchrun
+from bench.support.cluster import DevCluster, await_end, dev_cluster, job, work_directory
+from bench.support.report import Table, framed, progress
+from bench.support.stamps import Stamps, build
+from bench.support.torchrun import is_there, torchrun
 
 from holdfast.client import Client
 

@@ -13,10 +13,10 @@ import subprocess
 import time
 from pathlib import Path
 
-from cluster import DevCluster, dev_cluster, job, work_directory
-from report import Table, framed, progress
-from stamps import Stamps, build
-from usage import cpu_s, own_cpu_s
+from bench.support.cluster import DevCluster, dev_cluster, job, work_directory
+from bench.support.report import Table, framed, progress
+from bench.support.stamps import Stamps, build
+from bench.support.usage import cpu_s, own_cpu_s
 
 from holdfast.client import TERMINAL, Client
 from holdfast.v1 import job_pb2

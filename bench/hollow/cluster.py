@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.usage import own_cpu_s, pss_mb
+from bench.support.usage import own_cpu_s, pss_mb
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.report import number
+from bench.support.report import number
 
 
 def quantile(values: Sequence[float], share: float) -> float:

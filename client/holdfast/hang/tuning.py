@@ -1,7 +1,7 @@
 """Every constant of the detector, each with its source, and how a job's own settings override them.
 
 "Law" below is the project's rule set for hangs, written from public sources and measurements. "Corpus" is the set
-of 2,208 public benchmark runs that ``bench/hang_corpus.py`` scores; it prints the effect of leaving each out, too.
+of 2,208 public benchmark runs that ``bench/hangs/corpus.py`` scores; it prints the effect of leaving each out, too.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from bench import scale_core, scale_rows
-from bench.cluster import await_end, job
 from bench.hollow.cluster import HollowCluster, hollow_cluster
 from bench.hollow.figures import Figures
 from bench.hollow.host import EXIT, HOLD
 from bench.scale_rows import RANKS_PER_HOST, Site
+from bench.support.cluster import await_end, job
 
 from holdfast.client import Client
 from holdfast.v1 import job_pb2

@@ -1,12 +1,12 @@
-"""A few rows of the fault matrix with real processes; ``bench/hang_real.py`` has all of them."""
+"""A few rows of the fault matrix with real processes; ``bench/hangs/real.py`` has all of them."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from bench.hang_real import Outcome, Run, named_right
-from bench.hang_real_cases import FAULTS, NEGATIVES, Case
+from bench.hangs.real import Outcome, Run, named_right
+from bench.hangs.real_cases import FAULTS, NEGATIVES, Case
 
 from holdfast_agent.shell.sampling import place
 

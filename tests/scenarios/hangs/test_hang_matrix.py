@@ -5,9 +5,9 @@ alone.
 from __future__ import annotations
 
 import pytest
-from bench.hang_matrix import right, since_fault
-from bench.hang_scenarios import CULPRITS, FAULTS, fault, negatives
-from bench.hang_world import Result, Scenario, Signals, World
+from bench.hangs.matrix import right, since_fault
+from bench.hangs.scenarios import CULPRITS, FAULTS, fault, negatives
+from bench.hangs.world import Result, Scenario, Signals, World
 
 from holdfast.hang.judge.stages import Rung
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench.hang_scenarios import fault
-from bench.hang_world import World
+from bench.hangs.scenarios import fault
+from bench.hangs.world import World
 
 import holdfast.hang
 from holdfast.hang.judge.state import JobWatch, begin

@@ -1,6 +1,6 @@
 """Scores the detector on recorded healthy runs, with log lines as its only signal, beside simpler rules.
 
-``python -m bench.hang_corpus [CORPUS.jsonl.gz] [--quick] [-o json]`` prints the policies, an ablation table, the
+``python -m bench.hangs.corpus [CORPUS.jsonl.gz] [--quick] [-o json]`` prints the policies, an ablation table, the
 curve of false notices against median notice time, and a cross-validation by benchmark and by submitter.
 """
 
@@ -23,7 +23,7 @@ from holdfast.hang.records.evaluate import Learned, Policy, Score, score
 from holdfast.hang.tuning import Tuning
 
 SEED = 20
-SAMPLE = Path(__file__).parents[1] / "tests" / "fixtures" / "mlperf-progress-sample.jsonl.gz"
+SAMPLE = Path(__file__).parents[2] / "tests" / "fixtures" / "mlperf-progress-sample.jsonl.gz"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The fault matrix and the negatives with real processes: ``python -m bench.hang_real [NAME ...]``.
+"""The fault matrix and the negatives with real processes: ``python -m bench.hangs.real [NAME ...]``.
 
 Gangs of four processes (``hang_gang.py``) are sampled by the agent's sampler, folded, judged by the controller's
 rules, and diagnosed with real stack dumps. What is left out is the network between agent and controller, and the
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.hang_real_cases import FAULTS, GUILTY, NEGATIVES, RANKS, SCALE, SCALED, WEAKNESSES, Case
+from bench.hangs.real_cases import FAULTS, GUILTY, NEGATIVES, RANKS, SCALE, SCALED, WEAKNESSES, Case
 
 from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import diagnosis
@@ -44,7 +44,7 @@ from holdfast_agent.shell.sampling import place as sampled_place
 from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler
 
-GANG = Path(__file__).with_name("hang_gang.py")
+GANG = Path(__file__).with_name("gang.py")
 KEY = WorkerId("job", "workerpool0-0")
 VERBOSE = bool(os.environ.get("VERBOSE"))
 

@@ -11,7 +11,7 @@ import gc
 import time
 from dataclasses import replace
 
-from bench.report import Table, framed
+from bench.support.report import Table, framed
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures

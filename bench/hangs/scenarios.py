@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bench.hang_world import (
+from bench.hangs.world import (
     ALL_REDUCE,
     BARRIER,
     IDLE_W,

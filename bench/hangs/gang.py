@@ -1,6 +1,6 @@
 """One rank of a small gang that trains, and at one step goes wrong or does something unusual but healthy, as told.
 
-``python bench/hang_gang.py WHAT RANK STEP``: every rank sends a datagram to every other and waits for theirs at
+``python bench/hangs/gang.py WHAT RANK STEP``: every rank sends a datagram to every other and waits for theirs at
 the end of a step. Nobody is told when a peer dies, as with NCCL. The rank RANK does WHAT at step STEP; some kinds
 concern all ranks. The time at which it does is written to ``began`` in the working directory.
 """

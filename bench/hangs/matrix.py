@@ -1,6 +1,6 @@
 """The fault matrix and the negatives in virtual time, beside simpler detectors and with each family left out.
 
-``python -m bench.hang_matrix [--quick]``. All vectors are scripted: the figures show what the rules do with
+``python -m bench.hangs.matrix [--quick]``. All vectors are scripted: the figures show what the rules do with
 signals as described, not what a GPU measures.
 """
 
@@ -11,8 +11,8 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from bench.hang_scenarios import FAULTS, fault, known_weaknesses, negatives
-from bench.hang_world import Result, Scenario, Signals, Trace, World, name_of
+from bench.hangs.scenarios import FAULTS, fault, known_weaknesses, negatives
+from bench.hangs.world import Result, Scenario, Signals, Trace, World, name_of
 
 from holdfast.hang.tuning import Action, HangSettings
 
