@@ -15,11 +15,13 @@ MODULES = {
         "uvicorn": "uvicorn",
         "httpx": "httpx",
         "prometheus-client": "prometheus_client",
+        "h11": "h11",
     },
     "agent": {
         "psutil": "psutil",
         "nvidia-ml-py": "pynvml",
         "prometheus-client": "prometheus_client",
+        "h11": "h11",
         "uv": "uv",
     },
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast._base.identity import Identity, Kind
-from holdfast._daemon.metrics import listener
+from holdfast._daemon.metrics import connection, listener
 from holdfast._daemon.metrics.listener import listen
 from holdfast._security import pki
 from holdfast._security.tls import HOST_NAME, TlsFiles
@@ -81,6 +81,8 @@ async def test_one_connection_serves_many_scrapes() -> None:
         (get(method="POST"), b"405"),
         (get("/metrics", "Content-Length: 4") + b"GET ", b"200"),
         (b"nonsense\r\n\r\n", b"400"),
+        (get().replace(b"Host: 127.0.0.1:9470\r\n", b""), b"400"),
+        (get("/metrics", "Transfer-Encoding: chunked", method="POST") + b"2\r\nxx\r\n0\r\n\r\n" + get(), b"405"),
         (get().replace(b"127.0.0.1:9470", b"evil.example"), b"403"),
     ],
 )
@@ -96,13 +98,36 @@ async def test_head_gets_no_body() -> None:
     assert answer.endswith(b"\r\n\r\n") and f"Content-Length: {len(PAGE)}".encode() in answer
 
 
+async def test_scraper_that_asks_and_does_not_read_costs_a_few_pages_of_memory() -> None:
+    made = 0
+
+    def large(accept: str) -> tuple[bytes, str]:
+        nonlocal made
+        made += 1
+        return b"x" * (1 << 20), "text/plain"
+
+    served = await listen("127.0.0.1:0", large, key="metrics_listen")
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1 << 10)
+        request = get().replace(b"Connection: close\r\n", b"")
+        writer.write(request * 200 + get())
+        await asyncio.sleep(0.5)
+        assert 0 < made < 30
+        async with asyncio.timeout(WITHIN_S):
+            assert len(await reader.read()) > 201 << 20  # all of it comes to one who reads
+        assert made == 201
+        writer.close()
+    finally:
+        served.close()
+
+
 async def test_head_without_an_end_is_cut_off() -> None:
     async with plain() as port:
-        assert not await answered(port, b"GET /metrics HTTP/1.1\r\n" + b"x" * 2 * listener.MAX_HEAD)
+        assert not await answered(port, b"GET /metrics HTTP/1.1\r\n" + b"x" * 2 * connection.MAX_HEAD)
 
 
 async def test_only_so_many_connections_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
     async with plain() as port:
         _, first = await asyncio.open_connection("127.0.0.1", port)
         assert not await answered(port, get())
@@ -110,7 +135,7 @@ async def test_only_so_many_connections_are_held(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_connection_that_asks_for_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "REQUEST_S", 0.05)
+    monkeypatch.setattr(connection, "REQUEST_S", 0.05)
     async with plain() as port:
         assert not await answered(port, b"GET")
 
