@@ -38,14 +38,16 @@ docs: setup
 proto-lint:
 	npx --yes @bufbuild/buf@1 lint proto
 
+CORES := $(shell nproc)
+
 # Whatever is pure, in virtual time: run it before each commit.
 QUICK := tests/repo tests/unit tests/contract tests/scenarios tests/sim
 quick: setup
-	$(PY) -m pytest -q -n $(JOBS) $(QUICK)
+	$(PY) -m pytest -q -n $(CORES) $(QUICK)
 
-# As many at once as a small machine bears. In the order of their folders: what takes long comes first, and the many
-# short ones last, so that none waits for another's end.
-JOBS ?= 2
+# Two more at a time than there are cores: tests with real processes mostly wait. In the order of their folders: what
+# takes long comes first, and the many short ones last, so that none waits for another's end.
+JOBS ?= $(shell expr $(CORES) + 2)
 test: compiled
 	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
