@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.controller.cluster import Certificates, Controller
+from tests.integration.controller.process import Process
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki
 from holdfast._security.tls import TlsFiles
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main.server import serve
+from holdfast_controller.shell.store.store import Store
 
 
 @pytest.fixture
@@ -53,3 +55,30 @@ async def controller(config: ControllerConfig, certificates: Certificates) -> As
         yield served
         await served.close()
         serving.cancel()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, config: ControllerConfig, certificates: Certificates) -> Iterator[Process]:
+    fields = ("listen", "state_dir", "ca", "cert", "key", "cluster")
+    lines = [f'{name} = "{getattr(config, name)}"\n' for name in fields]
+    (tmp_path / "controller.toml").write_text("".join([*lines, 'admins = ["ann", "bob"]\n']))
+    made = Process(tmp_path, certificates)
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a store will be."""
+    return tmp_path / "state" / "holdfast.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    made = Store(path)
+    made.call(made.open).result()
+    yield made
+    made.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, job
-from tests.integration.controller.daemon.test_process import Process, ended, stub
+from tests.integration.controller.process import Process, ended, stub
 from tests.integration.controller.store.test_store import EVENTS, commit, opened, record, records
 
 from holdfast._base import failpoints

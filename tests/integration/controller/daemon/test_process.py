@@ -5,72 +5,14 @@ from __future__ import annotations
 import asyncio
 import resource
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job
+from tests.integration.controller.cluster import WITHIN_S, job
+from tests.integration.controller.process import Process, ended, stub
 
-from holdfast.v1 import job_pb2, job_pb2_grpc
-from holdfast_controller.shell.base.config import ControllerConfig
-
-
-@dataclass
-class Process:
-    """One controller's files and, while it runs, its process."""
-
-    root: Path
-    certificates: Certificates
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    @property
-    def log(self) -> str:
-        return (self.root / "controller.log").read_text()
-
-    def start(self) -> subprocess.Popen[str]:
-        with (self.root / "controller.log").open("a") as output:
-            command = [sys.executable, "-m", "holdfast_controller", "--config", str(self.root / "controller.toml")]
-            process = subprocess.Popen(command, stdout=output, stderr=output, text=True)
-        self.processes.append(process)
-        return process
-
-    async def ready(self, process: subprocess.Popen[str]) -> Controller:
-        """Wait until it serves."""
-        import json
-
-        starts = len(self.processes)
-        async with asyncio.timeout(30):
-            while self.log.count("controller.ready") < starts:
-                assert process.poll() is None, self.log
-                await asyncio.sleep(0.05)
-        line = next(line for line in reversed(self.log.splitlines()) if "controller.ready" in line)
-        return Controller(int(json.loads(line)["port"]), self.certificates)
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, config: ControllerConfig, certificates: Certificates) -> Iterator[Process]:
-    fields = ("listen", "state_dir", "ca", "cert", "key", "cluster")
-    lines = [f'{name} = "{getattr(config, name)}"\n' for name in fields]
-    (tmp_path / "controller.toml").write_text("".join([*lines, 'admins = ["ann", "bob"]\n']))
-    made = Process(tmp_path, certificates)
-    yield made
-    for process in made.processes:
-        if process.poll() is None:
-            process.kill()
-        process.wait(10)
-
-
-def stub(controller: Controller) -> Any:
-    return job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
-
-
-async def ended(process: subprocess.Popen[str]) -> int:
-    return await asyncio.to_thread(process.wait, 30)
+from holdfast.v1 import job_pb2
 
 
 async def test_killed_controller_remembers_every_job_that_it_accepted(daemon: Process) -> None:

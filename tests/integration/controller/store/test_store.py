@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,11 +25,6 @@ from holdfast_controller.shell.store.migrate import newest_revision
 from holdfast_controller.shell.store.store import Deposed, Record, Store
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "holdfast.db"
-
-
 def opened(path: Path) -> tuple[Store, Cluster]:
     store = Store(path)
     try:
@@ -38,13 +32,6 @@ def opened(path: Path) -> tuple[Store, Cluster]:
     except BaseException:
         store.close()
         raise
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    made, _ = opened(path)
-    yield made
-    made.close()
 
 
 def record(sequence: int, event: ev.Event, message: str = "") -> Record:

@@ -23,7 +23,7 @@ from holdfast_controller.shell.store import migrate
 from holdfast_controller.shell.store.store import Store
 
 FIRST = Path(__file__).parent / "stores/first_schema.sql"
-OF_0_1 = Path(__file__).parents[2] / "fixtures/store-0.1/holdfast.db.gz"
+OF_0_1 = Path(__file__).parents[3] / "fixtures/store-0.1/holdfast.db.gz"
 OLDEST = "0001"
 
 
