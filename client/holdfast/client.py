@@ -23,12 +23,11 @@ import anyio
 import grpc
 
 from holdfast._base.secret import Secret
-from holdfast._sdk.access_calls import AccessCalls
+from holdfast._sdk.access_calls import AccessCalls, SecretCalls
 from holdfast._sdk.hang_calls import HangCalls
 from holdfast._sdk.host_calls import HostCalls
 from holdfast._sdk.log_position import LogPosition
 from holdfast._sdk.reconnect import LinkCallback, Outage
-from holdfast._sdk.secret_calls import SecretCalls
 from holdfast._sdk.transport import CALL_TIMEOUT_S, OPTIONS, ended_early, fresh_id
 from holdfast._security import renewal, tls
 from holdfast.errors import HoldfastError

@@ -25,7 +25,6 @@ from holdfast.cli.jobs.logs import logs
 from holdfast.cli.jobs.run import run
 from holdfast.cli.jobs.submit import submit
 from holdfast.cli.kit import exit_status
-from holdfast.cli.kit.completion import completion
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.group import Commands
 from holdfast.errors import HoldfastError, InvalidInput
@@ -61,6 +60,21 @@ class _Guard:
 @click.version_option(__version__, prog_name="holdfast")
 def root() -> None:
     """Run training jobs on bare-metal GPU hosts, and keep them running."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for a shell.
+
+    For bash, in ~/.bashrc: eval "$(holdfast completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None, shell
+    click.echo(found(ctx.find_root().command, {}, "holdfast", "_HOLDFAST_COMPLETE").source())
 
 
 host.add_command(token)

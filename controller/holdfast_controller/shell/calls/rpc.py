@@ -1,24 +1,28 @@
-"""What every handler shares: who calls, and errors as rich statuses."""
+"""What every handler shares: who calls, errors as rich statuses, and requests that are acted on once."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from holdfast._base import rpc_status
 from holdfast._security import tls
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidInput, Violation
+from holdfast_controller.core.step.commands import Asked, Once
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
 Self = TypeVar("Self")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 """What a handler is called with."""
+ID_LENGTH = 128
 
 
 def caller_name(context: Context) -> str:
@@ -77,3 +81,24 @@ async def beside(work: Coroutine[Any, Any, None], when_done: Callable[[], object
         failed = not task.cancelled() and task.exception() is not None
     if failed:
         task.result()
+
+
+def once(by: str, request: Any, make: Callable[[int], Asked]) -> Callable[[int], Asked | Once]:
+    """What ``Driver.ask`` is to feed for a request of ``by``. Raises ``InvalidInput`` for too long an id."""
+    request_id: str = request.request_id
+    if len(request_id) > ID_LENGTH:
+        problem = f"is longer than {ID_LENGTH} characters"
+        raise InvalidInput([Violation("requestId", problem, "use a UUID")])
+    if not request_id:
+        return make
+    digest = _digest(request)
+    return lambda token: Once(by, request_id, digest, make(token))
+
+
+def _digest(request: Message) -> str:
+    """Of everything but the id, the kind of call included."""
+    content = type(request)()
+    content.CopyFrom(request)
+    content.ClearField("request_id")
+    name = request.DESCRIPTOR.full_name.encode()
+    return hashlib.sha256(name + b"\0" + content.SerializeToString(deterministic=True)).hexdigest()

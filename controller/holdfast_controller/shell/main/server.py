@@ -51,10 +51,9 @@ from holdfast_controller.shell.secrets.vault import Vault, open_vault
 from holdfast_controller.shell.services.access_service import AccessService
 from holdfast_controller.shell.services.agent_service import AgentService
 from holdfast_controller.shell.services.bundle_service import BundleService
-from holdfast_controller.shell.services.cluster_service import ClusterService
+from holdfast_controller.shell.services.cluster_service import ClusterService, Health
 from holdfast_controller.shell.services.evidence_requests import Examiner
 from holdfast_controller.shell.services.hang_service import HangService
-from holdfast_controller.shell.services.health import Health
 from holdfast_controller.shell.services.host_service import HostService
 from holdfast_controller.shell.services.job_service import JobService
 from holdfast_controller.shell.services.metrics import Metrics
@@ -263,9 +262,9 @@ async def _listen_http(config: ControllerConfig, services: dict[str, object], gu
     if config.http_port is None:
         return None
     # Only here: a controller without HTTP needs none of it.
-    from holdfast_controller.shell.rest.app import application
     from holdfast_controller.shell.rest.calls import Calls
     from holdfast_controller.shell.rest.listener import listen, names_of
+    from holdfast_controller.shell.rest.routes import application
 
     app = application(Calls(services, guard), names_of(config.tls))
     return await listen(app, config.host, config.http_port, config.tls)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from google.protobuf.message import Message
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from holdfast._sdk import json_view
-from holdfast.errors import InvalidInput, NotFound, Violation
+from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
 from holdfast_controller.shell.rest import body, streams
-from holdfast_controller.shell.rest.calls import CallContext, Calls
+from holdfast_controller.shell.rest.calls import Aborted, CallContext, Calls
+from holdfast_controller.shell.rest.errors import Refusal, on_error
+from holdfast_controller.shell.rest.guards import Bounds, Guards
 
 JOBS = "/holdfast.v1.JobService/"
 HOSTS = "/holdfast.v1.HostService/"
@@ -214,3 +219,16 @@ def _printed(request: Request, job: job_pb2.CustomJob, *, workers: bool = True) 
         location = request.path_params["location"]
         printed["name"] = f"projects/{job.project}/locations/{location}/customJobs/{job.id}"
     return printed
+
+
+def application(calls: Calls, names: Collection[str]) -> Starlette:
+    """The ASGI application behind its guards. ``names`` are those by which callers may ask for us."""
+    raised = (Aborted, HoldfastError, Refusal, HTTPException, Exception)
+    app = Starlette(
+        routes=routes(calls),
+        middleware=[Middleware(Guards, names=names)],
+        exception_handlers=dict.fromkeys(raised, on_error),
+    )
+    app.router.redirect_slashes = False
+    app.state.bounds = Bounds()
+    return app

@@ -26,7 +26,7 @@ from holdfast_controller.core.model.gang import SecretVariable
 from holdfast_controller.core.step.actions import KeepSecret
 from holdfast_controller.core.step.assignment import Assignment, Phase
 from holdfast_controller.shell.secrets import secret_keys
-from holdfast_controller.shell.store import secret_rows
+from holdfast_controller.shell.store import kept_rows
 from holdfast_controller.shell.store.store import Store
 
 KEY_NAME_BYTES, NONCE_BYTES = 8, 12
@@ -154,7 +154,7 @@ async def open_vault(store: Store, path: Path) -> Vault:
 
 def _rows(store: Store) -> dict[tuple[str, str], bytes]:
     with store.transaction() as database:
-        return secret_rows.read(database)
+        return kept_rows.read_secrets(database)
 
 
 def _name_of(key: bytes) -> bytes:

@@ -1,11 +1,15 @@
-"""``ClusterService``: the cluster as a whole."""
+"""``ClusterService`` and gRPC's health service: the cluster and its controller as a whole."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Any
+
+from grpc_health.v1 import health, health_pb2
 
 from holdfast._base.version import __version__
+from holdfast.doctor.reach import TIME_KEY
 from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.views.alerts import Attention, Beside, attention
@@ -72,3 +76,15 @@ def _to_proto(found: Attention) -> cluster_pb2.Attention:
     if found.since is not None:
         message.since.CopyFrom(timestamp(found.since))
     return message
+
+
+class Health(health.aio.HealthServicer):  # type: ignore[misc]
+    """The standard health service, which tells the time as well: a doctor compares clocks with it."""
+
+    async def Check(
+        self, request: health_pb2.HealthCheckRequest, context: Any
+    ) -> health_pb2.HealthCheckResponse | None:
+        """Whether the controller serves, and in the answer's metadata its wall clock in seconds."""
+        await context.send_initial_metadata(((TIME_KEY, f"{time.time():.6f}"),))
+        answer: health_pb2.HealthCheckResponse | None = await super().Check(request, context)
+        return answer

@@ -12,8 +12,7 @@ from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.commands import HoldAsked
 from holdfast_controller.shell.calls.committed_views import durable_picture, find_job
-from holdfast_controller.shell.calls.idempotency import once
-from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.read_samples import SampleReading
 from holdfast_controller.shell.services.transfers import Transfers

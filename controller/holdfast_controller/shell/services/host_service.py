@@ -17,8 +17,7 @@ from holdfast_controller.core.step.commands import (
     MaintenanceCancelled,
     UncordonAsked,
 )
-from holdfast_controller.shell.calls.idempotency import once
-from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.driver import Driver
 

@@ -25,9 +25,8 @@ from holdfast_controller.shell.calls.committed_views import (
     spec_message,
     standing,
 )
-from holdfast_controller.shell.calls.idempotency import once
 from holdfast_controller.shell.calls.job_filter import parse_filter
-from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver

@@ -36,7 +36,7 @@ from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
-from holdfast_controller.shell.store import answer_rows, codec, evidence_rows, secret_rows
+from holdfast_controller.shell.store import codec, kept_rows
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.schema import events, meta, snapshots, watches
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
@@ -161,13 +161,13 @@ class Store:
             for piece in kept:
                 match piece:
                     case KeepEvidence():
-                        evidence_rows.write(self._db, piece)
+                        kept_rows.write_evidence(self._db, piece)
                     case KeepWatch():
                         self._keep_watch(piece)
                     case KeepSecret():
-                        secret_rows.write(self._db, piece)
+                        kept_rows.write_secret(self._db, piece)
             if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
-                answer_rows.write(self._driver, new)
+                kept_rows.write_answers(self._driver, new)
             hit("controller.commit.written")
         with self._failing("cannot be written"):
             hit("controller.commit.after")
@@ -240,7 +240,7 @@ class Store:
     def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:
         """(worker, content) of what was kept of a job's hang, by worker."""
         with self._failing("cannot be read"), self._db.begin():
-            return evidence_rows.read(self._db, job_id, hang)
+            return kept_rows.read_evidence(self._db, job_id, hang)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -311,7 +311,7 @@ class Store:
             cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
             cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
-            cluster.answers = answer_rows.read(self._db)
+            cluster.answers = kept_rows.read_answers(self._db)
             recount(cluster)
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             cluster.gaps = self._gaps(cluster.sequence)

@@ -12,7 +12,7 @@ from holdfast.hang.records.persistence import resting
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.request_cache import Answer
 from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepWatch
-from holdfast_controller.shell.store import answer_rows, evidence_rows
+from holdfast_controller.shell.store import kept_rows
 from holdfast_controller.shell.store.store import Store
 
 
@@ -37,8 +37,8 @@ def edit(path: Path, statement: str) -> None:
 def test_evidence_of_the_newest_hangs_is_kept_and_no_more_of_a_job_than_has_room(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evidence_rows, "EVIDENCE_HANGS", 3)
-    monkeypatch.setattr(evidence_rows, "EVIDENCE_BYTES", 1000)
+    monkeypatch.setattr(kept_rows, "EVIDENCE_HANGS", 3)
+    monkeypatch.setattr(kept_rows, "EVIDENCE_BYTES", 1000)
     store = opened(path)
     try:
 
@@ -131,7 +131,7 @@ def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -
 def test_answers_are_kept_by_caller_and_id_and_the_newest_of_them_only(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_rows, "KEPT_ANSWERS", 2)
+    monkeypatch.setattr(kept_rows, "KEPT_ANSWERS", 2)
     store = opened(path)
     try:
         for number in range(3):
