@@ -69,7 +69,7 @@ class Config:
     """0 reads the real ones."""
     simulated_signals: Path | None = None
     """JSON file that says what the simulated GPUs do, for tests and demonstrations; see ``gpu.scripted``. None: the
-    file that HOLDFAST_SIMULATED_SIGNALS names, or they do nothing that could be told."""
+    file that HOLDFAST_SIMULATED_SIGNALS names, or they report no activity."""
     allow_root_workers: bool = False
     worker_user: str = ""
     """Whom workers run as whose job names no account; the agent's own user when empty."""
@@ -184,7 +184,7 @@ def _check_tables(loaded: Config, path: Path) -> None:
 
 
 def worker_user(settings: Config) -> WorkerUser:
-    """Whom workers run as on this host. Raises ``ConfigError`` where that can't be."""
+    """Account that workers run as on this host. Raises ``ConfigError`` if that is impossible."""
     own = os.geteuid()
     try:
         entry = pwd.getpwnam(settings.worker_user) if settings.worker_user else pwd.getpwuid(own)
@@ -198,7 +198,7 @@ def worker_user(settings: Config) -> WorkerUser:
 
 
 def accounts(settings: Config, default: WorkerUser) -> Accounts:
-    """As whom jobs may run here that name an account."""
+    """Rules for the accounts that jobs may name on this host."""
     rules = AccountRules(
         agent_uid=os.geteuid(),
         worker_user=settings.worker_user,

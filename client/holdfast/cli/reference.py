@@ -19,7 +19,7 @@ Data goes to stdout, everything for people along the way to stderr. Colour only 
 
 | exit status | of `run` and `submit --wait` |
 |---|---|
-| 0 | the job SUCCEEDED, or you left it with Ctrl-C (it goes on) |
+| 0 | the job SUCCEEDED, or you left it with Ctrl-C (it keeps running) |
 | 1–255 | the job FAILED: the code of the rank that failed first in its last generation, 128+n for signal n |
 | 124 | the job ran into its timeout, or EXPIRED |
 | 125 | the job FAILED without any rank's code, or the command itself failed |

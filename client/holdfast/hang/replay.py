@@ -1,7 +1,7 @@
 """Runs the detector over recorded samples in virtual time. Pure.
 
 The samples are folded as an agent folds them and judged as the controller judges them, with the job's wishes or
-others; nothing is acted on, so that a replay goes on to its end. Stack dumps are not part of a recording: what only
+others; nothing is acted on, so that a replay runs to its end. Stack dumps are not part of a recording: what only
 they can settle stays open, and a verdict waits for them as long as it waits for dumps that never come.
 """
 
@@ -25,7 +25,7 @@ LOOK_EVERY_S = 1.0
 
 
 class Turn(enum.Enum):
-    """What a replay tells of."""
+    """One event of a replay."""
 
     BEGAN = "began"
     SUSPECT = "suspect"
@@ -62,8 +62,9 @@ class _Replay:
 
 
 def replay(recordings: Sequence[Iterable[WorkerSample]], settings: HangSettings) -> Iterator[Moment]:
-    """What the detector would have said, and when. One recording for each worker of a job, oldest sample first.
+    """Verdicts that the detector would have given, with their times.
 
+    ``recordings`` has one for each worker of a job, oldest sample first.
     Hosts' clocks share no beginning: each recording counts from its own first sample. Raises what reading raises.
     """
     state = _Replay(replace(settings, action=Action.NOTIFY), len(recordings))

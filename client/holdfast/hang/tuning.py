@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 
 class Action(enum.Enum):
-    """What a confirmed hang leads to."""
+    """Action upon a confirmed hang."""
 
     NOTIFY = "NOTIFY"
     RESTART = "RESTART"
@@ -102,7 +102,7 @@ class Tuning:
     contrast_link_bytes_s: float = 1e6
 
     # -- The ladder -----------------------------------------------------------------------------------------------
-    # A rank found stopped, dead or on a lost GPU, before it is told: longer than a stop-and-continue by hand.
+    # A rank found stopped, dead or on a lost GPU, before it is reported: longer than a stop-and-continue by hand.
     odd_s: float = 10.0
     # Two families must agree "and persist" (law): so long from notice to act at least. Ours: as long again as
     # the floor, which spares pauses of up to a minute and leaves acting under 90 s at the median.
@@ -123,7 +123,7 @@ class Tuning:
     common_cause_settle_s: float = 60.0
     # A job relaunched then and found hanging again within half an hour tells that the fault is still there.
     common_cause_again_s: float = 1800.0
-    # Three missed heartbeats of 5 s: a worker not heard of is blind, and time nobody watched is no silence.
+    # Three missed heartbeats of 5 s: a worker not heard of is blind, and time without samples is no silence.
     stale_s: float = 15.0
 
 

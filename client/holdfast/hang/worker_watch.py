@@ -1,4 +1,4 @@
-"""What this host makes of one worker's samples: the vector that the controller judges by. Pure.
+"""Turns one worker's samples into the features that the controller judges by. Pure.
 
 Each rank's counters are compared with its own past (``pipeline.rank_baseline``); its lines are told apart into
 progress and talk (``pipeline.log_progress``). A new generation starts from nothing. What was learned can be written
@@ -56,7 +56,7 @@ class WorkerWatch:
         return WorkerFeatures(sample.worker, self.host, sample.at_s, ranks, output, sample.idle_reason)
 
     def is_news(self, vector: WorkerFeatures) -> bool:
-        """Whether the controller should be told of it now."""
+        """Whether the features should be sent now."""
         return self.sent is None or vector.changed_since(self.sent) or vector.at_s - self.sent.at_s >= REPEAT_S
 
     def _rank(self, sample: WorkerSample, index: int) -> RankFeatures:
@@ -81,7 +81,7 @@ class WorkerWatch:
         return progressed
 
     def journal(self) -> dict[str, Any]:
-        """What is worth keeping over a restart of the agent, as plain JSON values."""
+        """State worth keeping over a restart of the agent, as plain JSON values."""
         return {
             "generation": self.generation,
             "baselines": {str(rank): to_plain(base) for rank, base in self.baselines.items()},

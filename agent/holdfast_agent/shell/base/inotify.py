@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class FileWatch:
-    """One inotify instance. Where the kernel has none to give, nothing is told and callers look by themselves."""
+    """One inotify instance. If the kernel grants none, it reports nothing and callers look by themselves."""
 
     def __init__(self) -> None:
         self._handle = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""What this host is and has, apart from its GPUs: read once, at the agent's start."""
+"""Reads this host's inventory, apart from its GPUs, once at the agent's start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
-# Reserved for documentation, so nobody's own network; asking for the route to it sends nothing.
+# Reserved for documentation, so no site's own network; asking for the route to it sends nothing.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
@@ -39,7 +39,7 @@ def host_facts() -> HostFacts:
 
 
 def boot_id(proc: Path = _PROC) -> str:
-    """Of the running kernel; changes with each boot."""
+    """Boot id of the running kernel; changes with each boot."""
     return (proc / "sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -1,4 +1,4 @@
-"""What an admin types on a host: ``holdfast-agent doctor``, ``status`` and ``upgrade``."""
+"""Commands for an admin on a host: ``holdfast-agent doctor``, ``status`` and ``upgrade``."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     doctor = commands.add_parser(
         "doctor",
-        description="Say what is wrong with this host, and what mends it. Changes nothing.",
-        epilog="Exit status: 0 when nothing has to be mended, 1 when something has to, 2 for a wrong command line.",
+        description="Report what is wrong with this host and how to fix it. Changes nothing.",
+        epilog="Exit status: 0 when nothing must be fixed, 1 when something must, 2 for a wrong command line.",
     )
     doctor.add_argument(
         "--patience",
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", description="Say where this host's agent stands. For root.")
     upgrade = commands.add_parser(
         "upgrade",
-        description="Around a restart of the agent: wait for what is in the air, and prove that no worker noticed.",
+        description="Around a restart of the agent: wait for operations in flight, and prove that no worker noticed.",
     )
     upgrade.add_argument("step", choices=sorted(WAITS_S, reverse=True))
     upgrade.add_argument(
@@ -110,7 +110,7 @@ def _status_lines(found: dict[str, Any]) -> list[str]:
         shim = f", shim {worker['shimPid']}" if worker["shimPid"] else ""
         state = f"{worker['state'].lower()}, generation {worker['generation']}{shim}"
         lines.append(f"  {worker['worker']}: {state}{pids and ', ' + pids}")
-    lines += [f"  in the air: {each['worker']}: {each['doing']}" for each in found["busy"]]
+    lines += [f"  in flight: {each['worker']}: {each['doing']}" for each in found["busy"]]
     return lines
 
 

@@ -45,7 +45,7 @@ class Metrics:
         self._disks = Series()
 
     async def run(self) -> None:
-        """Serve until cancelled; return at once where nobody wants to know."""
+        """Serve until cancelled; return at once if no listener is configured."""
         settings = self._settings
         if not settings.metrics_listen:
             return

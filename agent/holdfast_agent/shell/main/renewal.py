@@ -1,7 +1,7 @@
 """Keeps the host's certificate fresh: after two thirds of its life a short process gets the next one.
 
 In a process of its own, because what makes keys and requests would stay in the daemon's memory for ever. The open
-session goes on as it is; each new connection reads the files anew.
+session continues as it is; each new connection reads the files again.
 
 A certificate says when it was issued, by the controller's clock. From then on that clock counts, carried on by the
 time since boot: a wall clock that is a day off makes the first renewal early or late, and no other.
@@ -39,7 +39,7 @@ APART_S = 240.0
 
 @dataclass(frozen=True)
 class Clocks:
-    """Where the time comes from: seconds since the epoch, and since the boot."""
+    """Source of time: seconds since the epoch, and since the boot."""
 
     wall: Callable[[], float] = time.time
     boot: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)

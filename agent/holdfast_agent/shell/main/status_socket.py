@@ -1,4 +1,4 @@
-"""Where the agent stands, told to root on its own host over ``agent.sock`` in the state directory.
+"""Serves the agent's status to root on its own host, over ``agent.sock`` in the state directory.
 
 One JSON object, then the end; nothing is read and nothing can be asked for. Who connects is taken from the kernel:
 root and the agent's own user are answered, everybody else is not.
@@ -55,13 +55,13 @@ class LocalStatus:
                 with anyio.move_on_after(ANSWER_S):
                     await writer.drain()
         except OSError:
-            pass  # whoever asked has gone
+            pass  # the caller has disconnected
         finally:
             self._answering -= 1
             writer.close()
 
     def status(self) -> dict[str, Any]:
-        """As of now."""
+        """The current status."""
         driver = self._driver
         workers, busy = [], []
         for key in driver.known():

@@ -1,4 +1,4 @@
-"""``holdfast-agent upgrade``: waits for what is in the air, and proves that every process stays the same."""
+"""``holdfast-agent upgrade``: waits for operations in flight, and verifies that every process stays the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _JOURNAL = re.compile(r"g(\d+)\.journal")
 
 
 def before(settings: Config, max_wait_s: float) -> int:
-    """Return once nothing is in the air, or the time is up, with every pid written down.
+    """Return once nothing is in flight or the time is up, with every pid written down.
 
     0 where nothing was interrupted, 1 where the wait was given up. Raises ``StoreError``, ``Denied``.
     """
@@ -148,7 +148,7 @@ def _wait_until_quiet(settings: Config, max_wait_s: float) -> bool:
         try:
             busy = status_client.ask(settings.state_dir)["busy"]
         except Unavailable as error:
-            _say(f"{error.message} Not waiting: what is in the air is not known")
+            _say(f"{error.message} Not waiting: the operations in flight are unknown")
             return False
         now = time.monotonic()
         if not busy:
@@ -165,7 +165,7 @@ def _wait_until_quiet(settings: Config, max_wait_s: float) -> bool:
 
 
 def _wait_until_there(settings: Config, max_wait_s: float) -> tuple[dict[str, Any], str]:
-    """What the agent says, and what is wrong with it."""
+    """The agent's status, and the reason if there is none."""
     deadline = time.monotonic() + max_wait_s
     found: dict[str, Any] = {}
     problem = ""

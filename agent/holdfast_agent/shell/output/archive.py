@@ -52,7 +52,7 @@ class Order:
 
     @property
     def key(self) -> WorkerId:
-        """Whose."""
+        """The worker whose output is copied."""
         return WorkerId(self.job, self.worker)
 
 
@@ -127,7 +127,7 @@ class Archive:
         return copy(f"{self.facts.log_dir}/{order.job}", order, user)
 
     def _settle(self, begun: Order, order: Order) -> bool:
-        """What is left to do of it, on disk; False where the disk doesn't take it."""
+        """Store what is left to copy; False if the disk refuses it."""
         if self._read(self._path(order.key)) != begun:
             return True  # the worker is there again
         over = order.copied or time.time() - order.due_since >= GIVE_UP_AFTER_S
@@ -196,7 +196,7 @@ def copy(logs: str, order: Order, user: WorkerUser) -> str:
 def become(user: WorkerUser) -> list[str]:
     """The command that runs another one as this user.
 
-    A program does so, since a process that is forked to become somebody does not go with gRPC's threads.
+    A program does so, since forking a process that changes its user does not work with gRPC's threads.
     """
     if user.uid is None:
         return []

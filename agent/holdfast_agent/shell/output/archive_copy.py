@@ -1,9 +1,9 @@
 """Copies a worker's output to where its job keeps results: `python -I -S archive_copy.py LOGS BASE JOB WORKER`.
 
 From LOGS/g<N>/WORKER.r<rank>.{out,err} to BASE/logs/JOB/g<N>/, by the same names. A process of its own, run as the
-worker's user: a file server that hangs holds up nobody else, and nobody's rights but the user's are used where the
+worker's user: a file server that hangs blocks no other user, and only the user's own rights are used where the
 user may have planted anything. Below BASE no link is followed. A file is written beside its place, synced, and
-renamed; one that is there with the same size is left alone, so that what was broken off goes on.
+renamed; one that is there with the same size is left alone, so that an interrupted copy continues.
 
 Of a stream whose oldest bytes have been cut off the copy begins with the first that are kept. Ends with 0, or with
 1 and a sentence on stderr.
@@ -87,7 +87,7 @@ def _copy(path: str, folder: int, name: str) -> None:
 
 
 def _first_kept(source: int) -> int:
-    """Where what has not been cut off begins."""
+    """Offset of the first byte that was not cut off."""
     try:
         return os.lseek(source, 0, os.SEEK_DATA)
     except OSError as error:

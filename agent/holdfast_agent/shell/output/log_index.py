@@ -1,4 +1,4 @@
-"""Where the ranks' output lies, when which part of it was written, and how much of it is kept.
+"""Index of the ranks' output: files, times of writing, and how much is kept.
 
 Beside each stream lies its time index (``.idx``): pairs of (milliseconds since the epoch, bytes written by then),
 sampled once a second while the stream grows. When a stream exceeds its limit the oldest bytes are cut by punching a
@@ -102,7 +102,7 @@ class Sampler:
         self._any.set()
 
     def drop(self, key: WorkerId) -> None:
-        """Nobody writes there any more; one last look."""
+        """Take a last look at a file that no rank writes any more."""
         for stream in self._streams.pop(key, ()):
             self._look(stream, time.monotonic())
 
@@ -158,7 +158,7 @@ def note(path: str, size: int) -> None:
 
 
 def written_by(path: str, when_ms: int) -> int:
-    """How many bytes were surely written by that time; what follows may be newer. 0 where nobody knows."""
+    """How many bytes were surely written by that time; what follows may be newer. 0 if unknown."""
     with contextlib.suppress(OSError):
         status = os.stat(path, follow_symlinks=False)
         if status.st_mtime_ns // 1_000_000 + CLOCK_MARGIN_MS < when_ms:

@@ -56,7 +56,7 @@ class LogFile:
         os.close(self._handle)
 
     def _tail(self, lines: int) -> int:
-        """Where the last ``lines`` lines start, as the stream ends now."""
+        """Offset at which the last ``lines`` lines start, as the stream ends now."""
         end = os.fstat(self._handle).st_size
         if lines <= 0:
             return end

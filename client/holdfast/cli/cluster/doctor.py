@@ -26,10 +26,10 @@ COMMAND = "holdfast-agent"
 @click.option("--client", "client_only", is_flag=True, help="Look at what a client needs, even on a host.")
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", help="Format.")
 def doctor(agent_config: Path, client_only: bool, output: str) -> None:
-    """Say what is wrong with this machine, and what mends it.
+    """Report what is wrong with this machine and how to fix it.
 
     On a host of the cluster: drivers, rights, cgroups, time, certificates, ports, disks, limits. Elsewhere: whether
-    the controller can be reached and knows you. Nothing is changed. Exits with 1 when something has to be mended.
+    the controller can be reached and knows you. Nothing is changed. Exits with 1 when something must be fixed.
     """
     program = shutil.which(COMMAND) or shutil.which(COMMAND, path=str(Path(sys.executable).parent))
     if not client_only and agent_config.exists() and program:

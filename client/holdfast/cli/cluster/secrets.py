@@ -1,4 +1,4 @@
-"""``holdfast secret …``: values that jobs find in their environment, and that nobody can read back."""
+"""``holdfast secret …``: values that jobs find in their environment and that no call returns."""
 
 from __future__ import annotations
 

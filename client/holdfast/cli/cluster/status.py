@@ -42,7 +42,7 @@ def status(output: str) -> None:
 
 
 def _certificate_ends(client: Client) -> float | None:
-    """Of the caller's own; nobody but the caller has it."""
+    """Warnings about the caller's own certificate, known to the caller alone."""
     from holdfast._security import certificate
     from holdfast.errors import ConfigError
 

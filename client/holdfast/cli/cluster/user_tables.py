@@ -57,7 +57,7 @@ def write_caller(caller: access_pb2.GetCallerResponse, now: float) -> None:
 
 
 def view_caller(caller: access_pb2.GetCallerResponse) -> dict[str, Any]:
-    """Who calls, as plain data."""
+    """The caller as plain data."""
     end = caller.certificate_end.ToJsonString()
     return {"cluster": caller.cluster, **view_user(caller.user), "certificateEnd": end}
 

@@ -41,10 +41,10 @@ def user() -> None:
 @click.option("--project", default="*", help="Only in this project.  [default: in all]")
 @run_as_option
 def add(name: str, role: str, project: str, run_as: tuple[str, ...]) -> None:
-    """Give somebody a role: everywhere, or in one project.
+    """Give a user a role: everywhere, or in one project.
 
     A viewer looks at jobs and reads their output; a user submits jobs too and acts on their own; an admin acts on
-    everybody's. An admin of all projects also acts on hosts and users. Adding somebody again changes the role.
+    everybody's. An admin of all projects also acts on hosts and users. Adding a user again changes the role.
     """
 
     async def work(client: Client) -> access_pb2.User:
@@ -62,9 +62,9 @@ def add(name: str, role: str, project: str, run_as: tuple[str, ...]) -> None:
 @run_as_option
 @click.option("--no-run-as", is_flag=True, help="None of their own any more.")
 def set_(name: str, run_as: tuple[str, ...], no_run_as: bool) -> None:
-    """Say as which accounts of the hosts somebody's jobs run.
+    """Set which Unix accounts a user's jobs run as.
 
-    It counts for jobs that are submitted from now on; those that are there stay what they are. Jobs of somebody who
+    Applies to jobs submitted from now on; existing jobs keep theirs. Jobs of somebody who
     has no account run as run_as in controller.toml has it.
     """
     if bool(run_as) == no_run_as:
@@ -94,7 +94,7 @@ def list_(output: str) -> None:
 @click.argument("name")
 @click.option("--project", default="", help="Take only the role in this project away.")
 def remove(name: str, project: str) -> None:
-    """Take somebody's rights away.
+    """Remove a user's rights.
 
     All of them: then their certificates are void at once, and what they read at this moment ends. Their jobs go on.
     """

@@ -135,7 +135,7 @@ def _moment_view(moment: Moment) -> dict[str, object]:
 
 
 def _moment_lines(moment: Moment, width: int | None) -> list[str]:
-    """As in: 12m 3s  generation 1  noticed    R3: no rank moves; suspect: workerpool0-0 rank 1."""
+    """One line such as: 12m 3s  generation 1  noticed    R3: no rank moves; suspect: workerpool0-0 rank 1."""
     head = f"{span(moment.at_s):>8}  generation {moment.generation}  {moment.turn.value:<9}  "
     suspects = f"; suspect: {' and '.join(moment.suspects)}" if moment.suspects else ""
     text = f"{moment.rule}: {moment.sentence}{suspects}" if moment.rule else moment.sentence

@@ -58,7 +58,7 @@ def record(job_id: str, length: float, out: Path | None) -> None:
 
 
 def _line(file: WorkerFile) -> str:
-    """As in: workerpool0-0 on host-0: 152 samples over 5m 4s, 12 KiB, hang-train/workerpool0-0.jsonl.gz."""
+    """One line such as: workerpool0-0 on host-0: 152 samples over 5m 4s, 12 KiB, hang-train/workerpool0-0.jsonl.gz."""
     plural = "" if file.samples == 1 else "s"
     size = -(-file.size() // 1024)
     took = span(file.last_s - file.first_s)

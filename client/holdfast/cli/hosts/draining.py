@@ -1,4 +1,4 @@
-"""What is left on a host that is drained, and the wait until nothing is."""
+"""The work left on a draining host, and the wait until none is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def left_in_words(host: host_pb2.Host) -> str:
 
 
 async def wait_until_empty(client: Client, host: host_pb2.Host, console: Console) -> bool:
-    """Looks at the host until nothing runs there, telling each change. False where somebody ended the drain.
+    """Watch the host until nothing runs there, printing each change. False if another user ended the drain.
 
     It asks again and again, because a watch of hosts tells of them and not of the jobs that come and go there.
     """

@@ -43,7 +43,7 @@ def create(name: str, ttl: float | None) -> None:
 def remove(name: str, force: bool) -> None:
     """Forget a host; its certificates are void at once.
 
-    Drain it first. If it is broken and holds work, cut its power, then use --force: the work goes on elsewhere.
+    Drain it first. If it is broken and holds work, cut its power, then use --force: the work continues elsewhere.
     """
 
     async def work(client: Client) -> None:

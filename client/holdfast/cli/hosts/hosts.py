@@ -79,7 +79,7 @@ def show(name: str, output: str) -> None:
 def cordon(name: tuple[str, ...], reason: str, at: float | None, lasts: float | None, until: float | None) -> None:
     """Let hosts take no new work.
 
-    What runs there goes on. Several hosts may be named at once, as in gpu-[01-16].
+    What runs there continues. Several hosts may be named at once, as in gpu-[01-16].
     """
     when = window(at, lasts, until)
 
@@ -125,7 +125,7 @@ def drain(
 ) -> None:
     """Empty hosts of their work, and let them take no new one.
 
-    Their work is waited for; with a deadline, what is still there then goes on elsewhere. `holdfast host uncordon`
+    Their work is waited for; with a deadline, what is still there then continues elsewhere. `holdfast host uncordon`
     lets them take work again, and ends a drain. Several hosts may be named at once, as in gpu-[01-16].
     """
     from holdfast.cli.hosts.draining import left_in_words, wait_until_empty

@@ -1,4 +1,4 @@
-"""What all commands share: the click groups, the client for a call, tables, durations, output formats.
+"""Shared by all commands: the click groups, the client for a call, tables, durations, output formats.
 
 No command lives here.
 """

@@ -19,7 +19,7 @@ ERR = 2
 
 
 class OutputClosed(Exception):
-    """Nobody reads stdout any more."""
+    """The reader of stdout has closed it."""
 
 
 def coloured(fd: int) -> bool:
@@ -42,7 +42,7 @@ class Console:
         self._away = False
 
     def data(self, fd: int, data: bytes) -> None:
-        """Bytes as they are. Raises ``OutputClosed`` when nobody reads stdout."""
+        """Write bytes as they are. Raises ``OutputClosed`` if stdout was closed."""
         if not data:
             return
         try:
@@ -65,7 +65,7 @@ class Console:
         self._line(styled("holdfast:", "2", colour=self._colour) + f" {text}")
 
     def warning(self, text: str) -> None:
-        """One thing that was taken but will not do what somebody may expect of it."""
+        """Warn about an input that was accepted but will not have its usual effect."""
         self._line(styled("warning:", "1;33", colour=self._colour) + f" {text}")
 
     def end_line(self) -> None:
@@ -74,7 +74,7 @@ class Console:
             self._mid_line.add(self._device[ERR])
 
     def error(self, found: HoldfastError) -> None:
-        """What went wrong, and in a second line what to do."""
+        """Print what went wrong, and in a second line what to do."""
         self._line(styled("error:", "1;31", colour=self._colour) + f" {found.message}")
         if found.fix:
             self._line(f"  {found.fix}")

@@ -1,4 +1,4 @@
-"""What the command line exits with; scripts rely on every one of these numbers."""
+"""Exit statuses of the command line; scripts rely on every one of these numbers."""
 
 from __future__ import annotations
 

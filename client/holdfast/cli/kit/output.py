@@ -15,7 +15,7 @@ FORMATS = ("table", "wide", "json", "yaml", "name")
 
 
 def output_option(command: C) -> C:
-    """Adds ``-o``."""
+    """Add the option ``-o``."""
     option = click.option(
         "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="Format."
     )

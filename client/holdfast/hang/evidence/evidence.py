@@ -1,8 +1,9 @@
-"""What is recorded of a worker that may hang, before anything is done to it. One value per worker and diagnosis.
+"""Evidence of a worker that may hang, recorded before anything is done to it: one value per worker and diagnosis.
 
-Every rank is looked at twice, some seconds apart, so that "the same or moving" can be told. Whatever could not
-be read says so in words in its own place; evidence is never missing as a whole. All sizes are bounded where the
-values are made (see the limits below), and once more, in total, where they are written (``evidence_json``).
+Every rank is looked at twice, some seconds apart, so that standing still and moving can be distinguished.
+Whatever could not be read says so in words in its own place; evidence is never missing as a whole.
+All sizes are bounded where the values are made (see the limits below),
+and once more, in total, where they are written (``evidence_json``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BURNING = 0.5
 
 
 class Movement(enum.Enum):
-    """What two looks at one process say together."""
+    """Conclusion from two looks at one process."""
 
     SAME = "same"
     MOVING = "moving"
@@ -64,7 +65,7 @@ class Dump:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """What /proc says of one process. ``problem`` is set where it says nothing, as when the process has ended."""
+    """State of one process from /proc; ``problem`` is set if there is none, for instance because it has ended."""
 
     # The letter of /proc/PID/stat.
     state: str = ""
@@ -208,7 +209,7 @@ class Evidence:
 
 
 def diagnosis(parts: Iterable[Evidence], at_s: float) -> Diagnosis:
-    """What the evidence of all workers of a job says together; ``at_s`` is on the controller's clock.
+    """Conclusion from the evidence of all workers of a job; ``at_s`` is on the controller's clock.
 
     Equal Python frames of a rank that burns a core prove nothing; without native ones the answer is "unknown".
     """

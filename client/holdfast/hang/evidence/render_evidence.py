@@ -83,7 +83,7 @@ def _group(group: Group, ranks: Sequence[RankEvidence], width: int, full: bool) 
 
 
 def _names(stacks: Sequence[RankStack]) -> str:
-    """As in: workerpool0-0 ranks 0, 2-3 and workerpool0-1 rank 4."""
+    """A phrase such as: workerpool0-0 ranks 0, 2-3 and workerpool0-1 rank 4."""
     by_worker: dict[str, list[int]] = {}
     for stack in sorted(stacks, key=lambda stack: (_natural(stack.worker), stack.rank)):
         by_worker.setdefault(stack.worker, []).append(stack.rank)
@@ -102,7 +102,7 @@ def _spans(ranks: Sequence[int]) -> str:
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """So that worker 10 comes after worker 9."""
+    """Sort key that puts worker 10 after worker 9."""
     parts = (part for part in name.replace("-", " - ").split())
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
 
@@ -148,7 +148,7 @@ def _rank(rank: RankEvidence, width: int, full: bool) -> Iterator[str]:
 
 
 def _words(process: ProcessEvidence, *, command: bool = True) -> str:
-    """As in: pid 5, sleeps in futex_wait (futex), 0.00 cores, 0 switches, `python train.py`."""
+    """A phrase such as: pid 5, sleeps in futex_wait (futex), 0.00 cores, 0 switches, `python train.py`."""
     words = [f"pid {process.pid}"]
     if process.looks:
         vector = process.looks[-1].vector
@@ -176,7 +176,7 @@ def _state(look: Look) -> str:
 
 
 def _details(process: ProcessEvidence, indent: str, width: int) -> Iterator[str]:
-    """What the groups above don't show: other threads, C frames, the kernel's."""
+    """Stacks that the groups above don't show: other threads, C frames, the kernel's."""
     last = process.last
     if last is None:
         return

@@ -142,7 +142,7 @@ def _without_waiting(frames: Sequence[Frame]) -> Sequence[Frame]:
 
 
 def place(frames: Sequence[Frame]) -> str:
-    """Where a stack is, in few words: ``all_reduce``, or ``data_loader.py:212 `queue.get```."""
+    """The place of a stack in few words: ``all_reduce``, or ``data_loader.py:212 `queue.get```."""
     meeting = _meeting(frames)
     if meeting is not None:
         return frames[meeting].function
@@ -176,7 +176,7 @@ def _meeting(frames: Sequence[Frame]) -> int | None:
 
 
 def _likeness(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
-    """What ranks of one group share: how they came to where they wait, not what is inside of it."""
+    """Frames shared by the ranks of a group: how they came to where they wait, not what is inside of it."""
     meeting = _meeting(frames)
     if meeting is None:
         return essence(frames)
@@ -203,7 +203,7 @@ def odd_ones(groups: Sequence[Group]) -> tuple[RankStack, ...]:
 
 
 def strays(groups: Sequence[Group]) -> tuple[RankStack, ...]:
-    """Where no group holds more than half: the ranks in no meeting, if all the others wait in one."""
+    """If no group holds more than half: the ranks in no collective, if all the others wait in one."""
     if not groups or 2 * len(groups[0].stacks) > sum(len(group.stacks) for group in groups):
         return ()
     away = [group for group in groups if not group.meets]
@@ -219,7 +219,7 @@ def mismatched(groups: Sequence[Group]) -> bool:
 
 
 def sentence(groups: Sequence[Group]) -> str:
-    """What the dumps say, the odd ones first; empty without dumps. Collectives that never meet are called so.
+    """Diagnosis from one round of dumps, the odd ones first; empty without dumps.
 
     "workerpool0-1 rank 5 is in data_loader.py:212 `queue.get`; 7 ranks wait in all_reduce".
     """
@@ -258,7 +258,7 @@ class Diagnosis:
 
 
 def compared(first: Iterable[RankStack], second: Iterable[RankStack], at_s: float) -> Diagnosis:
-    """What two rounds of dumps say together. Ranks dumped only once are grouped and not compared."""
+    """Diagnosis from two rounds of dumps. Ranks dumped only once are grouped and not compared."""
     before: Mapping[tuple[str, int], RankStack] = {(s.worker, s.rank): s for s in first if s.frames}
     rounds = tuple(second)
     pairs = [(s, before[s.worker, s.rank]) for s in rounds if s.frames and (s.worker, s.rank) in before]

@@ -42,7 +42,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class View:
-    """What can be known of a job at one time; times on the reader's clock."""
+    """All that is known of a job at one time; times on the reader's clock."""
 
     now_s: float
     tuning: Tuning
@@ -67,7 +67,7 @@ class View:
     dumps_awaited: bool = True
     by_frames: frozenset[tuple[str, int]] = frozenset()
     counts: Counts | None = None
-    # The highest step that each worker has told, where it tells one.
+    # The highest step that each worker has reported, if it reports any.
     steps: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property

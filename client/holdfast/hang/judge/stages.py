@@ -10,9 +10,9 @@ class Rung(enum.Enum):
     """Rungs of one generation; a new generation begins at the bottom."""
 
     HEALTHY = "healthy"
-    # Something is odd, and stack dumps will tell; nobody is told yet.
+    # Something is odd and stack dumps will decide; the user is not notified yet.
     SUSPECT = "suspect"
-    # The user is told; evidence is being collected.
+    # The user is notified; evidence is being collected.
     NOTICED = "noticed"
     # The evidence is in, or its time is over, and nothing has moved.
     CONFIRMED = "confirmed"

@@ -1,7 +1,7 @@
-"""What is remembered of one job in one generation, and how each look at its workers changes it.
+"""The detector's state for one job in one generation, and how each look at its workers changes it.
 
 The watch is a value: the controller journals it as it is, and a replay folds the same vectors into the same
-watch. Time that nobody watched, and time that doesn't count, moves the remembered past on instead of becoming a
+watch. Time without samples, and time that doesn't count, moves the remembered past on instead of becoming a
 silence.
 """
 
@@ -32,7 +32,7 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True)
 class JobWatch:
-    """What is remembered of one job in one generation; a value, to be journalled as it is. Times as in ``step``."""
+    """The detector's state for one job in one generation; a value, to be journalled as it is. Times as in ``step``."""
 
     began_s: float
     seen_s: float
@@ -43,7 +43,7 @@ class JobWatch:
     started_s: float | None = None
     # When all GPUs first worked: with output too rare for a rhythm, some minutes later start-up is over.
     first_work_s: float | None = None
-    # The silence that the user has been told of, by its beginning: one notice per silence.
+    # The silence that the user was notified of, by its beginning: one notice per silence.
     told_of_s: float | None = None
     still_since_s: float | None = None
     still_longest_s: float = 0.0
@@ -67,7 +67,7 @@ def begin(now_s: float, earlier: JobWatch | None = None) -> JobWatch:
 
 
 def hold(watch: JobWatch, until_s: float) -> JobWatch:
-    """Nothing is acted on until then; noticing goes on."""
+    """Nothing is acted on until then; noticing continues."""
     return replace(watch, hold_until_s=until_s)
 
 
@@ -86,7 +86,7 @@ def forgive_unwatched(watch: JobWatch, now_s: float, tuning: Tuning) -> JobWatch
 
 
 def forgive(watch: JobWatch, away_s: float, now_s: float) -> JobWatch:
-    """The past, moved on by the time that doesn't count. A suspicion starts anew: its silence was not watched."""
+    """The past, moved on by the time that doesn't count. A suspicion starts again: its silence was not watched."""
     return replace(
         watch,
         began_s=watch.began_s + away_s,
@@ -161,7 +161,7 @@ def look(
     now_s: float,
     tuning: Tuning,
 ) -> View:
-    """What the rules judge, from the past and the newest vectors."""
+    """The snapshot that the rules judge, from the past and the newest vectors."""
     grown = [w.output.last_checkpoint_s for w in workers if w.output.last_checkpoint_s is not None]
     return View(
         now_s=now_s,

@@ -1,8 +1,8 @@
 """R5: who is guilty. Only ranks that differ from their waiting peers are named, by the strongest sign there is.
 
 Where more than half of the ranks are alike, the others are the odd ones. A gang of two has no majority, nor has one
-that is split in halves; then it counts what the ranks do: who waits in a collective waits for somebody, so the one
-that doesn't is named. Where nothing tells them apart nobody is named: a wrong name costs more than none.
+that is split in halves; then it counts what the ranks do: who waits in a collective waits for others, so the one
+that doesn't is named. If nothing distinguishes them, none is named: a wrong name costs more than none.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _in_no_collective(view: View) -> Sequence[Seen]:
 
 
 def _in_other_collectives(view: View) -> Sequence[Seen]:
-    """Both of two ranks: in a larger gang without a majority all would be named, which helps nobody."""
+    """Both of two ranks: in a larger gang without a majority all would be named, which is no help."""
     if view.diagnosis is None or len(view.live) != 2 or not mismatched(view.diagnosis.groups):
         return []
     return _with_stacks(view, tuple(stack for group in view.diagnosis.groups for stack in group.stacks))
@@ -105,14 +105,14 @@ def _by_counts(view: View) -> Sequence[Seen]:
 
 
 def _asleep(view: View) -> Sequence[Seen]:
-    """Ranks that sleep by the clock, beside others that wait for a wake-up by somebody else."""
+    """Ranks that sleep by the clock, beside others that wait to be woken by another process."""
     asleep = [seen for seen in view.live if seen.features.still and "nanosleep" in seen.features.wchan]
     waits = [seen for seen in view.live if any(word in seen.features.wchan for word in _TO_BE_WOKEN)]
     return asleep if len(asleep) + len(waits) == len(view.live) else []
 
 
 def _behind(view: View) -> Sequence[Seen]:
-    """The worker that has told a smaller step than all the others, where each has told one and has one rank."""
+    """The worker that reported a smaller step than all the others, if each reported one and has one rank."""
     told = [view.steps.get(seen.worker) for seen in view.live]
     steps = [step for step in told if step is not None]
     if len(steps) < max(2, len(view.live)) or len({seen.worker for seen in view.live}) < len(view.live):

@@ -1,4 +1,4 @@
-"""What an agent tells of its ranks: small frozen vectors, made to be sent when they change.
+"""Features of ranks: small frozen vectors that an agent sends when they change.
 
 The fold from raw samples to these is ``hang.pipeline.rank_baseline``. A vector holds no counters, only what can be
 judged without its past: how a rank moves, since when it has not, and the numbers that say so. Times are on the
@@ -36,7 +36,7 @@ class Motion(enum.Enum):
 
 
 class GpuLook(enum.Enum):
-    """What a rank's GPU seems to do."""
+    """Apparent activity of a rank's GPU."""
 
     WORK = "work"
     IDLE = "idle"
@@ -102,7 +102,7 @@ class RankFeatures:
 
     @property
     def essence(self) -> tuple[object, ...]:
-        """What a judge goes by; where a rank waits counts only while it stands still."""
+        """The fields that a verdict depends on; the wait channel counts only while the rank stands still."""
         where = (self.still_since_s, self.state, self.wchan, self.mount, self.helpers_s) if self.still else ()
         look = self.gpu.look if self.gpu else None
         return (

@@ -2,7 +2,7 @@
 
 A line is progress when it has a shape not seen before in this generation, or when a number in it, other than a
 clock, grows: exceeds the greatest this shape has shown at that place, or, as a step count that starts over with
-each epoch does, keeps growing line after line. A heartbeat that goes on while the job hangs has an old shape
+each epoch does, keeps growing line after line. A heartbeat that continues while the job hangs has an old shape
 and no such number. With a step pattern of the job's own, only the number it finds is looked at.
 """
 

@@ -2,7 +2,7 @@
 
 RAS (NCCL 2.24 and later) words a mismatch as lines below the name of a communicator: how many ranks have launched
 up to which operation, and, where they are few, which. Since a healthy job outruns the query, one mismatch says
-nothing; the same one in two answers some seconds apart says that nobody moves. Only communicators of the whole job
+nothing; the same one in two answers some seconds apart says that no rank moves. Only communicators of the whole job
 count: the ranks of others are numbered in their own way.
 """
 

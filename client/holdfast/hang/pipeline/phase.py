@@ -1,4 +1,4 @@
-"""What a worker is doing, as far as it changes what its silence means.
+"""Phases of a worker that change what its silence means.
 
 One phase at a time, one table. ``facts`` are looked at in a fixed order: what a person said or does (declared
 idle, a debugger) goes before what the job does (a checkpoint, lone work, a compile), and start-up ends once per
@@ -45,7 +45,7 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What decides a worker's phase."""
+    """Inputs that decide a worker's phase."""
 
     started: bool
     declared_idle: bool = False

@@ -3,7 +3,7 @@
 Theory of operation. What a rank's counters did between two samples is compared with this rank's own steady
 level, since no absolute number separates work from waiting on every machine. Steady levels are medians tracked
 in one float each, and they learn only from samples that moved: a hang must never become the new normal. A
-single stray wake-up doesn't end a stillness; evidence of work does, and so do two moving samples in a row.
+single wake-up doesn't end a stillness; evidence of work does, and so do two moving samples in a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIRST = 20
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What is known of one rank from its past samples; a few numbers, journalled and restored by the agent."""
+    """Baseline of one rank from its past samples; a few numbers, journalled and restored by the agent."""
 
     sample: RankSample
     still_since_s: float
@@ -51,7 +51,7 @@ def begin(sample: RankSample) -> tuple[Baseline, RankFeatures]:
 
 
 def observe(base: Baseline, sample: RankSample, tuning: Tuning) -> tuple[Baseline, RankFeatures]:
-    """The rank after one more sample. Time nobody sampled (a restarted agent, a leap of the clock) is no
+    """The rank after one more sample. Time without samples (a restarted agent, a leap of the clock) is no
     stillness.
     """
     elapsed_s = sample.at_s - base.sample.at_s
@@ -245,7 +245,7 @@ def _look(base: Baseline, gpu: GpuSample, power: float | None, links: float | No
 
 
 def _power_share(base: Baseline, power: float | None, tuning: Tuning) -> float | None:
-    """Where the power lies between this GPU's floor (0) and the job's steady median (1)."""
+    """The power relative to this GPU's floor (0) and the job's steady median (1)."""
     if power is None or base.power_w is None or base.power_floor_w is None:
         return None
     band = base.power_w - base.power_floor_w

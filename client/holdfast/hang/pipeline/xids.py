@@ -1,4 +1,4 @@
-"""What an Xid of NVIDIA's driver asks for.
+"""Xids of NVIDIA's driver and the action each calls for.
 
 The classes follow the "immediate action" of NVIDIA's Xid catalogue (Ampere and newer): restart the program, reset
 the GPU or reboot its host, or nothing. Those that follow from the end of a process (43, 45), our own kill's too,
@@ -12,7 +12,7 @@ import enum
 
 
 class XidAction(enum.Enum):
-    """What to do about a GPU that reported one."""
+    """Action for a GPU that reported an Xid."""
 
     IGNORE = "IGNORE"
     RESTART = "RESTART"
@@ -33,5 +33,5 @@ TABLE: dict[int, XidAction] = dict.fromkeys(_RESTART, XidAction.RESTART) | dict.
 
 
 def action_of(xid: int) -> XidAction:
-    """What it asks for."""
+    """The action that an Xid calls for."""
     return TABLE.get(xid, XidAction.IGNORE)

@@ -72,7 +72,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What ``holdfast hang evaluate`` prints. Shares and rates are of false alarms; times of injected stops."""
+    """The printed result of ``holdfast hang evaluate``: shares and rates of false alarms, times of injected stops."""
 
     runs: int
     hours: float

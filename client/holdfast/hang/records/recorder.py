@@ -62,7 +62,7 @@ class Recorder:
 
 
 def older(path: Path) -> Path:
-    """Where the first half of a recording lies once it has been parted."""
+    """Path of the first half of a recording once it has been split."""
     return path.with_name(f"{path.name}.1")
 
 
