@@ -135,7 +135,9 @@ def test_a_job_in_full() -> None:
                             "message": "",
                             "endTime": None,
                             "lateExit": None,
+                            "raised": None,
                         },
+                        "raised": None,
                     },
                     {
                         "attempt": 1,
@@ -148,6 +150,7 @@ def test_a_job_in_full() -> None:
                         "message": "",
                         "endTime": "2026-11-21T04:00:01.500Z",
                         "lateExit": None,
+                        "raised": None,
                     },
                 ],
             }
