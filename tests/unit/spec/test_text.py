@@ -212,6 +212,22 @@ def test_json_files_are_held_to_json(text: str, problem: str) -> None:
     assert problem in refusal(text, "job.json")
 
 
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ('{"\\ud800": 1, "jobSpec": 5}', ['["\\ud800"]: is no known field']),
+        ('{"jobSpec": {"\\udfff": 1}}', ['jobSpec["\\udfff"]: is no known field']),
+        (
+            '{"labels": {"\\ud800": "x"}, "jobSpec": {}}',
+            ["labels: is not valid Unicode", "workerPoolSpecs: is missing"],
+        ),
+    ],
+)
+def test_half_of_a_surrogate_pair_in_a_name_is_refused_by_its_place(text: str, problems: list[str]) -> None:
+    message = refusal(text, "job.json")
+    assert all(problem in message for problem in problems)
+
+
 def test_a_billion_laughs_are_refused_at_once() -> None:
     lines = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]

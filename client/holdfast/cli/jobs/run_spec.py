@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from google.protobuf.duration_pb2 import Duration
-
 from holdfast._base.launcher import is_launcher
+from holdfast.cli.jobs.job_options import set_seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2, spec_pb2
 
@@ -64,7 +62,7 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     ]
     spec = spec_pb2.CustomJobSpec(worker_pool_specs=pools, success_policy=spec_pb2.SUCCESS_POLICY_ALL)
     if request.grace_s is not None:
-        spec.scheduling.grace_period.CopyFrom(_duration(request.grace_s))
+        set_seconds(spec.scheduling.grace_period, request.grace_s)
     # What runs at a prompt is restarted as often as its option says; a job file's job is retried beyond that.
     spec.fault_tolerance.max_job_retries = 0
     if request.max_restarts is not None:
@@ -72,7 +70,7 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     if request.restart_on_hang:
         spec.fault_tolerance.hang_detection.action = spec_pb2.HANG_ACTION_RESTART
     if request.hang_timeout_s is not None:
-        spec.fault_tolerance.hang_detection.timeout.CopyFrom(_duration(request.hang_timeout_s))
+        set_seconds(spec.fault_tolerance.hang_detection.timeout, request.hang_timeout_s)
     return job_pb2.CustomJob(display_name=request.name or name_of(request.command), job_spec=spec)
 
 
@@ -105,11 +103,6 @@ def name_of(command: Sequence[str]) -> str:
     words = " ".join([PurePosixPath(command[0]).name, *command[1:]]).split()
     text = "".join(c if c.isprintable() else "?" for c in " ".join(words))
     return text if len(text) <= _NAME_LENGTH else text[: _NAME_LENGTH - 1] + "…"
-
-
-def _duration(seconds: float) -> Duration:
-    fraction, whole = math.modf(seconds)
-    return Duration(seconds=int(whole), nanos=round(fraction * 1e9))
 
 
 def _invalid(path: str, problem: str, fix: str) -> InvalidInput:

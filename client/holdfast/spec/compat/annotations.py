@@ -30,7 +30,7 @@ _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Requested:
     """A field of the job spec that something else asks for."""
 
     origin: Place
@@ -42,10 +42,10 @@ class Wish:
     agrees: tuple[str, ...] = ()
     """Names of other values of the field that ask for no less."""
     yields: bool = False
-    """Whether an explicit field wins in silence; otherwise two that differ are a contradiction."""
+    """Whether an explicit field wins silently; otherwise two that differ are a contradiction."""
 
 
-def wishes_of(job_file: Fields) -> Iterator[Wish | Broken]:
+def requested_by(job_file: Fields) -> Iterator[Requested | Broken]:
     """What is asked for beside the fields, or what is wrong with the asking."""
     for key, value in (job_file.get("annotations") or {}).items():
         if key.startswith(PREFIX) and value is not None:
@@ -53,7 +53,7 @@ def wishes_of(job_file: Fields) -> Iterator[Wish | Broken]:
     yield from _of_variable((job_file.get("job_spec") or {}).get("worker_pool_specs") or ())
 
 
-def _of_annotation(key: str, value: str) -> Wish | Broken:
+def _of_annotation(key: str, value: str) -> Requested | Broken:
     origin: Place = ("annotations", key)
     if key not in KNOWN:
         endings = [known.removeprefix(PREFIX) for known in KNOWN]
@@ -68,17 +68,21 @@ def _of_annotation(key: str, value: str) -> Wish | Broken:
         if not 1 <= count <= MAX_RETRIES:
             fix = "" if value != "0" else "for none remove it, and write jobSpec.faultTolerance.maxJobRetries: 0"
             return Broken(origin, f"must be a whole number from 1 to {MAX_RETRIES}, not {shown(value)}", fix)
-        return Wish(origin, ("fault_tolerance", "max_job_retries"), count)
+        return Requested(origin, ("fault_tolerance", "max_job_retries"), count)
     if value not in ("true", "false"):
         fix = f'write "{value.lower()}"' if value.lower() in ("true", "false") else ""
         return Broken(origin, f'must be "true" or "false", not {shown(value)}', fix)
     if key == UNCONDITIONAL:
-        return Wish(origin, ("fault_tolerance", "unconditional_retry"), value == "true")
+        return Requested(origin, ("fault_tolerance", "unconditional_retry"), value == "true")
     action = ("fault_tolerance", "hang_detection", "action")
-    return Wish(origin, action, "RESTART") if value == "true" else Wish(origin, action, "NOTIFY", agrees=("OFF",))
+    return (
+        Requested(origin, action, "RESTART")
+        if value == "true"
+        else Requested(origin, action, "NOTIFY", agrees=("OFF",))
+    )
 
 
-def _of_variable(pools: Any) -> Iterator[Wish | Broken]:
+def _of_variable(pools: Any) -> Iterator[Requested | Broken]:
     primary = pools[0] if pools and pools[0] is not None else {}
     for kind in TASKS:
         for index, variable in enumerate((primary.get(kind) or {}).get("env") or ()):
@@ -87,7 +91,7 @@ def _of_variable(pools: Any) -> Iterator[Wish | Broken]:
                 yield _hang_time(place, variable.get("value", ""))
 
 
-def _hang_time(origin: Place, value: str) -> Wish | Broken:
+def _hang_time(origin: Place, value: str) -> Requested | Broken:
     minutes = int(value) if _WHOLE.fullmatch(value) else 0
     if minutes not in HANG_MINUTES:
         return Broken(
@@ -95,4 +99,4 @@ def _hang_time(origin: Place, value: str) -> Wish | Broken:
             f"must be whole minutes from {HANG_MINUTES[0]} to {HANG_MINUTES[-1]}, not {shown(value)}",
             "or remove it, and write jobSpec.faultTolerance.hangDetection.timeout",
         )
-    return Wish(origin, ("fault_tolerance", "hang_detection", "timeout"), minutes * 60.0, yields=True)
+    return Requested(origin, ("fault_tolerance", "hang_detection", "timeout"), minutes * 60.0, yields=True)

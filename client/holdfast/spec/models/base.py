@@ -23,7 +23,6 @@ class Model(BaseModel):
         populate_by_name=True,
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         hide_input_in_errors=True,
     )
     IGNORED: ClassVar[frozenset[str]] = frozenset()

@@ -7,8 +7,12 @@ published file could not be held to it. ``python -m holdfast.spec.out.schema`` p
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import json
 import sys
+import textwrap
 import typing
 from typing import Any
 
@@ -49,12 +53,15 @@ def json_schema_text() -> str:
 
 def _define(model: type[Model], definitions: dict[str, Any]) -> None:
     """Adds the model's definition and those of the models inside."""
-    fields = model.model_fields
+    fields, descriptions = model.model_fields, _descriptions(model)
     required = [to_camel(name) for name, field in fields.items() if field.is_required() and name != "display_name"]
     definitions[model.__name__] = {
         "type": "object",
         "description": model.__doc__,
-        "properties": {to_camel(name): _field(field) for name, field in fields.items()},
+        "properties": {
+            to_camel(name): {"description": descriptions.get(name), **_field(field)}
+            for name, field in fields.items()
+        },
         **({"required": required} if required else {}),
         "additionalProperties": False,
     }
@@ -88,7 +95,21 @@ def _field(field: FieldInfo) -> dict[str, Any]:
             described |= {f"min{what}": limit.low, f"max{what}": limit.high}
     if field.examples:
         described["examples"] = field.examples
-    return {"description": field.description, **described}
+    return described
+
+
+def _descriptions(model: type[Model]) -> dict[str, str]:
+    """The texts below the fields. pydantic could keep them, but would read every source file upon each import."""
+    [definition] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(below.value.value)
+        for field, below in itertools.pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
 
 
 def _reference(model: type[Model]) -> dict[str, Any]:

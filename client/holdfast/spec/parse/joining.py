@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from holdfast.spec.compat.annotations import Wish, wishes_of
+from holdfast.spec.compat.annotations import Requested, requested_by
 from holdfast.spec.parse.refusals import Reading
 from holdfast.spec.rules import job as rules
 from holdfast.spec.wording import Broken, Fields, Place, shown
@@ -24,13 +24,13 @@ def join(job: dict[str, Any], metadata: Fields, reading: Reading) -> bool:
     origins = _take_metadata(job, metadata, reading)
     if not job.get("job_spec"):
         return False
-    for wish in wishes_of(job):
-        asked = wish.place if isinstance(wish, Broken) else wish.origin
+    for request in requested_by(job):
+        asked = request.place if isinstance(request, Broken) else request.origin
         place = origins.get(asked, asked)
-        if isinstance(wish, Broken):
-            reading.refuse(place, wish.problem, wish.fix)
-        elif _grant(job["job_spec"], wish, place, reading):
-            origins["job_spec", *wish.field] = place
+        if isinstance(request, Broken):
+            reading.refuse(place, request.problem, request.fix)
+        elif _grant(job["job_spec"], request, place, reading):
+            origins["job_spec", *request.field] = place
     for broken in rules.broken(job["job_spec"]):
         place = ("job_spec", *broken.place)
         reading.refuse(origins.get(place, place), broken.problem, broken.fix)
@@ -60,20 +60,20 @@ def _take_metadata(job: dict[str, Any], metadata: Fields, reading: Reading) -> d
     return origins
 
 
-def _grant(job: dict[str, Any], wish: Wish, place: Place, reading: Reading) -> bool:
-    """Whether the field had no value of its own, and has the wish's now. Refuses a wish that contradicts it."""
-    *outer, name = wish.field
+def _grant(job: dict[str, Any], request: Requested, place: Place, reading: Reading) -> bool:
+    """Whether the field had no value of its own and now has the requested one. Refuses a contradicting request."""
+    *outer, name = request.field
     holder: Any = job
     for step in outer:
         holder = holder.setdefault(step, {})
         if holder is None:
             return False
     if name not in holder:
-        holder[name] = wish.value
+        holder[name] = request.value
         return True
     has = holder[name].name if isinstance(holder[name], enum.Enum) else holder[name]
-    if has is not None and has != wish.value and has not in wish.agrees and not wish.yields:
-        other = reading.path(("job_spec", *wish.field))
-        words = [each if isinstance(each, str) else shown(each) for each in (wish.value, has)]
+    if has is not None and has != request.value and has not in request.agrees and not request.yields:
+        other = reading.path(("job_spec", *request.field))
+        words = [each if isinstance(each, str) else shown(each) for each in (request.value, has)]
         reading.refuse(place, f"asks for {words[0]}, but {other} is {words[1]}", ONE_OF_TWO)
     return False

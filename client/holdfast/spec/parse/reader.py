@@ -16,7 +16,7 @@ from holdfast.spec.compat.envelope import Envelope
 from holdfast.spec.models.base import RULES_FOLLOW, Model, both_spellings
 from holdfast.spec.models.job import JobFile, JobSpec
 from holdfast.spec.parse import joining
-from holdfast.spec.parse.refusals import MAX_VIOLATIONS, Reading, is_key, masked
+from holdfast.spec.parse.refusals import MAX_VIOLATIONS, Reading, errors_of, masked
 from holdfast.spec.wording import Table
 
 _OF_FILE, _OF_SPEC = both_spellings(JobFile.model_fields), both_spellings(JobSpec.model_fields)
@@ -59,16 +59,14 @@ def _read(model: type[Model], data: object, reading: Reading) -> tuple[Model | N
         read = model.model_validate(data, context=RULES_FOLLOW)
         return read, read.model_dump(exclude_unset=True, exclude_none=True)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-    keys = {error["loc"][:-1] for error in errors if is_key(error)}
-    errors = [error for error in errors if error["loc"] not in keys]
+        errors = errors_of(error)
     reading.take(errors, model, data)
     if not isinstance(data, dict):
         return None, {}
     try:
         rest = model.model_validate(masked(data, errors), context=RULES_FOLLOW)
     except ValidationError:
-        # A key with half of a surrogate pair, which pydantic names in other letters.
+        # Half of a surrogate pair in a key hides it, or what else is wrong beside it.
         return None, {}
     return None, rest.model_dump(exclude_unset=True, warnings=False)
 

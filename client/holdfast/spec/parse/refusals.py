@@ -7,10 +7,10 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, ValidationError
 
 from holdfast.errors import Violation
 from holdfast.spec.compat.ignored_fields import KEPT
@@ -72,7 +72,7 @@ class Reading:
         text, here = "", self._data
         for step in place[1:] if self.bare and place[:1] == ("job_spec",) else place:
             if isinstance(step, str):
-                step = step if isinstance(here, Mapping) and step in here else to_camel(step)
+                step = step if isinstance(here, dict) and step in here else to_camel(step)
                 if _BARE.fullmatch(step) and len(step) <= 60:
                     text += f".{step}" if text else step
                 else:
@@ -89,46 +89,56 @@ class Reading:
         return [*self._listed[: self._at_most - 1], Violation("", f"and {self.count - self._at_most + 1:,} more")]
 
 
+class _Holder(NamedTuple):
+    """What has a value: a model's fields, a list, or a mapping of names to text."""
+
+    model: type[Model] | None
+    data: Any
+    order: tuple[tuple[int, int], ...]
+    """Sorts it among others as the data does."""
+    positions: Mapping[Any, int]
+    """Of the keys; nothing for a list."""
+
+    def place(self, step: str | int) -> int:
+        """Where a key or an index is among others; missing keys come last."""
+        if isinstance(step, int) and not self.positions:
+            return step
+        return self.positions.get(step, len(self.positions))
+
+
 class _Sites:
     """Where errors are in the data and in the models."""
 
     def __init__(self, data: object, model: type[Model]) -> None:
-        self._data = data
-        self._model = model
-        self._positions: dict[int, dict[Any, int]] = {}
+        self._known: dict[Place, _Holder] = {(): _Holder(model, data, (), _positions(data))}
 
-    def order(self, error: ErrorDetails) -> list[tuple[int, int]]:
+    def order(self, error: ErrorDetails) -> tuple[tuple[int, int], ...]:
         """Sorts errors as their places are in the data."""
-        here, order = self._data, []
-        for step in error["loc"]:
-            order.append((_VALUE, self._position(here, step)))
-            here = _inside(here, step)
+        if not error["loc"]:
+            return ()
+        *outer, last = error["loc"]
+        holder = self._holder(tuple(outer))
+        position = holder.place(last)
         match error["type"]:
             case "extra_forbidden" | "invalid_key":
-                order[-1] = (_UNKNOWN, order[-1][1])
+                return (*holder.order, (_UNKNOWN, position))
             case "repeated_key":
-                order[-1] = (_REPEATED if self._holder(error)[0] else _REPEATED_NAME, order[-1][1])
+                return (*holder.order, (_REPEATED if holder.model else _REPEATED_NAME, position))
             case "missing":
-                model, _ = self._holder(error)
-                order[-1] = (_MISSING, list(_fields(model)).index(str(error["loc"][-1])))
-        return order
+                return (*holder.order, (_MISSING, list(_fields(holder.model)).index(str(last))))
+            case _:
+                return (*holder.order, (_VALUE, position))
 
-    def _position(self, here: object, step: str | int) -> int:
-        if not isinstance(here, Mapping):
-            return step if isinstance(step, int) else 0
-        if id(here) not in self._positions:
-            self._positions[id(here)] = {key: index for index, key in enumerate(here)}
-        return self._positions[id(here)].get(step, len(here))
-
-    def _holder(self, error: ErrorDetails) -> tuple[type[Model] | None, Any]:
-        """What has the value: its model (None for a mapping of names to text), and the mapping in the data."""
-        model: type[Model] | None = self._model
-        here = self._data
-        for step in error["loc"][:-1]:
-            here = _inside(here, step)
-            if isinstance(step, str) and model is not None:
-                model = model_in(model.model_fields[_fields(model)[step]].annotation)
-        return model, here
+    def _holder(self, place: Place) -> _Holder:
+        if place not in self._known:
+            *outer, last = place
+            around = self._holder(tuple(outer))
+            model, data = around.model, _inside(around.data, last)
+            if isinstance(last, str) and model is not None:
+                model = model_in(model.model_fields[_fields(model)[last]].annotation)
+            order = (*around.order, (_VALUE, around.place(last)))
+            self._known[place] = _Holder(model, data, order, _positions(data))
+        return self._known[place]
 
     def in_words(self, error: ErrorDetails) -> tuple[Place, str, str]:
         """Place, problem and fix."""
@@ -136,11 +146,9 @@ class _Sites:
         match error["type"]:
             case "value_error":
                 refused = error["ctx"]["error"]
-                return loc[:-2] if is_key(error) else loc, refused.problem, refused.fix
+                return loc[:-2] if _is_key(error) else loc, refused.problem, refused.fix
             case "missing":
-                model, _ = self._holder(error)
-                assert model is not None
-                return loc, "is missing", _example(model, str(loc[-1]))
+                return loc, "is missing", _example(self._holder(loc[:-1]).model, str(loc[-1]))
             case "repeated_key":
                 return loc, "is given twice", "keep one of them"
             case "invalid_key":
@@ -151,29 +159,40 @@ class _Sites:
                 return loc, f"must be a mapping of fields to values, not {shown(value)}", ""
 
     def _unknown(self, error: ErrorDetails) -> tuple[Place, str, str]:
-        model, holder = self._holder(error)
         *outer, key = error["loc"]
+        model, data, *_ = self._holder(tuple(outer))
         assert model is not None
         if (name := _fields(model).get(str(key))) is None:
             return error["loc"], "is no known field", guess(str(key), model)
-        first, second = (each for each in holder if _fields(model).get(each) == name)
+        first, second = (each for each in data if _fields(model).get(each) == name)
         return (*outer, first), f"is given twice, as {first} and as {second}", "keep one of them"
 
 
-def is_key(error: ErrorDetails) -> bool:
+def errors_of(error: ValidationError) -> list[ErrorDetails]:
+    """pydantic's errors, each once and at the place of its own."""
+    errors = error.errors(include_url=False)
+    for each in errors:
+        if each["type"] == "string_unicode":
+            # A field's name with half of a surrogate pair; pydantic gives the place of the mapping around it.
+            each["type"], each["loc"] = "extra_forbidden", (*each["loc"], each["input"])
+    keys = {each["loc"][:-1] for each in errors if _is_key(each)}
+    return [each for each in errors if each["loc"] not in keys]
+
+
+def _is_key(error: ErrorDetails) -> bool:
     """Whether a mapping's key is wrong, not its value."""
-    return error["type"] == "value_error" and error["loc"][-1:] == (_KEY,) and len(error["loc"]) > 2
+    return error["loc"][-1:] == (_KEY,) and len(error["loc"]) > 2 and error["type"] == "value_error"
 
 
 def masked(data: dict[str, Any], errors: list[ErrorDetails]) -> Any:
     """A copy of the data with REFUSED in place of each value that was refused, and without refused keys."""
     tree: dict[Any, Any] = {}
     for error in errors:
-        *outer, last = error["loc"][:-1] if is_key(error) else error["loc"]
+        *outer, last = error["loc"][:-1] if _is_key(error) else error["loc"]
         branch = tree
         for step in outer:
             branch = branch.setdefault(step, {})
-        if is_key(error) or error["type"] in ("extra_forbidden", "invalid_key"):
+        if _is_key(error) or error["type"] in ("extra_forbidden", "invalid_key"):
             branch[last] = None
         elif error["type"] != REPEATED:
             branch.setdefault(last, REFUSED)
@@ -190,9 +209,13 @@ def _masked(data: Any, tree: Any) -> Any:
     }
 
 
+def _positions(data: object) -> Mapping[Any, int]:
+    return {key: index for index, key in enumerate(data)} if isinstance(data, dict) else {}
+
+
 def _inside(holder: object, step: str | int) -> Any:
     """The value at a key or an index; None where there is none."""
-    if isinstance(holder, Mapping):
+    if isinstance(holder, dict):
         return holder.get(step)
     return holder[step] if isinstance(holder, (list, tuple)) and isinstance(step, int) else None
 
@@ -204,8 +227,9 @@ def _fields(model: type[Model] | None) -> Mapping[str, str]:
     return both | {name: name for name in both.values()}
 
 
-def _example(model: type[Model], key: str) -> str:
+def _example(model: type[Model] | None, key: str) -> str:
     """What to write where a field is missing."""
+    assert model is not None
     examples = model.model_fields[_fields(model)[key]].examples
     return f"such as {to_camel(key)}: {json.dumps(examples[0])}" if examples else f"add {to_camel(key)}"
 

@@ -33,7 +33,7 @@ def gang_of(
     project: str = "default",
     holders: Mapping[str, str] = NO_HOLDERS,
 ) -> Gang:
-    """What the core needs of a validated spec; ``holders`` says of each secret that it names whose it is."""
+    """What the core needs of a validated spec. ``holders``: the owner of each secret that the spec names."""
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
     gang = Gang(
         pools=tuple(
@@ -111,44 +111,44 @@ def _variables(env: Iterable[EnvVar]) -> tuple[tuple[str, str], ...]:
     return tuple((variable.name, variable.value) for variable in env)
 
 
-def _hang_settings(wishes: HangDetection, default: Action) -> HangSettings:
+def _hang_settings(detection: HangDetection, default: Action) -> HangSettings:
     return HangSettings(
-        action=Action[wishes.action.name] if wishes.action is not None else default,
-        timeout_s=wishes.timeout,
-        floor_s=wishes.floor,
-        ceiling_s=wishes.ceiling,
-        startup_timeout_s=wishes.startup_timeout,
-        lone_work_timeout_s=wishes.lone_work_timeout,
-        step_pattern=wishes.step_pattern,
+        action=Action[detection.action.name] if detection.action is not None else default,
+        timeout_s=detection.timeout,
+        floor_s=detection.floor,
+        ceiling_s=detection.ceiling,
+        startup_timeout_s=detection.startup_timeout,
+        lone_work_timeout_s=detection.lone_work_timeout,
+        step_pattern=detection.step_pattern,
     )
 
 
 def _retries(spec: JobSpec) -> Retries:
-    """Whoever asks for the whole job's restart when a worker restarts asks for the gang's: they are one here."""
-    wishes = spec.fault_tolerance
+    """How failures are answered. ``restartJobOnWorkerRestart`` is the scope GANG by another name."""
+    tolerance = spec.fault_tolerance
     return Retries(
-        scope=Scope.GANG if spec.scheduling.restart_job_on_worker_restart else Scope[wishes.restart_scope.name],
-        job_retries=wishes.max_job_retries,
-        permanent_codes=frozenset(wishes.permanent_exit_codes),
-        transient_codes=frozenset(wishes.transient_exit_codes),
-        backoff_s=wishes.backoff.initial,
-        backoff_limit_s=wishes.backoff.limit,
-        unconditional=wishes.unconditional_retry,
-        no_progress_limit=wishes.no_progress_limit,
+        scope=Scope.GANG if spec.scheduling.restart_job_on_worker_restart else Scope[tolerance.restart_scope.name],
+        job_retries=tolerance.max_job_retries,
+        permanent_codes=frozenset(tolerance.permanent_exit_codes),
+        transient_codes=frozenset(tolerance.transient_exit_codes),
+        backoff_s=tolerance.backoff.initial,
+        backoff_limit_s=tolerance.backoff.limit,
+        unconditional=tolerance.unconditional_retry,
+        no_progress_limit=tolerance.no_progress_limit,
         disabled=spec.scheduling.disable_retries,
     )
 
 
-def _selector(wishes: spec.HostSelector) -> HostSelector:
+def _selector(selector: spec.HostSelector) -> HostSelector:
     return HostSelector(
-        hosts=frozenset(wishes.hosts),
-        avoid=frozenset(wishes.avoid_hosts),
-        labels=tuple(sorted(wishes.labels.items())),
-        avoid_labels=tuple(sorted(wishes.avoid_labels.items())),
+        hosts=frozenset(selector.hosts),
+        avoid=frozenset(selector.avoid_hosts),
+        labels=tuple(sorted(selector.labels.items())),
+        avoid_labels=tuple(sorted(selector.avoid_labels.items())),
     )
 
 
-def _warning(wish: spec.WarningSignal | None) -> WarningSignal | None:
-    if wish is None or not wish.signal:
+def _warning(warning: spec.WarningSignal | None) -> WarningSignal | None:
+    if warning is None or not warning.signal:
         return None
-    return WarningSignal(signal.Signals[wish.signal].value, wish.before)
+    return WarningSignal(signal.Signals[warning.signal].value, warning.before)

@@ -1,4 +1,4 @@
-"""Jobs between the core and the wire: the spec of a request in, the picture of a job out."""
+"""Jobs of the core as the API shows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from google.protobuf import timestamp_pb2
 
 from holdfast._session import codec
 from holdfast._session.reports import Exit
-from holdfast.spec import JobSpec, from_proto
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.exits import JobError
@@ -23,11 +22,6 @@ def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
     stamp = timestamp_pb2.Timestamp()
     stamp.FromDatetime(datetime.fromtimestamp(wall_s, UTC))
     return stamp
-
-
-def spec_of(request: spec_pb2.CustomJobSpec) -> JobSpec:
-    """The validated spec of a request. Raises ``InvalidSpec``."""
-    return from_proto(request)
 
 
 def job_to_proto(
