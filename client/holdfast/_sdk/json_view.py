@@ -33,7 +33,6 @@ _ORDER = {
     "CustomJob": "id name displayName jobSpec labels annotations project owner account state createTime startTime"
     " endTime updateTime error attempt generation waitReason workers recoveries hangs heldUntil health"
     " archiveProblems",
-    "Exit": "attempt generation rank exitCode signal coreDumped reason message endTime lateExit",
     "Hang": "number generation since noticedAt diagnosedAt judgedAt rule sentence suspects stacks outcome note"
     " step",
     "Host": "name state cordoned cordonReason cordonedBy cordonedSince maintenance strangeWork inDoubt draining"
