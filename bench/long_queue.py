@@ -20,7 +20,7 @@ from bench.support.report import Table, framed, progress
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.client import Client
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster
@@ -44,7 +44,7 @@ class Core:
     """Full hosts of eight GPUs, and jobs of 120 kinds, three priorities and twenty projects that wait for them."""
 
     def __init__(self, hosts: int, jobs: int) -> None:
-        self.now = Now(1000.0, 1e9)
+        self.now = Now(Mono(1000.0), Wall(1e9))
         quotas = {f"p{n}": Quota(gpus=64 * (n + 1), running_jobs=100) for n in range(PROJECTS // 2)}
         self.policies = Policies(secret_key=b"k", quotas=quotas)
         self.reactor = Reactor(Cluster(epoch=1), self.policies)

@@ -12,7 +12,7 @@ from statistics import median
 from holdfast._daemon.metrics.exposition import Exposition
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Inventory, Liveness
 from holdfast_controller.core.model.job import Cluster, Place
@@ -35,7 +35,7 @@ def model(jobs: int, hosts: int) -> Cluster:
             cluster,
             ev.HostJoined(
                 host=f"host-{number}",
-                at=1.0,
+                at=Wall(1.0),
                 address="10.0.0.1",
                 boot_id="b",
                 agent_version="1.0",
@@ -50,7 +50,7 @@ def model(jobs: int, hosts: int) -> Cluster:
             cluster,
             ev.JobSubmitted(
                 job_id=job_id,
-                at=2.0,
+                at=Wall(2.0),
                 owner="ann",
                 request_id="",
                 display_name="train",
@@ -64,12 +64,12 @@ def model(jobs: int, hosts: int) -> Cluster:
             fold(
                 cluster,
                 ev.JobPlaced(
-                    job_id=job_id, at=3.0, attempt=1, generation=1, places=(Place(f"host-{number}", uuids),)
+                    job_id=job_id, at=Wall(3.0), attempt=1, generation=1, places=(Place(f"host-{number}", uuids),)
                 ),
             )
         elif number % 2:
-            fold(cluster, ev.JobEnding(job_id=job_id, at=3.0, outcome=JobState.EXPIRED))
-            fold(cluster, ev.JobEnded(job_id=job_id, at=3.0, state=JobState.EXPIRED))
+            fold(cluster, ev.JobEnding(job_id=job_id, at=Wall(3.0), outcome=JobState.EXPIRED))
+            fold(cluster, ev.JobEnded(job_id=job_id, at=Wall(3.0), state=JobState.EXPIRED))
     return cluster
 
 
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=1_000)
     options = parser.parse_args()
     cluster = model(options.jobs, options.hosts)
-    now = Now(1000.0, 1000.0)
+    now = Now(Mono(1000.0), Wall(1000.0))
     meter = Meter(cluster)
     page = Exposition(FAMILIES, lambda: (meter.series, gauges(cluster, now)))
     read, whole = [], []

@@ -20,6 +20,7 @@ import anyio
 from tests.support.fake_nvml.library import FakeNvml, build
 
 from holdfast._session.reports import WorkerId
+from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
 from holdfast_agent.gpu.reader import NvmlSource
 from holdfast_agent.shell.output.log_index import make_directories
@@ -81,7 +82,7 @@ def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     ranks: list[subprocess.Popen[bytes]] = []
-    samples = []
+    samples: list[WorkerSample] = []
     try:
         facts = HostFacts("host-0", str(folder / "logs"), str(folder), WorkerUser("", "/", "/bin/sh"), 1)
         ranks = start_ranks(facts)
@@ -122,7 +123,7 @@ def main() -> None:
         print(
             f"{RANKS} ranks x ({THREADS} threads, {LOADERS} loaders, {FILES} files), {GPUS} GPUs, {seconds:.0f} s"
         )
-        print(f"processes on this host           {sum(name.isdigit() for name in os.listdir('/proc'))}")
+        print(f"processes on this host           {sum(1 for name in os.listdir('/proc') if name.isdigit())}")
         print(
             f"samples, lines, last step        {len(samples)}, {sum(len(s.lines) for s in samples)},"
             f" {last.progress[0].step if last.progress else None}; GPU read: {last.ranks[0].gpu is not None}"

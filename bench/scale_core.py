@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bench.hollow.cluster import HollowCluster
@@ -29,7 +30,7 @@ from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.step import actions as act
-from holdfast_controller.core.step.assignment import Phase
+from holdfast_controller.core.step.assignment import Assignment, Phase
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, RestartAsked
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.convert import agent_messages
@@ -64,7 +65,9 @@ class Stage:
         self.driver.register(host, SESSION, lambda action: self._send(host, action))
         self.driver.feed(agent_messages.hello(host, SESSION, hello))
 
-    def _send(self, host: str, action: act.Welcome | act.Assign | act.AckExit | act.CloseSession) -> None:
+    def _send(
+        self, host: str, action: act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession
+    ) -> None:
         message = agent_service.to_agent(action, self.driver)
         self.sent_bytes += len(message.SerializeToString())
         if isinstance(action, act.Assign):
@@ -96,7 +99,7 @@ class Stage:
         await self.driver.settled()
 
 
-def _report(order: act.Assignment, state: str) -> bytes:
+def _report(order: Assignment, state: str) -> bytes:
     report = agent_pb2.WorkerReport(
         job_id=order.job_id,
         attempt=order.attempt,
@@ -205,12 +208,16 @@ async def fill(database: Path, jobs: int, running: int) -> None:
     async with stage(database) as on:
         for number in range(ended):
             await _submit(on, f"ended-{number}", wanted)
-            await on.driver.ask(lambda token, name=f"ended-{number}": CancelAsked(token, "ann", name))
+            await on.driver.ask(partial(_cancel, job_id=f"ended-{number}"))
         for number in range(running):
             on.join(f"host-{number}")
             await _submit(on, f"runs-{number}", wanted)
             await on.until(f"runs-{number}", JobState.RUNNING, 1)
         await asyncio.gather(*(_submit(on, f"waits-{number}", wanted) for number in range(jobs - running - ended)))
+
+
+def _cancel(token: int, job_id: str) -> CancelAsked:
+    return CancelAsked(token, "ann", job_id)
 
 
 async def starts(directory: Path, jobs: int, runs: int, figures: Figures) -> None:

@@ -82,7 +82,7 @@ async def running_gang(site: Site) -> AsyncIterator[tuple[str, float]]:
 
 async def steady(site: Site, seconds: float) -> None:
     """What agents cost that only say that they live, and how fast users are answered meanwhile."""
-    cluster, spent = site.cluster, {}
+    cluster, spent = site.cluster, dict[str, float]()
     await asyncio.sleep(5.0)
     with site.cpu(spent):
         await asyncio.sleep(seconds)
@@ -114,7 +114,8 @@ async def steady(site: Site, seconds: float) -> None:
 
 async def storm(site: Site, runs: int) -> None:
     """The controller is killed and comes back; every agent finds it again, and no worker has noticed."""
-    took, cpu = [], []
+    took: list[float] = []
+    cpu: list[float] = []
     async with running_gang(site):
         before = await site.cluster.tally()
         for _ in range(runs):

@@ -12,7 +12,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 OUT = Path("client")
 
 
-class StubsHook(BuildHookInterface):  # type: ignore[type-arg]
+class StubsHook(BuildHookInterface):
     """Runs protoc before every wheel (editable ones too), so that stubs never drift from the contract."""
 
     PLUGIN_NAME = "custom"

@@ -6,6 +6,7 @@ import enum
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast_agent.core.worker import worker
 from holdfast_controller.core.model import job_state
@@ -17,11 +18,15 @@ that is not shown here is an error in the code.
 """
 
 
-def diagram(table: Mapping[enum.Enum, Iterable[enum.Enum]], start: enum.Enum) -> str:
+State = TypeVar("State", bound=enum.Enum)
+
+
+def diagram(table: Mapping[State, Iterable[State]], start: State) -> str:
     """One table as a Mermaid state diagram."""
+    order = list(type(start))
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {start.name}"]
     for state, following in table.items():
-        targets = sorted(following, key=lambda s: list(type(s)).index(s))
+        targets = sorted(following, key=order.index)
         lines += [f"    {state.name} --> {target.name}" for target in targets]
         if not targets:
             lines.append(f"    {state.name} --> [*]")

@@ -16,7 +16,7 @@ from bench.support.report import Table, framed
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.tuning import Action, HangSettings
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Inventory
 from holdfast_controller.core.model.job import Cluster
@@ -48,7 +48,7 @@ class Gangs:
                 self.feed(st.WorkerReported(host, 1, place))
 
     def feed(self, stimulus: st.Stimulus) -> None:
-        self.reactor.step(stimulus, Now(self.now, self.now + 1e9))
+        self.reactor.step(stimulus, Now(Mono(self.now), Wall(self.now + 1e9)))
 
     def tell(self, job: str, index: int, vector: WorkerFeatures) -> None:
         host = self.hosts[job, index]

@@ -154,7 +154,7 @@ class HollowHost:
                 self.feed(ev.GpusRead(usage, key, generation))
             case ev.Forget(key):
                 self.feed(ev.PlaceForgotten(key))
-            case ev.ClearStrays() | ev.RecordExits() | ev.RunEpilog() | ev.CloseSession():
+            case ev.ClearStrays() | ev.RecordExits() | ev.RunEpilog() | ev.CloseSession() | ev.SendGoingDown():
                 raise AssertionError(f"a healthy hollow host never has to do {action}")
             case ev.Note(event):
                 self.counts[f"note {event}"] += 1
@@ -168,6 +168,7 @@ class HollowHost:
                 | ev.FreePorts()
                 | ev.RenewFence()
                 | ev.SignalRanks()
+                | ev.AbandonPreparation()
             ):
                 pass  # Nothing is left to do where there is no disk and no process.
             case _:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def spread(values: Sequence[float]) -> str:
     """``min–max`` of a few values, ``p10–p90`` of twenty or more."""
@@ -62,8 +64,8 @@ def progress(text: str) -> None:
 @contextmanager
 def framed() -> Iterator[None]:
     """Print the command and the machine first, and last what else the machine had to do meanwhile."""
-    script = Path(sys.argv[0])
-    print(f"    python {script.parent.name}/{script.name} {' '.join(sys.argv[1:])}".rstrip())
+    module = ".".join(Path(sys.argv[0]).resolve().relative_to(ROOT).with_suffix("").parts)
+    print(f"    python -m {module} {' '.join(sys.argv[1:])}".rstrip())
     print(f"    {machine()}")
     before = _busy()
     yield
