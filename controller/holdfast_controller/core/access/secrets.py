@@ -10,12 +10,12 @@ import re
 
 from holdfast._base.secret import NAME_PATTERN, NAME_RULE
 from holdfast.errors import InvalidInput, NotFound, Violation, WrongState
-from holdfast_controller.core.events import secrets as ev
-from holdfast_controller.core.events.secrets import in_words
+from holdfast_controller.core.events import access as ev
+from holdfast_controller.core.events.access import holder_in_words
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.users import People
+from holdfast_controller.core.step.access_commands import SecretGiven, SecretRemovalAsked
 from holdfast_controller.core.step.actions import KeepSecret, Refuse, Reply
-from holdfast_controller.core.step.secret_commands import SecretGiven, SecretRemovalAsked
 from holdfast_controller.core.step.step import Step
 
 MAX_OF_ONE = 100
@@ -33,7 +33,9 @@ def on_secret_given(step: Step, asked: SecretGiven) -> None:
         problem = Violation("project", "is no name of a project", NAME_RULE)
     if problem is None and asked.name not in own:
         if len(own) >= MAX_OF_ONE:
-            problem = Violation("name", f"{in_words(asked.holder)} has {MAX_OF_ONE} secrets already", "remove some")
+            problem = Violation(
+                "name", f"{holder_in_words(asked.holder)} has {MAX_OF_ONE} secrets already", "remove some"
+            )
         elif sum(map(len, secrets.values())) >= MAX_SECRETS:
             problem = Violation("name", f"there are {MAX_SECRETS} secrets already", "remove some")
     if problem is not None:
@@ -47,7 +49,7 @@ def on_secret_given(step: Step, asked: SecretGiven) -> None:
 def on_secret_removal(step: Step, asked: SecretRemovalAsked) -> None:
     """Forget a value, unless jobs that have not ended need it for their next launch."""
     if asked.name not in step.cluster.people.secrets.get(asked.holder, {}):
-        problem = f"{in_words(asked.holder)} has no secret of that name."
+        problem = f"{holder_in_words(asked.holder)} has no secret of that name."
         step.do(Refuse(asked.token, NotFound(problem[0].upper() + problem[1:], fix="See: holdfast secret list")))
         return
     jobs = [] if asked.force else users_of(step.cluster, asked.holder, asked.name)

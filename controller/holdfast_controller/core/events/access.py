@@ -1,12 +1,10 @@
-"""Events of people, tokens and certificates; see ``events``."""
+"""Events of users, tokens, certificates and secrets; see ``events``. None holds a secret's value, sealed or not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from holdfast._base.identity import Kind
-from holdfast_controller.core.events.secrets import SecretRemoved as SecretRemoved
-from holdfast_controller.core.events.secrets import SecretSet as SecretSet
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.users import Role
 
@@ -72,6 +70,31 @@ class TokenUsed:
     kind: Kind
     name: str
     key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretSet:
+    """A holder (``user/NAME``, ``project/NAME``) has a secret of this name, with a new value."""
+
+    at: Wall
+    holder: str
+    name: str
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretRemoved:
+    """It has it no more."""
+
+    at: Wall
+    holder: str
+    name: str
+    by: str
+
+
+def holder_in_words(holder: str) -> str:
+    """``user ann``, ``project vision``."""
+    return holder.replace("/", " ", 1)
 
 
 PeopleEvent = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core.events import access as ev
-from holdfast_controller.core.events.secrets import in_words
+from holdfast_controller.core.events.access import holder_in_words
 from holdfast_controller.core.model.users import EVERY_PROJECT
 
 
@@ -28,9 +28,9 @@ def narrate_people(event: ev.PeopleEvent) -> str:
         case ev.TokenUsed():
             return f"{event.kind.value} {event.name} has its first certificate"
         case ev.SecretSet():
-            return f"secret {event.name} of {in_words(event.holder)} set by {event.by}"
+            return f"secret {event.name} of {holder_in_words(event.holder)} set by {event.by}"
         case ev.SecretRemoved():
-            return f"secret {event.name} of {in_words(event.holder)} removed by {event.by}"
+            return f"secret {event.name} of {holder_in_words(event.holder)} removed by {event.by}"
         case _:
             assert_never(event)
 

@@ -1,13 +1,11 @@
-"""What reaches the core of people and certificates; see ``stimuli``."""
+"""Commands about users, tokens, certificates and secrets; see ``commands``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast._base.identity import Kind
 from holdfast_controller.core.model.users import Role
-from holdfast_controller.core.step.secret_commands import SecretGiven as SecretGiven
-from holdfast_controller.core.step.secret_commands import SecretRemovalAsked as SecretRemovalAsked
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,28 @@ class HostRemovalAsked:
     token: int
     by: str
     host: str
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class SecretGiven:
+    """A user has a value kept, which the shell has sealed."""
+
+    token: int
+    by: str
+    holder: str
+    name: str
+    sealed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SecretRemovalAsked:
+    """A user wants a value forgotten; ``force``: even if jobs will miss it."""
+
+    token: int
+    by: str
+    holder: str
+    name: str
     force: bool = False
 
 

@@ -21,7 +21,7 @@ from holdfast._base.secret import Secret
 from holdfast._daemon import log
 from holdfast.errors import StorageFull
 from holdfast.v1 import agent_pb2
-from holdfast_controller.core.events.secrets import in_words
+from holdfast_controller.core.events.access import holder_in_words
 from holdfast_controller.core.model.gang import SecretVariable
 from holdfast_controller.core.step.actions import KeepSecret
 from holdfast_controller.core.step.assignment import Assignment, Phase
@@ -119,7 +119,7 @@ class Vault:
             try:
                 values[each.name] = self.open(each.holder, each.secret)
             except Unreadable as problem:
-                about = f"The secret {each.secret} of {in_words(each.holder)}, for {each.name},"
+                about = f"The secret {each.secret} of {holder_in_words(each.holder)}, for {each.name},"
                 kind, _, whose = each.holder.partition("/")
                 option = f" --project {whose}" if kind == "project" else ""
                 fix = f"Set it again: holdfast secret set {each.secret}{option}"
