@@ -1,7 +1,8 @@
 """A file under a passphrase, written and read as a stream: a cut, a swap or a changed byte is found.
 
 The key is scrypt's. Each chunk is sealed with AES-256-GCM; its nonce counts, and says of the last one that it is
-the last (the construction is known as STREAM).
+the last (the construction is known as STREAM, and is also that of age). It is not a file of age's because pyrage, its
+Python binding, takes what goes under a passphrase whole into memory, and a backup may be larger than that.
 """
 
 from __future__ import annotations
