@@ -19,18 +19,20 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 
+from holdfast._base.codec import Format, from_plain
 from holdfast_agent.core.doctor.gpus import DriverFacts
-from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
-from holdfast_agent.core.model.gpus import SIMULATED, Blind, Gpu, GpuUsage, Reading, Unidentified
+from holdfast_agent.core.gpu.signals import GpuSignals, Signals
+from holdfast_agent.core.model.gpus import SIMULATED, Blind, Gpu, GpuUsage, Reading
 from holdfast_agent.gpu.child import Child, ChildError, HelperProcess
 from holdfast_agent.gpu.scripted import BadScript, SignalScript
 
 T = TypeVar("T")
 _MOST_STUCK = 2
+_ANSWERS = Format(complete=True)
 
 
 class GpuSource(Protocol):
@@ -86,17 +88,17 @@ class NvmlSource:
         self._last_reason = ""
 
     async def inventory(self) -> Reading | Blind:
-        return await self._ask("inventory", _reading)
+        return await self._ask("inventory", Reading)
 
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
-        return await self._ask("usage", _usages)
+        return await self._ask("usage", tuple[GpuUsage, ...])
 
     async def signals(self) -> Signals | Blind:
-        return await self._ask("signals", _signals)
+        return await self._ask("signals", Signals)
 
     async def driver(self) -> DriverFacts | Blind:
         """Facts about the driver, for the doctor."""
-        return await self._ask("driver", _driver)
+        return await self._ask("driver", DriverFacts)
 
     async def aclose(self) -> None:
         self._drop_child()
@@ -109,8 +111,8 @@ class NvmlSource:
         """Pid of the current helper, to account for its memory."""
         return self._child.pid if self._child else None
 
-    async def _ask(self, op: str, parse: Callable[[Any], T]) -> T | Blind:
-        """Ask the helper for ``op`` and parse the answer; callers take turns."""
+    async def _ask(self, op: str, kind: type[T]) -> T | Blind:
+        """Ask the helper for ``op``, which answers with a ``kind``; callers take turns."""
         async with self._lock:
             if self._child is None and (blind := self._why_not_start()):
                 return blind
@@ -132,9 +134,9 @@ class NvmlSource:
                 # This helper may have loaded a library that was replaced since; the next one loads it again.
                 return self._failed(str(reply.get("failed") or reply.get("error")))
             try:
-                answer = parse(reply["ok"])
-            except (KeyError, TypeError, ValueError) as error:
-                return self._failed(f"the GPU helper is of another version; restart the agent ({error!r})")
+                answer = from_plain(kind, reply["ok"], _ANSWERS)
+            except ValueError as error:
+                return self._failed(f"the GPU helper is of another version; restart the agent ({error})")
             self._failures = 0
             return answer
 
@@ -212,31 +214,3 @@ class SimulatedSource:
 
     async def aclose(self) -> None:
         pass
-
-
-def _reading(reply: dict[str, Any]) -> Reading:
-    return Reading(
-        gpus=tuple(Gpu(**item) for item in reply["gpus"]),
-        unidentified=tuple(Unidentified(**item) for item in reply["unidentified"]),
-        physical=frozenset(reply["physical"]),
-        note=reply["note"],
-    )
-
-
-def _usages(reply: list[dict[str, Any]]) -> tuple[GpuUsage, ...]:
-    return tuple(_usage(item) for item in reply)
-
-
-def _usage(item: dict[str, Any]) -> GpuUsage:
-    pids = item["pids"]
-    return GpuUsage(item["uuid"], item["used_bytes"], None if pids is None else tuple(pids), item["problem"])
-
-
-def _driver(reply: dict[str, Any]) -> DriverFacts:
-    return DriverFacts(str(reply["version"]), tuple((str(uuid), bool(on)) for uuid, on in reply["persistence"]))
-
-
-def _signals(reply: dict[str, Any]) -> Signals:
-    return Signals(
-        tuple(GpuSignals(**item) for item in reply["gpus"]), tuple(Xid(**item) for item in reply["xids"])
-    )

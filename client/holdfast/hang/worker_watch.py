@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast._base.codec import from_plain, to_plain
 from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.log_progress import LineReader
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
-from holdfast.hang.records.codec import from_plain, to_plain
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.tuning import Tuning
 

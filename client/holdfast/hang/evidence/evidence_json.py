@@ -7,20 +7,18 @@ is written once, in the list ``frames``, and stacks hold their numbers in it. ``
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import json
-import types
-import typing
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from holdfast._base.codec import Format, from_plain, to_plain
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, thread_stack
 from holdfast.hang.evidence.stacks import Frame
 
 MAX_BYTES = 512 << 10
 VERSION = 1
+_FORM = Format(camel=True, without_defaults=True, digits=3, skip_unknown=True)
 
 
 def encode(evidence: Evidence, max_bytes: int = MAX_BYTES) -> str:
@@ -48,68 +46,18 @@ def decode(text: str) -> Evidence:
         if data.get("version") != VERSION:
             raise ValueError(f"evidence of version {data.get('version')!r}, which this program does not know")
         frames = [Frame(str(function), str(file), int(line)) for function, file, line in data["frames"]]
-        return typing.cast(Evidence, _read(Evidence, data, frames))
+        return from_plain(Evidence, data, replace(_FORM, read={Frame: frames.__getitem__}))
     except (AttributeError, IndexError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no evidence: {error!r}") from error
 
 
-# -- Writing -----------------------------------------------------------------------------------------------------
-
-
 def _written(evidence: Evidence) -> str:
     frames: dict[Frame, int] = {}
-    body = _plain(evidence, frames)
+    number: dict[type, Callable[[Any], int]] = {Frame: lambda frame: frames.setdefault(frame, len(frames))}
+    body = to_plain(evidence, replace(_FORM, write=number))
     table = [[frame.function, frame.file, frame.line] for frame in frames]
     whole = {"version": VERSION, **body, "frames": table}
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace").decode()
-
-
-def _plain(value: Any, frames: dict[Frame, int]) -> Any:
-    if isinstance(value, Frame):
-        return frames.setdefault(value, len(frames))
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, tuple):
-        return [_plain(item, frames) for item in value]
-    if isinstance(value, float):
-        return round(value, 3)
-    if not dataclasses.is_dataclass(value):
-        return value
-    fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
-    return {_camel(field.name): _plain(item, frames) for field, item in fields if item != field.default}
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(word.capitalize() for word in rest)
-
-
-# -- Reading -----------------------------------------------------------------------------------------------------
-
-
-def _read(kind: Any, data: Any, frames: list[Frame]) -> Any:
-    if kind is Frame:
-        return frames[_checked(int, data)]
-    origin = typing.get_origin(kind)
-    if origin in (types.UnionType, typing.Union):
-        inner = next(part for part in typing.get_args(kind) if part is not types.NoneType)
-        return None if data is None else _read(inner, data, frames)
-    if origin is tuple:
-        return tuple(_read(typing.get_args(kind)[0], item, frames) for item in _checked(list, data))
-    if not dataclasses.is_dataclass(kind):
-        return float(data) if kind is float and isinstance(data, int) else _checked(kind, data)
-    hints = typing.get_type_hints(kind)
-    given = _checked(dict, data)
-    named = {name: _camel(name) for name in hints}
-    return typing.cast(Any, kind)(
-        **{n: _read(hints[n], given[key], frames) for n, key in named.items() if key in given}
-    )
-
-
-def _checked(kind: type, data: Any) -> Any:
-    if not isinstance(data, kind):
-        raise TypeError(f"{data!r:.80} is no {kind.__name__}")
-    return data
 
 
 # -- What goes when it is too much -------------------------------------------------------------------------------

@@ -6,17 +6,15 @@ sender's monotonic clock. A field that a reader doesn't know is an error: record
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import json
 from dataclasses import dataclass
-from typing import Any
 
+from holdfast._base.codec import Format, from_plain, to_plain
 from holdfast.errors import HoldfastError
 from holdfast.hang.pipeline.samples import RankSample
-from holdfast.hang.records.codec import from_plain
 
 FORMAT = 1
+_FORM = Format(without_defaults=True, digits=4)
 
 
 class RecordingError(HoldfastError):
@@ -84,7 +82,7 @@ class WorkerSample:
 
 def encode(sample: WorkerSample) -> str:
     """The sample as one line, without its end."""
-    return json.dumps({"v": FORMAT, **_record(sample)}, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps({"v": FORMAT, **to_plain(sample, _FORM)}, ensure_ascii=False, separators=(",", ":"))
 
 
 def decode(line: str) -> WorkerSample:
@@ -97,25 +95,6 @@ def decode(line: str) -> WorkerSample:
     if version != FORMAT:
         raise RecordingError(f"a record of version {version}; this program reads {FORMAT}")
     try:
-        return from_plain(WorkerSample, record)
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordingError(f"no record: {error!r}") from error
-
-
-def _record(value: Any) -> dict[str, Any]:
-    record: dict[str, Any] = {}
-    for field in dataclasses.fields(value):
-        held = getattr(value, field.name)
-        if held != field.default:
-            record[field.name] = _plain(held)
-    return record
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, enum.Enum):
-        return value.name
-    if isinstance(value, float):
-        return round(value, 4)
-    return _record(value) if dataclasses.is_dataclass(value) else value
+        return from_plain(WorkerSample, record, _FORM)
+    except ValueError as error:
+        raise RecordingError(str(error)) from error

@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
+from holdfast._base.codec import from_plain, to_plain
 from holdfast._session.reports import raised_in
-from holdfast.hang.records.codec import from_plain, to_plain
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.host import Host
