@@ -24,13 +24,14 @@ from bench.support.cluster import job
 from bench.support.report import progress
 
 from holdfast import spec
-from holdfast._session.reports import ExitReason
+from holdfast._session import codec
+from holdfast._session.assignment import Assignment, Phase
+from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
-from holdfast_controller.core.model.gang import Gang, Member
+from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.step import actions as act
-from holdfast_controller.core.step.assignment import Assignment, Phase
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, RestartAsked
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.convert import agent_messages
@@ -74,16 +75,14 @@ class Stage:
             order = action.assignment
             match order.phase:
                 case Phase.PREPARE:
-                    if order.generation > 1:
-                        for rank in order.member.ranks:
-                            self.answers.append(
-                                (host, _ended(order.job_id, order.member, order.generation - 1, rank))
-                            )
-                    self.answers.append((host, _report(order, "PREPARED")))
+                    if order.generation > 1 and order.launch is not None:
+                        for rank in order.launch.ranks:
+                            self.answers.append((host, _ended(order.key, order.generation - 1, rank)))
+                    self.answers.append((host, _report(order, ReportedState.PREPARED)))
                 case Phase.RUN:
-                    self.answers.append((host, _report(order, "RUNNING")))
+                    self.answers.append((host, _report(order, ReportedState.RUNNING)))
                 case Phase.STOP:
-                    self.answers.append((host, _report(order, "EMPTY")))
+                    self.answers.append((host, _report(order, ReportedState.EMPTY)))
 
     async def until(self, job_id: str, state: JobState, generation: int) -> None:
         """Put the answers in until the job is there, and that is durable."""
@@ -99,28 +98,27 @@ class Stage:
         await self.driver.settled()
 
 
-def _report(order: Assignment, state: str) -> bytes:
-    report = agent_pb2.WorkerReport(
-        job_id=order.job_id,
+def _report(order: Assignment, state: ReportedState) -> bytes:
+    launch = order.launch
+    index, first = (launch.worker_index, launch.first_rank) if launch is not None else (0, 0)
+    report = WorkerReport(
+        key=order.key,
         attempt=order.attempt,
         generation=order.generation,
-        worker=order.member.name,
-        state=agent_pb2.ReportedState.Value(f"REPORTED_STATE_{state}"),
-        port=20_000 + order.member.index % 10_000,
-        master_port=31_000 if order.member.first_rank == 0 else 0,
+        state=state,
+        port=20_000 + index % 10_000,
+        master_port=31_000 if first == 0 else 0,
         shim_pid=1000,
+        pids=tuple((rank, 2000 + rank) for rank in launch.ranks)
+        if launch is not None and state is ReportedState.RUNNING
+        else (),
     )
-    if state == "RUNNING":
-        for local, rank in enumerate(order.member.ranks):
-            report.ranks.add(rank=rank, local_rank=local, pid=2000 + rank)
-    return agent_pb2.SessionRequest(worker_report=report).SerializeToString()
+    return agent_pb2.SessionRequest(worker_report=codec.worker_report_to_proto(report)).SerializeToString()
 
 
-def _ended(job_id: str, member: Member, generation: int, rank: int) -> bytes:
-    reason = job_pb2.ExitReason.Value(f"EXIT_REASON_{ExitReason.STOPPED.name}")
-    ended = job_pb2.Exit(attempt=1, generation=generation, rank=rank, signal=15, reason=reason, message="stopped")
-    ended.end_time.GetCurrentTime()
-    report = agent_pb2.ExitReport(sequence=rank + 1, job_id=job_id, worker=member.name, exit=ended)
+def _ended(key: WorkerId, generation: int, rank: int) -> bytes:
+    ended = Exit(1, generation, rank, ExitReason.STOPPED, signal=15, message="stopped", end_time=time.time())
+    report = codec.exit_report_to_proto(ExitReport(rank + 1, key, ended))
     return agent_pb2.SessionRequest(exit_report=report).SerializeToString()
 
 
@@ -216,10 +214,6 @@ async def fill(database: Path, jobs: int, running: int) -> None:
         await asyncio.gather(*(_submit(on, f"waits-{number}", wanted) for number in range(jobs - running - ended)))
 
 
-def _cancel(token: int, job_id: str) -> CancelAsked:
-    return CancelAsked(token, "ann", job_id)
-
-
 async def starts(directory: Path, jobs: int, runs: int, figures: Figures) -> None:
     """A controller's start with a full store: from its exec until a first job is committed and acknowledged."""
     took, cpu = [], []
@@ -248,3 +242,7 @@ async def starts(directory: Path, jobs: int, runs: int, figures: Figures) -> Non
         aim=2,
         hollow=False,
     )
+
+
+def _cancel(token: int, job_id: str) -> CancelAsked:
+    return CancelAsked(token, "ann", job_id)

@@ -23,7 +23,7 @@ from holdfast_agent.core.model.gpus import GpuUsage
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Running
-from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.session.assignment_checks import checked_assignment
 from holdfast_agent.shell.session.link import Link
 
 GIB = 1 << 30
@@ -96,7 +96,7 @@ class HollowHost:
         """See ``link.Listener``."""
         match message.WhichOneof("message"):
             case "assignment":
-                self.feed(ev.Assigned(convert.assignment(message.assignment)))
+                self.feed(ev.Assigned(checked_assignment(message.assignment)))
             case "exit_ack":
                 self.feed(ev.ExitAcked(message.exit_ack.sequence))
                 self.counts["acked"] += 1

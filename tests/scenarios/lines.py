@@ -134,7 +134,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
 _WORDS = {ev.PauseRequested: "to pause", ev.JobPaused: "paused", ev.JobResumed: "resumed"}
 
 
-def action_line(action: act.Action) -> str:
+def action_line(action: act.Action, cluster: Cluster) -> str:
     """One action in short."""
     match action:
         case act.Reply():
@@ -146,7 +146,8 @@ def action_line(action: act.Action) -> str:
         case act.Assign():
             order = action.assignment
             warned = f" warned by {order.warn_signal}" if order.warn_signal else ""
-            which = f"{order.job_id} w{order.member.index} g{order.generation}"
+            index = cluster.jobs[order.key.job].gang.index_by_name[order.key.worker]
+            which = f"{order.key.job} w{index} g{order.generation}"
             return f"> {action.host} {order.phase.name} {which}{warned}"
         case act.Dismiss():
             return f"> {action.host} dismiss {action.job_id} {action.worker} g{action.generation}"

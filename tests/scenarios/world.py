@@ -376,7 +376,9 @@ class World:
             self._check_log(before)
             self._replayed = self._replay()
         assert durable(self._replayed) == durable(self.cluster), "something durable changed without an event"
-        return [line(entry.event, self.cluster) for entry in decision.entries] + [action_line(a) for a in actions]
+        return [line(entry.event, self.cluster) for entry in decision.entries] + [
+            action_line(a, self.cluster) for a in actions
+        ]
 
     def _keep(self, actions: Iterable[act.KeepWatch]) -> None:
         """As the store does: written at once, told to nobody."""

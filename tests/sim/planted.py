@@ -18,7 +18,6 @@ from unittest.mock import patch
 
 from tests.sim import generator
 from tests.sim.bugs import Bugs
-from tests.sim.cluster import translate
 from tests.sim.cluster.clock import Clock
 from tests.sim.cluster.world import World
 from tests.sim.engine import Violation
@@ -36,6 +35,7 @@ from holdfast_controller.core.lifecycle import launch
 from holdfast_controller.core.model import lease
 from holdfast_controller.core.model.job import Prepared
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step import step as steps
 from holdfast_controller.core.step.actions import AckExit
 from holdfast_controller.core.step.step import Step
 
@@ -77,8 +77,8 @@ def _epoch_not_noted() -> AbstractContextManager[Any]:
 
 
 def _no_fence() -> AbstractContextManager[Any]:
-    sound = translate.assignment
-    return patch.object(translate, "assignment", lambda *args: replace(sound(*args), fence_s=0.0))
+    sound = steps.desired
+    return patch.object(steps, "desired", lambda *args: replace(sound(*args), fence_s=0.0))
 
 
 def _lost_hosts_give_all_back() -> AbstractContextManager[Any]:

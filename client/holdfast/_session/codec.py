@@ -6,11 +6,22 @@ Decoding checks nothing but enums. What a peer may say at most is for its receiv
 from __future__ import annotations
 
 import enum
+import json
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
+from holdfast._session.assignment import (
+    Assignment,
+    Launch,
+    PackagedCode,
+    Phase,
+    Rendezvous,
+    SecretVariable,
+    Task,
+)
 from holdfast._session.reports import (
     Exit,
     ExitReason,
@@ -21,14 +32,16 @@ from holdfast._session.reports import (
     raised_in,
 )
 from holdfast.errors import InvalidInput, Violation
-from holdfast.v1 import agent_pb2, job_pb2
+from holdfast.v1 import agent_pb2, job_pb2, spec_pb2
 
 
 class _Enum:
-    """One of our enums and its twin on the wire. ``field`` names it in errors."""
+    """One of our enums and its twin on the wire. Errors name its ``field`` and its ``reader``."""
 
-    def __init__(self, ours: type[enum.Enum], wire: Any, prefix: str, field: str) -> None:
-        self._field = field
+    def __init__(
+        self, ours: type[enum.Enum], wire: Any, prefix: str, field: str, reader: str = "controller"
+    ) -> None:
+        self._field, self._reader = field, reader
         self._numbers = {each: wire.Value(prefix + each.name) for each in ours}
         self._ours: dict[int, Any] = {number: each for each, number in self._numbers.items()}
 
@@ -36,17 +49,20 @@ class _Enum:
         """Its number on the wire."""
         return self._numbers[value]
 
-    def decode(self, number: int) -> Any:
-        """Raises ``InvalidInput`` for a number that this version does not know."""
-        try:
-            return self._ours[number]
-        except KeyError:
-            problem = f"{number} is no value that this controller knows"
-            raise InvalidInput([Violation(self._field, problem, "upgrade the controller first")]) from None
+    def decode(self, number: int, default: enum.Enum | None = None) -> Any:
+        """``default``, or else ``InvalidInput``, for a number that this version does not know."""
+        found = self._ours.get(number, default)
+        if found is None:
+            problem = f"{number} is no value that this {self._reader} knows"
+            raise InvalidInput([Violation(self._field, problem, f"upgrade the {self._reader} first")])
+        return found
 
 
 _REASONS = _Enum(ExitReason, job_pb2.ExitReason, "EXIT_REASON_", "exit_reason")
 _STATES = _Enum(ReportedState, agent_pb2.ReportedState, "REPORTED_STATE_", "reported_state")
+_PHASES = _Enum(Phase, agent_pb2.AssignmentPhase, "ASSIGNMENT_PHASE_", "phase", "agent")
+KNOWN_GENERATIONS = 64
+"""Rendezvous that are kept encoded."""
 
 
 def exit_to_proto(exit_: Exit) -> job_pb2.Exit:
@@ -137,6 +153,133 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
         host_fault=message.host_fault,
         gpus=tuple(message.gpus),
     )
+
+
+def assignment_to_proto(assignment: Assignment) -> agent_pb2.Assignment:
+    """A worker's desired state, for its agent. The values of secrets are not in it."""
+    return agent_pb2.Assignment(
+        epoch=assignment.epoch,
+        job_id=assignment.key.job,
+        worker=assignment.key.worker,
+        attempt=assignment.attempt,
+        generation=assignment.generation,
+        phase=_PHASES.encode(assignment.phase),
+        grace_period=duration(assignment.grace_s),
+        stop_reason=_REASONS.encode(assignment.stop_reason),
+        launch=_launch_to_proto(assignment.launch) if assignment.launch is not None else None,
+        fence=duration(assignment.fence_s) if assignment.fence_s else None,
+        warn_signal=assignment.warn_signal,
+    )
+
+
+def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
+    """The same again. Raises ``InvalidInput`` for an unknown phase; an unknown reason to stop is STOPPED."""
+    return Assignment(
+        epoch=message.epoch,
+        key=WorkerId(message.job_id, message.worker),
+        attempt=message.attempt,
+        generation=message.generation,
+        phase=_PHASES.decode(message.phase),
+        grace_s=seconds(message.grace_period),
+        stop_reason=_REASONS.decode(message.stop_reason, ExitReason.STOPPED),
+        launch=_launch_from_proto(message.launch) if message.HasField("launch") else None,
+        fence_s=seconds(message.fence),
+        warn_signal=message.warn_signal,
+    )
+
+
+_LAUNCH_FIELDS = (
+    *("first_rank", "processes", "world_size", "gpus", "restart_count", "last_end", "pool", "replica"),
+    *("worker_count", "worker_index", "cpu_count", "memory_mb", "step_pattern", "process_starts", "lacks"),
+)
+"""Called the same on the wire."""
+
+
+def _launch_to_proto(launch: Launch) -> agent_pb2.Launch:
+    return agent_pb2.Launch(
+        process=_task_to_proto(launch.task),
+        image_uri=launch.task.image,
+        run_as=launch.task.account,
+        rendezvous=_rendezvous_to_proto(launch.rendezvous) if launch.rendezvous is not None else None,
+        output_uri=launch.output_uri,
+        job_spec_json=launch.spec_json,
+        **{name: getattr(launch, name) for name in _LAUNCH_FIELDS},
+    )
+
+
+def _launch_from_proto(message: agent_pb2.Launch) -> Launch:
+    values: dict[str, Any] = {name: getattr(message, name) for name in _LAUNCH_FIELDS}
+    uri = message.output_uri if message.HasField("output_uri") else output_uri_in(message.job_spec_json)
+    return Launch(
+        task=_task_from_proto(message),
+        rendezvous=_rendezvous_from_proto(message.rendezvous) if message.HasField("rendezvous") else None,
+        output_uri=uri,
+        spec_json=message.job_spec_json,
+        **values | {"gpus": tuple(message.gpus)},
+    )
+
+
+def _task_to_proto(task: Task) -> spec_pb2.ProcessSpec:
+    code = task.code
+    return spec_pb2.ProcessSpec(
+        command=task.command,
+        args=task.args,
+        env=[spec_pb2.EnvVar(name=name, value=value) for name, value in task.env],
+        working_directory=task.working_directory,
+        packaged_code=None
+        if code is None
+        else spec_pb2.PackagedCode(bundle=code.bundle, requirements=code.requirements, packages=code.packages),
+        secret_env=[spec_pb2.SecretEnvVar(name=s.name, secret=s.secret, file=s.file) for s in task.secrets],
+    )
+
+
+def _task_from_proto(launch: agent_pb2.Launch) -> Task:
+    message = launch.process
+    code = message.packaged_code
+    return Task(
+        command=tuple(message.command),
+        args=tuple(message.args),
+        env=tuple((each.name, each.value) for each in message.env),
+        working_directory=message.working_directory,
+        image=launch.image_uri,
+        code=PackagedCode(code.bundle, tuple(code.requirements), tuple(code.packages))
+        if message.HasField("packaged_code")
+        else None,
+        account=launch.run_as,
+        secrets=tuple(SecretVariable(each.name, each.file, each.secret) for each in message.secret_env),
+    )
+
+
+_newest: OrderedDict[int, tuple[Rendezvous, agent_pb2.Rendezvous]] = OrderedDict()
+
+
+def _rendezvous_to_proto(rendezvous: Rendezvous) -> agent_pb2.Rendezvous:
+    """Encode the rendezvous of a generation once: all its workers are sent it at about the same time."""
+    known = _newest.get(id(rendezvous))
+    if known is None or known[0] is not rendezvous:
+        message = agent_pb2.Rendezvous(
+            master_address=rendezvous.master_address,
+            master_port=rendezvous.master_port,
+            secret=rendezvous.secret,
+            pools=[agent_pb2.PoolAddresses(addresses=addresses) for addresses in rendezvous.pools],
+        )
+        known = _newest[id(rendezvous)] = rendezvous, message
+        if len(_newest) > KNOWN_GENERATIONS:
+            _newest.popitem(last=False)
+    return known[1]
+
+
+def _rendezvous_from_proto(message: agent_pb2.Rendezvous) -> Rendezvous:
+    pools = tuple(tuple(pool.addresses) for pool in message.pools)
+    return Rendezvous(message.master_address, message.master_port, message.secret, pools)
+
+
+def output_uri_in(spec_json: str) -> str:
+    """Where a job's results go, from its spec: for what 0.1.0 has sent and stored, which says it nowhere else."""
+    try:
+        return str(json.loads(spec_json)["baseOutputDirectory"]["outputUriPrefix"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def seconds(message: duration_pb2.Duration | timestamp_pb2.Timestamp) -> float:

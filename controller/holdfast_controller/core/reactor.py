@@ -280,7 +280,7 @@ class Reactor:
                 presence.forgetting.discard(key)
         elif presence.session is not None and _has_left(job, index, host):
             presence.forgetting.add(key)
-            step.do(Assign(host, presence.session, released(self.cluster, job, index, host)))
+            step.do(Assign(host, presence.session, released(self.cluster, job, index)))
 
     def _on_current_place(self, step: Step, job: Job, index: int, report: WorkerReport) -> None:
         runtime = self.cluster.runtime_of(job.id)

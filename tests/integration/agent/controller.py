@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -244,7 +243,7 @@ def assignment(
     launch.first_rank, launch.processes, launch.world_size = first_rank, processes, processes
     launch.pool, launch.replica, launch.worker_count, launch.worker_index = int(pool), int(replica), 1, 0
     launch.gpus.extend(gpus)
-    launch.job_spec_json = json.dumps({"baseOutputDirectory": {"outputUriPrefix": output}} if output else {})
+    launch.output_uri = output
     launch.run_as = run_as
     if prepared is not None:
         launch.rendezvous.master_address = "127.0.0.1"

@@ -47,8 +47,10 @@ def submit(world: World, job: str, wanted: str = "", owner: str = "ann") -> str:
 
 def told(world: World, job: str) -> str:
     """The account in the newest order to a host."""
-    orders = [a.assignment for a in world.sent if isinstance(a, act.Assign) and a.assignment.job_id == job]
-    return orders[-1].gang.pool_of(orders[-1].member).task.account
+    orders = [a.assignment for a in world.sent if isinstance(a, act.Assign) and a.assignment.key.job == job]
+    launch = orders[-1].launch
+    assert launch is not None
+    return launch.task.account
 
 
 def test_without_a_word_of_the_admin_each_host_has_its_own_way(world: World) -> None:

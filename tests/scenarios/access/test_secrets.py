@@ -7,9 +7,10 @@ import dataclasses
 import pytest
 from tests.scenarios.world import World, gang, inventory
 
+from holdfast._session.assignment import SecretVariable
 from holdfast_controller.core.access import secrets
 from holdfast_controller.core.access.secrets import holder_of
-from holdfast_controller.core.model.gang import Gang, SecretVariable
+from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st

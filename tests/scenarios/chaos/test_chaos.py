@@ -180,7 +180,7 @@ def calm(world: World) -> None:
     for _ in range(3):
         for job in list(world.cluster.jobs.values()):
             for index in range(len(job.places)):
-                if desired(world.cluster, job, index).phase.name == "STOP":
+                if desired(world.cluster, job, index, 60.0).phase.name == "STOP":
                     world.report(job.id, index, "EMPTY")
     for host in world.cluster.hosts.values():
         for key in withheld(world.cluster, host.name):

@@ -68,7 +68,8 @@ def test_failure_past_the_worker_s_budget_retries_the_job_away_from_that_host(wo
         ("JOB_RESCHEDULE", "INIT_OR_RESCHEDULED", 2, 3),
     ]
     assert all(recovery.ended_at is not None for recovery in job.recoveries)
-    assert [desired(world.cluster, job, index).process_starts for index in (0, 1)] == [1, 1], "of this attempt"
+    wanted = [desired(world.cluster, job, index, 60.0) for index in (0, 1)]
+    assert [order.launch.process_starts for order in wanted] == [1, 1], "of this attempt"
 
 
 def test_when_its_retries_are_spent_too_the_job_fails(world: World) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.scenarios.world import World, gang
 
+from holdfast._session.assignment import Assignment
 from holdfast_controller.core.model.gang import Gang, Retries, Scope, Success
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
@@ -32,8 +33,12 @@ def job_of(world: World) -> Job:
     return world.cluster.jobs["a"]
 
 
+def wanted(world: World, index: int) -> Assignment:
+    return desired(world.cluster, job_of(world), index, 60.0)
+
+
 def test_worker_that_fails_is_relaunched_alone_under_its_own_address(world: World) -> None:
-    before = job_of(world).rendezvous
+    before = wanted(world, 1).launch
     assert world.exit("a", 1, 7) == [
         "a exit g1 r1 NONZERO_EXIT 7",
         "a restarts w1 as g2: NONZERO_EXIT of workerpool1-0 rank 1, w1 pays",
@@ -41,8 +46,9 @@ def test_worker_that_fails_is_relaunched_alone_under_its_own_address(world: Worl
         "> host-1 RUN a w1 g2",
     ]
     job = job_of(world)
-    assert desired(world.cluster, job, 1).rendezvous == before
-    assert [desired(world.cluster, job, index).generation for index in range(3)] == [1, 2, 1]
+    after = wanted(world, 1).launch
+    assert before is not None and after is not None and before.rendezvous == after.rendezvous is not None
+    assert [wanted(world, index).generation for index in range(3)] == [1, 2, 1]
     world.report("a", 1, "PREPARED")
     assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
     assert (job.state, job.attempt, job.generation) == (JobState.RUNNING, 1, 2)
@@ -59,7 +65,7 @@ def test_two_workers_restart_side_by_side_and_each_pays_for_itself(world: World)
     assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
     assert world.exit("a", 1, 7)[1] == "a restarts w1 as g4: NONZERO_EXIT of workerpool1-0 rank 1, w1 pays"
     assert job_of(world).worker_restarts == {1: 2, 2: 1}
-    assert [desired(world.cluster, job_of(world), index).process_starts for index in range(3)] == [1, 3, 2]
+    assert [wanted(world, index).launch.process_starts for index in range(3)] == [1, 3, 2]
 
 
 def test_recovery_that_fails_before_it_was_seen_through_is_over_and_the_other_goes_on(world: World) -> None:
@@ -119,8 +125,7 @@ def test_port_that_is_gone_takes_a_restart_of_the_gang(world: World) -> None:
     world.exit("a", 0, "STOPPED:15", 1)
     world.exit("a", 2, "STOPPED:15", 1)
     world.run("a")
-    job = job_of(world)
-    assert [desired(world.cluster, job, index).generation for index in range(3)] == [3, 3, 3]
+    assert [wanted(world, index).generation for index in range(3)] == [3, 3, 3]
 
 
 def test_restart_past_the_budget_retries_the_whole_job() -> None:

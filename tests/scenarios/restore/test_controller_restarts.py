@@ -106,7 +106,7 @@ def test_first_assignments_carry_the_new_epoch() -> None:
     world = World(hosts=2)
     running(world)
     world.restart_controller()
-    assert desired(world.cluster, world.cluster.jobs["a"], 0).epoch == 2
+    assert desired(world.cluster, world.cluster.jobs["a"], 0, 60.0).epoch == 2
 
 
 def test_preparation_that_one_host_reported_before_is_asked_for_again() -> None:

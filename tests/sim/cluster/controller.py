@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.cluster import database, translate
+from tests.sim.cluster import database, framing
 from tests.sim.cluster.database import Deposed, Fate
 from tests.sim.cluster.network import End, Stream
 from tests.sim.engine import Life
@@ -71,11 +71,11 @@ class Controller:
             if session is None:
                 session = next(self._sessions)
                 self._streams[stream.host, session] = stream
-                self.feed(translate.hello(stream.host, session, message))
+                self.feed(framing.hello(stream.host, session, message))
                 return
-            self.feed(translate.from_agent(stream.host, session, message))
-            if message is translate.BEAT:
-                stream.to_agent(translate.BEAT_ACK)
+            self.feed(framing.from_agent(stream.host, session, message))
+            if message is framing.BEAT:
+                stream.to_agent(framing.BEAT_ACK)
 
         def closed() -> None:
             if session is not None:
@@ -173,7 +173,7 @@ class Controller:
                 if isinstance(action, act.CloseSession):
                     stream.close(stream.controller)
                 else:
-                    stream.to_agent(translate.to_agent(action, self.epoch, POLICIES.leases))
+                    stream.to_agent(framing.to_agent(action, self.epoch, POLICIES.leases))
             case act.Note("host.mass_silence", fields):
                 world.tell(f"the controller gives nobody up: {dict(fields)['hosts']} are silent together")
             case _:

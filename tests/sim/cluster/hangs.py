@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sim.cluster import translate
+from tests.sim.cluster import framing
 
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack
 from holdfast.hang.evidence.evidence import Vector as Sample
@@ -25,7 +25,7 @@ FRAMES = (
 )
 
 
-def vectors(agent: Agent) -> list[translate.Vector]:
+def vectors(agent: Agent) -> list[framing.Vector]:
     """Of every worker here whose job is watched."""
     world, host = agent.host.world, agent.host
     found = []
@@ -43,7 +43,7 @@ def vectors(agent: Agent) -> list[translate.Vector]:
             printed = None if any(p.hung for p in processes) else now
             output = OutputFeatures(printed if printed is not None else ranks[0].still_since_s)
             features = WorkerFeatures(place.key.worker, host.name, now, tuple(ranks), output)
-            found.append(translate.Vector(place.key.job, place.standing.generation, now, features))
+            found.append(framing.Vector(place.key.job, place.standing.generation, now, features))
     return found
 
 

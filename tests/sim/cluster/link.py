@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.cluster import hangs, translate
+from tests.sim.cluster import framing, hangs
 from tests.sim.cluster.network import End, Stream
 
+from holdfast._session.assignment import Assignment
 from holdfast._session.reports import ReportedState, WorkerReport
-from holdfast_agent.core.model.model import Assignment
 from holdfast_agent.core.worker import events as ev
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Link:
         """The reactor introduces itself."""
         host = self.agent.host
         assert self.stream is not None
-        self.stream.to_controller(translate.Hello(host.address, host.boot_id, host.inventory, reports))
+        self.stream.to_controller(framing.Hello(host.address, host.boot_id, host.inventory, reports))
 
     def send(self, message: Any) -> None:
         """Lost where there is no session: a new one says everything anew."""
@@ -83,7 +83,7 @@ class Link:
         clock = self.agent.host.clock
         self._heard = clock.mono()
         match message:
-            case translate.Welcome(epoch, heartbeat_s):
+            case framing.Welcome(epoch, heartbeat_s):
                 if self.open:
                     return  # the same again
                 self.open, self._refused = True, False
@@ -98,10 +98,10 @@ class Link:
                 self.agent.feed(ev.ControllerHeard(self._dialled))
                 self._beats.clear()
                 self.agent.later(clock.true_s(heartbeat_s), lambda: self._beat(stream, heartbeat_s))
-            case translate.BEAT_ACK:
+            case framing.BEAT_ACK:
                 if self._beats:
                     self.agent.feed(ev.ControllerHeard(self._beats.popleft()))
-            case translate.Ack(sequence):
+            case framing.Ack(sequence):
                 self.agent.feed(ev.ExitAcked(sequence))
             case Assignment():
                 self.agent.feed(ev.Assigned(message))
@@ -114,7 +114,7 @@ class Link:
             self._give_up(stream)
             return
         self._beats.append(clock.mono())
-        stream.to_controller(translate.BEAT)
+        stream.to_controller(framing.BEAT)
         for vector in hangs.vectors(self.agent):
             stream.to_controller(vector)
         self.agent.later(clock.true_s(every_s), lambda: self._beat(stream, every_s))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.cluster.translate import Hello, Welcome
+from tests.sim.cluster.framing import Hello, Welcome
 from tests.sim.engine import Crash, Life
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from holdfast._session.assignment import Assignment, Launch, Phase, Rendezvous, Task
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model.model import Assignment, Launch, Phase, Process, Rendezvous
 
 KEY = WorkerId("job-1", "workerpool0-0")
 FACTS = HostFacts(
@@ -17,7 +17,7 @@ FACTS = HostFacts(
     user=WorkerUser("ada", "/home/ada", "/bin/bash"),
     cpu_count=16,
 )
-LAUNCH = Launch(process=Process(("python",), ("train.py",)), first_rank=0, processes=2, world_size=2)
+LAUNCH = Launch(task=Task(("python",), ("train.py",)), first_rank=0, processes=2, world_size=2)
 RENDEZVOUS = Rendezvous("10.0.0.1", 20001, "s3cret", (("10.0.0.1:20000",),))
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast._session import codec
+from holdfast._session.assignment import Assignment, Launch, PackagedCode, Phase, Rendezvous, SecretVariable, Task
 from holdfast._session.reports import (
     Exit,
     ExitReason,
@@ -53,13 +54,58 @@ WORKER_REPORT = WorkerReport(
     host_fault=True,
     gpus=("GPU-1",),
 )
+LAUNCH = Launch(
+    task=Task(
+        command=("python", "train.py"),
+        args=("--fast",),
+        env=(("A", "1"), ("B", "$(A)")),
+        working_directory="/home/ada",
+        image="registry.example/train:1",
+        code=PackagedCode("ab" * 32, ("numpy",), ("pkg.tar.gz",)),
+        account="ada",
+        secrets=(SecretVariable("TOKEN", secret="wandb"), SecretVariable("KEY", "/etc/key", "other")),
+    ),
+    first_rank=8,
+    processes=2,
+    world_size=16,
+    gpus=("GPU-1", "GPU-2"),
+    restart_count=3,
+    last_end="HANG",
+    rendezvous=Rendezvous("10.0.0.1", 20_001, "s3cret", (("10.0.0.1:1", "10.0.0.2:2"), ("10.0.0.3:3",))),
+    pool=1,
+    replica=4,
+    worker_count=8,
+    worker_index=5,
+    cpu_count=32,
+    memory_mb=1024,
+    step_pattern=r"step (\d+)",
+    output_uri="gs://bucket/out",
+    spec_json='{"workerPoolSpecs": []}',
+    process_starts=2,
+    lacks="the secret wandb is gone",
+)
+ASSIGNMENT = Assignment(
+    epoch=6,
+    key=KEY,
+    attempt=2,
+    generation=5,
+    phase=Phase.RUN,
+    grace_s=7.5,
+    stop_reason=ExitReason.HANG_KILLED,
+    launch=LAUNCH,
+    fence_s=60.0,
+    warn_signal=10,
+)
 ROUNDS: list[tuple[Any, Any, Any]] = [
     (EXIT_REPORT, codec.exit_report_to_proto, codec.exit_report_from_proto),
     (WORKER_REPORT, codec.worker_report_to_proto, codec.worker_report_from_proto),
+    (ASSIGNMENT, codec.assignment_to_proto, codec.assignment_from_proto),
 ]
 UNSENT = {
     "Exit.late_exit",  # for users: the controller adds it
     "Rank.local_rank",  # likewise
+    "Launch.secrets",  # their values, which the controller's vault adds
+    "SecretEnvVar.file",  # of a secret that is the controller's
 }
 
 
@@ -136,11 +182,98 @@ def test_any_worker_s_state_comes_back_equal(report: WorkerReport) -> None:
     assert codec.worker_report_from_proto(codec.worker_report_to_proto(report)) == report
 
 
+@given(
+    st.builds(
+        Assignment,
+        epoch=numbers,
+        key=keys,
+        attempt=numbers,
+        generation=numbers,
+        phase=st.sampled_from(Phase),
+        grace_s=st.integers(0, 10_000).map(lambda halves: halves / 2),
+        stop_reason=st.sampled_from(ExitReason),
+        launch=st.none()
+        | st.builds(
+            Launch,
+            task=st.builds(
+                Task,
+                command=st.lists(texts).map(tuple),
+                env=st.lists(st.tuples(texts, texts)).map(tuple),
+                image=texts,
+                code=st.none() | st.builds(PackagedCode, texts, st.lists(texts).map(tuple)),
+                secrets=st.lists(st.builds(SecretVariable, texts, texts, texts)).map(tuple),
+            ),
+            first_rank=numbers,
+            processes=numbers,
+            world_size=numbers,
+            output_uri=texts,
+            spec_json=texts,
+            rendezvous=st.none()
+            | st.builds(Rendezvous, texts, numbers, texts, st.lists(st.lists(texts).map(tuple)).map(tuple)),
+        ),
+        fence_s=st.integers(0, 10_000).map(lambda halves: halves / 2),
+        warn_signal=numbers,
+    )
+)
+def test_any_assignment_comes_back_equal(assignment: Assignment) -> None:
+    assert codec.assignment_from_proto(codec.assignment_to_proto(assignment)) == assignment
+
+
+def test_hosts_are_not_told_whose_a_secret_is() -> None:
+    task = Task(("x",), secrets=(SecretVariable("TOKEN", secret="wandb", holder="user/ann"),))
+    message = codec.assignment_to_proto(dataclasses.replace(ASSIGNMENT, launch=Launch(task, 0, 1, 1)))
+    assert b"ann" not in message.SerializeToString()
+
+
+def test_rendezvous_of_a_generation_is_encoded_once_and_never_taken_for_another() -> None:
+    other = dataclasses.replace(LAUNCH, rendezvous=Rendezvous("10.9.9.9", 1, "x"))
+    found = [
+        codec.assignment_to_proto(dataclasses.replace(ASSIGNMENT, launch=each)) for each in (LAUNCH, other, LAUNCH)
+    ]
+    addresses = [each.launch.rendezvous.master_address for each in found]
+    assert addresses == ["10.0.0.1", "10.9.9.9", "10.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "uri"),
+    [
+        ('{"baseOutputDirectory": {"outputUriPrefix": "/data/out"}}', "/data/out"),
+        ('{"baseOutputDirectory": null}', ""),
+        ("{}", ""),
+        ("", ""),
+        ("[1]", ""),
+    ],
+)
+def test_controller_of_0_1_0_says_where_results_go_in_the_spec_alone(spec: str, uri: str) -> None:
+    message = codec.assignment_to_proto(ASSIGNMENT)
+    message.launch.job_spec_json = spec
+    message.launch.ClearField("output_uri")
+    launch = codec.assignment_from_proto(message).launch
+    assert launch is not None and launch.output_uri == uri
+
+
+def test_task_knows_whether_it_starts_its_ranks_by_itself() -> None:
+    assert Task(("torchrun", "train.py")).is_launcher
+    assert not Task(("python", "train.py")).is_launcher
+
+
+def test_unknown_phase_is_refused_and_an_unknown_reason_to_stop_is_an_ordinary_stop() -> None:
+    unknown: Any = 99
+    message = codec.assignment_to_proto(ASSIGNMENT)
+    message.stop_reason = unknown
+    assert codec.assignment_from_proto(message).stop_reason is ExitReason.STOPPED
+    message.phase = unknown
+    with pytest.raises(InvalidInput, match="upgrade the agent first"):
+        codec.assignment_from_proto(message)
+
+
 def test_every_reason_and_state_has_a_number_of_its_own() -> None:
     reasons = {name.removeprefix("EXIT_REASON_") for name in job_pb2.ExitReason.keys()}  # noqa: SIM118
     states = {name.removeprefix("REPORTED_STATE_") for name in agent_pb2.ReportedState.keys()}  # noqa: SIM118
     assert reasons - {"UNSPECIFIED"} == {reason.name for reason in ExitReason}
     assert states - {"UNSPECIFIED"} == {state.name for state in ReportedState}
+    phases = {name.removeprefix("ASSIGNMENT_PHASE_") for name in agent_pb2.AssignmentPhase.keys()}  # noqa: SIM118
+    assert phases - {"UNSPECIFIED"} == {phase.name for phase in Phase}
 
 
 def test_number_of_a_newer_peer_is_refused_with_what_to_upgrade() -> None:

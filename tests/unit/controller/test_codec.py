@@ -61,6 +61,15 @@ def test_exit_that_was_stored_with_what_it_raised_in_its_message_alone_is_read(n
     assert (loaded.exit.raised, loaded.exit.message) == ("ValueError: no", payload["exit"]["message"])
 
 
+def test_job_that_was_stored_with_its_output_in_its_spec_alone_is_read() -> None:
+    event = next(event for event in EVENTS if isinstance(event, ev.JobSubmitted))
+    payload = json.loads(codec.dump_event(event))
+    del payload["gang"]["output_uri"]
+    payload["spec_json"] = json.dumps({"baseOutputDirectory": {"outputUriPrefix": "/results"}})
+    loaded: Any = codec.load_event("JobSubmitted", 1, json.dumps(payload))
+    assert loaded.gang.output_uri == "/results"
+
+
 def test_entities_come_back_equal_at_every_point_of_a_history() -> None:
     cluster = Cluster()
     for event in EVENTS:

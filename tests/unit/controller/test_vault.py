@@ -10,13 +10,12 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast._base.secret import Secret
-from holdfast._session.reports import ExitReason
+from holdfast._session.assignment import Assignment, Launch, Phase, SecretVariable
+from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError, StorageFull
 from holdfast.v1 import agent_pb2
-from holdfast_controller.core.model.gang import Gang, Pool, SecretVariable, Task
-from holdfast_controller.core.model.job import Place
+from holdfast_controller.core.model.gang import Task
 from holdfast_controller.core.step.actions import KeepSecret
-from holdfast_controller.core.step.assignment import Assignment, Phase
 from holdfast_controller.shell.secrets import secret_keys, vault
 from holdfast_controller.shell.secrets.vault import Unreadable, Vault
 
@@ -92,10 +91,8 @@ VARIABLES = (SecretVariable("KEY", secret="wandb", holder="user/ann"), SecretVar
 
 
 def order(phase: Phase, secrets: tuple[SecretVariable, ...] = VARIABLES) -> Assignment:
-    gang = Gang((Pool(1, Task(("train",), secrets=secrets)),))
-    return Assignment(
-        1, "j", 1, 1, gang.members[0], Place("h"), gang, phase, ExitReason.STOPPED, 0, "", "{}", grace_s=1.0
-    )
+    launch = Launch(Task(("train",), secrets=secrets), 0, 1, 1) if phase is not Phase.STOP else None
+    return Assignment(1, WorkerId("j", "workerpool0-0"), 1, 1, phase, launch=launch)
 
 
 def given(kept: Vault, asked: Assignment) -> agent_pb2.Launch:

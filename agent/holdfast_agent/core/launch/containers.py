@@ -5,8 +5,9 @@ The image's own words are taken as they are; ``$(NAME)`` is only looked for in t
 
 from __future__ import annotations
 
+from holdfast._session.assignment import Launch
 from holdfast._session.reports import WorkerId
-from holdfast_agent.core.model.model import Container, Launch
+from holdfast_agent.core.model.model import Container
 
 OF_THE_HOLDER = frozenset({"HOME", "HOSTNAME", "TERM"})
 """Variables that a container's engine sets for the process that holds it open, and not for its ranks."""
@@ -18,11 +19,11 @@ def image_argv(container: Container, launch: Launch, users: tuple[str, ...]) -> 
     As with other engines: a command replaces the image's entry point and drops its arguments, arguments alone
     replace the image's. Raises ``ValueError`` where neither names a program.
     """
-    if launch.process.command:
+    if launch.task.command:
         return users
     argv = (*container.entrypoint, *(users or container.command))
     if not argv:
-        raise ValueError(f"the image {launch.image} names no command to run, and neither does the job")
+        raise ValueError(f"the image {launch.task.image} names no command to run, and neither does the job")
     return argv
 
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast._base.expand import expand_args, expand_env
-from holdfast._base.launcher import is_launcher
+from holdfast._session.assignment import Assignment, Launch, Rendezvous
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.containers import image_argv, in_container, of_image
-from holdfast_agent.core.model.model import Assignment, Container, Launch, PreparedCode, RankLaunch, Rendezvous
+from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
@@ -95,7 +95,7 @@ def working_directory(
     """The user's, or the image's, or the job's copy of the packaged code, or its scratch directory."""
     of_image = container.working_directory if container else ""
     packaged = code.directory if code else ""
-    return launch.process.working_directory or of_image or packaged or scratch_directory(facts, key)
+    return launch.task.working_directory or of_image or packaged or scratch_directory(facts, key)
 
 
 def plan_ranks(
@@ -126,8 +126,8 @@ def plan_ranks(
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
         }
         env = compose(launch, facts, ours, diagnostics, image, code)
-        secrets = tuple(each for each in launch.process.secrets if each.name not in {**ours, **_of_code(code)})
-        argv = tuple(expand_args((*launch.process.command, *launch.process.args), env))
+        secrets = tuple(each for each in launch.task.secrets if each.name not in {**ours, **_of_code(code)})
+        argv = tuple(expand_args((*launch.task.command, *launch.task.args), env))
         if container is not None:
             argv = image_argv(container, launch, argv)
         stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
@@ -154,7 +154,7 @@ def compose(
     """
     ours = {**ours, **_of_code(code)}
     base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **(image or {}), **_tuning(launch, ours)}
-    user = expand_env([(name, value) for name, value in launch.process.env if name not in ours], {**base, **ours})
+    user = expand_env([(name, value) for name, value in launch.task.env if name not in ours], {**base, **ours})
     env = {**base, **user, **ours}
     if code is not None and code.environment:
         env["PATH"] = ":".join(filter(None, (f"{code.environment}/bin", env.get("PATH", ""))))
@@ -185,7 +185,7 @@ def _defaults(facts: HostFacts) -> dict[str, str]:
 
 def _tuning(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
     """What makes a bare ``torchrun train.py`` span the gang; flags and the user's own PET_ variables win."""
-    if "MASTER_ADDR" not in ours or launch.processes != 1 or not _starts_a_launcher(launch):
+    if "MASTER_ADDR" not in ours or launch.processes != 1 or not launch.task.is_launcher:
         return {}
     pet = {
         "PET_NNODES": str(launch.worker_count),
@@ -207,7 +207,7 @@ def _diagnostics(assignment: Assignment, launch: Launch, facts: HostFacts) -> di
     """
     if not launch.gpus:
         return {}
-    set_by_others = {name for name, _ in launch.process.env} | {each.name for each in launch.process.secrets}
+    set_by_others = {name for name, _ in launch.task.env} | {each.name for each in launch.task.secrets}
     set_by_others |= set(facts.site_env)
     stem = f"{error_dir(facts, assignment.key, assignment.generation)}/nccl_trace_rank_"
     wanted = {name: str(RECORDER_ENTRIES) for name in RECORDER_NAMES}
@@ -224,13 +224,9 @@ def _ras_address(assignment: Assignment) -> str:
     return f"127.{1 + number % 254}.{(number >> 8) % 256}.{1 + (number >> 16) % 254}:{RAS_PORT}"
 
 
-def _starts_a_launcher(launch: Launch) -> bool:
-    return is_launcher((*launch.process.command, *launch.process.args))
-
-
 def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, facts: HostFacts) -> dict[str, str]:
     processes = launch.processes
-    if processes == 1 and launch.gpus and _starts_a_launcher(launch):
+    if processes == 1 and launch.gpus and launch.task.is_launcher:
         processes = len(launch.gpus)
     env = {
         "HOLDFAST_JOB": assignment.key.job,
@@ -255,7 +251,7 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
     }
     if launch.process_starts:
         env["MA_PROC_START_CNT"] = str(launch.process_starts)
-    env |= _output(launch.job_spec_json)
+    env |= _output(launch.output_uri)
     if facts.data_interface:
         env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = facts.data_interface
     if launch.gpus or facts.gpu_names:
@@ -264,25 +260,19 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
     return env
 
 
-def _output(job_spec_json: str) -> dict[str, str]:
+def _output(output_uri: str) -> dict[str, str]:
     """Where the job's results go, by the names that managed services use; nothing where the job does not say."""
-    prefix = output_directory(job_spec_json)
+    prefix = output_directory(output_uri)
     if not prefix:
         return {}
     return {name: f"{prefix.rstrip('/')}/{below}/" for name, below in OUTPUT_NAMES.items()}
 
 
-def output_directory(job_spec_json: str) -> str:
-    """Where the job's results go: an absolute path, or a URI that only programs can reach; empty without one."""
-    try:
-        directory = json.loads(job_spec_json).get("baseOutputDirectory", {})
-    except json.JSONDecodeError:
-        return ""
-    prefix = str(directory.get("outputUriPrefix", ""))
-    if prefix.startswith("file://"):
-        # Programs open these names as they are.
-        prefix = _PERCENT.sub(_byte, prefix.removeprefix("file://").encode()).decode(errors="replace")
-    return prefix
+def output_directory(output_uri: str) -> str:
+    """As programs open it: an absolute path for a ``file://`` URI; any other URI, and none, as it is."""
+    if not output_uri.startswith("file://"):
+        return output_uri
+    return _PERCENT.sub(_byte, output_uri.removeprefix("file://").encode()).decode(errors="replace")
 
 
 def _byte(escaped: re.Match[bytes]) -> bytes:
@@ -301,7 +291,7 @@ def _cluster_spec(launch: Launch, rendezvous: Rendezvous) -> str:
         "cluster": {f"workerpool{i}": list(addresses) for i, addresses in enumerate(rendezvous.pools)},
         "environment": "cloud",
         "task": {"type": f"workerpool{launch.pool}", "index": launch.replica},
-        "job": launch.job_spec_json,
+        "job": launch.spec_json,
         "open_ports": [launch.own_port] if launch.own_port else [],
     }
     text = json.dumps(spec)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast._session.assignment import Assignment
 from holdfast._session.reports import Exit, ExitReason, ExitReport, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
-from holdfast_agent.core.model.model import Assignment, Container, PreparedCode, RankLaunch
+from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
 
 
 @dataclass(frozen=True, slots=True)

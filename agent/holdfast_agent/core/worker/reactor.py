@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from holdfast._session.assignment import Assignment
 from holdfast._session.reports import Exit, ExitReport, WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, plan_ranks
 from holdfast_agent.core.model.gpus import Blind
-from holdfast_agent.core.model.model import Assignment, RankLaunch
+from holdfast_agent.core.model.model import RankLaunch
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker import gpu_release
 from holdfast_agent.core.worker.events import Action, Event

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from holdfast._session.assignment import Assignment, Launch, Phase
 from holdfast._session.reports import Exit, ExitReason, ReportedState, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.model.model import Assignment, Container, Launch, Phase, PreparedCode, RankLaunch
+from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
 from holdfast_agent.core.worker.events import (
     AbandonPreparation,
     Action,
@@ -420,11 +421,7 @@ def _from_empty(place: Place, wish: Assignment, standing: Empty, actions: list[A
         # Prepared in an earlier life of the agent; the others already know these ports.
         master = (wish.launch.rendezvous.master_port,) if wish.launch.first_rank == 0 else ()
         ports = (wish.launch.own_port, *master)
-    checked = place.checked
-    known_good = checked is not None and (checked.process, checked.image) == (
-        wish.launch.process,
-        wish.launch.image,
-    )
+    known_good = place.checked is not None and place.checked.task == wish.launch.task
     actions.append(Prepare(wish, ports, known_good))
     return Settled.DONE
 

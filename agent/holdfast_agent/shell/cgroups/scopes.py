@@ -15,9 +15,9 @@ from pathlib import Path
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast._session.assignment import Assignment
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.scopes import SLICE, Bounds, properties, scope_name, unit_of, why_none
-from holdfast_agent.core.model.model import Assignment
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shim import cgroup
 

@@ -18,11 +18,12 @@ import anyio
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.containers import container_name
 from holdfast_agent.core.launch.environment import HostFacts, output_directory
 from holdfast_agent.core.model.gpus import SIMULATED
-from holdfast_agent.core.model.model import Assignment, Container, Launch
+from holdfast_agent.core.model.model import Container
 from holdfast_agent.shell.containers import mounts
 from holdfast_agent.shell.containers.output_mount import Unreachable, entered_by, is_mounted
 from holdfast_agent.shell.containers.podman import EngineFailed, Held, Image, Podman
@@ -73,7 +74,7 @@ class Containers:
         """The placement's own, if it is known and open; asks nobody."""
         attempt, image, container = self._at_hand.get(wish.key, (0, "", None))
         launch = wish.launch
-        if container is None or launch is None or (attempt, image) != (wish.attempt, launch.image):
+        if container is None or launch is None or (attempt, image) != (wish.attempt, launch.task.image):
             return None
         return container if _is_open(container) else None
 
@@ -87,15 +88,15 @@ class Containers:
         if problem := cdi_problem(launch.gpus):
             raise CannotHave(problem)  # of the host's making, but it is good for all other work
         try:
-            image = await self._image(self.engine, launch.image)
+            image = await self._image(self.engine, launch.task.image)
         except EngineFailed as error:
-            raise CannotHave(f"the image {launch.image}: {error}", host_fault=error.no_room) from error
+            raise CannotHave(f"the image {launch.task.image}: {error}", host_fault=error.no_room) from error
         try:
             held = await self._held(self.engine, wish, launch, facts, results)
             container = _entered(held, image)
         except (EngineFailed, OSError) as error:
             raise CannotHave(f"no container can be made: {error}", host_fault=True) from error
-        self._at_hand[wish.key] = (wish.attempt, launch.image, container)
+        self._at_hand[wish.key] = (wish.attempt, launch.task.image, container)
         return container
 
     async def remove(self, key: WorkerId) -> None:
@@ -140,7 +141,7 @@ class Containers:
             JOB: wish.key.job,
             WORKER: wish.key.worker,
             ATTEMPT: str(wish.attempt),
-            IMAGE: launch.image,
+            IMAGE: launch.task.image,
         }
         self._made.add(wish.key)
         found = await engine.find(name)
@@ -150,7 +151,7 @@ class Containers:
             await engine.remove(name)
         seen = [*mounts.for_worker(facts, wish.key, launch), *map(mounts.site_mount, self.settings.mounts)]
         try:
-            await engine.hold(name, launch.image, labels, seen, launch.gpus)
+            await engine.hold(name, launch.task.image, labels, seen, launch.gpus)
             held = await engine.find(name)
             if held is None or not held.pid:
                 raise EngineFailed("it ended at once")
@@ -211,7 +212,7 @@ async def _try_to_remove(engine: Podman, name: str) -> None:
 
 def _results(launch: Launch, facts: HostFacts) -> tuple[str, str] | None:
     """(path, what tells it apart) of the directory for the job's results on this host. Raises ``CannotHave``."""
-    path = output_directory(launch.job_spec_json)
+    path = output_directory(launch.output_uri)
     if not os.path.isabs(path):
         return None
     try:

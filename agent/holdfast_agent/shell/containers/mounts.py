@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from holdfast._session.assignment import Launch
 from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError
 from holdfast_agent.core.launch.environment import HostFacts, output_directory, scratch_directory
-from holdfast_agent.core.model.model import Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def site_mount(text: str) -> Mount:
 def for_worker(facts: HostFacts, key: WorkerId, launch: Launch) -> list[Mount]:
     """The job's scratch directory, its output on this host, and where its results go if that is a path."""
     paths = [scratch_directory(facts, key), f"{facts.log_dir}/{key.job}"]
-    output = output_directory(launch.job_spec_json)
+    output = output_directory(launch.output_uri)
     if os.path.isabs(output):
         paths.append(output)
     return [Mount(path, path) for path in paths]

@@ -31,7 +31,7 @@ from holdfast_agent.core.worker.worker import Launching, Place, Prepared, Prepar
 from holdfast_agent.shell.driver.executor import Parts, Performer
 from holdfast_agent.shell.prepare.launch_order import Means
 from holdfast_agent.shell.sampling.place import Watched
-from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.session.assignment_checks import checked_assignment
 from holdfast_agent.shell.shims import shim_files
 
 ADOPTION_S = 5.0
@@ -217,7 +217,7 @@ class Driver:
             case "assignment":
                 self.parts.secrets.take(message.assignment)
                 try:
-                    assignment = convert.assignment(message.assignment)
+                    assignment = checked_assignment(message.assignment)
                 except ValueError as error:
                     log.warning("assignment.invalid", job=message.assignment.job_id, error=str(error))
                     return

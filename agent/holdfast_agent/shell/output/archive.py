@@ -19,10 +19,10 @@ import anyio
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast._session.assignment import Launch
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.archiving import GIVE_UP_AFTER_S, in_words, is_due, pause_s
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, output_directory
-from holdfast_agent.core.model.model import Launch
 from holdfast_agent.shell.output import archive_copy
 from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
@@ -70,8 +70,8 @@ class Archive:
 
     def keep(self, key: WorkerId, launch: Launch) -> None:
         """The worker's output is wanted later, if its job names a directory that is one. Raises ``OSError``."""
-        base = output_directory(launch.job_spec_json)
-        order = Order(key.job, key.worker, base, run_as=launch.run_as)
+        base = output_directory(launch.output_uri)
+        order = Order(key.job, key.worker, base, run_as=launch.task.account)
         if os.path.isabs(base) and self._read(self._path(key)) != order:
             self._write(order)
 

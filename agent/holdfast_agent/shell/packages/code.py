@@ -21,10 +21,11 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from holdfast._session.assignment import PackagedCode
 from holdfast.bundles import archive
 from holdfast.errors import BundleRefused
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model.model import PackagedCode, PreparedCode
+from holdfast_agent.core.model.model import PreparedCode
 from holdfast_agent.shell.output.log_index import own_directory
 from holdfast_agent.shell.packages.as_user import EnvironmentsByUser
 from holdfast_agent.shell.packages.bundles import BundleCache

@@ -6,8 +6,9 @@ import os
 import stat
 from pathlib import Path
 
+from holdfast._session.assignment import Assignment, Launch
 from holdfast_agent.core.launch.environment import HostFacts, search_path, working_directory
-from holdfast_agent.core.model.model import Assignment, Launch, PreparedCode
+from holdfast_agent.core.model.model import PreparedCode
 from holdfast_agent.shell.users import secret_files
 
 
@@ -34,10 +35,10 @@ def problem(
         return f"{facts.name}: the GPU {unknown[0]} is not there."
     if unreadable := secret_files.unreadable(launch, facts):
         return unreadable
-    if launch.image:
+    if launch.task.image:
         return ""  # its program is in the image
     directory = working_directory(facts, assignment.key, launch, code=code)
-    if launch.process.working_directory:
+    if launch.task.working_directory:
         if not os.path.isabs(directory):
             return f"{facts.name}: the working directory {directory} is not an absolute path."
         if not os.path.isdir(directory):
@@ -50,7 +51,7 @@ def problem(
 
 
 def _command_problem(launch: Launch, facts: HostFacts, path: str, directory: str) -> str:
-    command = launch.process.command[0]
+    command = launch.task.command[0]
     if "$(" in command:
         return ""  # may need the rendezvous; the shim will tell
     if "/" in command:

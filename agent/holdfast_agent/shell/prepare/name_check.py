@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import anyio
 import anyio.to_thread
 
-from holdfast_agent.core.model.model import Rendezvous
+from holdfast._session.assignment import Rendezvous
 
 BOUND_S, PER_NAME_S = 1.0, 0.005
 GOOD_FOR_S = 300.0

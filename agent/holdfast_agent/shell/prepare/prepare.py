@@ -15,9 +15,10 @@ import anyio
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, scratch_directory
-from holdfast_agent.core.model.model import Assignment, Container, Launch, PreparedCode
+from holdfast_agent.core.model.model import Container, PreparedCode
 from holdfast_agent.core.worker.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
 from holdfast_agent.shell.cgroups.scopes import Scopes
 from holdfast_agent.shell.config import Hooks
@@ -76,13 +77,13 @@ class Preparation:
             or not self.shims.is_ready(action.assignment.key)
         ):
             return None
-        wanted, before = launch.process.code, self._prepared.get(action.assignment.key, PreparedCode())
+        wanted, before = launch.task.code, self._prepared.get(action.assignment.key, PreparedCode())
         if wanted is not None and not self.code.known(wanted, before):
             return None
         container = self.containers.at_hand(action.assignment)
-        if launch.image and container is None:
+        if launch.task.image and container is None:
             return None
-        user = self.accounts.at_hand(launch.run_as)
+        user = self.accounts.at_hand(launch.task.account)
         if user is None:
             return None
         facts = facts.running_as(user)
@@ -92,13 +93,13 @@ class Preparation:
 
     async def run(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed:
         """With all checks, which may block on file servers and so run in a thread."""
-        if action.assignment.launch is not None and action.assignment.launch.run_as:
+        if action.assignment.launch is not None and action.assignment.launch.task.account:
             user = await self._user(action, facts)
             if isinstance(user, PreparationFailed):
                 return user
             facts = facts.running_as(user)
         code = None
-        if action.assignment.launch is not None and action.assignment.launch.process.code is not None:
+        if action.assignment.launch is not None and action.assignment.launch.task.code is not None:
             got = await self._bring_code(action, facts)
             if isinstance(got, PreparationFailed):
                 return got
@@ -112,7 +113,7 @@ class Preparation:
             return _failed(action, problem)
         if problem := await self._host_problem(action, facts):
             return _unfit(action, problem)
-        if (launch := action.assignment.launch) is None or not launch.image:
+        if (launch := action.assignment.launch) is None or not launch.task.image:
             return self._finish(action, facts)
         try:
             container = await self._container(action, facts)
@@ -127,10 +128,14 @@ class Preparation:
         assert launch is not None, "the reactor prepares only what has a launch"
         with anyio.move_on_after(BOUND_S):
             try:
-                return await anyio.to_thread.run_sync(self.accounts.look_up, launch.run_as, abandon_on_cancel=True)
+                return await anyio.to_thread.run_sync(
+                    self.accounts.look_up, launch.task.account, abandon_on_cancel=True
+                )
             except NoAccount as problem:
                 return _failed(action, f"{facts.name}: {problem}.")
-        return _unfit(action, f"{facts.name}: the account {launch.run_as} was not found out within {BOUND_S:g} s.")
+        return _unfit(
+            action, f"{facts.name}: the account {launch.task.account} was not found out within {BOUND_S:g} s."
+        )
 
     def abandon(self, key: WorkerId) -> None:
         """What is fetched, installed or made for a place is no longer wanted there."""
@@ -146,14 +151,14 @@ class Preparation:
     async def _bring_code(self, action: Prepare, facts: HostFacts) -> PreparedCode | PreparationFailed:
         wish, launch = action.assignment, action.assignment.launch
         assert launch is not None, "the reactor prepares only what has a launch"
-        assert launch.process.code is not None, "there is none to bring"
+        assert launch.task.code is not None, "there is none to bring"
         if refusal := checks.root_problem(facts, root_allowed=self.root_allowed):
             return _failed(action, refusal)
         say = partial(self.say, wish.key, wish.generation)
         with anyio.CancelScope() as scope:
             self._scopes[wish.key] = scope
             try:
-                code = await self.code.prepare(wish.key.job, launch.process.code, facts, say)
+                code = await self.code.prepare(wish.key.job, launch.task.code, facts, say)
                 self._prepared[wish.key] = code
                 return code
             except CodeProblem as problem:
@@ -259,8 +264,8 @@ class Preparation:
             return _unfit(action, problem) if error.errno in _HOST_ERRNOS else _failed(action, problem)
         except NoPortFree as error:
             return _failed(action, f"{facts.name}: {error}.")
-        code = self._prepared.get(wish.key) if launch.process.code is not None else None
-        user = facts.user if launch.run_as else None
+        code = self._prepared.get(wish.key) if launch.task.code is not None else None
+        user = facts.user if launch.task.account else None
         shim_pid = self.shims.pid(wish.key)
         return PlacePrepared(wish.key, wish.generation, own, master, shim_pid, container, code, user)
 
@@ -293,7 +298,7 @@ def _directories(action: Prepare, facts: HostFacts) -> None:
     """Have those of a generation's output, and the job's scratch directory if need be. Raises ``OSError``."""
     wish, launch = action.assignment, action.assignment.launch
     make_directories(facts, wish.key, wish.generation)
-    if launch is None or not launch.process.working_directory:
+    if launch is None or not launch.task.working_directory:
         os.makedirs(facts.scratch_dir, mode=0o711, exist_ok=True)
         own_directory(scratch_directory(facts, wish.key), facts, mode=0o700)
 

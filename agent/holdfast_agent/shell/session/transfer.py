@@ -23,7 +23,7 @@ from holdfast_agent.core.launch.environment import HostFacts, log_paths
 from holdfast_agent.shell.base.inotify import FileWatch
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.sampling.listeners import Listeners
-from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.session.assignment_checks import is_worker
 from holdfast_agent.shell.session.link import Backoff, channel_options
 
 CHUNK_BYTES = 128 << 10
@@ -166,7 +166,7 @@ class Transfer:
     async def _read_samples(self, asked: agent_pb2.OpenSamples, reading: Reading, call: _Call) -> str:
         """Every sample of a worker from now on; ends by itself only when nobody takes them."""
         key = WorkerId(asked.job_id, asked.worker)
-        if not convert.is_place(key):
+        if not is_worker(key):
             return f"{key} names no worker."
         offset = 0
         with self._listeners.listening(key) as listener:
@@ -183,7 +183,7 @@ class Transfer:
     async def _read_log(self, asked: agent_pb2.OpenLog, reading: Reading, call: _Call) -> str:
         """Output of a rank, as far as it is wanted."""
         key = WorkerId(asked.job_id, asked.worker)
-        if not convert.is_place(key):
+        if not is_worker(key):
             return f"{key} names no worker."
         paths = log_paths(self._facts, key, asked.generation, asked.rank)
         path = paths[asked.stream == job_pb2.LOG_STREAM_STDERR]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import subprocess
 
+from holdfast._session.assignment import Launch
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model.model import Launch
 
 ANSWER_S = 20.0
 """For all files together; a file server may hang."""
@@ -19,7 +19,7 @@ _PROGRAM = 'for f; do [ -f "$f" ] && [ -r "$f" ] || { echo "$f"; exit 1; }; done
 
 def unreadable(launch: Launch, facts: HostFacts) -> str:
     """Which of the launch's secret files its ranks couldn't read, naming the host; empty where they could."""
-    files = {each.file: each.name for each in launch.process.secrets if each.file}
+    files = {each.file: each.name for each in launch.task.secrets if each.file}
     if not files:
         return ""
     try:

@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from holdfast._session.assignment import Task as Task
 from holdfast.hang.tuning import HangSettings
 from holdfast_controller.core.model.subscription import Subscription
 
@@ -89,43 +90,6 @@ class WarningSignal:
 
 
 @dataclass(frozen=True)
-class Code:
-    """What has to be brought to a host and installed there before the task can run."""
-
-    bundle: str = ""
-    """SHA-256 of a bundle, or empty."""
-    requirements: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SecretVariable:
-    """A variable whose value is secret: either what a file on the host holds, or a holder's secret of some name."""
-
-    name: str
-    file: str = ""
-    secret: str = ""
-    holder: str = ""
-    """``user/NAME`` or ``project/NAME``."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What each rank runs. ``env`` holds (name, value) pairs, not yet expanded."""
-
-    command: tuple[str, ...]
-    args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
-    working_directory: str = ""
-    image: str = ""
-    """Of the container in which it runs; the image may have a command of its own. Empty on the bare host."""
-    code: Code | None = None
-    account: str = ""
-    """Of the hosts, by name, as which it runs; the same for all pools. Empty: each host's own choice."""
-    secrets: tuple[SecretVariable, ...] = ()
-
-
-@dataclass(frozen=True)
 class Pool:
     """Workers with one spec. Resources are for each worker; 0 reserves nothing."""
 
@@ -182,6 +146,8 @@ class Gang:
     """When a host is cut off, its shims stop the work, and the job goes on without it."""
     warning: WarningSignal | None = None
     subscriptions: tuple[Subscription, ...] = ()
+    output_uri: str = ""
+    """Where its results go (``baseOutputDirectory``); empty without such a place."""
 
     @cached_property
     def members(self) -> tuple[Member, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast._session.assignment import Rendezvous
 from holdfast._session.reports import WorkerReport
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.hang import Dump, Standstill
@@ -41,6 +42,8 @@ class Runtime:
     """What a worker's host is doing to make ready, where it takes long."""
     features: dict[int, WorkerFeatures] = field(default_factory=dict)
     """Newest vector of each worker, on our monotonic clock."""
+    rendezvous: tuple[object, Rendezvous] | None = None
+    """The job's own, and the same as hosts are told it."""
     dump: Dump | None = None
     dumps: int = 0
     counts: Standstill | None = None

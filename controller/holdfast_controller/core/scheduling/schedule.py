@@ -219,4 +219,4 @@ def _place(step: Step, job: Job, found: Plan) -> None:
         presence = step.cluster.presence_of(place.host)
         if place.host != job.places[index].host and presence.session is not None:
             presence.forgetting.add(place_key(job.id, index))
-            step.do(Assign(place.host, presence.session, released(step.cluster, job, index, place.host)))
+            step.do(Assign(place.host, presence.session, released(step.cluster, job, index)))

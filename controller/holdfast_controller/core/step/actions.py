@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast._session.assignment import Assignment
 from holdfast.errors import HoldfastError
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.request_cache import Answer
-from holdfast_controller.core.step.assignment import Assignment
 
 
 @dataclass(frozen=True)

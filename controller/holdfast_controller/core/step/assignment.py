@@ -4,74 +4,77 @@ the way is computed again when the agent says hello.
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from holdfast._session.reports import ExitReason
-from holdfast_controller.core.model.gang import Gang, Member
+from holdfast._session.assignment import Assignment, Launch, Phase, Rendezvous
+from holdfast._session.reports import ExitReason, WorkerId
 from holdfast_controller.core.model.host import place_key
-from holdfast_controller.core.model.job import Cluster, Job, Place, Rendezvous
+from holdfast_controller.core.model.job import Cluster, Job
 
 HANG_GRACE_S = 5.0
 """Between TERM and KILL of a gang that hangs: it would use no more."""
 
 
-class Phase(enum.Enum):
-    """What is wanted of a worker's place."""
+def desired(cluster: Cluster, job: Job, index: int, lease_s: float) -> Assignment:
+    """What worker ``index`` of a placed job should be doing now.
 
-    PREPARE = "PREPARE"
-    RUN = "RUN"
-    STOP = "STOP"
-    FORGET = "FORGET"
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """Desired state of one worker; whatever is of an older generation has to go. ``rendezvous`` in phase RUN."""
-
-    epoch: int
-    job_id: str
-    attempt: int
-    generation: int
-    member: Member
-    place: Place
-    gang: Gang
-    phase: Phase
-    stop_reason: ExitReason
-    restart_count: int
-    last_end: str
-    spec_json: str
-    grace_s: float
-    rendezvous: Rendezvous | None = None
-    warn_signal: int = 0
-    """For this generation's ranks, once; 0: none."""
-    process_starts: int = 1
-    """Launches of this worker since its placement, this one included."""
-
-
-def desired(cluster: Cluster, job: Job, index: int) -> Assignment:
-    """What worker ``index`` of a placed job should be doing now."""
+    A job that is replaced when its host is lost has its work there end by itself after ``lease_s`` without us.
+    """
     phase = _phase(job, index)
     hung = job.stop_reason is ExitReason.HANG_KILLED
     warned = phase is Phase.RUN and job.generation_of(index) <= job.warned
     return Assignment(
         epoch=cluster.epoch,
-        job_id=job.id,
+        key=WorkerId(job.id, job.gang.members[index].name),
         attempt=job.attempt,
         generation=job.generation_of(index),
-        member=job.gang.members[index],
-        place=job.places[index],
-        gang=job.gang,
         phase=phase,
-        stop_reason=job.stop_reason,
-        restart_count=job.restarts_in_place,
-        process_starts=job.starts_of(index),
-        last_end=job.last_end,
-        spec_json=job.spec_json,
         grace_s=min(job.gang.grace_s, HANG_GRACE_S) if hung else job.gang.grace_s,
-        rendezvous=job.rendezvous if phase is Phase.RUN else None,
+        stop_reason=job.stop_reason,
+        launch=_launch(cluster, job, index, phase) if phase in (Phase.PREPARE, Phase.RUN) else None,
+        fence_s=lease_s if job.gang.replace_when_lost else 0.0,
         warn_signal=job.gang.warning.signal if warned and job.gang.warning else 0,
     )
+
+
+def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
+    gang, member = job.gang, job.gang.members[index]
+    pool = gang.pool_of(member)
+    return Launch(
+        task=pool.task,
+        first_rank=member.first_rank,
+        processes=member.processes,
+        world_size=gang.world_size,
+        gpus=job.places[index].gpus,
+        restart_count=job.restarts_in_place,
+        last_end=job.last_end,
+        rendezvous=_rendezvous(cluster, job) if phase is Phase.RUN else None,
+        pool=member.pool,
+        replica=member.replica,
+        worker_count=len(gang.members),
+        worker_index=member.index,
+        cpu_count=pool.cpus,
+        memory_mb=pool.memory_mb,
+        step_pattern=gang.hang.step_pattern,
+        output_uri=gang.output_uri,
+        spec_json=job.spec_json,
+        process_starts=job.starts_of(index),
+    )
+
+
+def _rendezvous(cluster: Cluster, job: Job) -> Rendezvous | None:
+    """As hosts are told it: put together once for all workers of a generation."""
+    found, runtime = job.rendezvous, cluster.runtime_of(job.id)
+    if found is None:
+        return None
+    if runtime.rendezvous is None or runtime.rendezvous[0] is not found:
+        pools: list[list[str]] = [[] for _ in job.gang.pools]
+        for member, address, port in zip(job.gang.members, found.addresses, found.ports, strict=True):
+            pools[member.pool].append(f"{address}:{port}")
+        addresses = tuple(map(tuple, pools))
+        told = Rendezvous(found.master_address, found.master_port, found.secret, addresses)
+        runtime.rendezvous = found, told
+    return runtime.rendezvous[1]
 
 
 def _phase(job: Job, index: int) -> Phase:
@@ -82,11 +85,9 @@ def _phase(job: Job, index: int) -> Phase:
     return Phase.RUN if job.launched and index not in job.held_back else Phase.PREPARE
 
 
-def released(cluster: Cluster, job: Job, index: int, host: str) -> Assignment:
+def released(cluster: Cluster, job: Job, index: int) -> Assignment:
     """The order to a host that a worker has left: nothing of it is wanted there any more."""
-    return replace(
-        desired(cluster, job, index), place=Place(host), phase=Phase.FORGET, rendezvous=None, warn_signal=0
-    )
+    return replace(desired(cluster, job, index, 0.0), phase=Phase.FORGET, launch=None, warn_signal=0)
 
 
 def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:

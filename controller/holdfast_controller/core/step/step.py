@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast._session.assignment import Phase
 from holdfast_controller.core.events.job import Event
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import narrate
@@ -15,7 +16,7 @@ from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.quota import Quotas
 from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.core.step.actions import Action, Assign
-from holdfast_controller.core.step.assignment import Phase, desired
+from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.timers import Timers
 
 STATE_NAMES = {state: state.name for state in JobState}
@@ -92,7 +93,7 @@ class Step:
             host = job.places[index].host
             presence = self.cluster.presence_of(host)
             if presence.session is not None:
-                order = desired(self.cluster, job, index)
+                order = desired(self.cluster, job, index, self.policies.leases.lease_s)
                 if order.phase is Phase.FORGET:
                     presence.forgetting.add(place_key(job_id, index))
                 self.actions.append(Assign(host, presence.session, order))

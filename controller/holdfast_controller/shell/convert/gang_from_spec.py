@@ -6,16 +6,15 @@ import signal
 from collections.abc import Iterable, Mapping
 
 from holdfast import spec
+from holdfast._session.assignment import PackagedCode, SecretVariable
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast.spec import EnvVar, HangDetection, JobSpec, SecretEnvVar, WorkerPoolSpec
 from holdfast_controller.core.model.gang import (
-    Code,
     Gang,
     HostSelector,
     Pool,
     Retries,
     Scope,
-    SecretVariable,
     Strategy,
     Success,
     Task,
@@ -65,6 +64,7 @@ def gang_of(
         replace_when_lost=tolerance.disconnect_policy.name == "STOP_AND_REPLACE",
         warning=_warning(scheduling.warning_signal),
         subscriptions=subscriptions_of(spec),
+        output_uri=spec.base_output_directory.output_uri_prefix if spec.base_output_directory else "",
     )
     return gang.running_as(spec.run_as) if spec.run_as else gang
 
@@ -78,7 +78,9 @@ def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
             args=tuple(process.args),
             env=_variables(process.env),
             working_directory=process.working_directory or "",
-            code=None if code is None else Code(code.bundle, tuple(code.requirements), tuple(code.packages)),
+            code=None
+            if code is None
+            else PackagedCode(code.bundle, tuple(code.requirements), tuple(code.packages)),
             secrets=_secrets(process.secret_env, holders),
         )
     if (container := pool.container_spec) is not None:
@@ -95,7 +97,7 @@ def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
         command=("python3", "-m", package.python_module.replace("$", "$$")),
         args=tuple(package.args),
         env=_variables(package.env),
-        code=Code(package.bundle, packages=tuple(package.package_uris)),
+        code=PackagedCode(package.bundle, packages=tuple(package.package_uris)),
         secrets=_secrets(package.secret_env, holders),
     )
 

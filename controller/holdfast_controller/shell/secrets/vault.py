@@ -19,12 +19,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast._base.secret import Secret
 from holdfast._daemon import log
+from holdfast._session.assignment import Assignment, Phase, SecretVariable
 from holdfast.errors import StorageFull
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core.events.access import holder_in_words
-from holdfast_controller.core.model.gang import SecretVariable
 from holdfast_controller.core.step.actions import KeepSecret
-from holdfast_controller.core.step.assignment import Assignment, Phase
 from holdfast_controller.shell.secrets import secret_keys
 from holdfast_controller.shell.store import kept_rows
 from holdfast_controller.shell.store.store import Store
@@ -101,8 +100,8 @@ class Vault:
 
     def give(self, order: Assignment, message: agent_pb2.Assignment) -> None:
         """Put into the order to launch what the worker's secret variables hold, or why it can't be launched."""
-        variables = [each for each in order.gang.pool_of(order.member).task.secrets if each.secret]
-        if not variables or not message.HasField("launch"):
+        variables = [each for each in order.launch.task.secrets if each.secret] if order.launch else []
+        if not variables:
             return
         try:
             values = self._values(variables)

@@ -143,9 +143,7 @@ def to_agent(
     match action:
         case act.Assign():
             hit("controller.assignment.before")
-            return agent_pb2.SessionResponse(
-                assignment=agent_messages.assignment(action.assignment, leases.lease_s)
-            )
+            return agent_pb2.SessionResponse(assignment=codec.assignment_to_proto(action.assignment))
         case act.Dismiss():
             return agent_pb2.SessionResponse(assignment=agent_messages.dismissal(action, driver.cluster.epoch))
         case act.AckExit():

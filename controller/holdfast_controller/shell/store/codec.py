@@ -15,6 +15,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from holdfast._base.codec import from_plain, to_plain
+from holdfast._session.codec import output_uri_in
 from holdfast._session.reports import raised_in
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.hang import KeptWatch
@@ -28,6 +29,7 @@ EVENT_TYPES: dict[str, type[Any]] = {
     for cls in get_args(union)
 }
 VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1) | {
+    "JobSubmitted": 2,
     "RankExited": 2,
     "LateExitFound": 2,
     "StrangerEnded": 2,
@@ -40,7 +42,13 @@ def _with_raised(payload: dict[str, Any]) -> dict[str, Any]:
     return {**payload, "exit": {**exit_, "raised": raised_in(exit_.get("message", ""))}}
 
 
+def _with_output_uri(payload: dict[str, Any]) -> dict[str, Any]:
+    """Where a job's results go stood in its spec alone."""
+    return {**payload, "gang": {**payload["gang"], "output_uri": output_uri_in(payload["spec_json"])}}
+
+
 UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    ("JobSubmitted", 1): _with_output_uri,
     ("RankExited", 1): _with_raised,
     ("LateExitFound", 1): _with_raised,
     ("StrangerEnded", 1): _with_raised,

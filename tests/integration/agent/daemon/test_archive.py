@@ -14,10 +14,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from holdfast._session.assignment import Launch, Task
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.accounts import AccountRules
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model.model import Launch, Process
 from holdfast_agent.shell.output import archive, archive_copy
 from holdfast_agent.shell.output.archive import Archive, Order, copy
 from holdfast_agent.shell.output.log_index import punch
@@ -154,9 +154,7 @@ async def test_due_output_is_tried_until_it_is_there_and_told_meanwhile(
     monkeypatch.setattr(archive, "pause_s", lambda _: 0.05)
     base = tmp_path / "file"
     base.write_text("in the way")
-    launch = Launch(
-        Process(("x",)), 0, 1, 1, job_spec_json=f'{{"baseOutputDirectory":{{"outputUriPrefix":"{base}"}}}}'
-    )
+    launch = Launch(Task(("x",)), 0, 1, 1, output_uri=str(base))
     facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), ME, 1)
     told: list[str] = []
     connected = False
@@ -169,7 +167,7 @@ async def test_due_output_is_tried_until_it_is_there_and_told_meanwhile(
 
     first = Archive(tmp_path / "orders", facts, Accounts(ME, AccountRules(os.geteuid())), tell)
     first.keep(KEY, launch)
-    first.keep(WorkerId("job-2", "workerpool0-0"), replace(launch, job_spec_json="{}"))
+    first.keep(WorkerId("job-2", "workerpool0-0"), replace(launch, output_uri=""))
     later = Archive(tmp_path / "orders", facts, Accounts(ME, AccountRules(os.geteuid())), tell)
     later.recover({KEY})
     assert [order.due_since for order in later._orders()] == [0.0], "the worker is still there"
@@ -188,8 +186,7 @@ async def test_due_output_is_tried_until_it_is_there_and_told_meanwhile(
 
 
 async def test_output_of_an_account_that_has_gone_is_told_of_and_kept(tmp_path: Path) -> None:
-    spec = f'{{"baseOutputDirectory":{{"outputUriPrefix":"{tmp_path / "out"}"}}}}'
-    launch = Launch(Process(("x",)), 0, 1, 1, job_spec_json=spec, run_as="no-such-account")
+    launch = Launch(Task(("x",), account="no-such-account"), 0, 1, 1, output_uri=str(tmp_path / "out"))
     facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), ME, 1)
     told: list[str] = []
     accounts = Accounts(ME, AccountRules(os.geteuid()))

@@ -21,7 +21,7 @@ from holdfast_agent.core.worker.events import LaunchRanks
 from holdfast_agent.shell.cgroups.cgroups import Cgroups, find
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.prepare.launch_order import Means, launch_order
-from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.session.assignment_checks import checked_assignment
 from holdfast_agent.shell.shims.shim_files import start_ticks
 
 KEY = WorkerId("job-1", "workerpool0-0")
@@ -130,10 +130,10 @@ def test_without_cgroups_a_place_has_none() -> None:
 def test_the_jobs_reservation_reaches_the_shim() -> None:
     message = assignment("PREPARE", ["true"])
     message.launch.memory_mb = 4096
-    launched = convert.assignment(message).launch
+    launched = checked_assignment(message).launch
     assert launched is not None
     action = LaunchRanks(KEY, 1, (), memory_mb=launched.memory_mb)
     order = launch_order(action, WorkerUser("ada", "/", "/bin/sh"), Means(cgroups=Cgroups("/c")))
     assert (order["cgroup"], order["memory_bytes"]) == ("/c/job-1/workerpool0-0", 4096 << 20)
     assert 0 < order["pids"] <= 65536
-    assert convert.assignment(agent_pb2.Assignment.FromString(assignment("PREPARE", ["true"]).SerializeToString()))
+    assert checked_assignment(agent_pb2.Assignment.FromString(assignment("PREPARE", ["true"]).SerializeToString()))

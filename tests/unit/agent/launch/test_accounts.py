@@ -11,10 +11,10 @@ import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 from tests.unit.agent.test_agent_config import load
 
+from holdfast._session.assignment import Phase
 from holdfast.errors import ConfigError
 from holdfast_agent.core.launch.accounts import AccountRules, why_not
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.model.model import Phase
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.shell import config
@@ -96,7 +96,7 @@ def test_the_account_gets_to_the_ranks_and_their_environment() -> None:
     made = Reactor(FACTS)
     made.step(ev.Dialled(), 0)
     made.step(ev.Welcomed(1), 0)
-    launch = replace(LAUNCH, run_as="ann")
+    launch = replace(LAUNCH, task=replace(LAUNCH.task, account="ann"))
     made.step(ev.Assigned(wish(Phase.PREPARE, launch=launch)), 1)
     made.step(ev.PlacePrepared(KEY, 1, 20000, 20001, 7, user=ANN), 2)
     run = wish(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))

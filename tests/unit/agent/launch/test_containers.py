@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +9,12 @@ from pathlib import Path
 import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 
+from holdfast._session.assignment import Phase, Task
 from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError
 from holdfast_agent.core.launch.containers import container_name
 from holdfast_agent.core.launch.environment import plan_ranks
-from holdfast_agent.core.model.model import Container, Phase, Process, RankLaunch
+from holdfast_agent.core.model.model import Container, RankLaunch
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.shell.containers import containers, mounts
@@ -22,7 +22,7 @@ from holdfast_agent.shell.containers.containers import ContainerSettings, cdi_pr
 from holdfast_agent.shell.containers.mounts import Mount, site_mount
 from holdfast_agent.shell.prepare.launch_order import Means, launch_order
 
-IN_IMAGE = replace(LAUNCH, image="registry.example/train:1", process=Process(()), rendezvous=RENDEZVOUS)
+IN_IMAGE = replace(LAUNCH, task=Task((), image="registry.example/train:1"), rendezvous=RENDEZVOUS)
 BOX = Container(
     id="c0ffee",
     pid=4711,
@@ -33,8 +33,8 @@ BOX = Container(
 )
 
 
-def ranks(process: Process, container: Container = BOX, **changes: object) -> tuple[RankLaunch, ...]:
-    launch = replace(IN_IMAGE, process=process, **changes)
+def ranks(process: Task, container: Container = BOX, **changes: object) -> tuple[RankLaunch, ...]:
+    launch = replace(IN_IMAGE, task=replace(process, image=IN_IMAGE.task.image), **changes)
     return plan_ranks(wish(Phase.RUN, 3, launch=launch), FACTS, container)
 
 
@@ -44,23 +44,23 @@ def ranks(process: Process, container: Container = BOX, **changes: object) -> tu
 @pytest.mark.parametrize(
     ("process", "argv"),
     [
-        (Process(()), ("/start", "$(RANK)", "--default")),
-        (Process((), ("--rank", "$(RANK)")), ("/start", "$(RANK)", "--rank", "0")),
-        (Process(("python",)), ("python",)),
-        (Process(("python",), ("train.py",)), ("python", "train.py")),
+        (Task(()), ("/start", "$(RANK)", "--default")),
+        (Task((), ("--rank", "$(RANK)")), ("/start", "$(RANK)", "--rank", "0")),
+        (Task(("python",)), ("python",)),
+        (Task(("python",), ("train.py",)), ("python", "train.py")),
     ],
 )
-def test_image_says_what_the_job_leaves_out(process: Process, argv: tuple[str, ...]) -> None:
+def test_image_says_what_the_job_leaves_out(process: Task, argv: tuple[str, ...]) -> None:
     assert ranks(process)[0].argv == argv
 
 
 def test_nothing_to_run_is_told() -> None:
     with pytest.raises(ValueError, match=r"registry\.example/train:1 names no command"):
-        ranks(Process(()), replace(BOX, entrypoint=(), command=()))
+        ranks(Task(()), replace(BOX, entrypoint=(), command=()))
 
 
 def test_variables_of_the_image_stand_between_the_hosts_and_the_users() -> None:
-    process = Process(("python",), env=(("LANG", "C"), ("SEEN", "$(PATH)")))
+    process = Task(("python",), env=(("LANG", "C"), ("SEEN", "$(PATH)")))
     env = ranks(process)[0].env
     assert (env["PATH"], env["LANG"], env["SEEN"]) == ("/opt/bin:/bin", "C", "/opt/bin:/bin")
     assert (env["HOME"], env["SHELL"], env["HOLDFAST_CONTAINER"]) == ("/scratch/job-1", "/bin/sh", "c0ffee")
@@ -68,8 +68,8 @@ def test_variables_of_the_image_stand_between_the_hosts_and_the_users() -> None:
 
 
 def test_rank_starts_where_the_image_says_or_in_the_jobs_scratch_directory() -> None:
-    assert ranks(Process(()))[0].cwd == "/scratch/job-1"
-    assert ranks(Process(()), replace(BOX, working_directory="/workspace"))[0].cwd == "/workspace"
+    assert ranks(Task(()))[0].cwd == "/scratch/job-1"
+    assert ranks(Task(()), replace(BOX, working_directory="/workspace"))[0].cwd == "/workspace"
 
 
 def test_gpus_are_counted_from_zero_inside_and_mig_keeps_its_names() -> None:
@@ -101,12 +101,12 @@ def test_another_image_is_prepared_with_all_checks() -> None:
     reactor.step(ev.PlacePrepared(KEY, 1, 20000, 20001, 77, BOX), 0.0)
 
     def again(generation: int, image: str) -> bool:
-        launch = replace(IN_IMAGE, rendezvous=None, image=image)
+        launch = replace(IN_IMAGE, rendezvous=None, task=Task((), image=image))
         actions = reactor.step(ev.Assigned(wish(Phase.PREPARE, generation, launch=launch)), 0.0)
         (prepare,) = [action for action in actions if isinstance(action, ev.Prepare)]
         return prepare.known_good
 
-    assert again(2, IN_IMAGE.image)
+    assert again(2, IN_IMAGE.task.image)
     reactor.step(ev.PlacePrepared(KEY, 2, 20000, 20001, 77, BOX), 0.0)
     assert not again(3, "registry.example/train:2")
 
@@ -115,11 +115,9 @@ def test_another_image_is_prepared_with_all_checks() -> None:
 
 
 def test_container_sees_scratch_output_and_where_results_go() -> None:
-    spec = json.dumps({"baseOutputDirectory": {"outputUriPrefix": "file:///data/a%20b"}})
-    seen = mounts.for_worker(FACTS, KEY, replace(IN_IMAGE, job_spec_json=spec))
+    seen = mounts.for_worker(FACTS, KEY, replace(IN_IMAGE, output_uri="file:///data/a%20b"))
     assert [mount.target for mount in seen] == ["/scratch/job-1", "/logs/job-1", "/data/a b"]
-    spec = json.dumps({"baseOutputDirectory": {"outputUriPrefix": "gs://bucket/out"}})
-    assert len(mounts.for_worker(FACTS, KEY, replace(IN_IMAGE, job_spec_json=spec))) == 2
+    assert len(mounts.for_worker(FACTS, KEY, replace(IN_IMAGE, output_uri="gs://bucket/out"))) == 2
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.unit.agent.desired import FACTS, RENDEZVOUS, wish
 
+from holdfast._session.assignment import Launch, Phase, Rendezvous, Task
 from holdfast_agent.core.launch.environment import VALUE_MAX_BYTES, plan_ranks
-from holdfast_agent.core.model.model import Launch, Phase, Process, Rendezvous
 
-PYTHON = Process(("python",))
+PYTHON = Task(("python",))
 
 
-def planned(process: Process = PYTHON, facts: Any = FACTS, **changes: Any) -> list[dict[str, str]]:
+def planned(process: Task = PYTHON, facts: Any = FACTS, **changes: Any) -> list[dict[str, str]]:
     """The environments of a launch's ranks."""
     launch = Launch(process, first_rank=0, processes=1, world_size=1, rendezvous=RENDEZVOUS)
     return [rank.env for rank in plan_ranks(wish(Phase.RUN, 3, launch=replace(launch, **changes)), facts)]
@@ -60,7 +60,7 @@ def test_contract_of_torch() -> None:
 def test_contract_of_tensorflow_and_the_reference() -> None:
     pools = (("a:1",), ("b:2", "c:3"), (), ("e:5",))
     rendezvous = Rendezvous("a", 9, "s", pools)
-    env = planned(pool=1, replica=1, rendezvous=rendezvous, job_spec_json='{"x": 1}')[0]
+    env = planned(pool=1, replica=1, rendezvous=rendezvous, spec_json='{"x": 1}')[0]
     assert json.loads(env["TF_CONFIG"]) == {
         "cluster": {"chief": ["a:1"], "worker": ["b:2", "c:3"], "evaluator": ["e:5"]},
         "task": {"type": "worker", "index": 1},
@@ -86,7 +86,7 @@ def test_contract_of_tensorflow_and_the_reference() -> None:
     ],
 )
 def test_results_go_below_the_prefix_that_the_job_names(prefix: str, below: str) -> None:
-    env = planned(job_spec_json=json.dumps({"baseOutputDirectory": {"outputUriPrefix": prefix}}))[0]
+    env = planned(output_uri=prefix)[0]
     assert {name: value for name, value in env.items() if name.startswith("AIP_")} == {
         "AIP_MODEL_DIR": f"{below}/model/",
         "AIP_CHECKPOINT_DIR": f"{below}/checkpoints/",
@@ -95,15 +95,14 @@ def test_results_go_below_the_prefix_that_the_job_names(prefix: str, below: str)
 
 
 def test_a_job_without_an_output_directory_may_set_its_variables_itself() -> None:
-    process = Process(("python",), env=(("AIP_MODEL_DIR", "/mine"),))
+    process = Task(("python",), env=(("AIP_MODEL_DIR", "/mine"),))
     assert planned(process)[0]["AIP_MODEL_DIR"] == "/mine"
-    spec = json.dumps({"baseOutputDirectory": {"outputUriPrefix": "/ours"}})
-    assert planned(process, job_spec_json=spec)[0]["AIP_MODEL_DIR"] == "/ours/model/"
+    assert planned(process, output_uri="/ours")[0]["AIP_MODEL_DIR"] == "/ours/model/"
     assert "AIP_CHECKPOINT_DIR" not in planned(process)[0]
 
 
 def test_job_text_that_no_variable_can_hold_is_left_out() -> None:
-    env = planned(job_spec_json="x" * VALUE_MAX_BYTES)[0]
+    env = planned(spec_json="x" * VALUE_MAX_BYTES)[0]
     assert json.loads(env["CLUSTER_SPEC"])["job"] == ""
 
 
@@ -114,7 +113,7 @@ def test_job_text_that_no_variable_can_hold_is_left_out() -> None:
         ({"processes": 5}, "3"),
         ({"processes": 32}, "1"),
         ({"cpu_count": 4, "processes": 2}, "2"),
-        ({"process": Process(("torchrun", "train.py")), "gpus": ("a", "b", "c", "d")}, "4"),
+        ({"task": Task(("torchrun", "train.py")), "gpus": ("a", "b", "c", "d")}, "4"),
     ],
 )
 def test_threads_are_cores_by_ranks(changes: dict[str, Any], threads: str) -> None:
@@ -155,7 +154,7 @@ def test_interface_is_named_only_where_the_host_names_one() -> None:
 def test_launcher_spans_the_gang(
     command: tuple[str, ...], processes: int, gpus: tuple[str, ...], expected: dict[str, str]
 ) -> None:
-    env = planned(Process(command), processes=processes, gpus=gpus, worker_count=2, worker_index=1)[0]
+    env = planned(Task(command), processes=processes, gpus=gpus, worker_count=2, worker_index=1)[0]
     address = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"} if expected else {}
     found = {name.removeprefix("PET_"): value for name, value in env.items() if name.startswith("PET_")}
     assert found == {**expected, **address}
@@ -164,7 +163,7 @@ def test_launcher_spans_the_gang(
 def test_layers_win_in_order() -> None:
     facts = replace(FACTS, site_env={"HOME": "/site", "PROXY": "site", "LANG": "site"})
     user = (("PROXY", "user"), ("RANK", "99"), ("PYTHONUNBUFFERED", ""), ("HOLDFAST_JOB", "forged"))
-    env = planned(Process(("python",), env=user), facts)[0]
+    env = planned(Task(("python",), env=user), facts)[0]
     assert env["HOME"] == "/site"
     assert env["PROXY"] == "user"
     assert env["RANK"] == "0"
@@ -176,7 +175,7 @@ def test_layers_win_in_order() -> None:
 
 def test_references_see_ours_the_hosts_and_earlier_ones() -> None:
     user = (("A", "$(RANK)-$(USER)"), ("B", "$(A)/$$(A)/$(NONE)"))
-    process = Process(("run-$(LOCAL_RANK)",), ("--host=$(HOLDFAST_HOST)", "$(B)"), user)
+    process = Task(("run-$(LOCAL_RANK)",), ("--host=$(HOLDFAST_HOST)", "$(B)"), user)
     launch = Launch(process, first_rank=7, processes=1, world_size=8, rendezvous=RENDEZVOUS)
     [rank] = plan_ranks(wish(Phase.RUN, launch=launch), FACTS)
     assert rank.env["B"] == "7-ada/$(A)/$(NONE)"
@@ -184,7 +183,7 @@ def test_references_see_ours_the_hosts_and_earlier_ones() -> None:
 
 
 def test_directories_and_files() -> None:
-    launch = Launch(Process(("x",)), first_rank=3, processes=1, world_size=4, rendezvous=RENDEZVOUS)
+    launch = Launch(Task(("x",)), first_rank=3, processes=1, world_size=4, rendezvous=RENDEZVOUS)
     [rank] = plan_ranks(wish(Phase.RUN, launch=launch), FACTS)
     assert rank.cwd == "/scratch/job-1"
     assert rank.stdout == "/logs/job-1/g1/workerpool0-0.r3.out"
@@ -212,7 +211,7 @@ def test_gpu_jobs_get_a_flight_recorder_that_can_be_asked() -> None:
 
 @pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
 def test_the_users_recorder_size_counts_under_either_name(name: str) -> None:
-    env = planned(Process(("python",), env=((name, "0"),)), gpus=("a",))[0]
+    env = planned(Task(("python",), env=((name, "0"),)), gpus=("a",))[0]
     assert {env.get(each) for each in DIAGNOSTICS[:2]} == {"0", None}
     site = planned(facts=replace(FACTS, site_env={name: "7"}), gpus=("a",))[0]
     assert {site.get(each) for each in DIAGNOSTICS[:2]} == {"7", None}
@@ -224,7 +223,7 @@ def test_the_users_pipe_dump_file_and_ras_address_are_kept() -> None:
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/d",
         "NCCL_RAS_ADDR": "h:1",
     }
-    env = planned(Process(("python",), env=tuple(mine.items())), gpus=("a",))[0]
+    env = planned(Task(("python",), env=tuple(mine.items())), gpus=("a",))[0]
     assert {name: env[name] for name in mine} == mine
     assert "TORCH_FR_DUMP_TEMP_FILE" not in env
 

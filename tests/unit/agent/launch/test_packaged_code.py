@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast._session.assignment import Assignment, Launch, PackagedCode, Phase, Rendezvous, Task
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, plan_ranks, search_path
-from holdfast_agent.core.model.model import (
-    Assignment,
-    Launch,
-    PackagedCode,
-    Phase,
-    PreparedCode,
-    Process,
-    Rendezvous,
-)
+from holdfast_agent.core.model.model import PreparedCode
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
 KEY = WorkerId("job", "workerpool0-0")
 FACTS = HostFacts("host-0", "/logs", "/scratch", WorkerUser("ann", "/home/ann", "/bin/sh"), 8)
 CODE = PreparedCode("/scratch/job/package-ab-1", "/cache/env")
-PROCESS = Process(("python3", "train.py"), code=PackagedCode("ab" * 32, ("numpy",)))
+PROCESS = Task(("python3", "train.py"), code=PackagedCode("ab" * 32, ("numpy",)))
 LAUNCH = Launch(PROCESS, 0, 1, 1, rendezvous=Rendezvous("10.0.0.1", 1, "s", (("10.0.0.1:2",),)))
 WISH = Assignment(1, KEY, 1, 1, Phase.PREPARE, launch=LAUNCH)
 
 
-def env_of(process: Process, code: PreparedCode | None = CODE) -> tuple[dict[str, str], str]:
-    wish = replace(WISH, phase=Phase.RUN, launch=replace(LAUNCH, process=process))
+def env_of(process: Task, code: PreparedCode | None = CODE) -> tuple[dict[str, str], str]:
+    wish = replace(WISH, phase=Phase.RUN, launch=replace(LAUNCH, task=process))
     [rank] = plan_ranks(wish, FACTS, code=code)
     return rank.env, rank.cwd
 

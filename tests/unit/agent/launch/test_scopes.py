@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.unit.agent.desired import KEY, wish
 
+from holdfast._session.assignment import Phase
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.scopes import INFINITY, Bounds, properties, scope_name, unit_of, why_none
-from holdfast_agent.core.model.model import Phase
 from holdfast_agent.shell.cgroups import scopes
 from holdfast_agent.shell.cgroups.cgroups import Cgroups
 from holdfast_agent.shell.cgroups.scopes import Scopes

@@ -10,15 +10,15 @@ import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 
 from holdfast._base.secret import Secret
+from holdfast._session.assignment import Launch, Phase, SecretVariable
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, plan_ranks
-from holdfast_agent.core.model.model import Launch, Phase, SecretVariable
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.shell.prepare.launch_order import Means, launch_order
 from holdfast_agent.shell.prepare.secret_values import SecretValues
-from holdfast_agent.shell.session import convert
+from holdfast_agent.shell.session.assignment_checks import checked_assignment
 from holdfast_agent.shell.users import secret_files
 
 CANARY = "sk-canary-77"
@@ -26,7 +26,7 @@ SECRETS = (SecretVariable("KEY"), SecretVariable("TOKEN", "/etc/keys/token"), Se
 
 
 def with_secrets(launch: Launch = LAUNCH) -> Launch:
-    return replace(launch, process=replace(launch.process, secrets=SECRETS), rendezvous=RENDEZVOUS)
+    return replace(launch, task=replace(launch.task, secrets=SECRETS), rendezvous=RENDEZVOUS)
 
 
 def order(**secrets: str) -> agent_pb2.Assignment:
@@ -69,7 +69,7 @@ def test_an_order_without_a_value_is_not_given() -> None:
 def test_values_are_taken_out_of_the_message_before_anybody_reads_it() -> None:
     values, message = SecretValues(), order(KEY=CANARY)
     values.take(message)
-    assert CANARY not in str(message) + str(convert.assignment(message)) + str(vars(values))
+    assert CANARY not in str(message) + str(checked_assignment(message)) + str(vars(values))
     assert values.of(KEY, 2) == {"KEY": Secret(CANARY.encode())}
 
 
@@ -109,7 +109,7 @@ def test_a_secret_that_goes_between_preparation_and_launch_keeps_the_ranks_from_
 
 def with_files(facts: HostFacts, *files: Path) -> str:
     secrets = tuple(SecretVariable(f"S{number}", str(file)) for number, file in enumerate(files))
-    return secret_files.unreadable(replace(LAUNCH, process=replace(LAUNCH.process, secrets=secrets)), facts)
+    return secret_files.unreadable(replace(LAUNCH, task=replace(LAUNCH.task, secrets=secrets)), facts)
 
 
 def test_files_are_looked_for_before_anything_is_promised(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
 
+from holdfast._session.assignment import Phase
 from holdfast._session.reports import Exit, ExitReason, ReportedState, WorkerReport
 from holdfast_agent.core.launch.environment import plan_ranks
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
-from holdfast_agent.core.model.model import Phase
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.gpu_release import MIB, SLACK_BYTES, learn, still_held
 from holdfast_agent.core.worker.reactor import Reactor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.unit.agent.desired import FACTS, KEY, wish
 
+from holdfast._session.assignment import Phase
 from holdfast._session.reports import Exit, ExitReason, ReportedState
-from holdfast_agent.core.model.model import Phase
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Empty, Prepared, Running, Stopping

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, wish
 
+from holdfast._session.assignment import Phase
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import plan_ranks
-from holdfast_agent.core.model.model import Phase
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
@@ -242,10 +242,10 @@ def test_refused_launch_is_a_failed_preparation() -> None:
 def test_launch_that_grows_too_long_is_refused_with_the_reason() -> None:
     agent = Agent()
     agent.prepared()
-    process = replace(LAUNCH.process, args=tuple("$(MASTER_ADDR)" * 20_000 for _ in range(1)))
+    process = replace(LAUNCH.task, args=tuple("$(MASTER_ADDR)" * 20_000 for _ in range(1)))
     run = wish(Phase.RUN)
     assert run.launch is not None
-    actions = agent.on(ev.Assigned(replace(run, launch=replace(run.launch, process=process))))
+    actions = agent.on(ev.Assigned(replace(run, launch=replace(run.launch, task=process))))
     assert actions[0] == ev.FreePorts(KEY)
     assert isinstance(actions[1], ev.SendReport)
     assert actions[1].report.state is ReportedState.CANNOT_PREPARE

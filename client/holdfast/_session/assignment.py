@@ -1,0 +1,157 @@
+"""What a controller wants of a host's workers: frozen values that both daemons and the simulation use as they are.
+
+``codec`` carries them over the wire.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import cached_property
+
+from holdfast._base.launcher import is_launcher
+from holdfast._session.reports import ExitReason, WorkerId
+
+
+class Phase(enum.Enum):
+    """The desired state of a worker."""
+
+    PREPARE = "PREPARE"
+    """Nothing of an older generation is left, and all is ready for this one."""
+    RUN = "RUN"
+    """The ranks of this generation have been started once."""
+    STOP = "STOP"
+    """Nothing is left, this generation included."""
+    FORGET = "FORGET"
+    """As STOP, and its files but the logs are removed."""
+
+
+@dataclass(frozen=True)
+class PackagedCode:
+    """Code that has to be brought to a host and installed there before a task can run."""
+
+    bundle: str = ""
+    """SHA-256 of a bundle, or empty."""
+    requirements: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """URIs, and paths within the bundle."""
+
+
+@dataclass(frozen=True)
+class SecretVariable:
+    """A variable whose value is secret: the content of a file on the host, or a secret of the controller's."""
+
+    name: str
+    file: str = ""
+    secret: str = ""
+    holder: str = ""
+    """Owner of the secret, ``user/NAME`` or ``project/NAME``. Hosts are not told."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What each rank of a worker runs. ``env`` holds (name, value) pairs, not yet expanded."""
+
+    command: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    working_directory: str = ""
+    image: str = ""
+    """Of the container in which it runs; the image may have a command of its own. Empty on the bare host."""
+    code: PackagedCode | None = None
+    account: str = ""
+    """Of the host, by name, as which it runs; empty: the host's own choice."""
+    secrets: tuple[SecretVariable, ...] = ()
+
+    @cached_property
+    def is_launcher(self) -> bool:
+        """Whether it starts the ranks of its worker by itself, as torchrun does."""
+        return is_launcher((*self.command, *self.args))
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """How the ranks of one generation find each other. ``pools`` holds host:port of each worker of each pool."""
+
+    master_address: str
+    master_port: int
+    secret: str
+    pools: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a worker's ranks."""
+
+    task: Task
+    first_rank: int
+    """Global; the worker's other ranks follow it."""
+    processes: int
+    world_size: int
+    gpus: tuple[str, ...] = ()
+    """UUIDs."""
+    restart_count: int = 0
+    """In-place restarts of the job so far."""
+    last_end: str = ""
+    """Reason of the last generation's end; empty at first."""
+    rendezvous: Rendezvous | None = None
+    """Only in phase RUN."""
+    pool: int = 0
+    replica: int = 0
+    """Index within the pool."""
+    worker_count: int = 1
+    """Of the job."""
+    worker_index: int = 0
+    """Within the job."""
+    cpu_count: int = 0
+    """Reserved cores; 0 reserves none."""
+    memory_mb: int = 0
+    """Reserved memory of all its processes together; 0 reserves none."""
+    step_pattern: str = ""
+    """Regular expression whose first group is the step in a line of output; empty without one."""
+    output_uri: str = ""
+    """Where the job's results go, as its spec says; empty without such a place."""
+    spec_json: str = "{}"
+    """The job's spec as the ranks find it in CLUSTER_SPEC. No daemon reads it on a host."""
+    process_starts: int = 0
+    """Launches since the placement, this one included; 0 where unknown."""
+    lacks: str = ""
+    """Why the task can't be given its secrets; then it must not be launched."""
+
+    @property
+    def ranks(self) -> range:
+        """The global ranks of this worker."""
+        return range(self.first_rank, self.first_rank + self.processes)
+
+    @property
+    def own_port(self) -> int:
+        """The port that the rendezvous names for this worker; 0 without one."""
+        if self.rendezvous is None:
+            return 0
+        try:
+            address = self.rendezvous.pools[self.pool][self.replica]
+        except IndexError:
+            return 0
+        _, _, port = address.rpartition(":")
+        return int(port) if port.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The desired state of one worker. The newest is all that counts; whatever is of an older generation must go."""
+
+    epoch: int
+    key: WorkerId
+    attempt: int
+    generation: int
+    phase: Phase
+    grace_s: float = 10.0
+    """Between TERM and KILL of whatever has to stop."""
+    stop_reason: ExitReason = ExitReason.STOPPED
+    """Exit reason of ranks that are stopped."""
+    launch: Launch | None = None
+    """None in the phases STOP and FORGET."""
+    fence_s: float = 0.0
+    """Time without word from the controller after which the shim ends the work by itself; 0: never."""
+    warn_signal: int = 0
+    """Sent once to this generation's ranks; 0: none."""

@@ -1,0 +1,87 @@
+"""What an assignment says of a worker: its launch, its deadline without us, and its warning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.controller.examples import EVENTS, GANG
+
+from holdfast._session.assignment import Assignment, Phase, Rendezvous
+from holdfast._session.reports import WorkerId
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.gang import WarningSignal
+from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.step.actions import Dismiss
+from holdfast_controller.core.step.assignment import desired, released
+from holdfast_controller.shell.convert import agent_messages
+
+
+def until(kind: type[ev.Event], **changes: object) -> Cluster:
+    """Up to the first event of a kind, with a changed gang."""
+    cluster = Cluster(epoch=3)
+    for event in EVENTS:
+        if isinstance(event, ev.JobSubmitted):
+            event = replace(event, gang=replace(GANG, **changes), spec_json='{"x": 1}')  # type: ignore[arg-type]
+        fold(cluster, event)
+        if isinstance(event, kind):
+            break
+    return cluster
+
+
+def order(cluster: Cluster, index: int = 0, lease_s: float = 60.0) -> Assignment:
+    return desired(cluster, cluster.jobs["a"], index, lease_s)
+
+
+def test_a_placed_worker_is_to_be_prepared_with_all_that_its_launch_needs_but_the_addresses() -> None:
+    cluster = until(ev.JobPlaced, output_uri="/results")
+    asked = order(cluster)
+    assert (asked.epoch, asked.key, asked.attempt, asked.generation, asked.phase) == (
+        *(3, WorkerId("a", "workerpool0-0"), 1, 1),
+        Phase.PREPARE,
+    )
+    launch = asked.launch
+    assert launch is not None
+    assert launch.task is GANG.pools[0].task
+    assert (launch.gpus, launch.output_uri, launch.spec_json) == (("GPU-1", "GPU-2"), "/results", '{"x": 1}')
+    assert (launch.worker_count, launch.world_size, launch.process_starts) == (3, GANG.world_size, 1)
+    assert launch.rendezvous is None
+    last = order(cluster, 2).launch
+    assert last is not None
+    assert [(each.cpu_count, each.memory_mb) for each in (launch, last)] == [(0, 0), (4, 100)]
+
+
+def test_addresses_are_put_together_once_for_a_generation() -> None:
+    cluster = until(ev.GangLaunched)
+    first, last = order(cluster).launch, order(cluster, 2).launch
+    assert first is not None and last is not None
+    pools = tuple(
+        tuple(f"10.0.0.1:{member.index + 1}" for member in GANG.members if member.pool == number)
+        for number in range(len(GANG.pools))
+    )
+    assert first.rendezvous == Rendezvous("10.0.0.1", 20001, "s", pools)
+    assert first.rendezvous is last.rendezvous
+
+
+def test_a_worker_that_has_left_a_host_is_to_be_forgotten_there() -> None:
+    cluster = until(ev.GangLaunched)
+    forget = released(cluster, cluster.jobs["a"], 1)
+    assert (forget.phase, forget.launch, forget.key.worker) == (Phase.FORGET, None, GANG.members[1].name)
+
+
+def test_only_a_job_that_is_replaced_when_its_host_is_lost_ends_by_itself() -> None:
+    assert order(until(ev.GangLaunched)).fence_s == 0.0
+    assert order(until(ev.GangLaunched, replace_when_lost=True)).fence_s == 60.0
+
+
+def test_a_warning_goes_as_the_number_of_its_signal_to_the_generations_that_are_warned() -> None:
+    cluster = until(ev.GangLaunched, warning=WarningSignal(10, 5.0))
+    assert order(cluster).warn_signal == 0
+    cluster.jobs["a"].warned = 1
+    assert order(cluster).warn_signal == 10
+
+
+def test_work_of_an_unknown_job_is_to_be_stopped_and_forgotten() -> None:
+    message = agent_messages.dismissal(Dismiss("h1", 1, "gone", "workerpool0-0", 7), epoch=3)
+    assert (message.job_id, message.worker, message.generation, message.attempt) == ("gone", "workerpool0-0", 7, 1)
+    assert (message.grace_period.seconds, message.HasField("launch")) == (30, False)
