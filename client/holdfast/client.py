@@ -28,7 +28,7 @@ from holdfast._sdk.hang_calls import HangCalls
 from holdfast._sdk.host_calls import HostCalls
 from holdfast._sdk.log_position import LogPosition
 from holdfast._sdk.reconnect import LinkCallback, Outage
-from holdfast._sdk.transport import CALL_TIMEOUT_S, OPTIONS, ended_early, fresh_id
+from holdfast._sdk.transport import OPTIONS, ended_early, fresh_id
 from holdfast._security import renewal, tls
 from holdfast.errors import HoldfastError
 from holdfast.settings import ClientSettings
@@ -105,8 +105,8 @@ class Client(HostCalls, HangCalls):
         # The async view of the stubs exists for type checkers only.
         self._jobs = cast("job_pb2_grpc.JobServiceAsyncStub", job_pb2_grpc.JobServiceStub(self._channel))
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))
-        self.access = AccessCalls(self._channel, self._unary)
-        self.secrets = SecretCalls(self._channel, self._unary)
+        self.access = AccessCalls(self._channel, self.settings)
+        self.secrets = SecretCalls(self._channel, self.settings)
         self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))
         self._cluster = cast(
             "cluster_pb2_grpc.ClusterServiceAsyncStub", cluster_pb2_grpc.ClusterServiceStub(self._channel)
@@ -124,12 +124,12 @@ class Client(HostCalls, HangCalls):
 
     async def status(self) -> cluster_pb2.GetStatusResponse:
         """How the cluster stands, and what needs attention; of jobs, those that the caller may see."""
-        return await self._unary(self._cluster.GetStatus(cluster_pb2.GetStatusRequest(), timeout=CALL_TIMEOUT_S))
+        return await self._unary(self._cluster.GetStatus, cluster_pb2.GetStatusRequest())
 
     async def metrics(self, accept: str = "") -> cluster_pb2.GetMetricsResponse:
         """The controller's metrics, in the format that an HTTP Accept header asks for."""
         request = cluster_pb2.GetMetricsRequest(accept=accept)
-        return await self._unary(self._cluster.GetMetrics(request, timeout=CALL_TIMEOUT_S))
+        return await self._unary(self._cluster.GetMetrics, request)
 
     # Jobs
 
@@ -145,7 +145,7 @@ class Client(HostCalls, HangCalls):
         ``on_warning`` gets a sentence for each field that is kept but changes nothing on a bare host.
         """
         request = job_pb2.CreateJobRequest(request_id=request_id or fresh_id(), job=as_proto(job))
-        created = await self._unary(self._jobs.CreateJob(request, timeout=CALL_TIMEOUT_S))
+        created = await self._unary(self._jobs.CreateJob, request)
         if on_warning is not None:
             for warning in created.warnings:
                 on_warning(warning)
@@ -153,15 +153,14 @@ class Client(HostCalls, HangCalls):
 
     async def get_job(self, job_id: str) -> job_pb2.CustomJob:
         """The job with its workers. Raises ``NotFound``."""
-        call = self._jobs.GetJob(job_pb2.GetJobRequest(id=job_id), timeout=CALL_TIMEOUT_S)
-        return (await self._unary(call)).job
+        return (await self._unary(self._jobs.GetJob, job_pb2.GetJobRequest(id=job_id))).job
 
     async def list_jobs(self, filter: str = "", *, page_size: int = 0) -> AsyncGenerator[job_pb2.CustomJob]:
         """All jobs that match, oldest first, without their workers; pages are fetched as they are needed."""
         token = ""
         while True:
             request = job_pb2.ListJobsRequest(filter=filter, page_size=page_size, page_token=token)
-            page = await self._unary(self._jobs.ListJobs(request, timeout=CALL_TIMEOUT_S))
+            page = await self._unary(self._jobs.ListJobs, request)
             for job in page.jobs:
                 yield job
             token = page.next_page_token
@@ -171,35 +170,27 @@ class Client(HostCalls, HangCalls):
     async def newest_jobs(self, count: int, filter: str = "") -> list[job_pb2.CustomJob]:
         """The newest ``count`` (at most 1000) jobs that match, oldest first, without their workers."""
         request = job_pb2.ListJobsRequest(filter=filter, page_size=count, newest=True)
-        return list((await self._unary(self._jobs.ListJobs(request, timeout=CALL_TIMEOUT_S))).jobs)
+        return list((await self._unary(self._jobs.ListJobs, request)).jobs)
 
     async def cancel_job(self, job_id: str) -> job_pb2.CustomJob:
         """Ask for the job's end; returns before its workers are gone."""
-        call = self._jobs.CancelJob(
-            job_pb2.CancelJobRequest(id=job_id, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
-        )
-        return (await self._unary(call)).job
+        request = job_pb2.CancelJobRequest(id=job_id, request_id=fresh_id())
+        return (await self._unary(self._jobs.CancelJob, request)).job
 
     async def restart_job(self, job_id: str) -> job_pb2.CustomJob:
         """Stop the gang and launch its next generation on the same hosts. Once, however often the call is sent."""
-        call = self._jobs.RestartJob(
-            job_pb2.RestartJobRequest(id=job_id, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
-        )
-        return (await self._unary(call)).job
+        request = job_pb2.RestartJobRequest(id=job_id, request_id=fresh_id())
+        return (await self._unary(self._jobs.RestartJob, request)).job
 
     async def pause_job(self, job_id: str) -> job_pb2.CustomJob:
         """Stop the gang, free its hosts and keep the job until ``resume_job``; returns before that is done."""
-        call = self._jobs.PauseJob(
-            job_pb2.PauseJobRequest(id=job_id, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
-        )
-        return (await self._unary(call)).job
+        request = job_pb2.PauseJobRequest(id=job_id, request_id=fresh_id())
+        return (await self._unary(self._jobs.PauseJob, request)).job
 
     async def resume_job(self, job_id: str) -> job_pb2.CustomJob:
         """Queue a paused job again."""
-        call = self._jobs.ResumeJob(
-            job_pb2.ResumeJobRequest(id=job_id, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
-        )
-        return (await self._unary(call)).job
+        request = job_pb2.ResumeJobRequest(id=job_id, request_id=fresh_id())
+        return (await self._unary(self._jobs.ResumeJob, request)).job
 
     async def watch_job(
         self, job_id: str, cursor: int = 0, *, on_link: LinkCallback | None = None

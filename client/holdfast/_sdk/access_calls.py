@@ -5,33 +5,30 @@ Those of ``client.access`` are for admins, mostly; none of ``client.secrets`` re
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import grpc
 
+from holdfast._sdk.transport import Calling
+from holdfast.settings import ClientSettings
 from holdfast.v1 import access_pb2, access_pb2_grpc, secret_pb2, secret_pb2_grpc
 
 if TYPE_CHECKING:
     from holdfast._base.secret import Secret
     from holdfast.v1.access_pb2 import AuditEntry, CreateTokenResponse, GetCallerResponse, Role, User
 
-CALL_S = 15.0
 
-
-class AccessCalls:
+class AccessCalls(Calling):
     """Raises ``HoldfastError`` as all calls of the client do."""
 
-    def __init__(self, channel: grpc.aio.Channel, unary: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+    def __init__(self, channel: grpc.aio.Channel, settings: ClientSettings) -> None:
+        self.settings = settings
         self._stub = cast("access_pb2_grpc.AccessServiceAsyncStub", access_pb2_grpc.AccessServiceStub(channel))
-        self._unary = unary
 
     async def caller(self) -> GetCallerResponse:
         """The caller's identity in the cluster, and its rights."""
-        found: GetCallerResponse = await self._unary(
-            self._stub.GetCaller(access_pb2.GetCallerRequest(), timeout=CALL_S)
-        )
-        return found
+        return await self._unary(self._stub.GetCaller, access_pb2.GetCallerRequest())
 
     async def add_user(
         self, name: str, role: Role.ValueType, project: str = "*", accounts: Sequence[str] = ()
@@ -39,24 +36,21 @@ class AccessCalls:
         """Give a user a role in a project ("*" is all), in place of the one there; ``accounts`` as ``map_user``."""
         grant = access_pb2.Grant(project=project, role=role)
         request = access_pb2.AddUserRequest(name=name, grant=grant, accounts=accounts)
-        user: User = (await self._unary(self._stub.AddUser(request, timeout=CALL_S))).user
-        return user
+        return (await self._unary(self._stub.AddUser, request)).user
 
     async def map_user(self, name: str, accounts: Sequence[str]) -> User:
         """Say as which accounts of the hosts a user's next jobs may run, the first unless a job names another."""
-        call = self._stub.MapUser(access_pb2.MapUserRequest(name=name, accounts=accounts), timeout=CALL_S)
-        user: User = (await self._unary(call)).user
-        return user
+        request = access_pb2.MapUserRequest(name=name, accounts=accounts)
+        return (await self._unary(self._stub.MapUser, request)).user
 
     async def list_users(self) -> list[User]:
         """All users, by name."""
-        call = self._stub.ListUsers(access_pb2.ListUsersRequest(), timeout=CALL_S)
-        return list((await self._unary(call)).users)
+        return list((await self._unary(self._stub.ListUsers, access_pb2.ListUsersRequest())).users)
 
     async def remove_user(self, name: str, project: str = "") -> None:
         """Take a role in one project away; without one all of them, and the certificates are void."""
         request = access_pb2.RemoveUserRequest(name=name, project=project)
-        await self._unary(self._stub.RemoveUser(request, timeout=CALL_S))
+        await self._unary(self._stub.RemoveUser, request)
 
     async def create_token(
         self, *, host: str | None = None, user: str | None = None, ttl_s: float | None = None
@@ -69,38 +63,36 @@ class AccessCalls:
             request.host = host or ""
         if ttl_s is not None:
             request.ttl.FromNanoseconds(round(ttl_s * 1e9))
-        made: CreateTokenResponse = await self._unary(self._stub.CreateToken(request, timeout=CALL_S))
-        return made
+        return await self._unary(self._stub.CreateToken, request)
 
     async def remove_host(self, name: str, *, force: bool = False) -> None:
         """Void a host's certificates and forget it; with ``force`` even if it holds work, which is then lost."""
         request = access_pb2.RemoveHostRequest(name=name, force=force)
-        await self._unary(self._stub.RemoveHost(request, timeout=CALL_S))
+        await self._unary(self._stub.RemoveHost, request)
 
     async def audit(self, limit: int = 100, *, who: str = "", refused: bool = False) -> list[AuditEntry]:
         """The newest entries of the audit log that match, oldest first."""
         request = access_pb2.ReadAuditRequest(limit=limit, who=who, refused=refused)
-        return list((await self._unary(self._stub.ReadAudit(request, timeout=CALL_S))).entries)
+        return list((await self._unary(self._stub.ReadAudit, request)).entries)
 
 
-class SecretCalls:
+class SecretCalls(Calling):
     """Raises ``HoldfastError`` as all calls of the client do."""
 
-    def __init__(self, channel: grpc.aio.Channel, unary: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+    def __init__(self, channel: grpc.aio.Channel, settings: ClientSettings) -> None:
+        self.settings = settings
         self._stub = cast("secret_pb2_grpc.SecretServiceAsyncStub", secret_pb2_grpc.SecretServiceStub(channel))
-        self._unary = unary
 
     async def set(self, name: str, value: Secret, *, project: str = "") -> None:
         """Keep a value, in place of the one of that name: your own, or a project's. On disk when this returns."""
         request = secret_pb2.SetSecretRequest(name=name, project=project, value=value.reveal())
-        await self._unary(self._stub.SetSecret(request, timeout=CALL_S))
+        await self._unary(self._stub.SetSecret, request)
 
     async def list(self, *, all: bool = False) -> list[secret_pb2.Secret]:
         """Names and holders of those that your jobs may use; with ``all`` everybody's, for admins."""
-        call = self._stub.ListSecrets(secret_pb2.ListSecretsRequest(all=all), timeout=CALL_S)
-        return [*(await self._unary(call)).secrets]
+        return [*(await self._unary(self._stub.ListSecrets, secret_pb2.ListSecretsRequest(all=all))).secrets]
 
     async def remove(self, name: str, *, project: str = "", user: str = "", force: bool = False) -> None:
         """Forget a value: your own, a project's or another user's; ``force`` even if jobs need it."""
         request = secret_pb2.RemoveSecretRequest(name=name, project=project, user=user, force=force)
-        await self._unary(self._stub.RemoveSecret(request, timeout=CALL_S))
+        await self._unary(self._stub.RemoveSecret, request)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from typing import TYPE_CHECKING
 
-from holdfast._sdk.transport import CALL_TIMEOUT_S, Calling, fresh_id
+from holdfast._sdk.transport import Calling, fresh_id
 from holdfast.v1 import hang_pb2
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class HangCalls(Calling):
         """Act on no hang of the job for so long, counted from now; 0 ends a hold. Hangs are still noticed."""
         request = hang_pb2.HoldJobRequest(id=job_id, request_id=fresh_id())
         request.duration.FromNanoseconds(round(seconds * 1e9))
-        return (await self._unary(self._hangs.HoldJob(request, timeout=CALL_TIMEOUT_S))).job
+        return (await self._unary(self._hangs.HoldJob, request)).job
 
     async def take_stacks(self, job_id: str, native_ranks: Iterable[int] = ()) -> AsyncGenerator[WorkerEvidence]:
         """Stack dumps of every rank of a live job, worker by worker; native frames too of ``native_ranks``.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from holdfast._sdk.reconnect import LinkCallback, Outage
-from holdfast._sdk.transport import CALL_TIMEOUT_S, Calling, ended_early, fresh_id
+from holdfast._sdk.transport import Calling, ended_early, fresh_id
 from holdfast.errors import HoldfastError
 from holdfast.v1 import host_pb2
 
@@ -24,13 +24,13 @@ class HostCalls(Calling):
 
     async def list_hosts(self) -> list[host_pb2.Host]:
         """All hosts, by name."""
-        call = self._hosts.ListHosts(host_pb2.ListHostsRequest(), timeout=CALL_TIMEOUT_S)
-        return list((await self._unary(call)).hosts)
+        request = host_pb2.ListHostsRequest()
+        return list((await self._unary(self._hosts.ListHosts, request)).hosts)
 
     async def get_host(self, name: str) -> host_pb2.Host:
         """One host. Raises ``NotFound``."""
-        call = self._hosts.GetHost(host_pb2.GetHostRequest(name=name), timeout=CALL_TIMEOUT_S)
-        return (await self._unary(call)).host
+        request = host_pb2.GetHostRequest(name=name)
+        return (await self._unary(self._hosts.GetHost, request)).host
 
     async def watch_hosts(self, *, on_link: LinkCallback | None = None) -> AsyncGenerator[host_pb2.Host]:
         """Every host at first, then each one whenever it changes; all of them again after an outage. Never ends."""
@@ -52,14 +52,12 @@ class HostCalls(Calling):
         """The host takes no new work; what runs there continues. From ``start`` to ``end``, if set: epoch seconds."""
         request = host_pb2.CordonRequest(name=name, reason=reason, request_id=fresh_id())
         _set_window(request, start, end)
-        return (await self._unary(self._hosts.Cordon(request, timeout=CALL_TIMEOUT_S))).host
+        return (await self._unary(self._hosts.Cordon, request)).host
 
     async def uncordon(self, name: str) -> host_pb2.Host:
         """The host takes work again."""
-        call = self._hosts.Uncordon(
-            host_pb2.UncordonRequest(name=name, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
-        )
-        return (await self._unary(call)).host
+        request = host_pb2.UncordonRequest(name=name, request_id=fresh_id())
+        return (await self._unary(self._hosts.Uncordon, request)).host
 
     async def drain(
         self,
@@ -83,27 +81,25 @@ class HostCalls(Calling):
         if deadline_s is not None:
             request.deadline.FromNanoseconds(round(deadline_s * 1e9))
         _set_window(request, start, end)
-        return (await self._unary(self._hosts.Drain(request, timeout=CALL_TIMEOUT_S))).host
+        return (await self._unary(self._hosts.Drain, request)).host
 
     async def fence_host(self, name: str, reason: str = "") -> host_pb2.Host:
         """Vouch that the host is off, or that nothing of its work runs any more: the work is placed elsewhere.
 
         Where that is not so, two copies of a job run at once.
         """
-        call = self._hosts.FenceHost(
-            host_pb2.FenceHostRequest(name=name, reason=reason, request_id=fresh_id()), timeout=CALL_TIMEOUT_S
-        )
-        return (await self._unary(call)).host
+        request = host_pb2.FenceHostRequest(name=name, reason=reason, request_id=fresh_id())
+        return (await self._unary(self._hosts.FenceHost, request)).host
 
     async def cancel_maintenance(self, name: str) -> host_pb2.Host:
         """The host's planned maintenance does not take place, or ends now. Raises ``WrongState`` without any."""
         request = host_pb2.CancelMaintenanceRequest(name=name, request_id=fresh_id())
-        return (await self._unary(self._hosts.CancelMaintenance(request, timeout=CALL_TIMEOUT_S))).host
+        return (await self._unary(self._hosts.CancelMaintenance, request)).host
 
     async def dismiss_work(self, name: str, job_id: str) -> host_pb2.Host:
         """Have work of a job stopped that the controller doesn't know, since it was restored from a backup."""
         request = host_pb2.DismissWorkRequest(name=name, job_id=job_id, request_id=fresh_id())
-        return (await self._unary(self._hosts.DismissWork(request, timeout=CALL_TIMEOUT_S))).host
+        return (await self._unary(self._hosts.DismissWork, request)).host
 
 
 def _set_window(

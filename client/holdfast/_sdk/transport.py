@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import TypeVar
 
 import anyio
@@ -77,9 +77,10 @@ class Calling:
 
     settings: ClientSettings
 
-    async def _unary(self, call: Awaitable[T]) -> T:
+    async def _unary(self, method: grpc.aio.UnaryUnaryMultiCallable[Q, T], request: Q) -> T:
+        """The answer to one call. Raises ``HoldfastError``."""
         try:
-            return await call
+            return await method(request, timeout=CALL_TIMEOUT_S)
         except asyncio.CancelledError:
             # gRPC raises a CancelledError of its own making, which no cancel scope takes for its own.
             await anyio.lowlevel.checkpoint_if_cancelled()
