@@ -39,6 +39,7 @@ from holdfast.spec.models.lifecycle import (
 )
 from holdfast.spec.models.notifications import Notification, NotificationEvent
 from holdfast.spec.models.packaging import PackagedCode
+from holdfast.spec.models.scalars import PROTO
 from holdfast.spec.models.secret_env import SecretEnvVar
 from holdfast.spec.parse.reader import parse
 
@@ -117,16 +118,16 @@ def parse_text(text: str, *, source: str) -> JobFile:
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of a job file, with camelCase names; ``docs/users/job.schema.json`` holds it."""
-    from holdfast.spec.out import schema
+    from holdfast.spec import schema
 
     return schema.json_schema()
 
 
 def to_proto(job: JobSpec) -> spec_pb2.CustomJobSpec:
     """The contract's message; fields that the user left out stay unset."""
-    from holdfast.spec.out import proto
+    from holdfast.v1 import spec_pb2
 
-    return proto.to_proto(job)
+    return spec_pb2.CustomJobSpec(**job.model_dump(mode=PROTO, exclude_unset=True, exclude_none=True))
 
 
 def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
@@ -138,9 +139,9 @@ def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
 
 def job_to_proto(job: JobFile) -> job_pb2.CustomJob:
     """What CreateJob takes: all that a user may set."""
-    from holdfast.spec.out import proto
+    from holdfast.v1 import job_pb2
 
-    return proto.job_to_proto(job)
+    return job_pb2.CustomJob(**job.model_dump(mode=PROTO, exclude_unset=True, exclude_none=True))
 
 
 def job_from_proto(message: job_pb2.CustomJob) -> JobFile:

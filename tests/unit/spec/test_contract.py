@@ -16,10 +16,10 @@ from pydantic.alias_generators import to_camel
 
 from holdfast import spec
 from holdfast.errors import InvalidSpec
+from holdfast.spec import schema
 from holdfast.spec.models import job as models
 from holdfast.spec.models.base import Model, model_in
 from holdfast.spec.models.scalars import Choice, Flag, Seconds, Text, Whole, scalar_in
-from holdfast.spec.out import schema
 from holdfast.v1 import job_pb2, spec_pb2
 
 ROOT = Path(__file__).parents[3]
@@ -103,7 +103,7 @@ def test_every_field_of_a_custom_job_is_read_or_ignored_on_purpose() -> None:
 def test_the_published_schema_is_up_to_date() -> None:
     published = (ROOT / "docs/users/job.schema.json").read_text()
     assert json.loads(published) == spec.json_schema(), (
-        "run: .venv/bin/python -m holdfast.spec.out.schema > docs/users/job.schema.json"
+        "run: .venv/bin/python -m holdfast.spec.schema > docs/users/job.schema.json"
     )
     assert published == schema.json_schema_text()
 

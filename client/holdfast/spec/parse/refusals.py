@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, ValidationError
@@ -36,8 +37,8 @@ FOREIGN = frozenset(
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _KEY = "[key]"
 """How pydantic ends the place of a mapping's key that is refused."""
-_UNKNOWN, _REPEATED, _VALUE, _REPEATED_NAME, _MISSING = range(5)
-"""In which order the errors of one mapping are listed."""
+_GROUPS = {"extra_forbidden": "unknown", "invalid_key": "unknown", REPEATED: "repeated", "missing": "missing"}
+"""Types of errors that are about a mapping's keys."""
 
 
 class Reading:
@@ -59,17 +60,16 @@ class Reading:
 
     def take(self, errors: list[ErrorDetails], model: type[Model], data: object) -> None:
         """Adds the errors of reading ``data`` as ``model``, in the order of the data."""
-        sites = _Sites(data, model)
-        errors = sorted(errors, key=sites.order)
-        # Guessing is slow; nobody reads a guess beyond what is listed.
-        listed = max(0, self._at_most - self.count)
-        for error in errors[:listed]:
-            self.refuse(*sites.in_words(error))
-        self.count += len(errors[listed:])
+        # Guessing is slow, so no more is put into words than is listed.
+        listed = max(0, min(len(errors), self._at_most - self.count))
+        for error in itertools.islice(_in_order(errors, model, data), listed):
+            self.refuse(*_in_words(*error))
+        self.count += len(errors) - listed
 
     def path(self, place: Place) -> str:
         """``jobSpec.workerPoolSpecs[0].env``: names as the user spelled them, camelCase where they did not."""
-        text, here = "", self._data
+        text = ""
+        here: Any = self._data
         for step in place[1:] if self.bare and place[:1] == ("job_spec",) else place:
             if isinstance(step, str):
                 step = step if isinstance(here, dict) and step in here else to_camel(step)
@@ -79,7 +79,10 @@ class Reading:
                     text += f"[{shown(step)}]"
             else:
                 text += f"[{step}]"
-            here = _inside(here, step)
+            if isinstance(here, dict):
+                here = here.get(step)
+            else:
+                here = here[step] if isinstance(here, (list, tuple)) and isinstance(step, int) else None
         return text
 
     def violations(self) -> list[Violation]:
@@ -89,83 +92,67 @@ class Reading:
         return [*self._listed[: self._at_most - 1], Violation("", f"and {self.count - self._at_most + 1:,} more")]
 
 
-class _Holder(NamedTuple):
-    """What has a value: a model's fields, a list, or a mapping of names to text."""
+def _in_order(
+    errors: list[ErrorDetails], model: type[Model], data: object
+) -> Iterator[tuple[ErrorDetails, type[Model] | None, Any]]:
+    """The errors as they are found in the data, each with the model and the mapping that the value belongs to.
 
-    model: type[Model] | None
-    data: Any
-    order: tuple[tuple[int, int], ...]
-    """Sorts it among others as the data does."""
-    positions: Mapping[Any, int]
-    """Of the keys; nothing for a list."""
+    In each mapping unknown and repeated fields come first, and missing ones last.
+    """
+    at: dict[tuple[str, Place], list[ErrorDetails]] = {}
+    for error in errors:
+        loc, kind = error["loc"], _GROUPS.get(error["type"], "")
+        at.setdefault((kind, loc[:-1] if kind or _is_key(error) else loc), []).append(error)
+    inner = {place[:depth] for _, place in at for depth in range(len(place) + 1)}
 
-    def place(self, step: str | int) -> int:
-        """Where a key or an index is among others; missing keys come last."""
-        if isinstance(step, int) and not self.positions:
-            return step
-        return self.positions.get(step, len(self.positions))
+    def walk(model: type[Model] | None, data: Any, place: Place) -> Iterator[tuple[Any, type[Model] | None, Any]]:
+        for kind in ("", "unknown", *(["repeated"] if model else [])):
+            yield from ((error, model, data) for error in at.pop((kind, place), ()))
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            if (here := (*place, key)) in inner:
+                yield from walk(_inside(model, key), value if isinstance(value, (dict, list, tuple)) else (), here)
+        for kind in ("repeated", "missing"):
+            yield from ((error, model, data) for error in at.pop((kind, place), ()))
+
+    yield from walk(model, data if isinstance(data, dict) else (), ())
+    # Half of a surrogate pair in a name of a mapping is not found in the data again.
+    yield from ((error, None, None) for rest in at.values() for error in rest)
 
 
-class _Sites:
-    """Where errors are in the data and in the models."""
+def _inside(model: type[Model] | None, step: str | int) -> type[Model] | None:
+    """The model of a field, or of an entry of a list of models."""
+    if model is None or isinstance(step, int):
+        return model
+    name = _fields(model).get(step)
+    return None if name is None else model_in(model.model_fields[name].annotation)
 
-    def __init__(self, data: object, model: type[Model]) -> None:
-        self._known: dict[Place, _Holder] = {(): _Holder(model, data, (), _positions(data))}
 
-    def order(self, error: ErrorDetails) -> tuple[tuple[int, int], ...]:
-        """Sorts errors as their places are in the data."""
-        if not error["loc"]:
-            return ()
-        *outer, last = error["loc"]
-        holder = self._holder(tuple(outer))
-        position = holder.place(last)
-        match error["type"]:
-            case "extra_forbidden" | "invalid_key":
-                return (*holder.order, (_UNKNOWN, position))
-            case "repeated_key":
-                return (*holder.order, (_REPEATED if holder.model else _REPEATED_NAME, position))
-            case "missing":
-                return (*holder.order, (_MISSING, list(_fields(holder.model)).index(str(last))))
-            case _:
-                return (*holder.order, (_VALUE, position))
+def _in_words(error: ErrorDetails, model: type[Model] | None, data: Any) -> tuple[Place, str, str]:
+    """Place, problem and fix."""
+    loc, value = error["loc"], error["input"]
+    match error["type"]:
+        case "value_error":
+            refused = error["ctx"]["error"]
+            return loc[:-2] if _is_key(error) else loc, refused.problem, refused.fix
+        case "missing":
+            return loc, "is missing", _example(model, str(loc[-1]))
+        case "repeated_key":
+            return loc, "is given twice", "keep one of them"
+        case "invalid_key":
+            return loc[:-1], f"has {shown(value)} for a field's name; names are text", ""
+        case "extra_forbidden":
+            return _unknown(loc, model, data)
+        case _:
+            return loc, f"must be a mapping of fields to values, not {shown(value)}", ""
 
-    def _holder(self, place: Place) -> _Holder:
-        if place not in self._known:
-            *outer, last = place
-            around = self._holder(tuple(outer))
-            model, data = around.model, _inside(around.data, last)
-            if isinstance(last, str) and model is not None:
-                model = model_in(model.model_fields[_fields(model)[last]].annotation)
-            order = (*around.order, (_VALUE, around.place(last)))
-            self._known[place] = _Holder(model, data, order, _positions(data))
-        return self._known[place]
 
-    def in_words(self, error: ErrorDetails) -> tuple[Place, str, str]:
-        """Place, problem and fix."""
-        loc, value = error["loc"], error["input"]
-        match error["type"]:
-            case "value_error":
-                refused = error["ctx"]["error"]
-                return loc[:-2] if _is_key(error) else loc, refused.problem, refused.fix
-            case "missing":
-                return loc, "is missing", _example(self._holder(loc[:-1]).model, str(loc[-1]))
-            case "repeated_key":
-                return loc, "is given twice", "keep one of them"
-            case "invalid_key":
-                return loc[:-1], f"has {shown(value)} for a field's name; names are text", ""
-            case "extra_forbidden":
-                return self._unknown(error)
-            case _:
-                return loc, f"must be a mapping of fields to values, not {shown(value)}", ""
-
-    def _unknown(self, error: ErrorDetails) -> tuple[Place, str, str]:
-        *outer, key = error["loc"]
-        model, data, *_ = self._holder(tuple(outer))
-        assert model is not None
-        if (name := _fields(model).get(str(key))) is None:
-            return error["loc"], "is no known field", guess(str(key), model)
-        first, second = (each for each in data if _fields(model).get(each) == name)
-        return (*outer, first), f"is given twice, as {first} and as {second}", "keep one of them"
+def _unknown(loc: Place, model: type[Model] | None, data: Any) -> tuple[Place, str, str]:
+    assert model is not None
+    *outer, key = loc
+    if (name := _fields(model).get(str(key))) is None:
+        return loc, "is no known field", guess(str(key), model)
+    first, second = (each for each in data if _fields(model).get(each) == name)
+    return (*outer, first), f"is given twice, as {first} and as {second}", "keep one of them"
 
 
 def errors_of(error: ValidationError) -> list[ErrorDetails]:
@@ -207,17 +194,6 @@ def _masked(data: Any, tree: Any) -> Any:
     return {key: value for key, value in data.items() if key not in tree} | {
         key: _masked(data.get(key), branch) for key, branch in tree.items() if branch is not None
     }
-
-
-def _positions(data: object) -> Mapping[Any, int]:
-    return {key: index for index, key in enumerate(data)} if isinstance(data, dict) else {}
-
-
-def _inside(holder: object, step: str | int) -> Any:
-    """The value at a key or an index; None where there is none."""
-    if isinstance(holder, dict):
-        return holder.get(step)
-    return holder[step] if isinstance(holder, (list, tuple)) and isinstance(step, int) else None
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """The JSON Schema of a job file, for editors and for programs that write such files.
 
 Made from the models' fields by our own few lines: what pydantic generates differs between its versions, and a
-published file could not be held to it. ``python -m holdfast.spec.out.schema`` prints
+published file could not be held to it. ``python -m holdfast.spec.schema`` prints
 ``docs/users/job.schema.json``.
 """
 
