@@ -132,7 +132,8 @@ def _write(file: IO[bytes], made: mf.Manifest, sources: list[_Source], passphras
             sealer = Sealer(file, passphrase, salt)
             stack.callback(sealer.close)
             out = cast("IO[bytes]", sealer)
-        packed = stack.enter_context(gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1))
+        # Without a name of its own: no checksum covers what is in the head.
+        packed = stack.enter_context(gzip.GzipFile("", "wb", compresslevel=1, fileobj=out))
         tar = stack.enter_context(tarfile.open(mode="w|", fileobj=packed))
         content = made.dump()
         _add(tar, mf.NAME, len(content), io.BytesIO(content))

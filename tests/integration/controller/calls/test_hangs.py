@@ -315,9 +315,9 @@ async def test_evidence_holds_and_what_was_learned_outlive_the_controller(
     woken: list[dict[str, KeptWatch] | None] = []
     start_driver = Driver.start
 
-    def start_noted(driver: Driver, kept: dict[str, KeptWatch] | None = None) -> None:
+    def start_noted(driver: Driver, kept: dict[str, KeptWatch] | None = None, *rest: Any) -> None:
         woken.append(kept)
-        start_driver(driver, kept)
+        start_driver(driver, kept, *rest)
 
     monkeypatch.setattr(Driver, "start", start_noted)
     content = b""
