@@ -59,6 +59,8 @@ async def test_workers_of_a_job_share_one_across_an_agents_restart_and_the_next_
     for worker in ("workerpool0-0", "workerpool1-0"):
         await launch(controller, PROGRAM, worker=worker, generation=2)
         await controller.state("RUNNING", worker=worker, generation=2)
+        await agent.until(lambda worker=worker: said(agent, worker, 2) != "", "what a rank of generation 2 finds")  # type: ignore[misc]
+    assert said(agent, "workerpool0-0", 2) == "up nccl-workerpool0-0.0\n", "not a fresh one"
     await agent.until(lambda: said(agent, "workerpool1-0", 2) == both, "a fresh one")
     assert host_mounts() == outside
     for worker in ("workerpool0-0", "workerpool1-0"):
