@@ -11,12 +11,12 @@ from holdfast_controller.core.lifecycle.failure_policy import (
     PORT_RETRIES,
     TABLE,
     TRANSIENT_RESTARTS,
-    Budget,
     Cause,
     Rule,
     Way,
 )
 from holdfast_controller.core.model.gang import Gang, Retries
+from holdfast_controller.core.model.recovery import Budget
 
 PAGE = Path(__file__).with_name("users") / "failures.md"
 HEAD = """# Failures and recovery

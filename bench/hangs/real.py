@@ -333,7 +333,7 @@ def table(results: Sequence[tuple[Case, Outcome]]) -> None:
         noticed, acted = _seconds(outcome.since(outcome.noticed_s)), _seconds(outcome.since(outcome.acted_s))
         who = "right" if named_right(case, outcome) else ("wrong: " if outcome.suspects else "nobody")
         who += ", ".join(outcome.suspects) if who.startswith("wrong") else ""
-        print(f"{case.name:38} {noticed:>9} {acted:>8} {outcome.rule:>5}  {who}")
+        print(f"{case.name:38} {noticed:>9} {acted:>8} {outcome.rule:>13}  {who}")
     healthy = [(c, o) for c, o in results if not c.fault]
     if healthy:
         print(f"\n{'negative':44} {'watched s':>9}  verdict")

@@ -9,7 +9,7 @@ from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job
 
 DUMPS = ["> host-0 dump 1 of a workerpool0-0 g1", "> host-1 dump 1 of a workerpool1-0 g1"]
-NOTICED = ["a hangs g1 since 30 s: R3", *DUMPS]
+NOTICED = ["a hangs g1 since 30 s: GPUS_IDLE", *DUMPS]
 STACKS = "a stacks: workerpool0-0 rank 0 and workerpool1-0 rank 1 wait in all_reduce"
 RESTARTED = [
     "a hang RESTARTED",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import narrate_people
 from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.step import actions as act
 
 
@@ -62,13 +63,14 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.RestartDecided():
             paid = "port" if event.port_retry else "free" if event.charged is None else f"w{event.charged} pays"
             alone = "" if event.worker is None else f" w{event.worker}"
-            cause = f"{event.end_reason} of {event.related}"
+            cause = f"{event.end_reason.value} of {related_in_words(event.related, event.end_reason)}"
             return f"{event.job_id} restarts{alone} as g{event.generation}: {cause}, {paid}"
         case ev.AttemptEnded():
             kept = f", keeps {' '.join(f'w{i}' for i in event.keep)}" if event.keep else ""
             away = f", not on {' '.join(event.avoid)}" if event.avoid else ""
-            paid = f", {event.budget} pays" if event.budget else ""
-            what = f"{event.end_reason} of {event.related}" if event.related else event.end_reason
+            paid = f", {event.budget.value} pays" if event.budget.value else ""
+            about = related_in_words(event.related, event.end_reason)
+            what = f"{event.end_reason.value} of {about}" if about else event.end_reason.value
             return f"{event.job_id} leaves to {event.leaving.name}: {what}{kept}{away}{paid}"
         case ev.PauseRequested() | ev.JobPaused() | ev.JobResumed():
             return f"{event.job_id} {_WORDS[type(event)]}"
@@ -81,18 +83,17 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.WorkerFenced():
             return f"{event.job_id} fenced w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
         case ev.CauseFound():
-            cause = f"{event.end_reason} of {event.related}"
+            cause = f"{event.end_reason.value} of {related_in_words(event.related, event.end_reason)}"
             paid = "free" if event.charged is None else f"w{event.charged} pays"
             return f"{event.job_id} cause g{event.generation}: {cause}, {paid}"
         case ev.HangNoticed():
-            whom = f" of {', '.join(event.suspects)}" if event.suspects else ""
-            return (
-                f"{event.job_id} hangs g{event.generation} since {event.at - event.since:.0f} s: {event.rule}{whom}"
-            )
+            whom = f" of {', '.join(map(str, event.suspects))}" if event.suspects else ""
+            since_s = event.at - event.since
+            return f"{event.job_id} hangs g{event.generation} since {since_s:.0f} s: {event.rule.value}{whom}"
         case ev.HangDiagnosed():
             return f"{event.job_id} stacks: {event.stacks or 'none'}"
         case ev.HangJudged():
-            return f"{event.job_id} hang {event.outcome}" + (f": {event.note}" if event.note else "")
+            return f"{event.job_id} hang {event.outcome.value}" + (f": {event.note}" if event.note else "")
         case ev.HangStuck():
             return f"{event.job_id} stuck on {event.host}: {event.why}"
         case ev.HangOver():

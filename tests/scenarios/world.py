@@ -24,9 +24,11 @@ from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Success, Task
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import TERMINAL
+from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
@@ -446,9 +448,9 @@ def _check_hangs(job: Job, history: list[ev.Event]) -> None:
     told = [e for e in history if isinstance(e, ev.HangNoticed)]
     assert [hang.number for hang in job.hangs] == list(range(1, len(told) + 1))
     assert sum(hang.open for hang in job.hangs if hang.generation == job.generation) <= 1, "two hangs at once"
-    restarted = [e for e in history if isinstance(e, ev.HangJudged) and e.outcome == "RESTARTED"]
+    restarted = [e for e in history if isinstance(e, ev.HangJudged) and e.outcome is HangOutcome.RESTARTED]
     launches = [e for e in history if isinstance(e, ev.RestartDecided | ev.AttemptEnded)]
-    generations = [e for e in launches if e.end_reason == "HANG"]
+    generations = [e for e in launches if e.end_reason is EndReason.HANG]
     assert len(restarted) == len(generations), "a restart upon a hang without its verdict, or the other way round"
     assert job.hang_restarts <= job.gang.max_hang_restarts
     if job.gang.hang.action is not Action.RESTART:

@@ -33,8 +33,10 @@ _ORDER = {
     "CustomJob": "id name displayName jobSpec labels annotations project owner account state createTime startTime"
     " endTime updateTime error attempt generation waitReason workers recoveries hangs heldUntil health"
     " archiveProblems",
-    "Hang": "number generation since noticedAt diagnosedAt judgedAt rule sentence suspects stacks outcome note"
-    " step",
+    "Hang": "number generation since noticedAt diagnosedAt judgedAt rule sentence suspects suspectRanks stacks"
+    " outcome note step",
+    "Recovery": "attempt generation startedAt endedAt startType endReason endRelatedTask endRecover lost phases"
+    " related",
     "Host": "name state cordoned cordonReason cordonedBy cordonedSince maintenance strangeWork inDoubt draining"
     " drained goingDown drainDeadline labels address agentVersion refused bootId lastSeen cpuCount cpuReserved"
     " memoryBytes memoryReservedBytes workers maxWorkers gpuProblem accounts accountsProblem containers"
@@ -90,7 +92,7 @@ def evidence(found: WorkerEvidence) -> Json:
 
 
 def event(message: job_pb2.WatchJobResponse) -> Json:
-    """One entry of a job's history."""
+    """One entry of a job's history. ``type`` and ``data`` are as in release 0.1: read ``event``."""
     return {
         "cursor": message.cursor,
         "type": message.type,
@@ -98,7 +100,14 @@ def event(message: job_pb2.WatchJobResponse) -> Json:
         "message": message.message,
         "state": job_pb2.JobState.Name(message.state),
         "data": _whole(json_format.MessageToDict(message.data)),
+        "event": _kind(message.event),
     }
+
+
+def _kind(message: job_pb2.JobEvent) -> Json | None:
+    """The fields of whichever kind it is, and that kind's name, such as ``rank_exited``; null where it is new."""
+    kind = message.WhichOneof("kind")
+    return {"kind": kind, **_printed(getattr(message, kind))} if kind is not None else None
 
 
 def host(message: host_pb2.Host) -> Json:

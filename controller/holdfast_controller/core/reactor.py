@@ -37,6 +37,8 @@ from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
+from holdfast_controller.core.model.recovery import EndReason, Related
+from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import TRY_AGAIN_S, on_expired
 from holdfast_controller.core.scheduling.schedule import place_queue, takers
@@ -192,7 +194,9 @@ class Reactor:
             case commands.NotificationFailed(job_id, notice, to, reason):
                 if job_id in self.cluster.jobs:
                     step.emit(
-                        ev.NotificationGivenUp(job_id=job_id, at=step.now.wall, notice=notice, to=to, reason=reason)
+                        ev.NotificationGivenUp(
+                            job_id=job_id, at=step.now.wall, notice=Notice(notice), to=to, reason=reason
+                        )
                     )
             case commands.EvidenceArrived():
                 hangs.on_evidence(step, stimulus)
@@ -312,8 +316,8 @@ class Reactor:
             restart_gang(
                 step,
                 job,
-                end_reason="RESTART_REQUESTED",
-                related=f"asked by {asked.by}",
+                end_reason=EndReason.RESTART_REQUESTED,
+                related=Related(user=asked.by),
                 failed_at=step.now.wall,
             )
             step.do(Reply(asked.token, job.id))

@@ -263,7 +263,7 @@ def test_driver_that_hangs_makes_the_host_bad_and_nothing_else_until_it_answers_
 def test_idle_gpus_and_blocked_ranks_are_a_hang_and_busy_ones_none(stories: dict[str, Story]) -> None:
     story = stories["idle"]
     (hang,) = check_restarted(story)["hangs"]
-    assert hang["rule"] == "R3"
+    assert hang["rule"] == "GPUS_IDLE"
     assert "all 4 GPUs are idle" in hang["sentence"]
     # Its ranks are as blocked and as silent, and its GPUs work.
     other = story.cluster.job(story.other_id)
@@ -275,7 +275,7 @@ def test_idle_gpus_and_blocked_ranks_are_a_hang_and_busy_ones_none(stories: dict
 def test_gpus_that_spin_for_a_rank_that_is_not_there_are_a_hang(stories: dict[str, Story]) -> None:
     story = stories["spin"]
     (hang,) = check_restarted(story)["hangs"]
-    assert hang["rule"] == "R2"
+    assert hang["rule"] == "GPUS_SPIN"
     assert "3 of 4 GPUs are busy without doing anything" in hang["sentence"]
     story.check_other_is_left_alone()
     assert '"xid": 43' in (story.cluster.dir / "hosts/host-0/agent.log").read_text()
@@ -311,7 +311,7 @@ def check_hardware(story: Story, why: str) -> None:
     """Told by R1, acted on where asked; here the job asks to be notified only, and nothing is touched."""
     job = story.sees(judged)
     (hang,) = job["hangs"]
-    assert (hang["rule"], hang["outcome"]) == ("R1", "WOULD_RESTART")
+    assert (hang["rule"], hang["outcome"]) == ("STUCK_RANK", "WOULD_RESTART")
     assert hang["suspects"] == [f"workerpool0-0 rank {LAST}"]
     assert why in hang["sentence"]
     assert (job["generation"], rank_pids(job)) == (1, story.pids)
@@ -322,7 +322,7 @@ def test_driver_without_any_figure_leaves_processes_and_output_to_judge_by(stori
     story = stories["bare"]
     (hang,) = check_restarted(story)["hangs"]
     # As R4 tells it, or R3 where that is first; only R3 acts before the ceiling of half an hour.
-    assert hang["rule"] in ("R3", "R4")
+    assert hang["rule"] in ("GPUS_IDLE", "SILENCE")
     assert "nothing new was printed" in hang["sentence"]
     host = story.host()
     assert (host["gpuProblem"], [gpu["problem"] for gpu in host["gpus"]]) == ("", [""] * 6)

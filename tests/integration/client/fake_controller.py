@@ -48,6 +48,10 @@ class Pki:
         return tls.TlsFiles(self.folder / "ca.pem", self.folder / f"{name}.pem", self.folder / f"{name}.key")
 
 
+Event = job_pb2.JobEvent | None
+_PLAIN = {"JobSubmitted": "submitted", "GangLaunched": "launched", "GangStarted": "started", "JobEnded": "ended"}
+
+
 class FakeController(
     job_pb2_grpc.JobServiceServicer, host_pb2_grpc.HostServiceServicer, hang_pb2_grpc.HangServiceServicer
 ):
@@ -108,7 +112,10 @@ class FakeController(
         self._changed.set()
         self._changed = anyio.Event()
 
-    def event(self, job_id: str, type: str, message: str, state: str | None = None, **data: Any) -> int:
+    def event(
+        self, job_id: str, type: str, message: str, state: str | None = None, what: Event = None, **data: Any
+    ) -> int:
+        """``what`` is the event itself; for the types of ``_PLAIN`` it is an empty one of their kind."""
         job = self.jobs[job_id]
         if state is not None:
             job.state = STATES.Value(f"JOB_STATE_{state}")
@@ -117,6 +124,7 @@ class FakeController(
         fields = struct_pb2.Struct()
         fields.update(data)
         event = job_pb2.WatchJobResponse(cursor=cursor, type=type, message=message, data=fields, state=job.state)
+        event.event.CopyFrom(what or job_pb2.JobEvent(**{_PLAIN[type]: {}} if type in _PLAIN else {}))
         event.time.FromDatetime(datetime.datetime(2026, 11, 21, 4, 0, cursor % 60, tzinfo=datetime.UTC))
         self.events[job_id].append(event)
         self.changed()

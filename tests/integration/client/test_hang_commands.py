@@ -203,14 +203,13 @@ async def test_a_hold_is_for_a_time_or_ends(
 async def test_run_asks_for_restarts_and_tells_of_hangs(controller: FakeController, tmp_path: Path) -> None:
     async def on_create(job: job_pb2.CustomJob) -> None:
         controller.event(job.id, "GangStarted", "generation 1 is running", "RUNNING")
-        controller.event(
-            job.id, "HangNoticed", "hang noticed (R3): nobody moves", sentence="no rank moves for 31 s"
-        )
-        controller.event(
-            job.id, "HangDiagnosed", "stacks: …", stacks="rank 1 is in get; 1 rank waits in all_reduce"
-        )
-        controller.event(job.id, "HangJudged", "hang confirmed", outcome="RESTARTED", note="")
-        controller.event(job.id, "RestartDecided", "restarting in place", end_reason="HANG", generation=2)
+        kinds = job_pb2.JobEvent
+        noticed = kinds(hang_noticed=kinds.HangNoticed(sentence="no rank moves for 31 s"))
+        words = "possible hang (GPUS_IDLE): no rank moves for 31 s"
+        controller.event(job.id, "HangNoticed", words, what=noticed)
+        judged = kinds(hang_judged=kinds.HangJudged(outcome=job_pb2.HANG_OUTCOME_RESTARTED))
+        controller.event(job.id, "HangJudged", "hang confirmed", what=judged)
+        controller.event(job.id, "RestartDecided", "restarting in place", what=kinds(restarting=kinds.Restarting()))
         controller.event(job.id, "GangStarted", "generation 2 is running")
         controller.event(job.id, "JobEnded", "SUCCEEDED", "SUCCEEDED")
 
@@ -219,9 +218,8 @@ async def test_run_asks_for_restarts_and_tells_of_hangs(controller: FakeControll
     result = await holdfast(controller, tmp_path, *words)
     assert result.stderr.decode().splitlines()[1:-1] == [
         "holdfast: generation 1 is running",
-        "holdfast: does it hang? no rank moves for 31 s",
-        "holdfast: its stacks: rank 1 is in get; 1 rank waits in all_reduce",
-        "holdfast: it hangs: relaunching in place as generation 2",
+        "holdfast: possible hang (GPUS_IDLE): no rank moves for 31 s",
+        "holdfast: restarting in place",
         "holdfast: generation 2 is running",
     ]
     [created] = [request.job for method, request in controller.calls if method == "CreateJob"]

@@ -183,9 +183,13 @@ def fail_third_rank(controller: FakeController) -> None:
         controller.write(job.id, b"ValueError: nan\n", worker="workerpool1-0", rank=3, err=True)
         for rank, reason in ((2, "NONZERO_EXIT"), (3, "NONZERO_EXIT"), (0, "STOPPED")):
             worker = "workerpool1-0" if rank > 1 else "workerpool0-0"
-            exit_ = {"attempt": 1, "generation": 1, "rank": rank, "reason": reason}
-            controller.event(job.id, "RankExited", f"{worker} rank {rank} {reason}", worker=worker, exit=exit_)
-        controller.event(job.id, "JobEnding", "ending as FAILED", error={"rank": 3, "message": "rank 3 exited"})
+            number = job_pb2.ExitReason.Value(f"EXIT_REASON_{reason}")
+            exit_ = job_pb2.Exit(attempt=1, generation=1, rank=rank, reason=number)
+            exited = job_pb2.JobEvent(rank_exited=job_pb2.JobEvent.RankExited(worker=worker, exit=exit_))
+            controller.event(job.id, "RankExited", f"{worker} rank {rank} {reason}", what=exited)
+        error = job_pb2.JobError(rank=3, message="rank 3 exited")
+        ending = job_pb2.JobEvent(ending=job_pb2.JobEvent.Ending(error=error))
+        controller.event(job.id, "JobEnding", "ending as FAILED", what=ending)
         job.error.CopyFrom(job_pb2.JobError(code=3, message="rank 3 exited with 7", exit_code=7))
         controller.event(job.id, "JobEnded", "FAILED", "FAILED")
 

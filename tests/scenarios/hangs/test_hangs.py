@@ -18,7 +18,9 @@ from tests.scenarios.training import IN_LOADER, Training, training
 from holdfast._session.reports import ExitReason
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.tuning import Action
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import EndReason, RankName, Recover, StartType
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.timers import JobTimer
 
@@ -50,7 +52,7 @@ def test_gang_that_goes_still_is_noticed_looked_into_and_relaunched_in_place(pro
         "a started g2",
     ]
     recovery = job.recoveries[0]
-    assert (recovery.end_reason, recovery.charged, recovery.recover) == ("HANG", None, "PROC_RESTART")
+    assert (recovery.end_reason, recovery.charged, recovery.recover) == (EndReason.HANG, None, Recover.PROC_RESTART)
     assert recovery.detect_s == pytest.approx(30, abs=1)
     assert recovery.diagnose_s == pytest.approx(30, abs=1)
     assert recovery.ended_at is not None
@@ -64,7 +66,7 @@ def test_evidence_that_is_in_before_the_notice_is_told_with_it() -> None:
     assert program.stands_still(35) == [f"{DUMPS[0]} closer [0]", DUMPS[1]]
     assert answer(program) == []
     assert program.world.wait(0) == [
-        "a hangs g1 since 35 s: R4 of workerpool0-0 rank 0",
+        "a hangs g1 since 35 s: SILENCE of workerpool0-0 rank 0",
         STACKS,
         "> keep a hang 1 workerpool0-0",
         "> keep a hang 1 workerpool1-0",
@@ -75,7 +77,7 @@ def test_evidence_that_is_in_before_the_notice_is_told_with_it() -> None:
 def test_suspect_that_only_the_stacks_name_is_named_in_the_end() -> None:
     program = training(workers=3, hosts=3)
     told = program.stands_still(35)
-    assert told[0] == "a hangs g1 since 30 s: R3"
+    assert told[0] == "a hangs g1 since 30 s: GPUS_IDLE"
     for worker in (0, 1):
         program.world.evidence("a", worker, program.dumps(worker))
     program.world.evidence("a", 2, program.dumps(2, IN_LOADER))
@@ -83,7 +85,7 @@ def test_suspect_that_only_the_stacks_name_is_named_in_the_end() -> None:
         "a stacks: workerpool1-1 rank 2 is in data_loader.py:212 `queue.get`;"
         " workerpool0-0 rank 0 and workerpool1-0 rank 1 wait in all_reduce"
     ]
-    assert (newest(program).suspects, newest(program).hosts) == (("workerpool1-1 rank 2",), ("host-2",))
+    assert (newest(program).suspects, newest(program).hosts) == ((RankName("workerpool1-1", 2),), ("host-2",))
     assert program.stands_still(40)[:2] == [
         "a hang RESTARTED",
         "a restarts as g2: HANG of workerpool1-1 rank 2, free",
@@ -95,7 +97,7 @@ def test_suspect_ranks_are_looked_at_more_closely() -> None:
     program.changes[3] = {"motion": Motion.STOPPED}
     told = program.stands_still(20)
     assert told == [
-        "a hangs g1 since 10 s: R1 of workerpool1-0 rank 3",
+        "a hangs g1 since 10 s: STUCK_RANK of workerpool1-0 rank 3",
         "> host-0 dump 1 of a workerpool0-0 g1",
         "> host-1 dump 1 of a workerpool1-0 g1 closer [3]",
     ]
@@ -117,7 +119,7 @@ def test_job_that_asks_to_be_notified_only_is_never_killed() -> None:
     assert program.stands_still(600) == [STACKS, "a hang WOULD_RESTART"]
     assert program.trains(10) == ["a moves again"]
     hang = newest(program)
-    assert (hang.outcome, hang.open) == ("WOULD_RESTART", False)
+    assert (hang.outcome, hang.open) == (HangOutcome.WOULD_RESTART, False)
     assert job_of(program).generation == 1
 
 
@@ -232,8 +234,8 @@ def test_second_hang_with_the_same_suspect_host_moves_its_worker_and_keeps_the_r
     program.world.run("a")
     assert (job.state.name, job.attempt, job.generation, job.job_retries) == ("RUNNING", 2, 3, 0)
     assert [(r.recover, r.start_type) for r in job.recoveries] == [
-        ("PROC_RESTART", "RESTARTED"),
-        ("WORKER_RESCHEDULE", "INIT_OR_RESCHEDULED"),
+        (Recover.PROC_RESTART, StartType.RESTARTED),
+        (Recover.WORKER_RESCHEDULE, StartType.INIT_OR_RESCHEDULED),
     ]
 
 
@@ -245,4 +247,4 @@ def test_of_two_ranks_the_one_that_is_in_no_collective_is_named(program: Trainin
         "a hang RESTARTED",
         "a restarts as g2: HANG of workerpool1-0 rank 1, free",
     ]
-    assert (newest(program).suspects, newest(program).hosts) == (("workerpool1-0 rank 1",), ("host-1",))
+    assert (newest(program).suspects, newest(program).hosts) == ((RankName("workerpool1-0", 1),), ("host-1",))

@@ -11,6 +11,7 @@ from tests.scenarios.training import IN_LOADER, Training, training
 from holdfast._session.reports import ExitReason
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Success
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.timers import JobTimer
@@ -44,7 +45,7 @@ def test_hosts_that_went_away_midway_are_asked_again_when_they_are_back(program:
     for worker in (0, 1):
         program.world.evidence("a", worker, program.dumps(worker, IN_LOADER))
     assert program.stands_still(40)
-    assert newest(program).outcome == "RESTARTED"
+    assert newest(program).outcome is HangOutcome.RESTARTED
     assert newest(program).stacks
 
 
@@ -130,7 +131,7 @@ def test_rank_that_ends_with_success_while_its_peers_wait_is_suspect(program: Tr
     program.world.exit("a", 1, 0)
     program.mute = {1}
     told = program.stands_still(20)
-    assert told == ["a hangs g1 since 10 s: R1 of workerpool1-0 rank 1", DUMPS[0]]
+    assert told == ["a hangs g1 since 10 s: STUCK_RANK of workerpool1-0 rank 1", DUMPS[0]]
     program.world.evidence("a", 0, program.dumps(0))
     told = program.stands_still(60)
     assert told == [
@@ -148,7 +149,7 @@ def test_rank_that_ended_is_known_after_a_restart_of_the_controller_too(program:
     program.mute = {1}
     assert program.trains(60) == []
     told = program.stands_still(20)
-    assert told[0] == "a hangs g1 since 85 s: R1 of workerpool1-0 rank 1"
+    assert told[0] == "a hangs g1 since 85 s: STUCK_RANK of workerpool1-0 rank 1"
 
 
 def test_others_may_stand_still_once_the_primary_is_done() -> None:

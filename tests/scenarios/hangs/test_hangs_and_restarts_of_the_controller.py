@@ -9,6 +9,7 @@ from tests.scenarios.hang_stories import NOTICED, answer, comes_back, hangs_unti
 from tests.scenarios.training import Training
 
 from holdfast.hang.pipeline.features import Motion
+from holdfast_controller.core.model.recovery import EndReason
 
 # --- While a gang hangs -------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ def test_restart_between_the_verdict_and_the_launch_goes_on_with_it(program: Tra
     comes_back(program)
     assert "a launched g2" in program.restarts()
     program.trains(60)
-    assert (job_of(program).hang_restarts, job_of(program).last_end) == (1, "HANG")
+    assert (job_of(program).hang_restarts, job_of(program).last_end) == (1, EndReason.HANG)
 
 
 def test_wait_for_the_ceiling_goes_on_after_a_restart_of_the_controller(program: Training) -> None:
@@ -128,7 +129,7 @@ def test_watch_of_another_generation_tells_only_how_long_the_start_took(program:
     generation, watch = program.world.cluster.watches["a"]
     assert (generation, watch.started_s) == (2, None)
     assert watch.earlier_start_s == pytest.approx(20, abs=1)
-    assert program.stands_still(15)[:1] == ["a hangs g2 since 180 s: R3"]
+    assert program.stands_still(15)[:1] == ["a hangs g2 since 180 s: GPUS_IDLE"]
 
 
 def test_lost_watch_begins_anew(program: Training) -> None:

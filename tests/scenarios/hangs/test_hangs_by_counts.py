@@ -8,6 +8,7 @@ from tests.scenarios.training import Training, training
 from tests.unit.hang.test_nccl_ras import ALONE
 
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.recovery import RankName
 
 OF_FOUR = ALONE.replace("7 ranks", "3 ranks").replace("Rank 5", "Rank 3")
 
@@ -31,7 +32,7 @@ def test_same_mismatch_in_two_answers_names_the_rank_that_lags() -> None:
     assert runtime.counts is not None and runtime.counts.found.laggards == {3}
     told = program.stands_still(120)
     assert any("RESTARTED" in line for line in told)
-    assert job_of(program).hangs[-1].suspects == ("workerpool1-0 rank 3",)
+    assert job_of(program).hangs[-1].suspects == (RankName("workerpool1-0", 3),)
 
 
 def test_counts_that_move_are_no_evidence() -> None:

@@ -11,6 +11,7 @@ from tests.scenarios.world import World
 
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.tuning import Action
+from holdfast_controller.core.model.hang import HangOutcome
 
 # --- Hands off ----------------------------------------------------------------------------------------------------
 
@@ -28,7 +29,7 @@ def test_held_job_is_not_acted_on_until_the_hold_is_over(program: Training) -> N
 def test_hold_that_is_ended_lets_go_at_once(program: Training) -> None:
     program.world.hold("a", 3600)
     program.stands_still(100)
-    assert newest(program).outcome == "WITHHELD"
+    assert newest(program).outcome is HangOutcome.WITHHELD
     assert program.world.hold("a", 0, by="bob") == ["a hold ended by bob", "> reply a"]
     assert program.stands_still(5) == RESTARTED
 
@@ -37,7 +38,7 @@ def test_other_finding_than_the_one_that_was_held_has_to_wait_for_its_own_time(p
     """Nobody moved; then one rank burns CPU, which alone may be work and is acted on at the ceiling only."""
     program.world.hold("a", 100)
     program.stands_still(90)
-    assert newest(program).outcome == "WITHHELD"
+    assert newest(program).outcome is HangOutcome.WITHHELD
     program.changes[0] = {"motion": Motion.BURNING}
     assert not any("RESTARTED" in line for line in program.stands_still(600))
     program.changes = {}
@@ -76,7 +77,7 @@ def test_gang_that_moves_again_before_the_act_is_left_alone(program: Training) -
     program.stands_still(50)
     assert program.trains(5) == []
     assert program.trains(5) == ["a moves again"]
-    assert newest(program).outcome == "OVER"
+    assert newest(program).outcome is HangOutcome.OVER
     assert answer(program) == []
     assert program.trains(300) == []
 
@@ -137,7 +138,7 @@ def test_vector_that_leaves_ranks_out_says_nothing_of_those() -> None:
         told += world.wait(5, beating=program.beating)
         for vector in vectors_of_still(program):
             told += world.features("a", replace(vector, ranks=vector.ranks[:1]))
-    assert [line for line in told if not line.startswith(">")] == ["a hangs g1 since 180 s: R4"]
+    assert [line for line in told if not line.startswith(">")] == ["a hangs g1 since 180 s: SILENCE"]
 
 
 @pytest.mark.parametrize("wrong", [{"host": "host-1"}, {"generation": 0}, {"generation": 2}, {"session": 99}])

@@ -8,6 +8,7 @@ from tests.scenarios.training import Training, training
 from tests.scenarios.world import gang
 
 from holdfast.hang.judge.stages import Rung
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job_state import JobState
 
 WHY = "pid 1001 is in uninterruptible sleep"
@@ -18,7 +19,7 @@ def test_host_that_cannot_be_emptied_is_told_cordoned_and_waited_for(program: Tr
     world = program.world
     assert world.report("a", 1, "STUCK", message=WHY) == [f"a stuck on host-1: {WHY}", "host-1 cordoned"]
     hang = newest(program)
-    assert (hang.outcome, hang.note) == ("RESTARTED", f"host-1 could not be emptied: {WHY}")
+    assert (hang.outcome, hang.note) == (HangOutcome.RESTARTED, f"host-1 could not be emptied: {WHY}")
     host = world.cluster.hosts["host-1"]
     assert (host.cordoned, host.cordon_reason) == (True, f"workerpool1-0 of a outlives KILL after a hang: {WHY}")
     assert world.cluster.watches["a"][1].rung is Rung.STUCK

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.scenarios.training import Training, training
 
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.recovery import Recover
 
 LOST = {"hardware": "its GPU is lost", "broken": True}
 
@@ -26,7 +27,7 @@ def test_rank_that_fails_beside_a_broken_gpu_moves_and_its_host_is_cordoned() ->
     program.world.exit("a", 0, "STOPPED:15")
     program.world.empty("a")
     assert [place.host for place in job_of(program).places] == ["host-0", "host-2"]
-    assert job_of(program).recoveries[-1].recover == "WORKER_RESCHEDULE"
+    assert job_of(program).recoveries[-1].recover is Recover.WORKER_RESCHEDULE
 
 
 def test_gang_that_hangs_on_a_broken_gpu_is_not_relaunched_there() -> None:

@@ -11,6 +11,7 @@ from tests.scenarios.world import World, gang
 from holdfast_controller.core.model.gang import Retries
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import Recover, StartType
 from holdfast_controller.core.scheduling.pending_reason import wait_reason
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.commands import WorkerReported
@@ -64,8 +65,8 @@ def test_failure_past_the_worker_s_budget_retries_the_job_away_from_that_host(wo
     world.run("a")
     assert (job.state, job.attempt, job.job_retries) == (JobState.RUNNING, 2, 1)
     assert [(r.recover, r.start_type, r.attempt, r.generation) for r in job.recoveries] == [
-        ("PROC_RESTART", "RESTARTED", 1, 2),
-        ("JOB_RESCHEDULE", "INIT_OR_RESCHEDULED", 2, 3),
+        (Recover.PROC_RESTART, StartType.RESTARTED, 1, 2),
+        (Recover.JOB_RESCHEDULE, StartType.INIT_OR_RESCHEDULED, 2, 3),
     ]
     assert all(recovery.ended_at is not None for recovery in job.recoveries)
     wanted = [desired(world.cluster, job, index, 60.0) for index in (0, 1)]
@@ -209,7 +210,7 @@ def test_host_that_fails_its_checks_is_cordoned_and_the_job_goes_elsewhere() -> 
     world.report("a", 1, "EMPTY")
     assert world.report("a", 0, "EMPTY")[:2] == ["a emptied w0", "a placed g2 on host-0 host-2"]
     world.run("a")
-    assert job_of(world).recoveries[-1].recover == "WORKER_RESCHEDULE"
+    assert job_of(world).recoveries[-1].recover is Recover.WORKER_RESCHEDULE
     # The generation that was given up before its launch owes no ends.
     world.cancel("a")
     for rank in (0, 1):

@@ -7,6 +7,7 @@ from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.lifecycle.failure_policy import PORT_RETRIES
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import EndReason, of_rank
 
 
 @pytest.fixture
@@ -36,13 +37,13 @@ def test_first_failure_restarts_the_gang_in_place(world: World) -> None:
         JobState.RUNNING,
         1,
         {1: 1},
-        "NONZERO_EXIT",
+        EndReason.NONZERO_EXIT,
     )
     recovery = job.recoveries[0]
     assert (recovery.generation, recovery.end_reason, recovery.related) == (
         2,
-        "NONZERO_EXIT",
-        "workerpool1-0 rank 1",
+        EndReason.NONZERO_EXIT,
+        of_rank("workerpool1-0", 1),
     )
     assert recovery.ended_at is not None
 
@@ -74,7 +75,7 @@ def test_the_rank_that_failed_first_pays_even_if_it_was_heard_second(world: Worl
     world.run("a")
     job = world.cluster.jobs["a"]
     assert job.worker_restarts == {0: 1, 1: 0}
-    assert (job.last_end, job.recoveries[-1].related) == ("SIGNALED", "workerpool0-0 rank 0")
+    assert (job.last_end, job.recoveries[-1].related) == (EndReason.SIGNALED, of_rank("workerpool0-0", 0))
 
 
 def test_the_sixth_failure_of_a_worker_is_the_job_s(world: World) -> None:

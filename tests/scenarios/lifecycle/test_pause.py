@@ -7,6 +7,7 @@ from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.scheduling.pending_reason import wait_reason
 
 
@@ -60,7 +61,7 @@ def test_pause_stops_the_work_gives_the_hosts_up_and_resume_places_it_anew(world
     world.run("a")
     assert job.state is JobState.RUNNING
     assert not job.recoveries, "nobody failed"
-    assert job.last_end == "PAUSED"
+    assert job.last_end is EndReason.PAUSED
 
 
 def test_pause_of_a_waiting_job_takes_it_out_of_the_queue() -> None:

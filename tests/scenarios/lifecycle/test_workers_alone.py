@@ -11,6 +11,7 @@ from holdfast._session.assignment import Assignment
 from holdfast_controller.core.model.gang import Gang, Retries, Scope, Success
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.scheduling.pending_reason import wait_reason
 from holdfast_controller.core.step.assignment import desired
 
@@ -53,7 +54,7 @@ def test_worker_that_fails_is_relaunched_alone_under_its_own_address(world: Worl
     assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
     assert (job.state, job.attempt, job.generation) == (JobState.RUNNING, 1, 2)
     assert [(r.generation, r.recover, r.ended_at is not None) for r in job.recoveries] == [
-        (2, "PROC_RESTART", True)
+        (2, Recover.PROC_RESTART, True)
     ]
 
 

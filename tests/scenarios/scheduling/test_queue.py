@@ -9,6 +9,7 @@ from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strate
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.model.recovery import EndReason, Recover
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
 from holdfast_controller.core.scheduling.schedule import takers
 from holdfast_controller.core.step.step import Policies
@@ -229,9 +230,9 @@ def test_spot_job_gives_way_to_another_at_the_head_and_waits_again_at_no_cost() 
     world.exit("s", 0, "STOPPED:15")
     assert placed(world.report("s", 0, "EMPTY")) == ["b placed g1 on host-0"]
     job = job_of(world, "s")
-    assert (job.state, job.job_retries, job.failures, job.last_end) == (JobState.QUEUED, 0, 0, "PREEMPTED")
+    assert (job.state, job.job_retries, job.failures, job.last_end) == (JobState.QUEUED, 0, 0, EndReason.PREEMPTED)
     assert placed(finish(world, "b")) == ["s placed g2 on host-0"]
-    assert [(r.end_reason, r.recover) for r in job.recoveries] == [("PREEMPTED", "JOB_RESCHEDULE")]
+    assert [(r.end_reason, r.recover) for r in job.recoveries] == [(EndReason.PREEMPTED, Recover.JOB_RESCHEDULE)]
 
 
 def test_no_more_is_preempted_than_is_needed_and_the_youngest_first() -> None:

@@ -24,7 +24,7 @@ def hung_job() -> job_pb2.CustomJob:
         hang = job.hangs.add(
             number=number,
             generation=number,
-            rule="R3",
+            rule="GPUS_IDLE",
             sentence="no rank of 4 has moved for 31 s (longest before: 4 s), and all 4 GPUs are idle",
             step=120.0 * number,
         )

@@ -31,7 +31,7 @@ def test_a_hang_tells_its_times_and_numbers() -> None:
         f"  noticed     {local(START + 631)}  31s later",
         f"  diagnosed   {local(START + 637)}  6.0s later, 37s in all",
         f"  acted       {local(START + 661)}  24s later, 1m 1s in all",
-        "  rule        R3: nobody moves, GPUs idle or absent",
+        "  rule        GPUS_IDLE: no rank moves, GPUs idle or absent",
         "  seen        no rank of 4 has moved for 31 s (longest before: 4 s), and all 4 GPUs are idle",
         "  suspects    workerpool1-0 rank 3",
         "  stacks      workerpool1-0 rank 3 is in data_loader.py:212 `fetch`; 3 ranks wait in all_reduce",
@@ -150,7 +150,7 @@ def test_the_detector_s_words_are_wrapped_not_cut() -> None:
 def test_many_hangs_are_cut_unless_all_are_wanted() -> None:
     job = hung_job()
     for number in range(3, 15):
-        job.hangs.add(number=number, generation=number, rule="R3", outcome="RESTARTED", sentence="s")
+        job.hangs.add(number=number, generation=number, rule="GPUS_IDLE", outcome="RESTARTED", sentence="s")
     assert any("4 earlier ones are left out" in line for line in shown(job, 100))
     assert not any("are left out" in line for line in shown(job, 100, wide=True))
 

@@ -60,10 +60,14 @@ def full_job() -> job_pb2.CustomJob:
         end_recover="PROC_RESTART",
     )
     recovery.started_at.FromJsonString("2026-11-21T04:00:02Z")
+    recovery.related.ranks.add(worker="workerpool0-0", rank=0)
     recovery.lost.FromMilliseconds(1250)
     recovery.phases.detect.FromMilliseconds(2)
-    hang = job.hangs.add(number=1, generation=1, rule="R3", sentence="no rank of 2 has moved for 30 s", step=120.0)
+    hang = job.hangs.add(
+        number=1, generation=1, rule="GPUS_IDLE", sentence="no rank of 2 has moved for 30 s", step=120.0
+    )
     hang.suspects.append("workerpool0-0 rank 1")
+    hang.suspect_ranks.add(worker="workerpool0-0", rank=1)
     hang.since.FromJsonString("2026-11-21T04:00:00Z")
     hang.noticed_at.FromJsonString("2026-11-21T04:00:30Z")
     job.health = "no rank of 2 has moved for 31 s"
@@ -167,6 +171,7 @@ def test_a_job_in_full() -> None:
                 "endRecover": "PROC_RESTART",
                 "lostSeconds": 1.25,
                 "phases": {"detect": 0.002, "diagnose": None, "stop": None, "start": None, "catchUp": None},
+                "related": {"ranks": [{"worker": "workerpool0-0", "rank": 0}], "host": "", "job": "", "user": ""},
             }
         ],
         "hangs": [
@@ -177,9 +182,10 @@ def test_a_job_in_full() -> None:
                 "noticedAt": "2026-11-21T04:00:30Z",
                 "diagnosedAt": None,
                 "judgedAt": None,
-                "rule": "R3",
+                "rule": "GPUS_IDLE",
                 "sentence": "no rank of 2 has moved for 30 s",
                 "suspects": ["workerpool0-0 rank 1"],
+                "suspectRanks": [{"worker": "workerpool0-0", "rank": 1}],
                 "stacks": "",
                 "outcome": "",
                 "note": "",
@@ -201,7 +207,13 @@ def test_lists_leave_the_workers_out() -> None:
 
 def test_an_error_keeps_an_absent_code_apart_from_zero() -> None:
     job = job_pb2.CustomJob(error=job_pb2.JobError(code=3, message="m", details=["d"]))
-    assert json_view.job(job)["error"] == {"code": 3, "message": "m", "details": ["d"], "exitCode": None}
+    assert json_view.job(job)["error"] == {
+        "code": 3,
+        "message": "m",
+        "details": ["d"],
+        "exitCode": None,
+        "rank": None,
+    }
     job.error.exit_code = 7
     assert json_view.job(job)["error"]["exitCode"] == 7
 
@@ -227,8 +239,25 @@ def test_an_event_keeps_whole_numbers_whole() -> None:
         "message": "m",
         "state": "JOB_STATE_RUNNING",
         "data": {"exit": {"rank": 3, "ok": False, "load": 0.5}, "list": [1, None]},
+        "event": None,
     }
     assert isinstance(json_view.event(event)["data"]["exit"]["rank"], int)
+
+
+def test_an_event_is_printed_with_its_kind_and_fields() -> None:
+    related = job_pb2.Related(ranks=[job_pb2.RankName(worker="workerpool0-0", rank=0)])
+    restarting = job_pb2.JobEvent.Restarting(generation=2, reason=job_pb2.END_REASON_SIGNALED, related=related)
+    event = job_pb2.WatchJobResponse(event=job_pb2.JobEvent(restarting=restarting))
+    assert json_view.event(event)["event"] == {
+        "kind": "restarting",
+        "generation": 2,
+        "worker": "",
+        "reason": "SIGNALED",
+        "related": {"ranks": [{"worker": "workerpool0-0", "rank": 0}], "host": "", "job": "", "user": ""},
+        "budget": "UNSPECIFIED",
+        "hangRestarts": 0,
+        "notBefore": None,
+    }
 
 
 def full_host() -> host_pb2.Host:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.cli.jobs import exit_table
@@ -15,6 +17,7 @@ from holdfast.cli.jobs.event_lines import (
     nothing_ran,
     sentence,
     signal_name,
+    title_of,
     told_at_the_end,
 )
 from holdfast.cli.jobs.gang import chosen, gpus_of, ranks_of
@@ -85,39 +88,48 @@ def test_exits_in_words() -> None:
     assert signal_name(99).startswith("SIG")
 
 
-def event(type: str, **data: object) -> job_pb2.WatchJobResponse:
-    found = job_pb2.WatchJobResponse(type=type, message="m")
-    found.data.update(data)
-    return found
+Event = job_pb2.JobEvent
+
+
+def event(**kind: Any) -> job_pb2.WatchJobResponse:
+    """An event of one kind; of a kind that this client doesn't know where none is given."""
+    return job_pb2.WatchJobResponse(message="m", event=Event(**kind))
+
+
+def ended(rank: int = 1, reason: str = "SIGNALED") -> job_pb2.Exit:
+    return job_pb2.Exit(rank=rank, generation=2, reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{reason}"))
+
+
+def ranks(*numbers: int) -> job_pb2.Related:
+    return job_pb2.Related(ranks=[job_pb2.RankName(worker="workerpool1-0", rank=rank) for rank in numbers])
 
 
 def test_rank_that_did_not_end_well_is_read_from_its_event() -> None:
-    exit_ = {"rank": 3, "generation": 2, "reason": "NONZERO_EXIT", "exit_code": 7}
-    assert ended_rank(event("RankExited", worker="workerpool1-0", exit=exit_)) == EndedRank(
-        3, 2, "m", "NONZERO_EXIT"
-    )
+    exited = Event.RankExited(worker="workerpool1-0", exit=ended(3, "NONZERO_EXIT"))
+    assert ended_rank(event(rank_exited=exited)) == EndedRank(3, 2, "m", job_pb2.EXIT_REASON_NONZERO_EXIT)
 
 
 def test_other_ends_and_events_are_none() -> None:
-    assert ended_rank(event("RankExited")) is None
-    assert ended_rank(event("RankExited", exit={"reason": "SIGNALED"})) is None
-    assert ended_rank(event("RankExited", exit={"rank": 1, "generation": 1, "reason": "COMPLETED"})) is None
-    assert ended_rank(event("LateExitFound", exit={"rank": 1, "generation": 1, "reason": "SIGNALED"})) is None
+    assert ended_rank(event()) is None
+    assert ended_rank(event(rank_exited=Event.RankExited(exit=ended(reason="COMPLETED")))) is None
+    assert ended_rank(event(late_exit_found=Event.LateExitFound(exit=ended()))) is None
 
 
 @pytest.mark.parametrize(
     ("found", "rank"),
     [
-        (event("RestartDecided", related="workerpool1-0 rank 12"), 12),
-        (event("AttemptEnded", related="workerpool1-0 rank 3"), 3),
-        (event("CauseFound", related="workerpool0-0 rank 0"), 0),
-        (event("JobEnding", error={"rank": 4, "message": "x"}), 4),
-        (event("JobEnded", error={"rank": 5, "message": "x"}), 5),
-        (event("JobEnding", error={"rank": None, "message": "x"}), None),
-        (event("JobEnding", error=None), None),
-        (event("RestartDecided", related="asked by ann"), None),
-        (event("AttemptEnded", related="host host-1"), None),
-        (event("RankExited", related="workerpool1-0 rank 12"), None),
+        (event(restarting=Event.Restarting(related=ranks(12))), 12),
+        (event(attempt_ended=Event.AttemptEnded(related=ranks(3))), 3),
+        (event(cause_found=Event.CauseFound(related=ranks(0))), 0),
+        (event(ending=Event.Ending(error=job_pb2.JobError(rank=4))), 4),
+        (event(ended=Event.Ended(error=job_pb2.JobError(rank=0))), 0),
+        (event(ending=Event.Ending(error=job_pb2.JobError(message="x"))), None),
+        (event(ended=Event.Ended()), None),
+        (event(restarting=Event.Restarting(related=job_pb2.Related(user="ann"))), None),
+        (event(restarting=Event.Restarting(related=ranks(1, 2))), None),
+        (event(attempt_ended=Event.AttemptEnded(related=job_pb2.Related(host="host-1"))), None),
+        (event(rank_exited=Event.RankExited(exit=ended())), None),
+        (event(), None),
     ],
 )
 def test_blamed_rank_is_the_one_that_the_controller_names(
@@ -126,40 +138,35 @@ def test_blamed_rank_is_the_one_that_the_controller_names(
     assert blamed_rank(found) == rank
 
 
+def judged(outcome: str, note: str = "") -> job_pb2.WatchJobResponse:
+    return event(
+        hang_judged=Event.HangJudged(outcome=job_pb2.HangOutcome.Value(f"HANG_OUTCOME_{outcome}"), note=note)
+    )
+
+
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (event("HangNoticed", sentence="no rank moves"), "does it hang? no rank moves"),
-        (event("HangNoticed"), "m"),
-        (
-            event("HangDiagnosed", stacks="rank 5 is in get; 3 ranks wait"),
-            "its stacks: rank 5 is in get; 3 ranks wait",
-        ),
-        (event("HangDiagnosed", stacks=""), "its stacks: none could be taken"),
-        (event("HangJudged", outcome="RESTARTED", note=""), ""),
-        (event("HangJudged", outcome="RESTARTED", note="host-1 is suspect again"), "host-1 is suspect again"),
-        (
-            event("HangJudged", outcome="WOULD_RESTART"),
-            "hang confirmed; nothing is killed (with --restart-on-hang it would be relaunched now)",
-        ),
-        (event("HangJudged", outcome="WITHHELD", note="held"), "hang confirmed, but nothing is done now: held"),
-        (event("HangJudged", outcome="SOMETHING_NEW"), "m"),
-        (event("HangOver", note="healthy"), "it moves again by itself"),
-        (
-            event("RestartDecided", end_reason="HANG", generation=2, related="workerpool0-0 rank 1"),
-            "it hangs: relaunching in place as generation 2",
-        ),
-        (event("RestartDecided", end_reason="SIGNALED", generation=2), "m"),
+        (event(hang_noticed=Event.HangNoticed()), "m"),
+        (judged("RESTARTED"), ""),
+        (judged("RESTARTED", "host-1 is suspect again"), "m"),
+        (judged("WOULD_RESTART"), "m"),
+        (judged("WITHHELD", "held"), "m"),
+        (event(hang_over=Event.HangOver()), "m"),
+        (event(restarting=Event.Restarting()), "m"),
     ],
 )
-def test_hangs_are_told_in_few_words(found: job_pb2.WatchJobResponse, told: str) -> None:
+def test_a_hang_is_told_in_the_controller_s_words_and_its_restart_once(
+    found: job_pb2.WatchJobResponse, told: str
+) -> None:
     assert sentence(found) == told
 
 
 def test_who_waits_reads_what_matters() -> None:
-    assert sentence(event("JobPlaced")) == "m"
-    assert sentence(event("SomethingNew")) == "m"
-    assert sentence(event("RankExited")) == sentence(event("WorkerEmptied")) == ""
+    assert sentence(event(placed=Event.Placed())) == "m"
+    assert sentence(event()) == "m"
+    assert sentence(event(rank_exited=Event.RankExited())) == ""
+    assert sentence(event(worker_emptied=Event.WorkerEmptied())) == ""
 
 
 def test_a_farewell_says_how_it_ended() -> None:
@@ -187,16 +194,21 @@ def test_a_job_of_which_nothing_ran_took_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type", "reason", "told"),
+    ("found", "reason", "told"),
     [
-        ("JobEnding", "CANNOT_START", True),
-        ("JobEnded", "CANNOT_START", True),
-        ("AttemptEnded", "CANNOT_START", False),
-        ("JobEnding", "NONZERO_EXIT", False),
+        (event(ending=Event.Ending()), job_pb2.EXIT_REASON_CANNOT_START, True),
+        (event(ended=Event.Ended()), job_pb2.EXIT_REASON_CANNOT_START, True),
+        (event(attempt_ended=Event.AttemptEnded()), job_pb2.EXIT_REASON_CANNOT_START, False),
+        (event(ending=Event.Ending()), job_pb2.EXIT_REASON_NONZERO_EXIT, False),
     ],
 )
-def test_why_nothing_could_start_is_told_once(type: str, reason: str, told: bool) -> None:
-    assert told_at_the_end(event(type), EndedRank(0, 1, "m", reason)) is told
+def test_why_nothing_could_start_is_told_once(found: job_pb2.WatchJobResponse, reason: Any, told: bool) -> None:
+    assert told_at_the_end(found, EndedRank(0, 1, "m", reason)) is told
+
+
+def test_an_event_has_the_name_of_its_kind() -> None:
+    assert title_of(event(rank_exited=Event.RankExited())) == "RankExited"
+    assert title_of(job_pb2.WatchJobResponse(type="JobTeleported")) == "JobTeleported"
 
 
 def exit_(generation: int, rank: int, reason: str, second: int, **more: object) -> job_pb2.Exit:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from holdfast._base.identity import Kind
 from holdfast._session.reports import Exit, ExitReason
+from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.host import Gpu, Host, Inventory, Maintenance
 from holdfast_controller.core.model.job import Job, Leaving, Place, Rendezvous, Started
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import Budget, EndReason, RankName, Recover, of_rank
+from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.model.users import Role
 
 GIB = 1 << 30
@@ -57,8 +61,8 @@ JOB_EVENTS: list[ev.JobEvent] = [
         job_id="a",
         at=8.0,
         generation=2,
-        end_reason="SIGNALED",
-        related="workerpool0-0 rank 0",
+        end_reason=EndReason.SIGNALED,
+        related=of_rank("workerpool0-0", 0),
         stop_reason=ExitReason.STOPPED,
         failed_at=5.5,
         charged=0,
@@ -68,8 +72,8 @@ JOB_EVENTS: list[ev.JobEvent] = [
         job_id="a",
         at=8.5,
         generation=2,
-        end_reason="NONZERO_EXIT",
-        related="workerpool1-0 rank 2",
+        end_reason=EndReason.NONZERO_EXIT,
+        related=of_rank("workerpool1-0", 2),
         failed_at=5.4,
         charged=1,
     ),
@@ -80,7 +84,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
         at=8.75,
         generation=2,
         since=8.6,
-        rule="R3",
+        rule=Rule.GPUS_IDLE,
         sentence="no rank has moved for 31 s",
         suspects=(),
         hosts=(),
@@ -90,37 +94,37 @@ JOB_EVENTS: list[ev.JobEvent] = [
         job_id="a",
         at=8.76,
         stacks="workerpool1-0 rank 2 is in x.py:1 `get`",
-        suspects=("workerpool1-0 rank 2",),
+        suspects=(RankName("workerpool1-0", 2),),
         hosts=("h1",),
     ),
     ev.HangJudged(
         job_id="a",
         at=8.77,
-        outcome="WITHHELD",
+        outcome=HangOutcome.WITHHELD,
         note="the job is held for 12 s more",
-        suspects=("workerpool1-0 rank 2",),
+        suspects=(RankName("workerpool1-0", 2),),
         hosts=("h1",),
     ),
-    ev.HangJudged(job_id="a", at=8.78, outcome="WOULD_RESTART"),
+    ev.HangJudged(job_id="a", at=8.78, outcome=HangOutcome.WOULD_RESTART),
     ev.HangOver(job_id="a", at=8.8, note="last progress 0 s ago"),
     ev.HangNoticed(
         job_id="a",
         at=8.81,
         generation=2,
         since=8.6,
-        rule="R2",
+        rule=Rule.GPUS_SPIN,
         sentence="3 GPUs spin",
-        suspects=("workerpool1-0 rank 2",),
+        suspects=(RankName("workerpool1-0", 2),),
         hosts=("h1",),
     ),
     ev.HangDiagnosed(job_id="a", at=8.82, stacks=""),
-    ev.HangJudged(job_id="a", at=8.83, outcome="RESTARTED", note="h1 was suspect in hang 1 too"),
+    ev.HangJudged(job_id="a", at=8.83, outcome=HangOutcome.RESTARTED, note="h1 was suspect in hang 1 too"),
     ev.RestartDecided(
         job_id="a",
         at=8.84,
         generation=3,
-        end_reason="HANG",
-        related="workerpool1-0 rank 2",
+        end_reason=EndReason.HANG,
+        related=of_rank("workerpool1-0", 2),
         stop_reason=ExitReason.HANG_KILLED,
         failed_at=8.6,
         hang_restarts=1,
@@ -134,18 +138,18 @@ JOB_EVENTS: list[ev.JobEvent] = [
         at=8.9,
         generation=3,
         since=8.85,
-        rule="R4",
+        rule=Rule.SILENCE,
         sentence="nothing new was printed for 31 min",
         suspects=(),
         hosts=(),
     ),
-    ev.HangJudged(job_id="a", at=8.91, outcome="BUDGET_SPENT"),
+    ev.HangJudged(job_id="a", at=8.91, outcome=HangOutcome.BUDGET_SPENT),
     ev.RestartDecided(
         job_id="a",
         at=8.95,
         generation=4,
-        end_reason="NONZERO_EXIT",
-        related="workerpool1-0 rank 2",
+        end_reason=EndReason.NONZERO_EXIT,
+        related=of_rank("workerpool1-0", 2),
         stop_reason=ExitReason.STOPPED,
         failed_at=8.9,
         charged=1,
@@ -159,14 +163,14 @@ JOB_EVENTS: list[ev.JobEvent] = [
         job_id="a",
         at=9.1,
         leaving=Leaving.RETRY,
-        end_reason="SIGNALED",
-        related="workerpool1-0 rank 2",
+        end_reason=EndReason.SIGNALED,
+        related=of_rank("workerpool1-0", 2),
         failed_at=9.0,
-        recover="WORKER_RESCHEDULE",
-        budget="TRANSIENT",
+        recover=Recover.WORKER_RESCHEDULE,
+        budget=Budget.TRANSIENT,
         keep=(0, 1),
         avoid=("h2",),
-        failure=ev.Failure(key="TRANSIENT 139", budget="TRANSIENT", host="h2", progressed=True, step=7.0),
+        failure=ev.Failure(key="TRANSIENT 139", budget=Budget.TRANSIENT, host="h2", progressed=True, step=7.0),
         not_before=9.3,
     ),
     ev.WorkerEmptied(job_id="a", at=9.2, worker="workerpool0-0"),
@@ -191,7 +195,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.OutputArchived(job_id="a", at=12.7, worker="workerpool1-0", problem="/out: Read-only file system; given up"),
     ev.JobEnded(job_id="a", at=13.0, state=JobState.CANCELLED, error=JobError(3, "rank 1")),
     ev.NotificationGivenUp(
-        job_id="a", at=14.0, notice="CANCELLED", to="ops", reason="it answered with HTTP status 500"
+        job_id="a", at=14.0, notice=Notice.CANCELLED, to="ops", reason="it answered with HTTP status 500"
     ),
 ]
 HOST_EVENTS: list[ev.HostEvent] = [

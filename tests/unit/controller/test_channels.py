@@ -16,6 +16,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.notice import TELLING, notice_of
 from holdfast_controller.core.model.job import Cluster, Leaving
+from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.shell.base.config import ChannelConfig
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
@@ -141,10 +142,10 @@ def test_an_attempt_that_ends_is_told_by_its_reason() -> None:
         fold(cluster, event)
     job = cluster.jobs["a"]
     for reason, leaving, notice in (
-        ("PREEMPTED", Leaving.RETRY, Notice.PREEMPTED),
-        ("DRAINED", Leaving.RETRY, Notice.DRAINED),
-        ("NONZERO_EXIT", Leaving.RETRY, Notice.RESTARTED),
-        ("PAUSE_REQUESTED", Leaving.PAUSE, None),
+        (EndReason.PREEMPTED, Leaving.RETRY, Notice.PREEMPTED),
+        (EndReason.DRAINED, Leaving.RETRY, Notice.DRAINED),
+        (EndReason.NONZERO_EXIT, Leaving.RETRY, Notice.RESTARTED),
+        (EndReason.PAUSED, Leaving.PAUSE, None),
     ):
         assert notice_of(ev.AttemptEnded(job_id="a", at=1.0, leaving=leaving, end_reason=reason), job) is notice
 

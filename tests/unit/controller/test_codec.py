@@ -40,8 +40,8 @@ def test_whole_history_stored_and_folded_again_gives_the_same_state() -> None:
     live, again = Cluster(), Cluster()
     for event in EVENTS:
         fold(live, event)
-        payload = codec.dump_event(event)
-        fold(again, codec.load_event(type(event).__name__, codec.VERSIONS[type(event).__name__], payload))
+        name, payload = type(event).__name__, codec.dump_event(event)
+        fold(again, codec.load_event(name, codec.VERSIONS[name], payload))
         assert (live.jobs, live.hosts, live.people, live.queue, live.requests) == (
             again.jobs,
             again.hosts,
@@ -233,17 +233,17 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "first to fail was workerpool1-0 rank 2 (NONZERO_EXIT)",
         "held by bob: no hang is acted on",
         "hold ended by ann",
-        "hang noticed (R3): no rank has moved for 31 s",
+        "possible hang (GPUS_IDLE): no rank has moved for 31 s",
         "stacks: workerpool1-0 rank 2 is in x.py:1 `get`",
         "hang confirmed, not acted on: the job is held for 12 s more",
         "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",
         "moves again: last progress 0 s ago",
-        "hang noticed (R2): 3 GPUs spin; suspect: workerpool1-0 rank 2",
+        "possible hang (GPUS_SPIN): 3 GPUs spin; suspected: workerpool1-0 rank 2",
         "stacks: none could be taken",
         "hang confirmed, relaunching in place: h1 was suspect in hang 1 too",
         "restarting in place as generation 3: workerpool1-0 rank 2 (HANG), hang restart 1 of 3 in a row",
         "escalated: h1 holds processes of workerpool0-0 that outlive KILL: pid 8 outlives KILL (state D)",
-        "hang noticed (R4): nothing new was printed for 31 min",
+        "possible hang (SILENCE): nothing new was printed for 31 min",
         "hang confirmed, no hang restart is left",
         "restarting workerpool1-0 alone in place as generation 4:"
         " workerpool1-0 rank 2 (NONZERO_EXIT), restart 2 of 5",

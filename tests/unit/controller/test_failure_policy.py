@@ -15,7 +15,6 @@ from holdfast_controller.core.lifecycle.failure_policy import (
     PORT_RETRIES,
     TABLE,
     TRANSIENT_RESTARTS,
-    Budget,
     Cause,
     Fail,
     Reached,
@@ -30,6 +29,7 @@ from holdfast_controller.core.lifecycle.failure_policy import (
 )
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
 from holdfast_controller.core.model.job import Job, Place
+from holdfast_controller.core.model.recovery import Budget
 
 R = ExitReason
 NOWHERE = Reached()

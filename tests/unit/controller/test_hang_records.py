@@ -8,14 +8,16 @@ import pytest
 from tests.unit.controller.examples import EVENTS, GANG, HOST_EVENTS, JOB_EVENTS
 
 from holdfast._session.reports import Exit, ExitReason
+from holdfast.hang.judge.rules import Rule
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.hangs.features import of_member, vectors_of
 from holdfast_controller.core.model.clock import Now
-from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Cluster, Job, Place, Runtime
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import EndReason, RankName, of_rank
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.shell.convert.job_to_proto import hang_to_proto, health_of
 
@@ -34,32 +36,39 @@ def folded(until: type[ev.Event] | None = None, count: int = 1) -> Cluster:
 def test_that_it_would_have_been_restarted_stays_on_record_when_it_moves_again() -> None:
     first, second, third = folded().jobs["a"].hangs
     assert (first.outcome, first.note, first.judged_at, first.over_at, first.open) == (
-        "WOULD_RESTART",
+        HangOutcome.WOULD_RESTART,
         "last progress 0 s ago",
         8.78,
         8.8,
         False,
     )
-    assert (second.number, second.outcome, second.open) == (2, "RESTARTED", False)
-    assert (third.number, third.generation, third.outcome) == (3, 3, "BUDGET_SPENT")
+    assert (second.number, second.outcome, second.open) == (2, HangOutcome.RESTARTED, False)
+    assert (third.number, third.generation, third.outcome) == (3, 3, HangOutcome.BUDGET_SPENT)
 
 
 def test_suspects_that_the_dumps_name_replace_those_of_the_notice_and_none_replaces_nothing() -> None:
     first, second, _ = folded().jobs["a"].hangs
-    assert (first.suspects, first.hosts) == (("workerpool1-0 rank 2",), ("h1",))
-    assert (second.suspects, second.stacks) == (("workerpool1-0 rank 2",), "")
+    assert (first.suspects, first.hosts) == ((RankName("workerpool1-0", 2),), ("h1",))
+    assert (second.suspects, second.stacks) == ((RankName("workerpool1-0", 2),), "")
 
 
 def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
     cluster = Cluster()
     over = ev.HangOver(job_id="a", at=9.0, note="it prints")
     noticed = ev.HangNoticed(
-        job_id="a", at=8.0, generation=1, since=7.0, rule="R3", sentence="still", suspects=(), hosts=()
+        job_id="a",
+        at=8.0,
+        generation=1,
+        since=7.0,
+        rule=Rule.GPUS_IDLE,
+        sentence="still",
+        suspects=(),
+        hosts=(),
     )
     for event in (*HOST_EVENTS, *JOB_EVENTS[:5], noticed, over):
         fold(cluster, event)
     hang = cluster.jobs["a"].hangs[0]
-    assert (hang.outcome, hang.note, hang.judged_at) == ("OVER", "it prints", 9.0)
+    assert (hang.outcome, hang.note, hang.judged_at) == (HangOutcome.OVER, "it prints", 9.0)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +82,8 @@ def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
                 job_id="a",
                 at=9.0,
                 generation=2,
-                end_reason="SIGNALED",
-                related="workerpool0-0 rank 0",
+                end_reason=EndReason.SIGNALED,
+                related=of_rank("workerpool0-0", 0),
                 stop_reason=ExitReason.STOPPED,
                 failed_at=8.9,
                 charged=0,
@@ -83,12 +92,21 @@ def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("judged", ["", "WITHHELD", "WOULD_RESTART"])
-def test_hang_that_is_open_when_its_job_or_generation_ends_is_closed(end: ev.Event, note: str, judged: str) -> None:
+@pytest.mark.parametrize("judged", [None, HangOutcome.WITHHELD, HangOutcome.WOULD_RESTART])
+def test_hang_that_is_open_when_its_job_or_generation_ends_is_closed(
+    end: ev.Event, note: str, judged: HangOutcome | None
+) -> None:
     cluster = Cluster()
     told = [
         ev.HangNoticed(
-            job_id="a", at=8.0, generation=1, since=7.0, rule="R3", sentence="still", suspects=(), hosts=()
+            job_id="a",
+            at=8.0,
+            generation=1,
+            since=7.0,
+            rule=Rule.GPUS_IDLE,
+            sentence="still",
+            suspects=(),
+            hosts=(),
         )
     ]
     more = [ev.HangJudged(job_id="a", at=8.5, outcome=judged, note="why not")] if judged else []
@@ -97,7 +115,7 @@ def test_hang_that_is_open_when_its_job_or_generation_ends_is_closed(end: ev.Eve
     hang = cluster.jobs["a"].hangs[0]
     assert not hang.open
     shown = hang_to_proto(hang)
-    expected = (judged, "why not", 8.5) if judged else ("ENDED", note, 9.0)
+    expected = (judged.value, "why not", 8.5) if judged else ("ENDED", note, 9.0)
     assert (shown.outcome, shown.note, hang.judged_at) == expected
 
 
@@ -107,7 +125,7 @@ def test_picture_of_a_hang() -> None:
     assert (shown.number, shown.generation, shown.rule, shown.sentence) == (
         1,
         2,
-        "R3",
+        "GPUS_IDLE",
         "no rank has moved for 31 s",
     )
     assert list(shown.suspects) == ["workerpool1-0 rank 2"]
@@ -120,7 +138,7 @@ def test_picture_of_a_hang() -> None:
 
 
 def test_what_is_not_known_of_a_hang_is_absent() -> None:
-    shown = hang_to_proto(Hang(1, 1, 5.0, 6.0, "R3", "still", ()))
+    shown = hang_to_proto(Hang(1, 1, 5.0, 6.0, Rule.GPUS_IDLE, "still", ()))
     assert not shown.HasField("step")
     assert not shown.HasField("diagnosed_at")
     assert not shown.HasField("judged_at")

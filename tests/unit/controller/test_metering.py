@@ -7,10 +7,13 @@ from tests.unit.controller.examples import EXIT, GANG, INVENTORY, JOB_EVENTS
 
 from holdfast._daemon.metrics.series import Family, Histogram
 from holdfast._session.reports import ExitReason
+from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Cluster, Leaving, Place, Rendezvous, Started
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import EndReason, Recover, of_rank
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.metering import Meter
 
@@ -85,8 +88,8 @@ def restart(generation: int, at: float, *, worker: int | None = None) -> ev.Rest
         job_id="a",
         at=at,
         generation=generation,
-        end_reason="SIGNALED",
-        related="x",
+        end_reason=EndReason.SIGNALED,
+        related=of_rank("workerpool0-0", 0),
         stop_reason=ExitReason.STOPPED,
         failed_at=at - 2.0,
         charged=0,
@@ -133,19 +136,19 @@ def test_worker_alone_and_a_move_to_other_hosts_are_told_apart(story: Story) -> 
             job_id="a",
             at=200.0,
             leaving=Leaving.RETRY,
-            end_reason="HOST_LOST",
+            end_reason=EndReason.LOST_HOST,
             failed_at=190.0,
-            recover="JOB_RESCHEDULE",
+            recover=Recover.JOB_RESCHEDULE,
         )
     )
     assert story.count(fam.JOB_RESTARTS, "SIGNALED", "worker") == 1
-    assert story.count(fam.JOB_RESTARTS, "HOST_LOST", "reschedule") == 1
+    assert story.count(fam.JOB_RESTARTS, "LOST_HOST", "reschedule") == 1
     assert story.observed(fam.RECOVERY_LOST) == (1, 3.0)
 
 
 def test_pause_is_no_restart(story: Story) -> None:
     running(story)
-    story.tell(ev.AttemptEnded(job_id="a", at=200.0, leaving=Leaving.PAUSE, end_reason="PAUSED"))
+    story.tell(ev.AttemptEnded(job_id="a", at=200.0, leaving=Leaving.PAUSE, end_reason=EndReason.PAUSED))
     assert fam.JOB_RESTARTS not in list(story.meter.series)
 
 
@@ -156,9 +159,9 @@ def test_second_placement_is_a_start_and_no_wait(story: Story) -> None:
             job_id="a",
             at=200.0,
             leaving=Leaving.RETRY,
-            end_reason="HOST_LOST",
+            end_reason=EndReason.LOST_HOST,
             failed_at=190.0,
-            recover="JOB_RESCHEDULE",
+            recover=Recover.JOB_RESCHEDULE,
         )
     )
     for worker in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
@@ -176,15 +179,22 @@ def test_hangs_are_told_by_rule_and_by_what_came_of_them(story: Story) -> None:
     running(story)
     story.tell(
         ev.HangNoticed(
-            job_id="a", at=50.0, generation=1, since=45.0, rule="R3", sentence="still", suspects=(), hosts=()
+            job_id="a",
+            at=50.0,
+            generation=1,
+            since=45.0,
+            rule=Rule.GPUS_IDLE,
+            sentence="still",
+            suspects=(),
+            hosts=(),
         ),
-        ev.HangJudged(job_id="a", at=51.0, outcome="WITHHELD"),
+        ev.HangJudged(job_id="a", at=51.0, outcome=HangOutcome.WITHHELD),
     )
     story.tell(
         ev.HangOver(job_id="a", at=60.0, note="it moves"),
         ev.CommonCauseNoticed(at=61.0, sentence="both wait", jobs=("a", "b")),
     )
-    assert story.count(fam.HANG_NOTICES, "R3") == 1
+    assert story.count(fam.HANG_NOTICES, "GPUS_IDLE") == 1
     assert story.count(fam.HANG_VERDICTS, "NOTIFY", "WITHHELD") == 1
     assert story.count(fam.HANG_VERDICTS, "NOTIFY", "OVER") == 1
     assert story.count(fam.HANG_COMMON_CAUSES) == 1

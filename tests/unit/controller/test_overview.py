@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.controller.examples import GANG
 
+from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Now
@@ -170,7 +171,7 @@ def test_hang_that_goes_on_is_told_and_one_that_is_over_is_not(cluster: Cluster)
             at=49_999.0,
             generation=1,
             since=49_950.0,
-            rule="R3",
+            rule=Rule.GPUS_IDLE,
             sentence="no rank has moved for 49 s",
             suspects=(),
             hosts=(),

@@ -53,7 +53,7 @@ def test_a_hang_is_noticed_then_confirmed() -> None:
     noticed, confirmed = moments[2], moments[3]
     assert stop + 20 < noticed.at_s < stop + 60
     assert noticed.at_s < confirmed.at_s < stop + 240
-    assert noticed.rule == "R3"
+    assert noticed.rule == "GPUS_IDLE"
     assert "no rank of 1 has moved" in noticed.sentence
 
 
@@ -117,7 +117,7 @@ def test_the_command_prints_the_story(file: Path) -> None:
     result = CliRunner().invoke(root, ["hang", "replay", str(file)])
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].split()[:2] == ["0.0s", "generation"]
-    assert "noticed    R3: no rank of 1 has moved" in result.stdout
+    assert "noticed    GPUS_IDLE: no rank of 1 has moved" in result.stdout
 
 
 def test_the_command_prints_json(file: Path) -> None:

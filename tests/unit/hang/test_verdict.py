@@ -209,7 +209,7 @@ def test_gpus_that_cannot_be_read_may_work_unless_their_rank_hangs_in_the_driver
     assert job.kinds() == expected
     if state is State.SLEEPING:
         assert job.verdict.finding is not None
-        assert (job.verdict.rung, job.verdict.finding.rule) == (Rung.NOTICED, Rule.SILENT)
+        assert (job.verdict.rung, job.verdict.finding.rule) == (Rung.NOTICED, Rule.SILENCE)
 
 
 def test_time_without_a_look_is_no_silence() -> None:

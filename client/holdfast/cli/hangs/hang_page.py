@@ -20,13 +20,6 @@ _ENDLESS = 1_000_000
 """Where nothing is to be cut."""
 _INDENT = " " * 14
 
-_RULES = {
-    "R1": "a rank that can't go on",
-    "R2": "nobody moves, GPUs busy with nothing",
-    "R3": "nobody moves, GPUs idle or absent",
-    "R4": "silence, or one rank alone at work",
-    "R6": "counts of collectives that stand still and differ",
-}
 _OUTCOMES = {
     "": ("open", "33", "open: watched on"),
     "RESTARTED": ("relaunched", "36", "killed and relaunched in place"),
@@ -54,6 +47,17 @@ def _outcome(hang: job_pb2.Hang) -> tuple[str, str, str]:
     return _OUTCOMES.get(hang.outcome, (hang.outcome, "", hang.outcome))
 
 
+def _rule(hang: job_pb2.Hang) -> str:
+    """The rule's name and what it means; as it was sent where it is new."""
+    from holdfast.hang.judge.rules import MEANINGS, Rule
+
+    try:
+        rule = Rule(hang.rule)
+    except ValueError:
+        return hang.rule
+    return f"{rule.value}: {MEANINGS[rule]}"
+
+
 def newest_hang(job: job_pb2.CustomJob, width: int | None) -> Iterator[str]:
     """The job's newest hang in some sentences, for its page, and where to read more."""
     hang = job.hangs[-1]
@@ -71,10 +75,9 @@ def hang_lines(hang: job_pb2.Hang, *, width: int | None, colour: bool) -> Iterat
     title = styled(f"Hang {hang.number}", "1", colour=colour)
     yield f"{title}  {styled(cell.text, cell.style, colour=colour)} · generation {hang.generation}"
     yield from _timeline(hang, colour)
-    rule = f"{hang.rule}: {_RULES[hang.rule]}" if hang.rule in _RULES else hang.rule
     _, _, outcome = _outcome(hang)
     for name, text in (
-        ("rule", rule),
+        ("rule", _rule(hang)),
         ("seen", hang.sentence),
         ("suspects", ", ".join(hang.suspects) or "none in particular"),
         ("stacks", hang.stacks or ("none could be taken" if hang.HasField("diagnosed_at") else "none yet")),

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from holdfast.cli.kit.durations import span
 from holdfast.v1 import job_pb2
 
 _ALONG_THE_WAY = frozenset(
-    {"JobSubmitted", "GangLaunched", "RankExited", "WorkerEmptied", "JobEnding", "JobEnded", "CancelRequested"}
+    {"submitted", "launched", "rank_exited", "worker_emptied", "ending", "ended", "cancel_requested"}
 )
 """Left out of what a waiting person reads: details, and ends that ``farewell`` tells better."""
-
-_JUDGED = {
-    "RESTARTED": "",
-    "WOULD_RESTART": "hang confirmed; nothing is killed (with --restart-on-hang it would be relaunched now)",
-    "BUDGET_SPENT": "hang confirmed, but as many restarts in a row as it may have led nowhere",
-    "WITHHELD": "hang confirmed, but nothing is done now",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,62 +20,62 @@ class EndedRank:
     rank: int
     generation: int
     sentence: str
-    reason: str
+    reason: job_pb2.ExitReason.ValueType
+
+
+def kind_of(event: job_pb2.WatchJobResponse) -> str:
+    """The kind's name in the contract, such as ``rank_exited``; empty where this client doesn't know it."""
+    return event.event.WhichOneof("kind") or ""
+
+
+def title_of(event: job_pb2.WatchJobResponse) -> str:
+    """The kind as tables show it, such as ``RankExited``."""
+    return "".join(part.capitalize() for part in kind_of(event).split("_")) or event.type
 
 
 def sentence(event: job_pb2.WatchJobResponse) -> str:
-    """The event for somebody who waits; empty when it would only be noise. New types are told."""
-    if event.type in _ALONG_THE_WAY:
+    """The event for somebody who waits; empty when it would only be noise. Events of unknown kinds are told."""
+    kind = kind_of(event)
+    if kind in _ALONG_THE_WAY:
         return ""
-    told = _of_hang(event)
-    return event.message if told is None else told
-
-
-def _of_hang(event: job_pb2.WatchJobResponse) -> str | None:
-    """Events of hangs in a waiting person's words; ``None`` for others, and where one lacks what it would tell."""
-    data = event.data.fields
-    match event.type:
-        case "HangNoticed" if "sentence" in data:
-            return f"does it hang? {data['sentence'].string_value}"
-        case "HangDiagnosed" if "stacks" in data:
-            return f"its stacks: {data['stacks'].string_value or 'none could be taken'}"
-        case "HangJudged" if "outcome" in data and data["outcome"].string_value in _JUDGED:
-            note = data["note"].string_value if "note" in data else ""
-            return ": ".join(filter(None, (_JUDGED[data["outcome"].string_value], note)))
-        case "HangOver":
-            return "it moves again by itself"
-        case "RestartDecided" if "end_reason" in data and data["end_reason"].string_value == "HANG":
-            generation = f" as generation {data['generation'].number_value:.0f}" if "generation" in data else ""
-            return f"it hangs: relaunching in place{generation}"
-    return None
+    judged = event.event.hang_judged
+    if kind == "hang_judged" and judged.outcome == job_pb2.HANG_OUTCOME_RESTARTED and not judged.note:
+        return ""  # the restart itself is the next event
+    return event.message
 
 
 def ended_rank(event: job_pb2.WatchJobResponse) -> EndedRank | None:
     """The rank whose bad end the event records, if it does."""
-    if event.type != "RankExited" or "exit" not in event.data:
+    exit_ = event.event.rank_exited.exit
+    if kind_of(event) != "rank_exited" or exit_.reason == job_pb2.EXIT_REASON_COMPLETED:
         return None
-    exit_ = event.data.fields["exit"].struct_value.fields
-    reason = exit_["reason"].string_value if "reason" in exit_ else ""
-    if not reason or reason == "COMPLETED" or "rank" not in exit_ or "generation" not in exit_:
-        return None
-    return EndedRank(int(exit_["rank"].number_value), int(exit_["generation"].number_value), event.message, reason)
+    return EndedRank(exit_.rank, exit_.generation, event.message, exit_.reason)
 
 
 def blamed_rank(event: job_pb2.WatchJobResponse) -> int | None:
     """The rank that the event calls the cause of a restart, of a retry or of the job's end, if it names one."""
-    data = event.data.fields
-    if event.type in ("RestartDecided", "AttemptEnded", "CauseFound") and "related" in data:
-        named = re.fullmatch(r"\S+ rank (\d+)", data["related"].string_value)
-        return int(named[1]) if named else None
-    if event.type in ("JobEnding", "JobEnded") and "error" in data and "rank" in data["error"].struct_value.fields:
-        rank = data["error"].struct_value.fields["rank"]
-        return int(rank.number_value) if rank.HasField("number_value") else None
+    found = event.event
+    match kind_of(event):
+        case "restarting":
+            return _only(found.restarting.related)
+        case "attempt_ended":
+            return _only(found.attempt_ended.related)
+        case "cause_found":
+            return _only(found.cause_found.related)
+        case "ending" if found.ending.error.HasField("rank"):
+            return found.ending.error.rank
+        case "ended" if found.ended.error.HasField("rank"):
+            return found.ended.error.rank
     return None
+
+
+def _only(related: job_pb2.Related) -> int | None:
+    return related.ranks[0].rank if len(related.ranks) == 1 else None
 
 
 def told_at_the_end(event: job_pb2.WatchJobResponse, end: EndedRank) -> bool:
     """Whether ``farewell`` has all that is known of the rank: the job ends because it could not be started."""
-    return end.reason == "CANNOT_START" and event.type in ("JobEnding", "JobEnded")
+    return end.reason == job_pb2.EXIT_REASON_CANNOT_START and kind_of(event) in ("ending", "ended")
 
 
 def never_started(job: job_pb2.CustomJob) -> set[tuple[int, int]]:

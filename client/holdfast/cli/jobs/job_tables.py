@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast._sdk.json_view import state_name
+from holdfast.cli.jobs.event_lines import title_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
 from holdfast.cli.kit.console import OUT, Console, coloured, styled
 from holdfast.cli.kit.durations import age, local, span
@@ -139,7 +140,7 @@ def write_events(events: Sequence[job_pb2.WatchJobResponse], *, wide: bool) -> N
         columns.insert(0, Column("CURSOR", right=True))
     lines: list[Row] = []
     for event in events:
-        row: list[Cell | str] = [local(event.time.seconds), event.type, state_cell(event.state), event.message]
+        row: list[Cell | str] = [local(event.time.seconds), title_of(event), state_cell(event.state), event.message]
         lines.append([str(event.cursor), *row] if wide else row)
     if not lines:
         Console().note("no events.")
@@ -151,7 +152,7 @@ def event_line(event: job_pb2.WatchJobResponse) -> str:
     """One event as a line of a history that goes on."""
     colour = coloured(OUT)
     state = state_cell(event.state)
-    text = " ".join(event.message.split()) or event.type
+    text = " ".join(event.message.split()) or title_of(event)
     return "  ".join(
         (
             styled(local(event.time.seconds), "2", colour=colour),

@@ -19,14 +19,39 @@ from holdfast.hang.pipeline.samples import Family
 
 
 class Rule(enum.Enum):
-    """The rules' names, as documents and users see them."""
+    """The rules by name, as they are stored, sent and printed. Their numbers are the documents' only."""
 
-    WORKS = "R0"
-    ODD = "R1"
-    SPIN = "R2"
-    IDLE = "R3"
-    SILENT = "R4"
-    COUNTS = "R6"
+    WORKING_RANK = "WORKING_RANK"
+    STUCK_RANK = "STUCK_RANK"
+    GPUS_SPIN = "GPUS_SPIN"
+    GPUS_IDLE = "GPUS_IDLE"
+    SILENCE = "SILENCE"
+    COUNTS_DIFFER = "COUNTS_DIFFER"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Rule | None:
+        """What release 0.1 stored: the rule's number, such as ``R3``."""
+        return next((rule for rule, number in NUMBERS.items() if number == value), None)
+
+
+NUMBERS = {
+    Rule.WORKING_RANK: "R0",
+    Rule.STUCK_RANK: "R1",
+    Rule.GPUS_SPIN: "R2",
+    Rule.GPUS_IDLE: "R3",
+    Rule.SILENCE: "R4",
+    Rule.COUNTS_DIFFER: "R6",
+}
+"""The numbers that documents use, and that release 0.1 stored and sent."""
+MEANINGS = {
+    Rule.WORKING_RANK: "one rank works while the others wait for it",
+    Rule.STUCK_RANK: "a rank that cannot go on",
+    Rule.GPUS_SPIN: "no rank moves, GPUs busy without doing anything",
+    Rule.GPUS_IDLE: "no rank moves, GPUs idle or absent",
+    Rule.SILENCE: "no output for longer than usual",
+    Rule.COUNTS_DIFFER: "counts of collectives that stand still and differ",
+}
+"""Each rule in a few words, for people."""
 
 
 class Grade(enum.Enum):
@@ -79,7 +104,7 @@ def lone_work(view: View) -> Finding | None:
         return None
     waiting = len(view.live) - len(view.working)
     return Finding(
-        rule=Rule.WORKS,
+        rule=Rule.WORKING_RANK,
         grade=Grade.NOTICE,
         since_s=since_s,
         act_at_s=since_s + max(tuning.lone_act_s, earned_s),
@@ -105,7 +130,7 @@ def odd(view: View) -> Finding | None:
         return None
     hardware = any(seen.features.hardware for seen, _ in found)
     return Finding(
-        rule=Rule.ODD,
+        rule=Rule.STUCK_RANK,
         grade=Grade.NOTICE,
         since_s=since_s,
         act_at_s=since_s + _patience_s(view, view.tuning.still_factor) if hardware and view.all_still else math.inf,
@@ -133,7 +158,7 @@ def spinning(view: View) -> Finding | None:
     if power:
         evidence.append(("highest_power_share", max(power)))
         words += f" (power at most {max(power):.0%} of the way from idle to this job's usual)"
-    return _nobody_moves(view, Rule.SPIN, view.tuning.spin_factor, words, evidence)
+    return _nobody_moves(view, Rule.GPUS_SPIN, view.tuning.spin_factor, words, evidence)
 
 
 def idle(view: View) -> Finding | None:
@@ -145,7 +170,7 @@ def idle(view: View) -> Finding | None:
         return None
     factor = view.tuning.still_factor
     if view.looks(GpuLook.IDLE, GpuLook.LOST):
-        return _nobody_moves(view, Rule.IDLE, factor, f"all {len(view.gpus)} GPUs are idle", [])
+        return _nobody_moves(view, Rule.GPUS_IDLE, factor, f"all {len(view.gpus)} GPUs are idle", [])
     silent_s = view.output.silent_s(view.now_s)
     # Before start-up is over its limit is the only measure, of output that never came as well.
     limit_s = view.output.agree_after_s(view.tuning) if view.started else view.startup_limit_s
@@ -153,7 +178,7 @@ def idle(view: View) -> Finding | None:
         return None
     evidence = [("silent_s", silent_s), ("longest_gap_s", view.output.longest_s)]
     words = f"nothing new was printed for {silent_s:.0f} s (longest before: {view.output.longest_s:.0f} s)"
-    found = _nobody_moves(view, Rule.IDLE, factor, words, evidence)
+    found = _nobody_moves(view, Rule.GPUS_IDLE, factor, words, evidence)
     return None if found is None else replace(found, families=frozenset({Family.PROCESS, Family.OUTPUT}))
 
 
@@ -241,7 +266,7 @@ def _silence(view: View, grade: Grade, families: frozenset[Family], also: str) -
         act_at_s = max(act_at_s, view.lone_since_s + view.tuning.lone_act_s)
     words = f"nothing new was printed for {_minutes(quiet_s)} (longest before: {longest_s:.0f} s)"
     return Finding(
-        rule=Rule.SILENT,
+        rule=Rule.SILENCE,
         grade=grade,
         since_s=view.output.last_s,
         act_at_s=act_at_s,
@@ -268,7 +293,7 @@ def counts(view: View) -> Finding | None:
     laggards = tuple(seen.name for seen in view.ranks if seen.key in view.counts.laggards)
     behind = f"; {' and '.join(laggards)} lag behind" if laggards else ""
     return Finding(
-        rule=Rule.COUNTS,
+        rule=Rule.COUNTS_DIFFER,
         grade=Grade.NOTICE,
         since_s=view.counts.frozen_since_s,
         act_at_s=view.counts.frozen_since_s + patience_s + view.tuning.persist_s if still or mute else math.inf,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.hang import HangOutcome
+from holdfast_controller.core.model.recovery import RankName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +18,9 @@ class HangNoticed:
     at: Wall
     generation: int
     since: Wall
-    rule: str
+    rule: Rule
     sentence: str
-    suspects: tuple[str, ...]
+    suspects: tuple[RankName, ...]
     hosts: tuple[str, ...]
     step: float | None = None
 
@@ -29,19 +32,19 @@ class HangDiagnosed:
     job_id: str
     at: Wall
     stacks: str
-    suspects: tuple[str, ...] = ()
+    suspects: tuple[RankName, ...] = ()
     hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class HangJudged:
-    """What is done about it: RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT."""
+    """What is done about it; never OVER or ENDED."""
 
     job_id: str
     at: Wall
-    outcome: str
+    outcome: HangOutcome
     note: str = ""
-    suspects: tuple[str, ...] = ()
+    suspects: tuple[RankName, ...] = ()
     hosts: tuple[str, ...] = ()
 
 

@@ -59,6 +59,8 @@ from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Leaving, Place, Rendezvous, Started
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import Budget, EndReason, Recover, Related
+from holdfast_controller.core.model.subscription import Notice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +71,7 @@ class Failure:
     """
 
     key: str
-    budget: str = ""
-    """WORKER, TRANSIENT, INTERNAL, HANG, HOST, or empty: free."""
+    budget: Budget = Budget.NONE
     host: str = ""
     progressed: bool = False
     step: float | None = None
@@ -185,8 +186,8 @@ class RestartDecided:
     job_id: str
     at: Wall
     generation: int
-    end_reason: str
-    related: str
+    end_reason: EndReason
+    related: Related
     stop_reason: ExitReason
     failed_at: Wall
     charged: int | None = None
@@ -229,18 +230,17 @@ class AttemptEnded:
     """The attempt is given up: its workers are stopped, and the job is placed anew, or pauses.
 
     ``keep`` names workers whose places are reserved for the next attempt, ``avoid`` the hosts to leave out if
-    others are free. ``recover`` is the word of the recovery record; empty where there is none (a pause).
-    ``budget`` says what pays: JOB, HOST, TRANSIENT, INTERNAL or nothing.
+    others are free. ``recover`` is None where no recovery follows (a pause).
     """
 
     job_id: str
     at: Wall
     leaving: Leaving
-    end_reason: str
-    related: str = ""
+    end_reason: EndReason
+    related: Related = field(default_factory=Related)
     failed_at: Wall = NEVER
-    recover: str = ""
-    budget: str = ""
+    recover: Recover | None = None
+    budget: Budget = Budget.NONE
     keep: tuple[int, ...] = ()
     avoid: tuple[str, ...] = ()
     stop_reason: ExitReason = ExitReason.STOPPED
@@ -299,8 +299,8 @@ class CauseFound:
     at: Wall
     generation: int
     """The generation that the recovery launches."""
-    end_reason: str
-    related: str
+    end_reason: EndReason
+    related: Related
     failed_at: Wall
     charged: int | None = None
 
@@ -402,7 +402,7 @@ class NotificationGivenUp:
 
     job_id: str
     at: Wall
-    notice: str
+    notice: Notice
     to: str
     reason: str
 

@@ -11,6 +11,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Cluster, Job, Leaving, Recovery
 from holdfast_controller.core.model.job_state import JobState, checked
+from holdfast_controller.core.model.recovery import Budget, StartType
 
 AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobWarned | ev.JobPaused | ev.JobResumed
 
@@ -44,7 +45,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
 
 
 def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
-    close_hang(job, event.at, f"the attempt was given up before: {event.end_reason}")
+    close_hang(job, event.at, f"the attempt was given up before: {event.end_reason.value}")
     close_recoveries(job, event.at)
     job.leaving = event.leaving
     job.pause_due = None
@@ -58,7 +59,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
     cluster.suspects.pop(job.id, None)
     if event.failure is not None:
         note_failure(job, event.failure)
-    if event.budget == "JOB":
+    if event.budget is Budget.JOB:
         job.job_retries += 1
     if event.hang_restarts is not None:
         job.hang_restarts, job.hang_step = event.hang_restarts, event.hang_step
@@ -66,7 +67,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
         job.state = checked(job.state, JobState.QUEUED)
         job.not_before = event.not_before
         _queue(cluster, job, event.at)
-    if event.recover:
+    if event.recover is not None:
         failed = job.generation if event.failure is not None and event.hang_restarts is None else None
         job.recoveries.append(
             Recovery(
@@ -76,7 +77,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
                 event.end_reason,
                 event.related,
                 recover=event.recover,
-                start_type="INIT_OR_RESCHEDULED",
+                start_type=StartType.INIT_OR_RESCHEDULED,
                 failed_at=event.failed_at,
                 failed_generation=failed,
                 detect_s=event.detect_s,
@@ -106,14 +107,18 @@ def note_failure(job: Job, failure: ev.Failure) -> None:
     if failure.host:
         job.suspected[failure.host] = job.suspected.get(failure.host, 0) + 1
     match failure.budget:
-        case "TRANSIENT":
+        case Budget.TRANSIENT:
             job.transient_restarts += 1
-        case "INTERNAL":
+        case Budget.INTERNAL:
             job.internal_errors += 1
-        case "HOST":
+        case Budget.HOST:
             job.host_moves += 1
-        case "HANG":
+        case Budget.HANG:
             job.hang_restarts += 1
+        case Budget.NONE | Budget.WORKER | Budget.JOB:
+            pass  # charged by the decision itself
+        case _:
+            assert_never(failure.budget)
 
 
 def close_recoveries(job: Job, at: Wall, generation: int | None = None) -> None:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job
 
 HangEvent = ev.HangNoticed | ev.HangDiagnosed | ev.HangJudged | ev.HangStuck | ev.HangOver | ev.JobHeld
@@ -46,8 +46,8 @@ def fold_hang(job: Job, event: HangEvent) -> None:
             hang = job.hangs[-1]
             hang.note, hang.over_at = event.note, event.at
             # That it would have been restarted stays on record: it is what a trial run is for.
-            if hang.outcome != "WOULD_RESTART":
-                hang.outcome, hang.judged_at = "OVER", event.at
+            if hang.outcome is not HangOutcome.WOULD_RESTART:
+                hang.outcome, hang.judged_at = HangOutcome.OVER, event.at
         case ev.JobHeld():
             job.held_until = event.until
         case _:
@@ -60,8 +60,8 @@ def close_hang(job: Job, at: Wall, why: str) -> None:
     if hang is None or not hang.open:
         return
     hang.over_at = at
-    if not hang.outcome:
-        hang.outcome, hang.note, hang.judged_at = "ENDED", why, at
+    if hang.outcome is None:
+        hang.outcome, hang.note, hang.judged_at = HangOutcome.ENDED, why, at
 
 
 def _name(hang: Hang, event: ev.HangDiagnosed | ev.HangJudged) -> None:

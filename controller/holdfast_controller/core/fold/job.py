@@ -25,6 +25,7 @@ from holdfast_controller.core.fold.restore import fold_cluster_doubt, fold_job_d
 from holdfast_controller.core.model.host import Allocation, place_key
 from holdfast_controller.core.model.job import Attempt, Cluster, Job, Recovery, Runtime
 from holdfast_controller.core.model.job_state import JobState, checked
+from holdfast_controller.core.model.recovery import related_in_words
 
 
 def fold(cluster: Cluster, event: ev.Event) -> None:
@@ -229,7 +230,8 @@ def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
 def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     failed = job.generation
     is_failure = event.hang_restarts is None and event.failure is not None and event.worker is None
-    close_hang(job, event.at, f"the gang was relaunched before: {event.related} ({event.end_reason})")
+    cause = f"{related_in_words(event.related, event.end_reason)} ({event.end_reason.value})"
+    close_hang(job, event.at, f"the gang was relaunched before: {cause}")
     close_recoveries(job, event.at, None if event.worker is None else job.generation_of(event.worker))
     job.generation = event.generation
     if event.worker is None:

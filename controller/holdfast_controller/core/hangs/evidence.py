@@ -11,12 +11,13 @@ from holdfast.hang.judge.snapshot import Counts
 from holdfast.hang.pipeline.nccl_ras import mismatch
 from holdfast_controller.core.model.hang import Dump, Standstill
 from holdfast_controller.core.model.job import Job, Runtime
+from holdfast_controller.core.model.recovery import RankName
 from holdfast_controller.core.step.actions import KeepEvidence, TakeEvidence
 from holdfast_controller.core.step.commands import EvidenceArrived
 from holdfast_controller.core.step.step import Step
 
 
-def take_evidence(step: Step, job: Job, runtime: Runtime, suspects: tuple[str, ...]) -> None:
+def take_evidence(step: Step, job: Job, runtime: Runtime, suspects: tuple[RankName, ...]) -> None:
     """Order dumps of every worker that has a live rank; the suspect ranks are looked at more closely."""
     ended = job.exits_now()
     live = [m.index for m in job.gang.members if not all(rank in ended for rank in m.ranks)]
@@ -39,7 +40,7 @@ def take_again(step: Step, job: Job, runtime: Runtime, index: int) -> None:
 
 def _order(step: Step, job: Job, dump: Dump, index: int) -> None:
     member = job.gang.members[index]
-    wanted = tuple(rank for rank in member.ranks if f"{member.name} rank {rank}" in dump.suspects)
+    wanted = tuple(rank for rank in member.ranks if RankName(member.name, rank) in dump.suspects)
     step.do(
         TakeEvidence(job.places[index].host, job.id, job.generation_of(index), member.name, dump.number, wanted)
     )

@@ -33,8 +33,9 @@ from holdfast_controller.core.hangs.suspects import note_suspect, shared_cause
 from holdfast_controller.core.hangs.watch_cache import keep_watch
 from holdfast_controller.core.lifecycle import drain
 from holdfast_controller.core.model.clock import Mono
-from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job, Runtime
+from holdfast_controller.core.model.recovery import ranks_named
 from holdfast_controller.core.step.actions import Reply
 from holdfast_controller.core.step.commands import EvidenceArrived, FeaturesReported, HoldAsked
 from holdfast_controller.core.step.lookup import find_job
@@ -173,7 +174,7 @@ def _is_held(step: Step, job: Job) -> bool:
 def _obey(step: Step, job: Job, runtime: Runtime, found: verdict.Verdict, order: verdict.Order) -> None:
     match order:
         case verdict.Diagnose(suspects):
-            take_evidence(step, job, runtime, suspects)
+            take_evidence(step, job, runtime, ranks_named(suspects))
         case verdict.Notify(finding):
             _tell(step, job, runtime, finding)
         case verdict.WouldAct():
@@ -205,10 +206,10 @@ def _tell(step: Step, job: Job, runtime: Runtime, finding: Finding) -> None:
             at=step.now.wall,
             generation=job.generation,
             since=step.now.wall_of(min(Mono(finding.since_s), step.now.mono)),
-            rule=finding.rule.value,
+            rule=finding.rule,
             sentence=finding.sentence,
-            suspects=finding.suspects,
-            hosts=hosts_of(job, finding.suspects),
+            suspects=ranks_named(finding.suspects),
+            hosts=hosts_of(job, ranks_named(finding.suspects)),
             step=highest_step(runtime),
         )
     )
@@ -222,7 +223,7 @@ def _tell_diagnosis(step: Step, job: Job, runtime: Runtime, finding: Finding | N
     if dump is None or dump.diagnosis is None or dump.told:
         return
     dump.told = True
-    suspects = finding.suspects if finding is not None else ()
+    suspects = ranks_named(finding.suspects) if finding is not None else ()
     words = dump.diagnosis.words
     step.emit(
         ev.HangDiagnosed(
@@ -245,18 +246,19 @@ def _note_change(
     if hang is not None:
         _tell_diagnosis(step, job, runtime, finding)
         if finding is not None and why:
-            outcome = "WOULD_RESTART" if job.gang.hang.action is Action.NOTIFY and not kept else "WITHHELD"
-            if not hang.outcome or (outcome == "WOULD_RESTART" and hang.outcome == "WITHHELD"):
-                note = why if outcome == "WITHHELD" else ""
-                hosts = hosts_of(job, finding.suspects)
+            notify_only = job.gang.hang.action is Action.NOTIFY and not kept
+            outcome = HangOutcome.WOULD_RESTART if notify_only else HangOutcome.WITHHELD
+            if hang.outcome is None or (notify_only and hang.outcome is HangOutcome.WITHHELD):
+                note = "" if notify_only else why
+                suspects = ranks_named(finding.suspects)
                 step.emit(
                     ev.HangJudged(
                         job_id=job.id,
                         at=step.now.wall,
                         outcome=outcome,
                         note=note,
-                        suspects=finding.suspects,
-                        hosts=hosts,
+                        suspects=suspects,
+                        hosts=hosts_of(job, suspects),
                     )
                 )
         elif _moves(step, hang, workers, result):
@@ -273,10 +275,10 @@ def _moves(step: Step, hang: Hang, workers: list[WorkerFeatures], result: verdic
     if any((worker.output.last_progress_s or 0.0) > noticed_s for worker in workers):
         return True
     motions = {rank.motion for worker in workers for rank in worker.ranks if not rank.still}
-    match Rule(hang.rule):
-        case Rule.WORKS:
+    match hang.rule:
+        case Rule.WORKING_RANK:
             return bool(motions) and result.watch.lone_since_s is None
-        case Rule.SILENT:
+        case Rule.SILENCE:
             return Motion.WORKING in motions or bool(result.watch.by_frames)
         case _:
             return bool(motions - {Motion.UNSEEN})

@@ -9,8 +9,10 @@ from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, retr
 from holdfast_controller.core.lifecycle.exits import cordon_faulty, restart_gang
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.model.exits import JobError
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Job, Runtime
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import EndReason, RankName, Related, ranks_named
 from holdfast_controller.core.step.step import Step
 
 ABORTED = 10
@@ -22,7 +24,7 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     The hang has been told; ``sentence`` is all that is known of it now.
     """
     hang = job.hangs[-1]
-    suspects = finding.suspects or hang.suspects
+    suspects = ranks_named(finding.suspects) or hang.suspects
     hosts = hosts_of(job, suspects)
     again = _again(job, hosts)
     reached = highest_step(runtime)
@@ -30,7 +32,12 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     if restarts > job.gang.max_hang_restarts:
         step.emit(
             ev.HangJudged(
-                job_id=job.id, at=step.now.wall, outcome="BUDGET_SPENT", note=again, suspects=suspects, hosts=hosts
+                job_id=job.id,
+                at=step.now.wall,
+                outcome=HangOutcome.BUDGET_SPENT,
+                note=again,
+                suspects=suspects,
+                hosts=hosts,
             )
         )
         error = JobError(ABORTED, _spent(job, sentence), (hang.stacks,) if hang.stacks else ())
@@ -38,10 +45,15 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
         return
     step.emit(
         ev.HangJudged(
-            job_id=job.id, at=step.now.wall, outcome="RESTARTED", note=again, suspects=suspects, hosts=hosts
+            job_id=job.id,
+            at=step.now.wall,
+            outcome=HangOutcome.RESTARTED,
+            note=again,
+            suspects=suspects,
+            hosts=hosts,
         )
     )
-    related = " and ".join(suspects) or "no rank in particular"
+    related = Related(suspects)
     highest = max((at for at in (reached, job.hang_step) if at is not None), default=None)
     detect_s, diagnose_s = hang.noticed_at - hang.since, step.now.wall - hang.noticed_at
     broken = _broken_hosts(job, runtime)
@@ -51,12 +63,22 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
         cordon_faulty(step, name, f"{job.id}: {problem}")
     if again or broken:
         away, why = frozenset(broken) or frozenset(hosts), ExitReason.HANG_KILLED
-        retry(step, job, failure, "HANG", story, away=away, replace=True, stop_reason=why, cordoned=bool(broken))
+        retry(
+            step,
+            job,
+            failure,
+            EndReason.HANG,
+            story,
+            away=away,
+            replace=True,
+            stop_reason=why,
+            cordoned=bool(broken),
+        )
         return
     restart_gang(
         step,
         job,
-        end_reason="HANG",
+        end_reason=EndReason.HANG,
         related=related,
         failed_at=hang.since,
         stop_reason=ExitReason.HANG_KILLED,
@@ -100,7 +122,7 @@ def _again(job: Job, hosts: tuple[str, ...]) -> str:
         before = [
             str(old.number)
             for old in job.hangs[:-1]
-            if host in old.hosts and old.outcome in ("RESTARTED", "BUDGET_SPENT")
+            if host in old.hosts and old.outcome in (HangOutcome.RESTARTED, HangOutcome.BUDGET_SPENT)
         ]
         if before:
             which = f"hang {before[0]}" if len(before) == 1 else f"hangs {', '.join(before)}"
@@ -108,11 +130,11 @@ def _again(job: Job, hosts: tuple[str, ...]) -> str:
     return ""
 
 
-def hosts_of(job: Job, suspects: tuple[str, ...]) -> tuple[str, ...]:
-    """The hosts of ranks named as in "workerpool0-1 rank 5", each once."""
+def hosts_of(job: Job, suspects: tuple[RankName, ...]) -> tuple[str, ...]:
+    """The hosts of these ranks, each once."""
     found: dict[str, None] = {}
-    for name in suspects:
-        index = job.gang.index_by_name.get(name.partition(" ")[0])
+    for suspect in suspects:
+        index = job.gang.index_by_name.get(suspect.worker)
         if index is not None:
             found[job.places[index].host] = None
     return tuple(found)

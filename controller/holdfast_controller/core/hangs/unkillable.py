@@ -11,7 +11,7 @@ from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import stuck
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.step import Step
 
@@ -41,7 +41,7 @@ def _acted_on(job: Job) -> Hang | None:
         return None
     hang = job.hangs[-1]
     if job.outcome is not None:
-        return hang if hang.outcome == "BUDGET_SPENT" else None
+        return hang if hang.outcome is HangOutcome.BUDGET_SPENT else None
     moving = job.leaving is not None and hang.generation == job.generation
     again = hang.generation == job.generation - 1 and not job.launched
-    return hang if hang.outcome == "RESTARTED" and (again or moving) else None
+    return hang if hang.outcome is HangOutcome.RESTARTED and (again or moving) else None

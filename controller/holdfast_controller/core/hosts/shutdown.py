@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import Story, retry
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.core.step.commands import ShutdownAnnounced
 from holdfast_controller.core.step.step import Step
@@ -23,6 +24,8 @@ def on_going_down(step: Step, told: ShutdownAnnounced) -> None:
     jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, host.name)}
     for job in jobs.values():
         if not job.stopping and job.doubt is None:
-            story = Story(f"host {host.name}", step.now.wall)
+            story = Story(Related(host=host.name), step.now.wall)
             away = frozenset({host.name})
-            retry(step, job, ev.Failure(key="HOST_SHUTDOWN"), "HOST_SHUTDOWN", story, away=away, replace=True)
+            retry(
+                step, job, ev.Failure(key="HOST_SHUTDOWN"), EndReason.HOST_SHUTDOWN, story, away=away, replace=True
+            )

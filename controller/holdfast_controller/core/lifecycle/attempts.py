@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.lifecycle.failure_policy import Budget, Reached, backoff_s
+from holdfast_controller.core.lifecycle.failure_policy import Reached, backoff_s
 from holdfast_controller.core.lifecycle.warning_signal import PAUSE, is_running, warn
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.queue import PREEMPTED
+from holdfast_controller.core.model.recovery import Budget, EndReason, Recover, Related
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import PauseAsked, ResumeAsked
 from holdfast_controller.core.step.lookup import find_job
@@ -55,9 +55,9 @@ class HangRestart:
 
 @dataclass(frozen=True)
 class Story:
-    """What the recovery record tells: the worker and rank, and when it failed (wall clock)."""
+    """What the recovery record tells: what it is about, and when that failed (wall clock)."""
 
-    related: str
+    related: Related
     failed_at: Wall
     hang: HangRestart | None = None
 
@@ -66,7 +66,7 @@ def retry(
     step: Step,
     job: Job,
     failure: ev.Failure,
-    end_reason: str,
+    end_reason: EndReason,
     story: Story,
     *,
     away: frozenset[str] = frozenset(),
@@ -94,7 +94,7 @@ def retry(
             related=story.related,
             failed_at=story.failed_at,
             recover=_recover(replace=bool(keep), cordoned=cordoned),
-            budget=failure.budget if replace else Budget.JOB.value,
+            budget=failure.budget if replace else Budget.JOB,
             keep=keep,
             avoid=tuple(sorted(away)),
             stop_reason=stop_reason,
@@ -119,8 +119,8 @@ def give_way(step: Step, job: Job, to: Job) -> None:
             job_id=job.id,
             at=step.now.wall,
             leaving=Leaving.RETRY,
-            end_reason=PREEMPTED,
-            related=f"job {to.id}",
+            end_reason=EndReason.PREEMPTED,
+            related=Related(job=to.id),
             failed_at=step.now.wall,
             recover=_recover(replace=False, cordoned=False),
         )
@@ -134,10 +134,10 @@ def await_hosts(step: Step, job: Job) -> None:
         step.timers.set((JobTimer.EXPIRE, job.id), step.now.mono_in(job.gang.max_wait_s))
 
 
-def _recover(*, replace: bool, cordoned: bool) -> str:
+def _recover(*, replace: bool, cordoned: bool) -> Recover:
     if replace:
-        return "WORKER_RESCHEDULE"
-    return "JOB_RESCHEDULE_WITH_CORDON" if cordoned else "JOB_RESCHEDULE"
+        return Recover.WORKER_RESCHEDULE
+    return Recover.JOB_RESCHEDULE_WITH_CORDON if cordoned else Recover.JOB_RESCHEDULE
 
 
 def _leave(step: Step, job: Job) -> None:
@@ -189,7 +189,9 @@ def pause(step: Step, job: Job) -> None:
         return
     if job.leaving is None and job.awaited:
         clear_timers(step, job)
-        step.emit(ev.AttemptEnded(job_id=job.id, at=step.now.wall, leaving=Leaving.PAUSE, end_reason="PAUSED"))
+        step.emit(
+            ev.AttemptEnded(job_id=job.id, at=step.now.wall, leaving=Leaving.PAUSE, end_reason=EndReason.PAUSED)
+        )
         _leave(step, job)
     elif not job.awaited:
         clear_timers(step, job)

@@ -13,6 +13,7 @@ from holdfast_controller.core.lifecycle.attempts import Story, retry
 from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.step.actions import Reply
 from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.core.step.commands import DrainAsked
@@ -81,8 +82,8 @@ def _saved_since(step: Step, job: Job, since: Wall) -> bool:
 def move_off(step: Step, job: Job, host: str) -> None:
     """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
     if not job.stopping and job.doubt is None:
-        story = Story(f"host {host}", step.now.wall)
-        retry(step, job, ev.Failure(key="DRAINED"), "DRAINED", story, away=frozenset({host}), replace=True)
+        story = Story(Related(host=host), step.now.wall)
+        retry(step, job, ev.Failure(key="DRAINED"), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
 
 
 def note_drained(step: Step) -> None:

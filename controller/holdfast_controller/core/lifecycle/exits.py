@@ -21,6 +21,7 @@ from holdfast_controller.core.model.exits import ExitReported
 from holdfast_controller.core.model.gang import Member, Scope, Success
 from holdfast_controller.core.model.job import Doubt, Job
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import EndReason, Related, of_rank
 from holdfast_controller.core.step.actions import AckExit, Note
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
@@ -189,7 +190,7 @@ def _answer_for(
 
 def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_policy.Cause, problem: str = "") -> None:
     step.timers.clear((JobTimer.SETTLE, job.id))
-    story = Story(f"{member.name} rank {exit_.rank}", Wall(exit_.end_time or step.now.wall))
+    story = Story(of_rank(member.name, exit_.rank), Wall(exit_.end_time or step.now.wall))
     host = job.places[member.index].host
     match failure_policy.decide(job, member, exit_, cause, reached(step, job)):
         case failure_policy.Fail(error):
@@ -200,7 +201,7 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_polic
                 step,
                 job,
                 worker=None if whole else member.index,
-                end_reason=_REASONS.get(cause, exit_.reason.name),
+                end_reason=_REASONS.get(cause) or EndReason[exit_.reason.name],
                 related=story.related,
                 failed_at=story.failed_at,
                 charged=charged,
@@ -209,19 +210,19 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_polic
         case failure_policy.Replace(cause, failure, cordon):
             if cordon:
                 cordon_faulty(step, host, f"{job.id}: {problem or exit_.message or cause.value}")
-            why = _REASONS.get(cause, exit_.reason.name)
+            why = _REASONS.get(cause) or EndReason[exit_.reason.name]
             retry(step, job, failure, why, story, away=frozenset({host}), replace=True, cordoned=cordon)
         case failure_policy.Retry(cause, failure):
-            why = _REASONS.get(cause, exit_.reason.name)
+            why = _REASONS.get(cause) or EndReason[exit_.reason.name]
             retry(step, job, failure, why, story, away=frozenset({host}))
 
 
 _REASONS = {
-    failure_policy.Cause.PORT_TAKEN: "PORT_TAKEN",
-    failure_policy.Cause.HANG: "HANG",
-    failure_policy.Cause.CUT_OFF: "CUT_OFF",
-    failure_policy.Cause.HARDWARE_FAULT: "HARDWARE_FAULT",
-    failure_policy.Cause.HOST_UNFIT: "HOST_UNFIT",
+    failure_policy.Cause.PORT_TAKEN: EndReason.PORT_TAKEN,
+    failure_policy.Cause.HANG: EndReason.HANG,
+    failure_policy.Cause.CUT_OFF: EndReason.CUT_OFF,
+    failure_policy.Cause.HARDWARE_FAULT: EndReason.HARDWARE_FAULT,
+    failure_policy.Cause.HOST_UNFIT: EndReason.HOST_UNFIT,
 }
 """Where the class says more of a recovery than the end's own reason does."""
 
@@ -264,8 +265,8 @@ def restart_gang(
     step: Step,
     job: Job,
     *,
-    end_reason: str,
-    related: str,
+    end_reason: EndReason,
+    related: Related,
     failed_at: Wall,
     charged: int | None = None,
     stop_reason: ExitReason = ExitReason.STOPPED,
@@ -288,7 +289,7 @@ def restart_gang(
             stop_reason=stop_reason,
             failed_at=failed_at,
             charged=charged,
-            port_retry=end_reason == "PORT_TAKEN",
+            port_retry=end_reason is EndReason.PORT_TAKEN,
             hang_restarts=hang.restarts if hang else None,
             hang_step=hang.step if hang else None,
             detect_s=hang.detect_s if hang else None,

@@ -24,6 +24,7 @@ from holdfast_controller.core.lifecycle.exit_blame import raised_by
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.recovery import Budget
 
 PORT_RETRIES = 5
 """Times in a row that a launch is tried anew because its port was taken at the last moment."""
@@ -68,18 +69,6 @@ class Way(enum.Enum):
     REPLACE = "REPLACE"
     """The failed worker on another host, the others where they are."""
     NOWHERE = "NOWHERE"
-
-
-class Budget(enum.Enum):
-    """What pays for it."""
-
-    NONE = ""
-    WORKER = "WORKER"
-    TRANSIENT = "TRANSIENT"
-    INTERNAL = "INTERNAL"
-    HANG = "HANG"
-    HOST = "HOST"
-    JOB = "JOB"
 
 
 @dataclass(frozen=True)
@@ -242,7 +231,7 @@ def failure_of(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Rea
     rule = TABLE[cause]
     return Failure(
         key=_key(cause, exit_),
-        budget=rule.budget.value,
+        budget=rule.budget,
         host=job.places[member.index].host if rule.suspect or rule.cordon else "",
         progressed=reached.progressed(job),
         step=reached.step,

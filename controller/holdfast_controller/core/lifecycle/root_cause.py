@@ -14,6 +14,7 @@ from holdfast_controller.core.lifecycle.exit_tally import tally
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.recovery import EndReason, of_rank
 from holdfast_controller.core.step.step import Step
 
 SETTLE_S = 1.0
@@ -57,14 +58,14 @@ def name_cause(step: Step, job: Job) -> None:
     if found is None:
         return
     member, exit_ = found
-    related = f"{member.name} rank {exit_.rank}"
+    related = of_rank(member.name, exit_.rank)
     if related != recovery.related:
         step.emit(
             ev.CauseFound(
                 job_id=job.id,
                 at=step.now.wall,
                 generation=recovery.generation,
-                end_reason=exit_.reason.name,
+                end_reason=EndReason[exit_.reason.name],
                 related=related,
                 failed_at=Wall(exit_.end_time or step.now.wall),
                 charged=member.index if recovery.charged is not None else None,

@@ -9,8 +9,10 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import narrate_people
 from holdfast_controller.core.messages.maintenance import maintenance_ahead, narrate_maintenance
 from holdfast_controller.core.messages.restore import narrate_cluster_doubt, narrate_job_doubt, narrate_stranger
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Job, Leaving
-from holdfast_controller.core.model.queue import PLACEMENT_TRIES, PREEMPTED
+from holdfast_controller.core.model.queue import PLACEMENT_TRIES
+from holdfast_controller.core.model.recovery import Budget, EndReason, Related, related_in_words
 
 
 def narrate(event: ev.Event, job: Job | None) -> str:
@@ -95,7 +97,7 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"late news of {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
         case ev.RestartDecided():
             whom = "" if event.worker is None else f" {job.gang.members[event.worker].name} alone"
-            return f"restarting{whom} in place as generation {event.generation}: {_cause(event, job)}"
+            return f"restarting{whom} in place as generation {event.generation}: {_restart_cause(event, job)}"
         case ev.WorkerLaunched():
             return f"{event.worker} is launched as generation {event.generation}"
         case ev.WorkerStarted():
@@ -115,10 +117,10 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.WorkerFenced():
             return f"{event.worker} is taken as gone"
         case ev.CauseFound():
-            return f"first to fail was {event.related} ({event.end_reason})"
+            return f"first to fail was {_cause(event.related, event.end_reason)}"
         case ev.HangNoticed():
-            whom = f"; suspect: {' and '.join(event.suspects)}" if event.suspects else ""
-            return f"hang noticed ({event.rule}): {event.sentence}{whom}"
+            whom = f"; suspected: {' and '.join(map(str, event.suspects))}" if event.suspects else ""
+            return f"possible hang ({event.rule.value}): {event.sentence}{whom}"
         case ev.HangDiagnosed():
             return f"stacks: {event.stacks or 'none could be taken'}"
         case ev.HangJudged():
@@ -152,39 +154,43 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.MaintenanceAhead():
             return maintenance_ahead(event)
         case ev.NotificationGivenUp():
-            return f"{event.to} could not be told of {event.notice}: {event.reason}"
+            return f"{event.to} could not be told of {event.notice.value}: {event.reason}"
         case _:
             assert_never(event)
 
 
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
 _JUDGED = {
-    "RESTARTED": "hang confirmed, relaunching in place",
-    "WOULD_RESTART": "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",
-    "WITHHELD": "hang confirmed, not acted on",
-    "BUDGET_SPENT": "hang confirmed, no hang restart is left",
+    HangOutcome.RESTARTED: "hang confirmed, relaunching in place",
+    HangOutcome.WOULD_RESTART: "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",
+    HangOutcome.WITHHELD: "hang confirmed, not acted on",
+    HangOutcome.BUDGET_SPENT: "hang confirmed, no hang restart is left",
 }
 
 
 def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
     if event.leaving is Leaving.PAUSE:
         return "stopping all workers to pause"
-    if event.end_reason == "DRAINED":
+    if event.end_reason is EndReason.DRAINED:
         return f"moving away from {_listing(list(event.avoid))}, which is drained; workers elsewhere stay there"
-    if event.end_reason == "HOST_SHUTDOWN":
+    if event.end_reason is EndReason.HOST_SHUTDOWN:
         return f"moving away from {_listing(list(event.avoid))}, which shuts down; workers elsewhere stay there"
-    if event.end_reason == PREEMPTED:
+    if event.end_reason is EndReason.PREEMPTED:
         return f"preempted for {event.related}; it waits for hosts again"
-    cause = f"{event.related} ({event.end_reason})"
+    cause = _cause(event.related, event.end_reason)
     away = f" away from {_listing(list(event.avoid))}" if event.avoid else ""
     if event.keep:
         return f"moving{away}; workers elsewhere stay there: {cause}"
-    count = f", job retry {job.job_retries} of {job.gang.retries.job_retries}" if event.budget == "JOB" else ""
+    count = f", job retry {job.job_retries} of {job.gang.retries.job_retries}" if event.budget is Budget.JOB else ""
     return f"trying the whole job again{away}: {cause}{count}"
 
 
-def _cause(event: ev.RestartDecided, job: Job) -> str:
-    cause = f"{event.related} ({event.end_reason})"
+def _cause(related: Related, reason: EndReason) -> str:
+    return f"{related_in_words(related, reason)} ({reason.value})"
+
+
+def _restart_cause(event: ev.RestartDecided, job: Job) -> str:
+    cause = _cause(event.related, event.end_reason)
     if event.hang_restarts is not None:
         return f"{cause}, hang restart {event.hang_restarts} of {job.gang.max_hang_restarts} in a row"
     if event.charged is None:

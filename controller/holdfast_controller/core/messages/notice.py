@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.queue import PREEMPTED
+from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.subscription import Notice
 
 TELLING: tuple[type[ev.JobEvent], ...] = (
@@ -58,4 +58,6 @@ def notice_of(event: ev.Event, job: Job) -> Notice | None:
 def _of_attempt(event: ev.AttemptEnded) -> Notice | None:
     if event.leaving is Leaving.PAUSE:
         return None
-    return {PREEMPTED: Notice.PREEMPTED, "DRAINED": Notice.DRAINED}.get(event.end_reason, Notice.RESTARTED)
+    return {EndReason.PREEMPTED: Notice.PREEMPTED, EndReason.DRAINED: Notice.DRAINED}.get(
+        event.end_reason, Notice.RESTARTED
+    )

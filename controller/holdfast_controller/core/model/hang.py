@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.evidence.stacks import Diagnosis
+from holdfast.hang.judge.rules import Rule
 from holdfast.hang.judge.state import JobWatch
 from holdfast.hang.pipeline.nccl_ras import Mismatch
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.recovery import RankName
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Dump:
 
     number: int
     awaited: set[int]
-    suspects: tuple[str, ...] = ()
+    suspects: tuple[RankName, ...] = ()
     lost: set[int] = field(default_factory=set)
     """Workers whose answer was lost; where all are, each is asked again, once, when it is heard of."""
     again: set[int] = field(default_factory=set)
@@ -69,6 +72,22 @@ class KeptWatch:
     watch: JobWatch
 
 
+class HangOutcome(enum.Enum):
+    """What became of a hang."""
+
+    RESTARTED = "RESTARTED"
+    WOULD_RESTART = "WOULD_RESTART"
+    """The job asks to be notified only."""
+    WITHHELD = "WITHHELD"
+    """Confirmed, but not acted on now."""
+    BUDGET_SPENT = "BUDGET_SPENT"
+    """No hang restart was left: the job failed."""
+    OVER = "OVER"
+    """It moved again by itself."""
+    ENDED = "ENDED"
+    """The job or the generation ended before anything was decided."""
+
+
 @dataclass
 class Hang:
     """One suspicion that was told, from the first notice to its end. Wall-clock seconds."""
@@ -77,16 +96,16 @@ class Hang:
     generation: int
     since: Wall
     noticed_at: Wall
-    rule: str
+    rule: Rule
     sentence: str
-    suspects: tuple[str, ...]
+    suspects: tuple[RankName, ...]
     hosts: tuple[str, ...] = ()
     """Of the suspects."""
     step: float | None = None
     stacks: str = ""
     diagnosed_at: Wall | None = None
-    outcome: str = ""
-    """RESTARTED, WOULD_RESTART, WITHHELD, BUDGET_SPENT, OVER, ENDED; empty while it is open."""
+    outcome: HangOutcome | None = None
+    """None while it is open."""
     note: str = ""
     judged_at: Wall | None = None
     over_at: Wall | None = None
@@ -97,4 +116,4 @@ class Hang:
     @property
     def open(self) -> bool:
         """It was told and goes on, and nothing final was done about it."""
-        return self.over_at is None and self.outcome in ("", "WITHHELD", "WOULD_RESTART")
+        return self.over_at is None and self.outcome in (None, HangOutcome.WITHHELD, HangOutcome.WOULD_RESTART)

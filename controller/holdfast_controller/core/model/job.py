@@ -21,8 +21,9 @@ from holdfast_controller.core.model.hang import Hang, KeptWatch, SharedCause, Su
 from holdfast_controller.core.model.host import Host, Presence
 from holdfast_controller.core.model.host import Place as Place
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
-from holdfast_controller.core.model.queue import PREEMPTED, Queue, Turn
+from holdfast_controller.core.model.queue import Queue, Turn
 from holdfast_controller.core.model.quota import Holdings
+from holdfast_controller.core.model.recovery import EndReason, Recover, Related, StartType
 from holdfast_controller.core.model.request_cache import Answer
 from holdfast_controller.core.model.runtime import Prepared as Prepared
 from holdfast_controller.core.model.runtime import Runtime as Runtime
@@ -86,10 +87,10 @@ class Recovery:
     generation: int
     """The one that it launches."""
     started_at: Wall
-    end_reason: str
-    related: str
-    recover: str = "PROC_RESTART"
-    start_type: str = "RESTARTED"
+    end_reason: EndReason
+    related: Related
+    recover: Recover = Recover.PROC_RESTART
+    start_type: StartType = StartType.RESTARTED
     failed_at: Wall = NEVER
     charged: int | None = None
     """The worker whose budget paid."""
@@ -193,7 +194,7 @@ class Job:
     """Until then no hang is acted on."""
     stop_reason: ExitReason = ExitReason.STOPPED
     """Why whatever is older than the current generation, or all of an ending job, is stopped."""
-    last_end: str = ""
+    last_end: EndReason | None = None
     outcome: JobState | None = None
     """Decided end; the job has it once every place is empty."""
     error: JobError | None = None
@@ -233,7 +234,7 @@ class Job:
 
         Who was preempted didn't fail: it is served when it would have been had it never run.
         """
-        failed = self.leaving is Leaving.RETRY and self.last_end != PREEMPTED
+        failed = self.leaving is Leaving.RETRY and self.last_end is not EndReason.PREEMPTED
         return (not failed, -self.gang.priority, self.gang.strategy is Strategy.SPOT, self.number)
 
     @property
@@ -249,7 +250,7 @@ class Job:
     @property
     def restarts_in_place(self) -> int:
         """Launches that needed no scheduling, over the job's life."""
-        return sum(recovery.recover == "PROC_RESTART" for recovery in self.recoveries)
+        return sum(recovery.recover is Recover.PROC_RESTART for recovery in self.recoveries)
 
     def place_at(self, generation: int, index: int) -> Place | None:
         """Where a worker was in a generation; None for one that was never placed."""

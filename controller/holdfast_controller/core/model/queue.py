@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 Turn = tuple[bool, int, bool, int]
 """Sorts: those that were running before they failed, by priority, who gives way to nobody, by submission."""
 
-PREEMPTED = "PREEMPTED"
-"""Why an attempt ended that had to give way to another job."""
 PLACEMENT_TRIES = 3
 """Of a job that doesn't wait for room."""
 

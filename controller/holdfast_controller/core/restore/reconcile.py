@@ -33,6 +33,7 @@ from holdfast_controller.core.lifecycle.missing_exits import LOST, close_records
 from holdfast_controller.core.model.host import Host, Stranger, place_key
 from holdfast_controller.core.model.job import Doubt, Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.restore.reported_gangs import as_known, whole_gang
 from holdfast_controller.core.step.actions import Dismiss, Refuse, Reply
 from holdfast_controller.core.step.assignment import holds
@@ -198,8 +199,7 @@ def _give_up(step: Step, job: Job) -> None:
                 job_id=job.id,
                 at=step.now.wall,
                 leaving=Leaving.RETRY,
-                end_reason="CONTROLLER_RESTORED",
-                related="the controller",
+                end_reason=EndReason.CONTROLLER_RESTORED,
                 failed_at=step.now.wall,
             )
         )

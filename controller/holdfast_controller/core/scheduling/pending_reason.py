@@ -8,6 +8,7 @@ from holdfast_controller.core.model.host import Host, Liveness
 from holdfast_controller.core.model.job import Cluster, Doubt, Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.quota import Quotas, lack, quota_of
+from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 
 
@@ -75,7 +76,7 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standi
     if not job.launched:
         if job.not_before is not None and len(cluster.runtime_of(job.id).prepared) == len(job.places):
             return _backs_off(job)
-        again = job.recoveries and job.recoveries[-1].recover == "PROC_RESTART"
+        again = job.recoveries and job.recoveries[-1].recover is Recover.PROC_RESTART
         verb = "restarting in place on" if again else "being prepared on"
         runtime = cluster.runtime_of(job.id)
         busy = {index: doing for index, doing in runtime.preparing.items() if index not in runtime.prepared}

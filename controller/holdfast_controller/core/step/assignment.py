@@ -47,7 +47,7 @@ def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
         world_size=gang.world_size,
         gpus=job.places[index].gpus,
         restart_count=job.restarts_in_place,
-        last_end=job.last_end,
+        last_end=job.last_end.value if job.last_end is not None else "",
         rendezvous=_rendezvous(cluster, job) if phase is Phase.RUN else None,
         pool=member.pool,
         replica=member.replica,

@@ -13,6 +13,7 @@ from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Cluster, Job, Recovery
 from holdfast_controller.core.model.job_state import TERMINAL
 from holdfast_controller.core.views import metric_families as fam
@@ -39,9 +40,9 @@ class Meter:
             ev.JobEnded: self._on_ended,
             ev.RankExited: lambda event: self.series.add(fam.RANK_EXITS, event.exit.reason.name),
             ev.LateExitFound: lambda _: self.series.add(fam.LATE_EXITS),
-            ev.HangNoticed: lambda event: self.series.add(fam.HANG_NOTICES, event.rule),
+            ev.HangNoticed: lambda event: self.series.add(fam.HANG_NOTICES, event.rule.value),
             ev.HangJudged: lambda event: self._on_verdict(event.job_id, event.outcome),
-            ev.HangOver: lambda event: self._on_verdict(event.job_id, "OVER"),
+            ev.HangOver: lambda event: self._on_verdict(event.job_id, HangOutcome.OVER),
             ev.CommonCauseNoticed: lambda _: self.series.add(fam.HANG_COMMON_CAUSES),
             ev.HostLost: lambda _: self.series.add(fam.HOSTS_LOST),
             ev.HostRefused: lambda _: self.series.add(fam.HOST_REFUSALS),
@@ -99,21 +100,21 @@ class Meter:
             self.series.observe(fam.RECOVERY, event.at - recovery.ended_at, "catch_up")
 
     def _on_restart(self, event: ev.RestartDecided) -> None:
-        self.series.add(fam.JOB_RESTARTS, event.end_reason, "in_place" if event.worker is None else "worker")
+        self.series.add(fam.JOB_RESTARTS, event.end_reason.value, "in_place" if event.worker is None else "worker")
         # A launch that failed before its ranks ran is part of no start.
         self._placed.pop(event.job_id, None)
 
     def _on_attempt_ended(self, event: ev.AttemptEnded) -> None:
-        if event.recover:
-            self.series.add(fam.JOB_RESTARTS, event.end_reason, "reschedule")
+        if event.recover is not None:
+            self.series.add(fam.JOB_RESTARTS, event.end_reason.value, "reschedule")
         self._placed.pop(event.job_id, None)
 
     def _on_ended(self, event: ev.JobEnded) -> None:
         self.series.add(fam.JOBS_ENDED, event.state.name)
         self._placed.pop(event.job_id, None)
 
-    def _on_verdict(self, job_id: str, outcome: str) -> None:
-        self.series.add(fam.HANG_VERDICTS, self._cluster.jobs[job_id].gang.hang.action.name, outcome)
+    def _on_verdict(self, job_id: str, outcome: HangOutcome) -> None:
+        self.series.add(fam.HANG_VERDICTS, self._cluster.jobs[job_id].gang.hang.action.name, outcome.value)
 
 
 def _recovery(job: Job, generation: int) -> Recovery | None:

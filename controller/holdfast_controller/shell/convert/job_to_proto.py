@@ -14,7 +14,16 @@ from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Cluster, Job, Recovery, WorkerState
+from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.shell.convert.recovery_to_proto import (
+    end_reason_to_proto,
+    hang_outcome_to_proto,
+    hang_rule_to_proto,
+    rank_names_to_proto,
+    recovery_kind_to_proto,
+    related_to_proto,
+)
 
 
 def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
@@ -61,15 +70,16 @@ def job_to_proto(
     if job.ended_at is not None:
         message.end_time.CopyFrom(timestamp(job.ended_at))
     if job.error is not None and job.terminal:
-        message.error.CopyFrom(_error(job.error))
+        message.error.CopyFrom(error_to_proto(job.error))
     if workers and job.places:
         message.workers.extend(_worker(cluster, job, member) for member in job.gang.members)
     return message
 
 
-def _error(error: JobError) -> job_pb2.JobError:
+def error_to_proto(error: JobError) -> job_pb2.JobError:
+    """The first cause of a job's end."""
     return job_pb2.JobError(
-        code=error.code, message=error.message, details=error.details, exit_code=error.exit_code
+        code=error.code, message=error.message, details=error.details, exit_code=error.exit_code, rank=error.rank
     )
 
 
@@ -119,13 +129,16 @@ def hang_to_proto(hang: Hang) -> job_pb2.Hang:
         generation=hang.generation,
         since=timestamp(hang.since),
         noticed_at=timestamp(hang.noticed_at),
-        rule=hang.rule,
+        rule=hang.rule.value,
         sentence=hang.sentence,
-        suspects=hang.suspects,
+        suspects=map(str, hang.suspects),
         stacks=hang.stacks,
-        outcome=hang.outcome,
+        outcome=hang.outcome.value if hang.outcome else "",
         note=hang.note,
         step=hang.step,
+        found_by=hang_rule_to_proto(hang.rule),
+        result=hang_outcome_to_proto(hang.outcome),
+        suspect_ranks=rank_names_to_proto(hang.suspects),
     )
     if hang.diagnosed_at is not None:
         message.diagnosed_at.CopyFrom(timestamp(hang.diagnosed_at))
@@ -157,10 +170,13 @@ def _recovery(recovery: Recovery) -> job_pb2.Recovery:
         attempt=recovery.attempt,
         generation=recovery.generation,
         started_at=timestamp(recovery.started_at),
-        start_type=recovery.start_type,
-        end_reason=recovery.end_reason,
-        end_related_task=recovery.related,
-        end_recover=recovery.recover,
+        start_type=recovery.start_type.value,
+        end_reason=recovery.end_reason.value,
+        end_related_task=related_in_words(recovery.related, recovery.end_reason),
+        end_recover=recovery.recover.value,
+        reason=end_reason_to_proto(recovery.end_reason),
+        related=related_to_proto(recovery.related),
+        kind=recovery_kind_to_proto(recovery.recover),
     )
     if recovery.ended_at is not None:
         message.ended_at.CopyFrom(timestamp(recovery.ended_at))

@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import AsyncGenerator, Callable, Container
 from pathlib import PurePosixPath
+from typing import cast
 
 from google.protobuf import json_format, struct_pb2
 
@@ -15,6 +16,8 @@ from holdfast.errors import CursorExpired, InvalidInput, Violation
 from holdfast.hang.tuning import Action
 from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
@@ -28,12 +31,14 @@ from holdfast_controller.shell.calls.committed_views import (
 from holdfast_controller.shell.calls.job_filter import parse_filter
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
+from holdfast_controller.shell.convert.job_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
 from holdfast_controller.shell.services.read_logs import LogReading
 from holdfast_controller.shell.services.spec_checks import check_code, check_secrets
 from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.store import Record
 
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
@@ -151,11 +156,12 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         try:
             while True:
                 bell.clear()
-                done = find_job(self._driver, request.id).terminal
+                job = find_job(self._driver, request.id)
+                done = job.terminal
                 await self._driver.settled()
                 while records := await self._history(entity, cursor):
                     for record in records:
-                        yield _entry(record)
+                        yield _entry(record, job.gang)
                     cursor = records[-1].sequence
                 if done:
                     return
@@ -226,20 +232,27 @@ def _start(page_token: str) -> int:
     return int(page_token or 0)
 
 
-def _entry(record: Record) -> job_pb2.WatchJobResponse:
-    data = struct_pb2.Struct()
-    json_format.Parse(record.payload, data)
-    for bulky in ("spec_json", "gang"):
-        if bulky in data:
-            del data[bulky]
-    if "rendezvous" in data:
-        # Whoever has it can join the gang.
-        data.fields["rendezvous"].struct_value.fields.pop("secret", None)
+def _entry(record: Record, gang: Gang) -> job_pb2.WatchJobResponse:
+    event = codec.load_event(record.type, record.version, record.payload)
     return job_pb2.WatchJobResponse(
         cursor=record.sequence,
         type=record.type,
         time=timestamp(record.at),
         message=record.message,
-        data=data,
+        data=_data(record),
         state=job_pb2.JobState.Value(f"JOB_STATE_{record.state}"),
+        event=event_to_proto(cast("ev.JobEvent", event), gang),
     )
+
+
+def _data(record: Record) -> struct_pb2.Struct:
+    """The event's fields as clients of release 0.1 read them."""
+    fields = codec.payload_of_0_1(record.type, record.version, record.payload)
+    for bulky in ("spec_json", "gang"):
+        fields.pop(bulky, None)
+    if "rendezvous" in fields:
+        # Whoever has it can join the gang.
+        fields["rendezvous"].pop("secret", None)
+    data = struct_pb2.Struct()
+    data.update(fields)
+    return data

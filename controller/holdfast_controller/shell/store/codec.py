@@ -15,44 +15,21 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from holdfast._base.codec import from_plain, to_plain
-from holdfast._session.codec import output_uri_in
-from holdfast._session.reports import raised_in
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.users import People
+from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
 
 EVENT_TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
     for union in (ev.JobEvent, ev.HostEvent, ev.StrangerEvent, ev.PeopleEvent, ev.ClusterEvent)
     for cls in get_args(union)
 }
-VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1) | {
-    "JobSubmitted": 2,
-    "RankExited": 2,
-    "LateExitFound": 2,
-    "StrangerEnded": 2,
-}
-
-
-def _with_raised(payload: dict[str, Any]) -> dict[str, Any]:
-    """What a rank raised was told in its exit's message alone."""
-    exit_ = payload["exit"]
-    return {**payload, "exit": {**exit_, "raised": raised_in(exit_.get("message", ""))}}
-
-
-def _with_output_uri(payload: dict[str, Any]) -> dict[str, Any]:
-    """Where a job's results go stood in its spec alone."""
-    return {**payload, "gang": {**payload["gang"], "output_uri": output_uri_in(payload["spec_json"])}}
-
-
-UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
-    ("JobSubmitted", 1): _with_output_uri,
-    ("RankExited", 1): _with_raised,
-    ("LateExitFound", 1): _with_raised,
-    ("StrangerEnded", 1): _with_raised,
-}
+VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1) | dict.fromkeys(NEWER, 2)
+Payload = dict[str, Any]
+UPCASTS: dict[tuple[str, int], Callable[[Payload], Payload]] = {(name, 1): newer for name, newer in NEWER.items()}
 """By (type, old version): the payload of the next version."""
 
 _ENTITIES: dict[str, TypeAdapter[Any]] = {
@@ -99,6 +76,12 @@ def load_event(name: str, version: int, payload: str) -> ev.Event:
         raise KeyError(f"{name} version {version}")
     event: ev.Event = _adapter(name).validate_json(payload)
     return event
+
+
+def payload_of_0_1(name: str, version: int, payload: str) -> Payload:
+    """A stored event's fields as release 0.1 named and wrote them, for its clients."""
+    fields: Payload = json.loads(payload)
+    return fields if version == 1 else as_released(name, fields)
 
 
 def dump_entity(entity: Job | Host | People) -> str:

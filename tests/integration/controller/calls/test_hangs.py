@@ -265,7 +265,11 @@ async def test_evidence_of_a_hang_is_kept_exactly(controller: Controller, jobs: 
             shown = await stands_still(jobs, agent, name, lambda j: j.hangs and j.hangs[-1].stacks)
             assert await kept(hangs, name) == await kept(hangs, name, 1) == [(WORKER, content)]
     hang = shown.hangs[0]
-    assert (hang.number, hang.rule in ("R3", "R4"), hang.outcome in ("", "WOULD_RESTART")) == (1, True, True)
+    assert (hang.number, hang.rule in ("GPUS_IDLE", "SILENCE"), hang.outcome in ("", "WOULD_RESTART")) == (
+        1,
+        True,
+        True,
+    )
     assert hang.stacks == "workerpool0-0 rank 0 is in data_loader.py:212 `queue.get`"
     assert shown.health
     for number in (2, -1):
