@@ -23,6 +23,7 @@ from typing import Protocol, TypeVar
 
 import anyio
 
+from holdfast._base.backoff import wait_s
 from holdfast._base.codec import Format, from_plain
 from holdfast_agent.core.doctor.gpus import DriverFacts
 from holdfast_agent.core.gpu.signals import GpuSignals, Signals
@@ -63,7 +64,7 @@ class ReadLimits:
 
     def backoff_after(self, failures: int) -> float:
         """Seconds to wait before the next start, after that many failures in a row."""
-        return min(self.backoff_most_s, self.backoff_s * 2.0 ** (min(failures, 30) - 1))
+        return wait_s(failures, self.backoff_s, self.backoff_most_s)
 
 
 class NvmlSource:

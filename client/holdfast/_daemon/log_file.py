@@ -21,6 +21,7 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast._daemon.log import timestamp
@@ -103,10 +104,7 @@ class LogFile:
         return False
 
     def _rotate(self) -> None:
-        for number in range(KEPT, 0, -1):
-            older = self._numbered(number - 1)
-            if os.path.exists(older):
-                os.replace(older, self._numbered(number))
+        rotate(self._numbered, KEPT)
         self._open_anew()
 
     def _follow(self) -> None:
@@ -138,6 +136,16 @@ class LogFile:
 
     def _numbered(self, number: int) -> str:
         return f"{self._path}.{number}" if number else str(self._path)
+
+
+def rotate(numbered: Callable[[int], str | Path], kept: int) -> None:
+    """Move each file of a log on by one number; number 0 is the one that was written, and the last is replaced.
+
+    Raises ``OSError``; a number that has no file is passed over.
+    """
+    for number in range(kept, 0, -1):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(numbered(number - 1), numbered(number))
 
 
 class LogFileHandler(logging.Handler):

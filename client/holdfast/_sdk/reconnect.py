@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import grpc
 
+from holdfast._base.backoff import Backoff
 from holdfast.errors import DeadlineExceeded, HoldfastError, Unavailable
 
 FIRST_WAIT_S = 0.1
@@ -39,8 +40,7 @@ class Outage:
 
     def __init__(self, on_link: LinkCallback | None = None, rng: random.Random | None = None) -> None:
         self._on_link = on_link
-        self._rng = rng or random.Random()
-        self._failures = 0
+        self._backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S, rng or random.Random())
         self._announced = False
 
     def failed(self, error: HoldfastError) -> float:
@@ -48,9 +48,7 @@ class Outage:
         if not self._announced and self._on_link is not None:
             self._on_link(error)
         self._announced = True
-        bound = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(self._failures, 16))
-        self._failures += 1
-        return bound * self._rng.uniform(0.5, 1.0)
+        return self._backoff.failed()
 
     @property
     def ongoing(self) -> bool:
@@ -66,4 +64,4 @@ class Outage:
     def settled(self) -> None:
         """The stream delivers: the next failure is a new one."""
         self.answered()
-        self._failures = 0
+        self._backoff.reset()

@@ -11,8 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-from google.protobuf import duration_pb2, timestamp_pb2
-
+from holdfast._base.proto_time import duration, seconds, timestamp
 from holdfast._session.assignment import (
     Assignment,
     Launch,
@@ -280,21 +279,3 @@ def output_uri_in(spec_json: str) -> str:
         return str(json.loads(spec_json)["baseOutputDirectory"]["outputUriPrefix"])
     except (ValueError, KeyError, TypeError):
         return ""
-
-
-def seconds(message: duration_pb2.Duration | timestamp_pb2.Timestamp) -> float:
-    """A duration, or a time since the epoch, in seconds; 0 where absent."""
-    return message.seconds + message.nanos / 1e9
-
-
-def duration(seconds: float) -> duration_pb2.Duration:
-    """So many seconds."""
-    message = duration_pb2.Duration()
-    message.FromNanoseconds(int(seconds * 1e9))
-    return message
-
-
-def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
-    """A time in seconds since the epoch."""
-    whole = int(wall_s)
-    return timestamp_pb2.Timestamp(seconds=whole, nanos=int((wall_s - whole) * 1e9))

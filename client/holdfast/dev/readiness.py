@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from holdfast._base.proto_time import seconds
 from holdfast._security import tls
 from holdfast._security.tls import SERVER_NAME, TlsFiles
 from holdfast.v1 import host_pb2, host_pb2_grpc
@@ -66,7 +67,7 @@ def _missing(host: host_pb2.Host | None, after: float) -> str:
         return "the controller has not heard of it"
     if host.state != host_pb2.HOST_STATE_READY:
         return f"it is {host_pb2.HostState.Name(host.state).removeprefix('HOST_STATE_')}"
-    if host.last_seen.ToNanoseconds() / 1e9 < after:
+    if seconds(host.last_seen) < after:
         return "the controller has not heard from it since it was started"
     return ""
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from holdfast._base.backoff import wait_s
+
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 300.0
 AT_ONCE = 16
@@ -99,8 +101,8 @@ class Outbox:
         """Record a failure; return the receiver's entries given up now. ``for_good``: it can never be reached."""
         queue = self._queues[entry.sink]
         queue.busy = False
-        queue.not_before = now + min(FIRST_PAUSE_S * 2 ** min(queue.failures, 30), LONGEST_PAUSE_S)
         queue.failures += 1
+        queue.not_before = now + wait_s(queue.failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         given_up = []
         while queue.waiting and (for_good or now - queue.waiting[0][0] >= self._retry_for_s):
             given_up.append(queue.waiting[0][1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import os
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,12 +20,13 @@ import anyio.to_thread
 import grpc
 import grpc.aio
 
+from holdfast._base.backoff import Backoff
 from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
 from holdfast.errors import ConfigError
 from holdfast.v1 import bundle_pb2, bundle_pb2_grpc
 from holdfast_agent.shell.packages.settings import CodeProblem
-from holdfast_agent.shell.session.link import Backoff, channel_options
+from holdfast_agent.shell.session.link import RETRY_FIRST_S, RETRY_MAX_S, channel_options
 
 _FINAL = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 _FROM_START = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
@@ -64,7 +66,7 @@ class BundleCache:
     async def _fetch(self, digest: str, path: Path) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = path.with_suffix(".part")
-        backoff, wrong = Backoff(), 0
+        backoff, wrong = Backoff(RETRY_FIRST_S, RETRY_MAX_S, random.Random()), 0
         while True:
             try:
                 await self._stream(digest, part)
@@ -88,7 +90,7 @@ class BundleCache:
                 wrong += 1
                 if wrong == WRONG_BYTES_MAX:
                     raise CodeProblem("the packaged code does not come as it was sent", host_fault=True)
-            await anyio.sleep(backoff.wait_s())
+            await anyio.sleep(backoff.failed())
 
     async def _stream(self, digest: str, part: Path) -> None:
         """Add to the part what it lacks. Raises ``AioRpcError`` where the stream breaks, ``OSError``."""

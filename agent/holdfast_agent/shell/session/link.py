@@ -15,10 +15,11 @@ import anyio
 import grpc
 import grpc.aio
 
+from holdfast._base.backoff import Backoff
 from holdfast._base.failpoints import hit
+from holdfast._base.proto_time import seconds
 from holdfast._daemon import log
 from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials
-from holdfast._session import codec
 from holdfast.errors import ConfigError
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_agent.shim.processes import now_s
@@ -76,22 +77,6 @@ def channel_options(name: str) -> list[tuple[str, str | int]]:
     ]
 
 
-class Backoff:
-    """How long to wait before the next attempt: doubling, jittered by half."""
-
-    def __init__(self) -> None:
-        self._next_s = RETRY_FIRST_S
-
-    def reset(self) -> None:
-        """The last attempt was good."""
-        self._next_s = RETRY_FIRST_S
-
-    def wait_s(self) -> float:
-        """For this attempt."""
-        base, self._next_s = self._next_s, min(RETRY_MAX_S, self._next_s * 2)
-        return base * random.uniform(0.5, 1.0)
-
-
 class Link:
     """One controller's address, dialled for ever. ``send`` works at any time and says whether it counts."""
 
@@ -120,14 +105,14 @@ class Link:
 
     async def run(self) -> None:
         """Hold a session with the controller until cancelled."""
-        backoff = Backoff()
+        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, random.Random())
         while True:
             try:
                 if await self._session():
                     backoff.reset()
             except ConfigError as error:
                 log.warning("tls.unreadable", error=str(error))
-            await anyio.sleep(backoff.wait_s())
+            await anyio.sleep(backoff.failed())
 
     async def _session(self) -> bool:
         """One session. Returns whether it got as far as a welcome."""
@@ -155,7 +140,7 @@ class Link:
                 if welcomed:
                     self._listener.on_answered(dialled_s)
                     log.info("session.opened", controller=self._target, epoch=first.welcome.epoch)
-                    interval_s = codec.seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
+                    interval_s = seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
                     await self._talk(call, interval_s, answered=first.welcome.acks_heartbeats)
                     log.info("session.closed", controller=self._target)
             except TimeoutError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ import anyio.to_thread
 import grpc
 import grpc.aio
 
+from holdfast._base.backoff import Backoff
 from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
 from holdfast._session.reports import WorkerId
@@ -24,7 +26,7 @@ from holdfast_agent.shell.base.inotify import FileWatch
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.session.assignment_checks import is_worker
-from holdfast_agent.shell.session.link import Backoff, channel_options
+from holdfast_agent.shell.session.link import RETRY_FIRST_S, RETRY_MAX_S, channel_options
 
 CHUNK_BYTES = 128 << 10
 READINGS_MAX = 256
@@ -81,7 +83,7 @@ class Transfer:
 
     async def run(self) -> None:
         """Serve the controller's readings until cancelled."""
-        backoff = Backoff()
+        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, random.Random())
         try:
             while True:
                 try:
@@ -89,7 +91,7 @@ class Transfer:
                         backoff.reset()
                 except ConfigError as error:
                     log.warning("tls.unreadable", error=str(error))
-                await anyio.sleep(backoff.wait_s())
+                await anyio.sleep(backoff.failed())
         finally:
             self._watch.close()
 

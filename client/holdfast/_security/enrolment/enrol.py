@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 
 from holdfast._base.identity import NAME_RULE, is_name
+from holdfast._base.proto_time import seconds
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._security import certificate
 from holdfast._security.enrolment import files, pinning, requests, tokens
@@ -105,7 +106,7 @@ def _enrol(line: Line, host: str, clock: Clock) -> tuple[bytes, bytes, enrolment
             answer = stub.Enrol(asked, timeout=pinning.CALL_S)
     except grpc.RpcError as error:
         raise from_rpc_error(error, endpoint=line.address) from error
-    _check_clock(answer.time.ToNanoseconds() / 1e9, clock())
+    _check_clock(seconds(answer.time), clock())
     return requests.key_pem(key), checked_cas(answer.trusted or ca), answer
 
 

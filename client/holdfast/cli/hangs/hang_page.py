@@ -6,14 +6,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.console import styled
 from holdfast.cli.kit.durations import local, span
 from holdfast.cli.kit.table import Cell, printable
 from holdfast.v1 import job_pb2, spec_pb2
 
 if TYPE_CHECKING:
-    from google.protobuf.timestamp_pb2 import Timestamp
-
     from holdfast._session.hang_wire import WorkerEvidence
 
 _ENDLESS = 1_000_000
@@ -92,13 +91,13 @@ def _timeline(hang: job_pb2.Hang, colour: bool) -> Iterator[str]:
     """Its moments in the order in which they came, each with the time since the one before."""
     moments = []
     if hang.HasField("diagnosed_at"):
-        moments.append(("diagnosed", _seconds(hang.diagnosed_at)))
+        moments.append(("diagnosed", seconds(hang.diagnosed_at)))
     if hang.HasField("noticed_at"):
-        moments.append(("noticed", _seconds(hang.noticed_at)))
+        moments.append(("noticed", seconds(hang.noticed_at)))
     if hang.HasField("judged_at"):
-        moments.append((_JUDGED.get(hang.outcome, "judged"), _seconds(hang.judged_at)))
+        moments.append((_JUDGED.get(hang.outcome, "judged"), seconds(hang.judged_at)))
     moments.sort(key=lambda moment: moment[1])
-    since = before = _seconds(hang.since)
+    since = before = seconds(hang.since)
     yield _labelled("still since", local(since), colour)
     for name, at in moments:
         whole = f", {span(at - since)} in all" if before != since else ""
@@ -128,8 +127,8 @@ def standing(job: job_pb2.CustomJob, now: float) -> str:
     if job.state != job_pb2.JOB_STATE_RUNNING:
         return "Hangs are looked for while the job runs; it does not run now."
     held = ""
-    if job.HasField("held_until") and _seconds(job.held_until) > now:
-        held = f" Until {local(_seconds(job.held_until))} no hang is acted on."
+    if job.HasField("held_until") and seconds(job.held_until) > now:
+        held = f" Until {local(seconds(job.held_until))} no hang is acted on."
     if not job.health:
         return f"The detector has said nothing yet: it waits to hear of every worker.{held}"
     return f"The detector says: {printable(job.health)}.{held}"
@@ -162,7 +161,3 @@ def evidence_text(found: Sequence[WorkerEvidence], *, width: int | None, full: b
             text += f"{each.worker}{host}: {each.problem}\n"
     # Frames and output are the program's own words, and must not drive the reader's terminal.
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
-
-
-def _seconds(stamp: Timestamp) -> float:
-    return stamp.seconds + stamp.nanos / 1e9

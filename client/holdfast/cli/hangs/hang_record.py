@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.durations import span
 from holdfast.cli.kit.parameters import duration, job_argument
@@ -71,7 +72,7 @@ def replay_command(job: job_pb2.CustomJob, recording: JobRecording) -> str:
     words = ["holdfast", "hang", "replay", *(str(file.path) for file in recording.in_order)]
     for field, value in wishes.ListFields():
         if field.name in ("timeout", "floor", "ceiling", "startup_timeout"):
-            words += [f"--{field.name.replace('_', '-')}", f"{value.ToNanoseconds() / 1e9:g}s"]
+            words += [f"--{field.name.replace('_', '-')}", f"{seconds(value):g}s"]
     if wishes.step_pattern:
         words += ["--step-pattern", wishes.step_pattern]
     return shlex.join(words)

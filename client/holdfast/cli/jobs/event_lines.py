@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.durations import span
 from holdfast.v1 import job_pb2
 
@@ -114,8 +115,7 @@ def ran_for(job: job_pb2.CustomJob, now_or_waited_s: float) -> float:
     """Seconds from the first launch to the end; the second argument where these are not known."""
     if not (job.HasField("start_time") and job.HasField("end_time")):
         return now_or_waited_s
-    start, end = job.start_time, job.end_time
-    return (end.seconds - start.seconds) + (end.nanos - start.nanos) / 1e9
+    return seconds(job.end_time) - seconds(job.start_time)
 
 
 def exit_in_words(exit_: job_pb2.Exit) -> str:

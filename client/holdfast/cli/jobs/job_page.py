@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 
 import click
 
+from holdfast._base.proto_time import seconds
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.hangs.hang_page import newest_hang, outcome_cell
 from holdfast.cli.jobs import exit_table, recovery_table
@@ -51,8 +52,8 @@ def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, c
 
 def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool) -> Iterator[str]:
     state = state_cell(job.state)
-    seconds = ran(job, now)
-    ran_text = f" · ran {span(seconds)}" if seconds is not None else ""
+    ran_s = ran(job, now)
+    ran_text = f" · ran {span(ran_s)}" if ran_s is not None else ""
     yield (f"{styled(job.id, '1', colour=colour)}  {styled(state.text, state.style, colour=colour)}{ran_text}")
     room = 1_000_000 if width is None else max(20, width - 14)
     for name, value in _facts(job, now):
@@ -169,7 +170,7 @@ def _hangs(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None,
             str(hang.number),
             str(hang.generation),
             clock(hang.since.seconds, now),
-            f"after {span(hang.noticed_at.ToNanoseconds() / 1e9 - hang.since.ToNanoseconds() / 1e9)}",
+            f"after {span(seconds(hang.noticed_at) - seconds(hang.since))}",
             hang.rule,
             outcome_cell(hang),
             ", ".join(hang.suspects) or "-",

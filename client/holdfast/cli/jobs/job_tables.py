@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from holdfast._base.proto_time import seconds
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.jobs.event_lines import title_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
@@ -70,13 +71,13 @@ def ran(job: job_pb2.CustomJob, now: float) -> float | None:
     waits = job.state in (job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_PAUSED)
     if waits or not job.HasField("start_time"):
         return None
-    end = job.end_time.seconds + job.end_time.nanos / 1e9 if job.HasField("end_time") else now
-    return end - (job.start_time.seconds + job.start_time.nanos / 1e9)
+    end = seconds(job.end_time) if job.HasField("end_time") else now
+    return end - seconds(job.start_time)
 
 
 def _row(job: job_pb2.CustomJob, now: float) -> Row:
     """A cell for each column of the wide table."""
-    seconds = ran(job, now)
+    ran_s = ran(job, now)
     row: list[Cell | str] = [
         Cell(job.id, "1"),
         job.display_name,
@@ -85,7 +86,7 @@ def _row(job: job_pb2.CustomJob, now: float) -> Row:
         str(gpus_of(job.job_spec) or "-"),
         age(now - job.create_time.seconds),
     ]
-    ran_for = span(seconds) if seconds is not None else "-"
+    ran_for = span(ran_s) if ran_s is not None else "-"
     return [
         *row,
         job.owner,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 from google.protobuf.duration_pb2 import Duration
 
+from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.console import OUT, coloured
 from holdfast.cli.kit.durations import clock, span
 from holdfast.cli.kit.table import Cell, Column, Row, cell_len, render, terminal_width
@@ -99,5 +100,5 @@ def _phases_in_words(phases: job_pb2.RecoveryPhases) -> str:
 
 def _short(duration: Duration) -> str:
     """``110ms``, ``2.9s``, ``3m 12s``."""
-    seconds = duration.ToNanoseconds() / 1e9
-    return f"{seconds * 1000:.0f}ms" if seconds < 1 else span(seconds)
+    spent_s = seconds(duration)
+    return f"{spent_s * 1000:.0f}ms" if spent_s < 1 else span(spent_s)

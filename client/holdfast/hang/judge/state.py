@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from holdfast._base.backoff import wait_s
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.rules import Finding
 from holdfast.hang.judge.snapshot import Counts, Seen, View
@@ -205,8 +206,7 @@ def _still_counting(watch: JobWatch, now_s: float, tuning: Tuning) -> frozenset[
 
 def dump_pause_s(dumps: int, tuning: Tuning) -> float:
     """How long after so many dumps in a row the next may be taken; so long their changing frames count as work."""
-    doublings = min(max(0, dumps - 1), 32)  # far beyond the longest pause, and far from overflow
-    return min(tuning.rediagnose_last_s, tuning.rediagnose_first_s * 2.0**doublings)
+    return wait_s(dumps, tuning.rediagnose_first_s, tuning.rediagnose_last_s)
 
 
 def note_stillness(watch: JobWatch, view: View) -> JobWatch:

@@ -17,6 +17,7 @@ import enum
 import re
 from dataclasses import dataclass
 
+from holdfast._base.backoff import wait_s
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.job import Failure
 from holdfast_controller.core.lifecycle.error_report import error_of, internal_error, no_progress
@@ -298,5 +299,5 @@ def _retry_or_fail(job: Job, cause: Cause, failure: Failure, error: JobError, *,
 def backoff_s(job: Job, failure: Failure) -> float:
     """How long the next launch waits: nothing after the first failure in a row, then doubling up to the limit."""
     before = 0 if failure.progressed else job.failures
-    first_s, limit_s = job.gang.retries.backoff_s, job.gang.retries.backoff_limit_s
-    return min(first_s * 2.0 ** min(before - 1, 32), limit_s) if before else 0.0
+    retries = job.gang.retries
+    return wait_s(before, retries.backoff_s, retries.backoff_limit_s) if before else 0.0

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast._daemon.log_file import rotate
 from holdfast.errors import StoreError
 from holdfast_controller.core.step.rate_limit import Buckets
 
@@ -108,7 +109,7 @@ class Audit:
         try:
             begun = not self.path.exists()
             if not begun and self.path.stat().st_size >= FILE_BYTES:
-                self._rotate()
+                rotate(self._numbered, FILES - 1)
                 begun = True
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "ab") as file:
@@ -121,12 +122,6 @@ class Audit:
         except OSError as error:
             fix = "Check the disk of the state directory, then start the controller again."
             raise StoreError(f"The audit log {self.path} cannot be written: {error.strerror}.", fix=fix) from error
-
-    def _rotate(self) -> None:
-        for number in range(FILES - 1, 0, -1):
-            older = self._numbered(number - 1)
-            if older.exists():
-                older.replace(self._numbered(number))
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"audit.{number}.jsonl") if number else self.path

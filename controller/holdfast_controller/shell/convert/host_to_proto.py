@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._session.codec import duration
+from holdfast._base.proto_time import duration
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.model.host import Host, Maintenance
 from holdfast_controller.core.model.job import Cluster

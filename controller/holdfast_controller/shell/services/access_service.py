@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast._base.identity import Kind
+from holdfast._base.proto_time import seconds
 from holdfast._security.enrolment import tokens
-from holdfast._session.codec import seconds
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.v1 import access_pb2, access_pb2_grpc
 from holdfast_controller.core.model.users import EVERY_PROJECT, Role

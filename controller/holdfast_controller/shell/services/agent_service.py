@@ -12,6 +12,7 @@ import grpc
 
 from holdfast import __version__
 from holdfast._base.failpoints import hit
+from holdfast._base.proto_time import duration
 from holdfast._daemon import log
 from holdfast._session import codec, protocol
 from holdfast._session.protocol import Speaker
@@ -155,8 +156,8 @@ def to_agent(
             hit("controller.welcome.before")
             welcome = agent_pb2.Welcome(
                 epoch=driver.cluster.epoch,
-                heartbeat_interval=codec.duration(leases.heartbeat_s),
-                lease=codec.duration(leases.lease_s),
+                heartbeat_interval=duration(leases.heartbeat_s),
+                lease=duration(leases.lease_s),
                 assignments=action.assignments,
                 acks_heartbeats=True,
                 controller_version=__version__,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
+from holdfast._base.proto_time import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation, WrongState
 from holdfast.v1 import agent_pb2, hang_pb2, hang_pb2_grpc
 from holdfast_controller.core.model.gang import Member
@@ -30,7 +31,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
     @unary
     async def HoldJob(self, request: hang_pb2.HoldJobRequest, context: Context) -> hang_pb2.HoldJobResponse:
         by = caller_name(context)
-        duration_s = request.duration.ToNanoseconds() / 1e9
+        duration_s = seconds(request.duration)
         if not 0 <= duration_s <= MAX_HOLD_S:
             problem = f"{duration_s:g} s is out of range"
             raise InvalidInput([Violation("duration", problem, "use 0 (to end a hold) up to 30 days")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from holdfast._session.codec import seconds
+from holdfast._base.proto_time import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
 from holdfast_controller.core.model.clock import Wall
@@ -139,6 +139,6 @@ class HostService(host_pb2_grpc.HostServiceServicer):
 
 def _window(request: host_pb2.CordonRequest | host_pb2.DrainRequest) -> tuple[Wall | None, Wall | None]:
     """Start and end of the maintenance window, where they are given."""
-    start = Wall(request.start.ToNanoseconds() / 1e9) if request.HasField("start") else None
-    end = Wall(request.end.ToNanoseconds() / 1e9) if request.HasField("end") else None
+    start = Wall(seconds(request.start)) if request.HasField("start") else None
+    end = Wall(seconds(request.end)) if request.HasField("end") else None
     return start, end
