@@ -43,7 +43,7 @@ def gang_of(
                 cpus=pool.machine_spec.cpu_count,
                 memory_mb=pool.machine_spec.memory_mb,
                 gpus=pool.machine_spec.accelerator_count,
-                gpu_type=pool.machine_spec.accelerator_type or "",
+                gpu_type=pool.machine_spec.accelerator_type,
             )
             for pool in spec.worker_pool_specs
         ),
@@ -74,19 +74,17 @@ def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
     if (process := pool.process_spec) is not None:
         code = process.packaged_code
         return Task(
-            command=tuple(process.command),
-            args=tuple(process.args),
+            command=process.command,
+            args=process.args,
             env=_variables(process.env),
-            working_directory=process.working_directory or "",
-            code=None
-            if code is None
-            else PackagedCode(code.bundle, tuple(code.requirements), tuple(code.packages)),
+            working_directory=process.working_directory,
+            code=PackagedCode(code.bundle, code.requirements, code.packages) if code is not None else None,
             secrets=_secrets(process.secret_env, holders),
         )
     if (container := pool.container_spec) is not None:
         return Task(
-            command=tuple(container.command),
-            args=tuple(container.args),
+            command=container.command,
+            args=container.args,
             env=_variables(container.env),
             image=container.image_uri,
             secrets=_secrets(container.secret_env, holders),
@@ -95,9 +93,9 @@ def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
     assert package is not None, "a validated pool has one of the three"
     return Task(
         command=("python3", "-m", package.python_module.replace("$", "$$")),
-        args=tuple(package.args),
+        args=package.args,
         env=_variables(package.env),
-        code=PackagedCode(package.bundle, packages=tuple(package.package_uris)),
+        code=PackagedCode(package.bundle, packages=package.package_uris),
         secrets=_secrets(package.secret_env, holders),
     )
 
@@ -151,6 +149,6 @@ def _selector(selector: spec.HostSelector) -> HostSelector:
 
 
 def _warning(warning: spec.WarningSignal | None) -> WarningSignal | None:
-    if warning is None or not warning.signal:
+    if warning is None:
         return None
     return WarningSignal(signal.Signals[warning.signal].value, warning.before)
