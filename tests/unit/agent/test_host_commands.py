@@ -78,8 +78,8 @@ def test_workers_are_read_from_their_journals_and_from_proc(config: Path) -> Non
     folder = config.parent / "state/workers/j-1/workerpool0-0"
     boot, own = shim_files.boot_id(), os.getpid()
     ticks = shim_files.start_ticks(own)
-    intent = {"ev": "intent", "ranks": [0, 1, 2], "boot_id": boot}
-    ended = {"ev": "exited", "end_time": 1.0, "message": "", "stderr_tail": []}
+    intent: dict[str, object] = {"ev": "intent", "ranks": [0, 1, 2], "boot_id": boot}
+    ended: dict[str, object] = {"ev": "exited", "end_time": 1.0, "message": "", "stderr_tail": []}
     journal(folder, 1, intent, {**ended, "rank": 0, "status": 9, "reason": "STOPPED"})
     journal(
         folder,

@@ -25,7 +25,10 @@ LONG = ("x" * 100_000, "☃" * 100_000, "é" * 1_000)
 )
 def test_status_fits_however_long_the_error_is(error: HoldfastError) -> None:
     status = to_status(error)
-    details = sum(len(base64.b64encode(value)) for _, value in status.trailing_metadata)
+    details = 0
+    for _, value in status.trailing_metadata:
+        assert isinstance(value, bytes)
+        details += len(base64.b64encode(value))
     assert len(quote(status.details)) + details < TRAILING_METADATA_MAX
 
 

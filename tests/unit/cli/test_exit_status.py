@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.cli.kit.exit_status import of_job
@@ -25,7 +27,7 @@ from holdfast.v1 import job_pb2
         ("PARTIALLY_SUCCEEDED", {}, 125),
     ],
 )
-def test_a_job_that_has_ended(state: str, error: dict[str, int], status: int) -> None:
+def test_a_job_that_has_ended(state: str, error: dict[str, Any], status: int) -> None:
     job = job_pb2.CustomJob(state=job_pb2.JobState.Value(f"JOB_STATE_{state}"))
     if error:
         job.error.CopyFrom(job_pb2.JobError(**error))

@@ -22,7 +22,7 @@ from holdfast.cli.jobs.event_lines import (
 )
 from holdfast.cli.jobs.gang import chosen, gpus_of, ranks_of
 from holdfast.cli.kit.durations import age, span
-from holdfast.cli.kit.table import Cell
+from holdfast.cli.kit.table import Cell, Row
 from holdfast.errors import InvalidInput
 from holdfast.v1 import job_pb2, spec_pb2
 
@@ -211,7 +211,7 @@ def test_an_event_has_the_name_of_its_kind() -> None:
     assert title_of(job_pb2.WatchJobResponse(type="JobTeleported")) == "JobTeleported"
 
 
-def exit_(generation: int, rank: int, reason: str, second: int, **more: object) -> job_pb2.Exit:
+def exit_(generation: int, rank: int, reason: str, second: int, **more: Any) -> job_pb2.Exit:
     found = job_pb2.Exit(
         generation=generation, rank=rank, reason=job_pb2.ExitReason.Value(f"EXIT_REASON_{reason}"), **more
     )
@@ -230,7 +230,7 @@ def test_output_is_not_missed_where_nothing_ran() -> None:
     assert never_started(job) == {(1, 0)}
 
 
-def texts(rows: list[exit_table.Row]) -> list[list[str]]:
+def texts(rows: list[Row]) -> list[list[str]]:
     return [[c.text if isinstance(c, Cell) else c for c in row] for row in rows]
 
 

@@ -6,6 +6,7 @@ from holdfast._base.identity import Kind
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hang import HangOutcome
@@ -25,7 +26,7 @@ INVENTORY = Inventory(8, 64 * GIB, (Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", 80 
 JOB_EVENTS: list[ev.JobEvent] = [
     ev.JobSubmitted(
         job_id="a",
-        at=1.0,
+        at=Wall(1.0),
         owner="ann",
         request_id="r-1",
         display_name="train",
@@ -34,56 +35,65 @@ JOB_EVENTS: list[ev.JobEvent] = [
         spec_json="{}",
         annotations={"note": "x"},
     ),
-    ev.JobQueued(job_id="a", at=2.0, reason="needs 2 GPUs on one host"),
+    ev.JobQueued(job_id="a", at=Wall(2.0), reason="needs 2 GPUs on one host"),
     ev.PlacementTried(
-        job_id="a", at=2.5, number=1, reason="needs 2 GPUs on one host (0 free on the best)", not_before=12.5
+        job_id="a",
+        at=Wall(2.5),
+        number=1,
+        reason="needs 2 GPUs on one host (0 free on the best)",
+        not_before=Wall(12.5),
     ),
     ev.JobPlaced(
         job_id="a",
-        at=3.0,
+        at=Wall(3.0),
         attempt=1,
         generation=1,
         places=(Place("h1", ("GPU-1", "GPU-2")), Place("h1"), Place("h2")),
     ),
-    ev.PreparationNoted(job_id="a", at=3.5, worker="workerpool0-0", host="h1", doing="installing requirements"),
+    ev.PreparationNoted(
+        job_id="a", at=Wall(3.5), worker="workerpool0-0", host="h1", doing="installing requirements"
+    ),
     ev.GangLaunched(
         job_id="a",
-        at=4.0,
+        at=Wall(4.0),
         generation=1,
         rendezvous=Rendezvous("10.0.0.1", 20001, "s", ("10.0.0.1",) * 3, (1, 2, 3)),
     ),
     ev.GangStarted(
-        job_id="a", at=5.0, generation=1, started={0: Started(7, (8, 9)), 1: Started(10, (11,)), 2: Started(0, ())}
+        job_id="a",
+        at=Wall(5.0),
+        generation=1,
+        started={0: Started(7, (8, 9)), 1: Started(10, (11,)), 2: Started(0, ())},
     ),
-    ev.RankExited(job_id="a", at=6.0, worker="workerpool0-0", exit=EXIT),
-    ev.LateExitFound(job_id="a", at=7.0, worker="workerpool0-0", exit=EXIT),
+    ev.RankExited(job_id="a", at=Wall(6.0), worker="workerpool0-0", exit=EXIT),
+    ev.LateExitFound(job_id="a", at=Wall(7.0), worker="workerpool0-0", exit=EXIT),
     ev.RestartDecided(
         job_id="a",
-        at=8.0,
+        at=Wall(8.0),
         generation=2,
         end_reason=EndReason.SIGNALED,
         related=of_rank("workerpool0-0", 0),
         stop_reason=ExitReason.STOPPED,
-        failed_at=5.5,
+        failed_at=Wall(5.5),
         charged=0,
         port_retry=False,
     ),
     ev.CauseFound(
         job_id="a",
-        at=8.5,
+        at=Wall(8.5),
         generation=2,
         end_reason=EndReason.NONZERO_EXIT,
         related=of_rank("workerpool1-0", 2),
-        failed_at=5.4,
+        failed_at=Wall(5.4),
         charged=1,
     ),
-    ev.JobHeld(job_id="a", at=8.6, by="bob", until=9000.0),
-    ev.JobHeld(job_id="a", at=8.7, by="ann", until=None),
+    ev.JobHeld(job_id="a", at=Wall(8.6), by="bob", until=Wall(9000.0)),
+    ev.JobHeld(job_id="a", at=Wall(8.7), by="ann", until=None),
     ev.HangNoticed(
         job_id="a",
-        at=8.75,
+        at=Wall(8.75),
         generation=2,
-        since=8.6,
+        since=Wall(8.6),
         rule=Rule.GPUS_IDLE,
         sentence="no rank has moved for 31 s",
         suspects=(),
@@ -92,156 +102,170 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ),
     ev.HangDiagnosed(
         job_id="a",
-        at=8.76,
+        at=Wall(8.76),
         stacks="workerpool1-0 rank 2 is in x.py:1 `get`",
         suspects=(RankName("workerpool1-0", 2),),
         hosts=("h1",),
     ),
     ev.HangJudged(
         job_id="a",
-        at=8.77,
+        at=Wall(8.77),
         outcome=HangOutcome.WITHHELD,
         note="the job is held for 12 s more",
         suspects=(RankName("workerpool1-0", 2),),
         hosts=("h1",),
     ),
-    ev.HangJudged(job_id="a", at=8.78, outcome=HangOutcome.WOULD_RESTART),
-    ev.HangOver(job_id="a", at=8.8, note="last progress 0 s ago"),
+    ev.HangJudged(job_id="a", at=Wall(8.78), outcome=HangOutcome.WOULD_RESTART),
+    ev.HangOver(job_id="a", at=Wall(8.8), note="last progress 0 s ago"),
     ev.HangNoticed(
         job_id="a",
-        at=8.81,
+        at=Wall(8.81),
         generation=2,
-        since=8.6,
+        since=Wall(8.6),
         rule=Rule.GPUS_SPIN,
         sentence="3 GPUs spin",
         suspects=(RankName("workerpool1-0", 2),),
         hosts=("h1",),
     ),
-    ev.HangDiagnosed(job_id="a", at=8.82, stacks=""),
-    ev.HangJudged(job_id="a", at=8.83, outcome=HangOutcome.RESTARTED, note="h1 was suspect in hang 1 too"),
+    ev.HangDiagnosed(job_id="a", at=Wall(8.82), stacks=""),
+    ev.HangJudged(job_id="a", at=Wall(8.83), outcome=HangOutcome.RESTARTED, note="h1 was suspect in hang 1 too"),
     ev.RestartDecided(
         job_id="a",
-        at=8.84,
+        at=Wall(8.84),
         generation=3,
         end_reason=EndReason.HANG,
         related=of_rank("workerpool1-0", 2),
         stop_reason=ExitReason.HANG_KILLED,
-        failed_at=8.6,
+        failed_at=Wall(8.6),
         hang_restarts=1,
         hang_step=700.0,
         detect_s=0.21,
         diagnose_s=0.03,
     ),
-    ev.HangStuck(job_id="a", at=8.85, worker="workerpool0-0", host="h1", why="pid 8 outlives KILL (state D)"),
+    ev.HangStuck(job_id="a", at=Wall(8.85), worker="workerpool0-0", host="h1", why="pid 8 outlives KILL (state D)"),
     ev.HangNoticed(
         job_id="a",
-        at=8.9,
+        at=Wall(8.9),
         generation=3,
-        since=8.85,
+        since=Wall(8.85),
         rule=Rule.SILENCE,
         sentence="nothing new was printed for 31 min",
         suspects=(),
         hosts=(),
     ),
-    ev.HangJudged(job_id="a", at=8.91, outcome=HangOutcome.BUDGET_SPENT),
+    ev.HangJudged(job_id="a", at=Wall(8.91), outcome=HangOutcome.BUDGET_SPENT),
     ev.RestartDecided(
         job_id="a",
-        at=8.95,
+        at=Wall(8.95),
         generation=4,
         end_reason=EndReason.NONZERO_EXIT,
         related=of_rank("workerpool1-0", 2),
         stop_reason=ExitReason.STOPPED,
-        failed_at=8.9,
+        failed_at=Wall(8.9),
         charged=1,
         worker=1,
     ),
-    ev.WorkerLaunched(job_id="a", at=8.96, worker="workerpool1-0", generation=4),
-    ev.WorkerStarted(job_id="a", at=8.97, worker="workerpool1-0", generation=4, started=Started(7, (8,))),
-    ev.CaughtUp(job_id="a", at=8.98, generation=4, step=701.0),
-    ev.PrimaryCompleted(job_id="a", at=9.0),
+    ev.WorkerLaunched(job_id="a", at=Wall(8.96), worker="workerpool1-0", generation=4),
+    ev.WorkerStarted(job_id="a", at=Wall(8.97), worker="workerpool1-0", generation=4, started=Started(7, (8,))),
+    ev.CaughtUp(job_id="a", at=Wall(8.98), generation=4, step=701.0),
+    ev.PrimaryCompleted(job_id="a", at=Wall(9.0)),
     ev.AttemptEnded(
         job_id="a",
-        at=9.1,
+        at=Wall(9.1),
         leaving=Leaving.RETRY,
         end_reason=EndReason.SIGNALED,
         related=of_rank("workerpool1-0", 2),
-        failed_at=9.0,
+        failed_at=Wall(9.0),
         recover=Recover.WORKER_RESCHEDULE,
         budget=Budget.TRANSIENT,
         keep=(0, 1),
         avoid=("h2",),
         failure=ev.Failure(key="TRANSIENT 139", budget=Budget.TRANSIENT, host="h2", progressed=True, step=7.0),
-        not_before=9.3,
+        not_before=Wall(9.3),
     ),
-    ev.WorkerEmptied(job_id="a", at=9.2, worker="workerpool0-0"),
-    ev.WorkerEmptied(job_id="a", at=9.2, worker="workerpool1-0"),
-    ev.WorkerFenced(job_id="a", at=9.2, worker="workerpool1-1"),
-    ev.JobWarned(job_id="a", at=9.35, generation=3, signal=10, until=39.35, why="the drain of h1"),
-    ev.PauseRequested(job_id="a", at=9.4, by="bob", due=12.4),
-    ev.JobPaused(job_id="a", at=9.5),
-    ev.JobResumed(job_id="a", at=9.6, by="ann"),
+    ev.WorkerEmptied(job_id="a", at=Wall(9.2), worker="workerpool0-0"),
+    ev.WorkerEmptied(job_id="a", at=Wall(9.2), worker="workerpool1-0"),
+    ev.WorkerFenced(job_id="a", at=Wall(9.2), worker="workerpool1-1"),
+    ev.JobWarned(job_id="a", at=Wall(9.35), generation=3, signal=10, until=Wall(39.35), why="the drain of h1"),
+    ev.PauseRequested(job_id="a", at=Wall(9.4), by="bob", due=Wall(12.4)),
+    ev.JobPaused(job_id="a", at=Wall(9.5)),
+    ev.JobResumed(job_id="a", at=Wall(9.6), by="ann"),
     ev.JobPlaced(
         job_id="a",
-        at=9.7,
+        at=Wall(9.7),
         attempt=2,
         generation=5,
         places=(Place("h1", ("GPU-1", "GPU-2")), Place("h1"), Place("h1")),
     ),
-    ev.CancelRequested(job_id="a", at=10.0, by="bob"),
-    ev.JobEnding(job_id="a", at=11.0, outcome=JobState.CANCELLED, error=JobError(1, "cancelled", ("x",), 139)),
-    ev.WorkerEmptied(job_id="a", at=12.0, worker="workerpool0-0"),
-    ev.OutputArchived(job_id="a", at=12.5, worker="workerpool0-0", problem="/out: Permission denied; tried again"),
-    ev.OutputArchived(job_id="a", at=12.6, worker="workerpool0-0", problem=""),
-    ev.OutputArchived(job_id="a", at=12.7, worker="workerpool1-0", problem="/out: Read-only file system; given up"),
-    ev.JobEnded(job_id="a", at=13.0, state=JobState.CANCELLED, error=JobError(3, "rank 1")),
+    ev.CancelRequested(job_id="a", at=Wall(10.0), by="bob"),
+    ev.JobEnding(
+        job_id="a", at=Wall(11.0), outcome=JobState.CANCELLED, error=JobError(1, "cancelled", ("x",), 139)
+    ),
+    ev.WorkerEmptied(job_id="a", at=Wall(12.0), worker="workerpool0-0"),
+    ev.OutputArchived(
+        job_id="a", at=Wall(12.5), worker="workerpool0-0", problem="/out: Permission denied; tried again"
+    ),
+    ev.OutputArchived(job_id="a", at=Wall(12.6), worker="workerpool0-0", problem=""),
+    ev.OutputArchived(
+        job_id="a", at=Wall(12.7), worker="workerpool1-0", problem="/out: Read-only file system; given up"
+    ),
+    ev.JobEnded(job_id="a", at=Wall(13.0), state=JobState.CANCELLED, error=JobError(3, "rank 1")),
     ev.NotificationGivenUp(
-        job_id="a", at=14.0, notice=Notice.CANCELLED, to="ops", reason="it answered with HTTP status 500"
+        job_id="a", at=Wall(14.0), notice=Notice.CANCELLED, to="ops", reason="it answered with HTTP status 500"
     ),
 ]
 HOST_EVENTS: list[ev.HostEvent] = [
-    ev.HostJoined(host="h1", at=0.1, address="10.0.0.1", boot_id="boot", agent_version="0.1", inventory=INVENTORY),
-    ev.HostJoined(host="h2", at=0.2, address="10.0.0.2", boot_id="boot", agent_version="0.1", inventory=INVENTORY),
-    ev.HostCordoned(host="h1", at=0.3, reason="disk", by="ann"),
-    ev.HostUncordoned(host="h1", at=0.4, by="ann"),
-    ev.HostLost(host="h2", at=0.5, silent_s=75.2),
-    ev.HostReturned(host="h2", at=0.6),
-    ev.HostShutdownBegan(host="h2", at=0.6),
-    ev.HostDraining(host="h2", at=0.7, reason="upgrade", by="ann", deadline=600.0, at_checkpoint=True),
-    ev.HostDrained(host="h2", at=0.72),
-    ev.HostUncordoned(host="h2", at=0.75, by="ann"),
-    ev.HostFenced(host="h2", at=0.8, reason="no power", by="ann"),
-    ev.HostPlaceFreed(host="h2", at=0.9, place="b/0"),
-    ev.HostRefused(host="h2", at=0.95, agent_version="0.0", problem="The agent of h2 is too old. Upgrade it."),
-    ev.HostJoined(host="h3", at=0.91, address="10.0.0.3", boot_id="boot", agent_version="0.1", inventory=INVENTORY),
-    ev.HostRemoved(host="h3", at=0.92, by="ann"),
-    ev.MaintenancePlanned(
-        host="h2", at=0.93, maintenance=Maintenance(60.0, 3660.0, "new disk", "ann", True, 600.0)
+    ev.HostJoined(
+        host="h1", at=Wall(0.1), address="10.0.0.1", boot_id="boot", agent_version="0.1", inventory=INVENTORY
     ),
-    ev.MaintenanceBegan(host="h2", at=60.0),
-    ev.MaintenanceEnded(host="h2", at=3660.0, by="holdfast", why="GPU 3: fell off the bus"),
+    ev.HostJoined(
+        host="h2", at=Wall(0.2), address="10.0.0.2", boot_id="boot", agent_version="0.1", inventory=INVENTORY
+    ),
+    ev.HostCordoned(host="h1", at=Wall(0.3), reason="disk", by="ann"),
+    ev.HostUncordoned(host="h1", at=Wall(0.4), by="ann"),
+    ev.HostLost(host="h2", at=Wall(0.5), silent_s=75.2),
+    ev.HostReturned(host="h2", at=Wall(0.6)),
+    ev.HostShutdownBegan(host="h2", at=Wall(0.6)),
+    ev.HostDraining(host="h2", at=Wall(0.7), reason="upgrade", by="ann", deadline=Wall(600.0), at_checkpoint=True),
+    ev.HostDrained(host="h2", at=Wall(0.72)),
+    ev.HostUncordoned(host="h2", at=Wall(0.75), by="ann"),
+    ev.HostFenced(host="h2", at=Wall(0.8), reason="no power", by="ann"),
+    ev.HostPlaceFreed(host="h2", at=Wall(0.9), place="b/0"),
+    ev.HostRefused(
+        host="h2", at=Wall(0.95), agent_version="0.0", problem="The agent of h2 is too old. Upgrade it."
+    ),
+    ev.HostJoined(
+        host="h3", at=Wall(0.91), address="10.0.0.3", boot_id="boot", agent_version="0.1", inventory=INVENTORY
+    ),
+    ev.HostRemoved(host="h3", at=Wall(0.92), by="ann"),
+    ev.MaintenancePlanned(
+        host="h2", at=Wall(0.93), maintenance=Maintenance(Wall(60.0), Wall(3660.0), "new disk", "ann", True, 600.0)
+    ),
+    ev.MaintenanceBegan(host="h2", at=Wall(60.0)),
+    ev.MaintenanceEnded(host="h2", at=Wall(3660.0), by="holdfast", why="GPU 3: fell off the bus"),
 ]
 PEOPLE_EVENTS: list[ev.PeopleEvent] = [
-    ev.RoleGranted(at=0.93, user="bob", project="*", role=Role.VIEWER, by="ann"),
-    ev.RoleGranted(at=0.94, user="bob", project="vision", role=Role.ADMIN, by="ann"),
-    ev.RoleTaken(at=0.95, user="bob", project="vision", by="ann"),
-    ev.AccountsMapped(at=0.955, user="bob", accounts=("bob", "vision"), by="ann"),
-    ev.AccountsMapped(at=0.956, user="bob", accounts=(), by="ann"),
-    ev.AccountsMapped(at=0.957, user="bob", accounts=("bob",), by="ann"),
-    ev.TokenMade(at=0.96, digest="d1", kind=Kind.HOST, name="", expires_at=1800.96, by="ann"),
-    ev.TokenUsed(at=0.97, digest="d1", kind=Kind.HOST, name="h4", key="k1"),
-    ev.TokenMade(at=0.98, digest="d2", kind=Kind.USER, name="bob", expires_at=1800.98, by="ann"),
-    ev.SecretSet(at=0.985, holder="user/bob", name="wandb", by="bob"),
-    ev.SecretSet(at=0.986, holder="project/vision", name="wandb", by="ann"),
-    ev.SecretRemoved(at=0.987, holder="user/bob", name="wandb", by="bob"),
-    ev.UserRemoved(at=0.99, user="bob", by="ann"),
+    ev.RoleGranted(at=Wall(0.93), user="bob", project="*", role=Role.VIEWER, by="ann"),
+    ev.RoleGranted(at=Wall(0.94), user="bob", project="vision", role=Role.ADMIN, by="ann"),
+    ev.RoleTaken(at=Wall(0.95), user="bob", project="vision", by="ann"),
+    ev.AccountsMapped(at=Wall(0.955), user="bob", accounts=("bob", "vision"), by="ann"),
+    ev.AccountsMapped(at=Wall(0.956), user="bob", accounts=(), by="ann"),
+    ev.AccountsMapped(at=Wall(0.957), user="bob", accounts=("bob",), by="ann"),
+    ev.TokenMade(at=Wall(0.96), digest="d1", kind=Kind.HOST, name="", expires_at=Wall(1800.96), by="ann"),
+    ev.TokenUsed(at=Wall(0.97), digest="d1", kind=Kind.HOST, name="h4", key="k1"),
+    ev.TokenMade(at=Wall(0.98), digest="d2", kind=Kind.USER, name="bob", expires_at=Wall(1800.98), by="ann"),
+    ev.SecretSet(at=Wall(0.985), holder="user/bob", name="wandb", by="bob"),
+    ev.SecretSet(at=Wall(0.986), holder="project/vision", name="wandb", by="ann"),
+    ev.SecretRemoved(at=Wall(0.987), holder="user/bob", name="wandb", by="bob"),
+    ev.UserRemoved(at=Wall(0.99), user="bob", by="ann"),
 ]
 CLUSTER_EVENT = ev.CommonCauseNoticed(
-    at=30.0, sentence="2 hosts wait for storage at /data", jobs=("a", "b"), mount="/data", hosts=("h1", "h2")
+    at=Wall(30.0), sentence="2 hosts wait for storage at /data", jobs=("a", "b"), mount="/data", hosts=("h1", "h2")
 )
 RESTORED: list[ev.Event] = [
     ev.JobSubmitted(
         job_id="r",
-        at=40.0,
+        at=Wall(40.0),
         owner="ann",
         request_id="",
         display_name="r",
@@ -251,7 +275,7 @@ RESTORED: list[ev.Event] = [
     ),
     ev.JobSubmitted(
         job_id="s",
-        at=40.0,
+        at=Wall(40.0),
         owner="ann",
         request_id="",
         display_name="s",
@@ -260,21 +284,26 @@ RESTORED: list[ev.Event] = [
         spec_json="{}",
     ),
     ev.ClusterRestored(
-        at=41.0, sequence=len(HOST_EVENTS) + len(PEOPLE_EVENTS) + len(JOB_EVENTS) + 4, taken_at=30.0
+        at=Wall(41.0), sequence=len(HOST_EVENTS) + len(PEOPLE_EVENTS) + len(JOB_EVENTS) + 4, taken_at=Wall(30.0)
     ),
     ev.JobFound(
-        job_id="r", at=42.0, attempt=1, generations=(2,), places=(Place("h1"),), started=(Started(900, (1001,)),)
+        job_id="r",
+        at=Wall(42.0),
+        attempt=1,
+        generations=(2,),
+        places=(Place("h1"),),
+        started=(Started(900, (1001,)),),
     ),
-    ev.JobUnsure(job_id="s", at=43.0, generation=1000, reason="no host knows of it"),
-    ev.StrangerFound(host="h1", at=43.0, job="u", worker="workerpool0-0", generation=1, gpus=("u0",)),
+    ev.JobUnsure(job_id="s", at=Wall(43.0), generation=1000, reason="no host knows of it"),
+    ev.StrangerFound(host="h1", at=Wall(43.0), job="u", worker="workerpool0-0", generation=1, gpus=("u0",)),
     ev.StrangerEnded(
-        host="h1", at=44.0, job="u", worker="workerpool0-0", exit=Exit(1, 1, 0, ExitReason.COMPLETED, 0)
+        host="h1", at=Wall(44.0), job="u", worker="workerpool0-0", exit=Exit(1, 1, 0, ExitReason.COMPLETED, 0)
     ),
-    ev.StrangerDismissed(host="h1", at=45.0, job="u", by="ann"),
-    ev.StrangerGone(host="h1", at=46.0, job="u", worker="workerpool0-0"),
-    ev.JobCleared(job_id="s", at=47.0, reason="nothing is left of what it ran before the restore"),
-    ev.MaintenanceAhead(job_id="r", at=48.0, host="h1", start=60.0, reason="new disk"),
-    ev.DoubtEnded(at=48.0),
+    ev.StrangerDismissed(host="h1", at=Wall(45.0), job="u", by="ann"),
+    ev.StrangerGone(host="h1", at=Wall(46.0), job="u", worker="workerpool0-0"),
+    ev.JobCleared(job_id="s", at=Wall(47.0), reason="nothing is left of what it ran before the restore"),
+    ev.MaintenanceAhead(job_id="r", at=Wall(48.0), host="h1", start=Wall(60.0), reason="new disk"),
+    ev.DoubtEnded(at=Wall(48.0)),
 ]
 EVENTS: list[ev.Event] = [*HOST_EVENTS, *PEOPLE_EVENTS, *JOB_EVENTS, CLUSTER_EVENT, *RESTORED]
 
@@ -287,4 +316,4 @@ def host(
 
 
 def job(gang: Gang = GANG) -> Job:
-    return Job("a", "ann", "", "a", {}, gang, "{}", 0.0, generation=1)
+    return Job("a", "ann", "", "a", {}, gang, "{}", Wall(0.0), generation=1)

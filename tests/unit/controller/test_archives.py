@@ -6,15 +6,16 @@ from tests.unit.controller.examples import GANG, job
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.output_archive import on_archived
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.job import Attempt, Cluster, Place
 from holdfast_controller.core.step.commands import ArchiveReported
-from holdfast_controller.core.step.step import Policies, Step, Timers
+from holdfast_controller.core.step.step import Policies, Step
+from holdfast_controller.core.step.timers import Timers
 
 
 def said(cluster: Cluster, *reports: tuple[str, str, str]) -> list[ev.Event]:
     """The events that reports (host, worker, problem) lead to."""
-    step = Step(cluster, Policies(), Timers(), Now(1.0, 100.0))
+    step = Step(cluster, Policies(), Timers(), Now(Mono(1.0), Wall(100.0)))
     for host, worker, problem in reports:
         on_archived(step, ArchiveReported(host, 1, "a", worker, problem))
     return [entry.event for entry in step.entries]

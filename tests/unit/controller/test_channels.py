@@ -15,6 +15,7 @@ from holdfast.spec.rules.notifications import redacted
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.notice import TELLING, notice_of
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Cluster, Leaving
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.subscription import Notice
@@ -147,7 +148,9 @@ def test_an_attempt_that_ends_is_told_by_its_reason() -> None:
         (EndReason.NONZERO_EXIT, Leaving.RETRY, Notice.RESTARTED),
         (EndReason.PAUSED, Leaving.PAUSE, None),
     ):
-        assert notice_of(ev.AttemptEnded(job_id="a", at=1.0, leaving=leaving, end_reason=reason), job) is notice
+        assert (
+            notice_of(ev.AttemptEnded(job_id="a", at=Wall(1.0), leaving=leaving, end_reason=reason), job) is notice
+        )
 
 
 def test_every_key_of_the_settings_is_on_a_page() -> None:

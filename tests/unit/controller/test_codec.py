@@ -15,6 +15,7 @@ from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.shell.store import codec
@@ -87,7 +88,7 @@ def test_what_is_cached_on_a_gang_is_not_stored() -> None:
     assert gang.members
     assert gang.index_by_name
     event = ev.JobSubmitted(
-        job_id="a", at=1.0, owner="ann", request_id="", display_name="x", labels={}, gang=gang, spec_json="{}"
+        job_id="a", at=Wall(1.0), owner="ann", request_id="", display_name="x", labels={}, gang=gang, spec_json="{}"
     )
     assert set(json.loads(codec.dump_event(event))["gang"]) == set(gang.__dataclass_fields__)
 
@@ -127,7 +128,7 @@ def test_older_version_is_upcast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(codec.UPCASTS, ("JobQueued", 1), lambda old: {**old, "why": old["because"]})
     monkeypatch.setitem(codec.UPCASTS, ("JobQueued", 2), lambda old: {**old, "reason": old["why"]})
     payload = '{"job_id": "a", "at": 1.0, "because": "busy"}'
-    assert codec.load_event("JobQueued", 1, payload) == ev.JobQueued(job_id="a", at=1.0, reason="busy")
+    assert codec.load_event("JobQueued", 1, payload) == ev.JobQueued(job_id="a", at=Wall(1.0), reason="busy")
 
 
 text = st.text(max_size=30)
@@ -290,7 +291,7 @@ def test_one_of_a_thing_is_not_many() -> None:
         cluster,
         event := ev.JobSubmitted(
             job_id="a",
-            at=1.0,
+            at=Wall(1.0),
             owner="ann",
             request_id="r",
             display_name="train",

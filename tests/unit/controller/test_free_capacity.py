@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -32,6 +33,10 @@ def wanted(dice: random.Random) -> Pool:
     )
 
 
+def is_open(closed: set[str], host: Host) -> bool:
+    return host.name not in closed
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_worker_goes_where_a_look_at_all_hosts_would_put_it(seed: int) -> None:
     dice = random.Random(seed)
@@ -48,7 +53,7 @@ def test_a_worker_goes_where_a_look_at_all_hosts_would_put_it(seed: int) -> None
         closed = {name for name in hosts if dice.random() < 0.2}
         pool = wanted(dice)
         expected = plan(Gang((pool,)), [host for host in hosts.values() if host.name not in closed])
-        found = openings.first(pool, hosts, lambda host, closed=closed: host.name not in closed)
+        found = openings.first(pool, hosts, partial(is_open, closed))
         if found is None:
             assert not isinstance(expected, Plan)
             continue

@@ -13,7 +13,7 @@ from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.hangs.features import of_member, vectors_of
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Cluster, Job, Place, Runtime
 from holdfast_controller.core.model.job_state import JobState
@@ -54,12 +54,12 @@ def test_suspects_that_the_dumps_name_replace_those_of_the_notice_and_none_repla
 
 def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
     cluster = Cluster()
-    over = ev.HangOver(job_id="a", at=9.0, note="it prints")
+    over = ev.HangOver(job_id="a", at=Wall(9.0), note="it prints")
     noticed = ev.HangNoticed(
         job_id="a",
-        at=8.0,
+        at=Wall(8.0),
         generation=1,
-        since=7.0,
+        since=Wall(7.0),
         rule=Rule.GPUS_IDLE,
         sentence="still",
         suspects=(),
@@ -74,18 +74,18 @@ def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
 @pytest.mark.parametrize(
     ("end", "note"),
     [
-        (ev.JobEnding(job_id="a", at=9.0, outcome=JobState.CANCELLED), "the job was cancelled"),
-        (ev.JobEnding(job_id="a", at=9.0, outcome=JobState.FAILED), "the job failed"),
-        (ev.JobEnding(job_id="a", at=9.0, outcome=JobState.SUCCEEDED), "the job ended"),
+        (ev.JobEnding(job_id="a", at=Wall(9.0), outcome=JobState.CANCELLED), "the job was cancelled"),
+        (ev.JobEnding(job_id="a", at=Wall(9.0), outcome=JobState.FAILED), "the job failed"),
+        (ev.JobEnding(job_id="a", at=Wall(9.0), outcome=JobState.SUCCEEDED), "the job ended"),
         (
             ev.RestartDecided(
                 job_id="a",
-                at=9.0,
+                at=Wall(9.0),
                 generation=2,
                 end_reason=EndReason.SIGNALED,
                 related=of_rank("workerpool0-0", 0),
                 stop_reason=ExitReason.STOPPED,
-                failed_at=8.9,
+                failed_at=Wall(8.9),
                 charged=0,
             ),
             "the gang was relaunched before: workerpool0-0 rank 0 (SIGNALED)",
@@ -100,16 +100,16 @@ def test_hang_that_is_open_when_its_job_or_generation_ends_is_closed(
     told = [
         ev.HangNoticed(
             job_id="a",
-            at=8.0,
+            at=Wall(8.0),
             generation=1,
-            since=7.0,
+            since=Wall(7.0),
             rule=Rule.GPUS_IDLE,
             sentence="still",
             suspects=(),
             hosts=(),
         )
     ]
-    more = [ev.HangJudged(job_id="a", at=8.5, outcome=judged, note="why not")] if judged else []
+    more = [ev.HangJudged(job_id="a", at=Wall(8.5), outcome=judged, note="why not")] if judged else []
     for event in (*HOST_EVENTS, *JOB_EVENTS[:5], *told, *more, end):
         fold(cluster, event)
     hang = cluster.jobs["a"].hangs[0]
@@ -138,7 +138,7 @@ def test_picture_of_a_hang() -> None:
 
 
 def test_what_is_not_known_of_a_hang_is_absent() -> None:
-    shown = hang_to_proto(Hang(1, 1, 5.0, 6.0, Rule.GPUS_IDLE, "still", ()))
+    shown = hang_to_proto(Hang(1, 1, Wall(5.0), Wall(6.0), Rule.GPUS_IDLE, "still", ()))
     assert not shown.HasField("step")
     assert not shown.HasField("diagnosed_at")
     assert not shown.HasField("judged_at")
@@ -173,11 +173,11 @@ def test_other_restarts_and_ends_have_the_jobs_grace() -> None:
 
 # --- Vectors ------------------------------------------------------------------------------------------------------
 
-NOW = Now(500.0, 1_000_500.0)
+NOW = Now(Mono(500.0), Wall(1_000_500.0))
 
 
 def a_job() -> Job:
-    made = Job("a", "ann", "", "a", {}, GANG, "{}", 0.0, generation=1)
+    made = Job("a", "ann", "", "a", {}, GANG, "{}", Wall(0.0), generation=1)
     made.places = (Place("h1"), Place("h1"), Place("h2"))
     return made
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import pytest
 
 from holdfast_controller.shell.services import job_service
@@ -10,5 +12,5 @@ from holdfast_controller.shell.services import job_service
 def test_an_id_that_is_taken_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = len(job_service._ALPHABET)
     drawn = iter([0, sum(letters**place for place in range(6))])
-    monkeypatch.setattr(job_service.secrets, "randbelow", lambda below: next(drawn))
+    monkeypatch.setattr(secrets, "randbelow", lambda below: next(drawn))
     assert job_service._new_id("python train.py", {"train-bbbbbb"}) == "train-cccccc"

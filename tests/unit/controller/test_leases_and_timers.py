@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Inventory, Liveness, Presence
 from holdfast_controller.core.model.job import Cluster
@@ -39,9 +39,9 @@ EVERY_TIMER: list[TimerKey] = [
 def test_silence_is_judged_and_the_next_change_is_known(
     silent: float, verdict: Liveness, due: float | None
 ) -> None:
-    presence = Presence(last_seen=1000.0)
-    assert liveness(POLICY, presence, 1000.0 + silent) is verdict
-    assert next_change(POLICY, presence, 1000.0 + silent) == (None if due is None else 1000.0 + due)
+    presence = Presence(last_seen=Mono(1000.0))
+    assert liveness(POLICY, presence, Mono(1000.0 + silent)) is verdict
+    assert next_change(POLICY, presence, Mono(1000.0 + silent)) == (None if due is None else 1000.0 + due)
 
 
 @pytest.mark.parametrize(
@@ -58,52 +58,53 @@ def test_silence_is_judged_and_the_next_change_is_known(
     ],
 )
 def test_brake_holds_when_more_than_the_share_is_silent(silent: int, heard: int, holds: bool) -> None:
-    presences = [Presence(last_seen=0.0)] * silent + [Presence(last_seen=100.0)] * heard
-    assert brake(POLICY, presences, 100.0) is holds
+    presences = [Presence(last_seen=Mono(0.0))] * silent + [Presence(last_seen=Mono(100.0))] * heard
+    assert brake(POLICY, presences, Mono(100.0)) is holds
 
 
 def test_timers_come_due_in_order_and_once() -> None:
     timers = Timers()
-    timers.set(A, 5.0)
-    timers.set(B, 3.0)
+    timers.set(A, Mono(5.0))
+    timers.set(B, Mono(3.0))
     assert timers.next_due() == 3.0
-    assert timers.pop_due(2.9) == []
-    assert timers.pop_due(5.0) == [B, A]
-    assert timers.pop_due(100.0) == []
+    assert timers.pop_due(Mono(2.9)) == []
+    assert timers.pop_due(Mono(5.0)) == [B, A]
+    assert timers.pop_due(Mono(100.0)) == []
     assert timers.next_due() is None
 
 
 def test_setting_a_timer_again_replaces_it_and_clearing_disarms_it() -> None:
     timers = Timers()
-    timers.set(A, 5.0)
-    timers.set(A, 9.0)
-    timers.set(B, 6.0)
+    timers.set(A, Mono(5.0))
+    timers.set(A, Mono(9.0))
+    timers.set(B, Mono(6.0))
     timers.clear(B)
     timers.clear(C)
-    assert timers.pop_due(8.0) == []
-    assert timers.pop_due(9.0) == [A]
+    assert timers.pop_due(Mono(8.0)) == []
+    assert timers.pop_due(Mono(9.0)) == [A]
 
 
 def test_a_timer_moved_earlier_is_due_earlier_and_only_then() -> None:
     timers = Timers()
-    timers.set(A, 9.0)
-    timers.set(A, 5.0)
-    assert timers.pop_due(5.0) == [A]
-    assert timers.pop_due(9.0) == []
+    timers.set(A, Mono(9.0))
+    timers.set(A, Mono(5.0))
+    assert timers.pop_due(Mono(5.0)) == [A]
+    assert timers.pop_due(Mono(9.0)) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 20)))), st.integers(0, 25))
 def test_timers_agree_with_a_plain_dictionary(moves: list[tuple[str, int | None]], now: int) -> None:
-    timers, model = Timers(), {}
+    timers = Timers()
+    model: dict[str, float] = {}
     for name, at in moves:
         if at is None:
             timers.clear((JobTimer.RETRY, name))
             model.pop(name, None)
         else:
-            timers.set((JobTimer.RETRY, name), float(at))
+            timers.set((JobTimer.RETRY, name), Mono(float(at)))
             model[name] = float(at)
     assert timers.next_due() == min(model.values(), default=None)
-    due = timers.pop_due(now)
+    due = timers.pop_due(Mono(now))
     assert sorted(due) == sorted((JobTimer.RETRY, name) for name, at in model.items() if at <= now)
     assert [model[name] for _, name in due] == sorted(model[name] for _, name in due)
 
@@ -111,9 +112,11 @@ def test_timers_agree_with_a_plain_dictionary(moves: list[tuple[str, int | None]
 @pytest.mark.parametrize("key", EVERY_TIMER, ids=lambda key: f"{type(key[0]).__name__}.{key[0].name}")
 def test_every_kind_of_timer_has_a_handler(key: TimerKey) -> None:
     reactor = Reactor(Cluster(epoch=1), Policies(secret_key=b"k"))
-    reactor.step(HostConnected("host", 1, "10.0.0.1", "boot", "1", Inventory(8, 8 << 30)), Now(100.0, 1e6))
+    reactor.step(
+        HostConnected("host", 1, "10.0.0.1", "boot", "1", Inventory(8, 8 << 30)), Now(Mono(100.0), Wall(1e6))
+    )
     gang = Gang((Pool(1, Task(("x",))),))
-    reactor.step(JobSubmission(1, "ann", "", "job", "job", {}, gang, "{}"), Now(100.0, 1e6))
-    reactor.timers.set(key, 101.0)
-    reactor.step(TimePassed(), Now(101.0, 1e6 + 1))
+    reactor.step(JobSubmission(1, "ann", "", "job", "job", {}, gang, "{}"), Now(Mono(100.0), Wall(1e6)))
+    reactor.timers.set(key, Mono(101.0))
+    reactor.step(TimePassed(), Now(Mono(101.0), Wall(1e6 + 1)))
     assert reactor.timers.due.get(key) != 101.0

@@ -10,6 +10,7 @@ from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Cluster, Leaving, Place, Rendezvous, Started
 from holdfast_controller.core.model.job_state import JobState
@@ -31,7 +32,12 @@ class Story:
         for name in ("h1", "h2"):
             self.tell(
                 ev.HostJoined(
-                    host=name, at=0.5, address="10.0.0.1", boot_id="b", agent_version="1.0", inventory=INVENTORY
+                    host=name,
+                    at=Wall(0.5),
+                    address="10.0.0.1",
+                    boot_id="b",
+                    agent_version="1.0",
+                    inventory=INVENTORY,
                 )
             )
 
@@ -63,15 +69,22 @@ def story() -> Story:
 
 def submitted(at: float = 10.0) -> ev.JobSubmitted:
     return ev.JobSubmitted(
-        job_id="a", at=at, owner="ann", request_id="", display_name="train", labels={}, gang=GANG, spec_json="{}"
+        job_id="a",
+        at=Wall(at),
+        owner="ann",
+        request_id="",
+        display_name="train",
+        labels={},
+        gang=GANG,
+        spec_json="{}",
     )
 
 
 def running(story: Story) -> None:
-    story.tell(submitted(), ev.JobPlaced(job_id="a", at=40.0, attempt=1, generation=1, places=PLACES))
+    story.tell(submitted(), ev.JobPlaced(job_id="a", at=Wall(40.0), attempt=1, generation=1, places=PLACES))
     story.tell(
-        ev.GangLaunched(job_id="a", at=41.0, generation=1, rendezvous=MEETING),
-        ev.GangStarted(job_id="a", at=42.5, generation=1, started=STARTED),
+        ev.GangLaunched(job_id="a", at=Wall(41.0), generation=1, rendezvous=MEETING),
+        ev.GangStarted(job_id="a", at=Wall(42.5), generation=1, started=STARTED),
     )
 
 
@@ -86,12 +99,12 @@ def test_wait_counts_to_the_first_placement_and_start_from_there(story: Story) -
 def restart(generation: int, at: float, *, worker: int | None = None) -> ev.RestartDecided:
     return ev.RestartDecided(
         job_id="a",
-        at=at,
+        at=Wall(at),
         generation=generation,
         end_reason=EndReason.SIGNALED,
         related=of_rank("workerpool0-0", 0),
         stop_reason=ExitReason.STOPPED,
-        failed_at=at - 2.0,
+        failed_at=Wall(at - 2.0),
         charged=0,
         worker=worker,
     )
@@ -99,12 +112,12 @@ def restart(generation: int, at: float, *, worker: int | None = None) -> ev.Rest
 
 def test_restart_in_place_is_told_by_reason_and_phase_and_is_no_start(story: Story) -> None:
     running(story)
-    story.tell(ev.RankExited(job_id="a", at=98.0, worker="workerpool0-0", exit=EXIT), restart(2, 100.0))
+    story.tell(ev.RankExited(job_id="a", at=Wall(98.0), worker="workerpool0-0", exit=EXIT), restart(2, 100.0))
     story.tell(
-        ev.GangLaunched(job_id="a", at=103.0, generation=2, rendezvous=MEETING),
-        ev.GangStarted(job_id="a", at=107.0, generation=2, started=STARTED),
+        ev.GangLaunched(job_id="a", at=Wall(103.0), generation=2, rendezvous=MEETING),
+        ev.GangStarted(job_id="a", at=Wall(107.0), generation=2, started=STARTED),
     )
-    story.tell(ev.CaughtUp(job_id="a", at=127.0, generation=2, step=700.0))
+    story.tell(ev.CaughtUp(job_id="a", at=Wall(127.0), generation=2, step=700.0))
     assert story.count(fam.JOB_RESTARTS, "SIGNALED", "in_place") == 1
     assert story.count(fam.RANK_EXITS, "SIGNALED") == 1
     spent = {phase: story.observed(fam.RECOVERY, phase)[1] for phase in ("detect", "stop", "start", "catch_up")}
@@ -118,8 +131,8 @@ def test_launch_that_never_ran_counts_as_a_restart_and_not_as_a_recovery(story: 
     story.tell(restart(2, 100.0))
     story.tell(
         restart(3, 105.0),
-        ev.GangLaunched(job_id="a", at=106.0, generation=3, rendezvous=MEETING),
-        ev.GangStarted(job_id="a", at=107.0, generation=3, started=STARTED),
+        ev.GangLaunched(job_id="a", at=Wall(106.0), generation=3, rendezvous=MEETING),
+        ev.GangStarted(job_id="a", at=Wall(107.0), generation=3, started=STARTED),
     )
     assert story.count(fam.JOB_RESTARTS, "SIGNALED", "in_place") == 2
     assert story.observed(fam.RECOVERY_LOST) == (1, 4.0)
@@ -129,15 +142,17 @@ def test_worker_alone_and_a_move_to_other_hosts_are_told_apart(story: Story) -> 
     running(story)
     story.tell(
         restart(2, 100.0, worker=1),
-        ev.WorkerStarted(job_id="a", at=101.0, worker="workerpool1-0", generation=2, started=Started(1, (2,))),
+        ev.WorkerStarted(
+            job_id="a", at=Wall(101.0), worker="workerpool1-0", generation=2, started=Started(1, (2,))
+        ),
     )
     story.tell(
         ev.AttemptEnded(
             job_id="a",
-            at=200.0,
+            at=Wall(200.0),
             leaving=Leaving.RETRY,
             end_reason=EndReason.LOST_HOST,
-            failed_at=190.0,
+            failed_at=Wall(190.0),
             recover=Recover.JOB_RESCHEDULE,
         )
     )
@@ -148,7 +163,7 @@ def test_worker_alone_and_a_move_to_other_hosts_are_told_apart(story: Story) -> 
 
 def test_pause_is_no_restart(story: Story) -> None:
     running(story)
-    story.tell(ev.AttemptEnded(job_id="a", at=200.0, leaving=Leaving.PAUSE, end_reason=EndReason.PAUSED))
+    story.tell(ev.AttemptEnded(job_id="a", at=Wall(200.0), leaving=Leaving.PAUSE, end_reason=EndReason.PAUSED))
     assert fam.JOB_RESTARTS not in list(story.meter.series)
 
 
@@ -157,20 +172,20 @@ def test_second_placement_is_a_start_and_no_wait(story: Story) -> None:
     story.tell(
         ev.AttemptEnded(
             job_id="a",
-            at=200.0,
+            at=Wall(200.0),
             leaving=Leaving.RETRY,
             end_reason=EndReason.LOST_HOST,
-            failed_at=190.0,
+            failed_at=Wall(190.0),
             recover=Recover.JOB_RESCHEDULE,
         )
     )
     for worker in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
-        story.tell(ev.WorkerEmptied(job_id="a", at=201.0, worker=worker))
+        story.tell(ev.WorkerEmptied(job_id="a", at=Wall(201.0), worker=worker))
     story.tell(
-        ev.JobPlaced(job_id="a", at=210.0, attempt=2, generation=2, places=PLACES),
-        ev.GangLaunched(job_id="a", at=211.0, generation=2, rendezvous=MEETING),
+        ev.JobPlaced(job_id="a", at=Wall(210.0), attempt=2, generation=2, places=PLACES),
+        ev.GangLaunched(job_id="a", at=Wall(211.0), generation=2, rendezvous=MEETING),
     )
-    story.tell(ev.GangStarted(job_id="a", at=213.0, generation=2, started=STARTED))
+    story.tell(ev.GangStarted(job_id="a", at=Wall(213.0), generation=2, started=STARTED))
     assert story.observed(fam.JOB_WAIT) == (1, 30.0)
     assert story.observed(fam.JOB_START) == (2, 5.5)
 
@@ -180,19 +195,19 @@ def test_hangs_are_told_by_rule_and_by_what_came_of_them(story: Story) -> None:
     story.tell(
         ev.HangNoticed(
             job_id="a",
-            at=50.0,
+            at=Wall(50.0),
             generation=1,
-            since=45.0,
+            since=Wall(45.0),
             rule=Rule.GPUS_IDLE,
             sentence="still",
             suspects=(),
             hosts=(),
         ),
-        ev.HangJudged(job_id="a", at=51.0, outcome=HangOutcome.WITHHELD),
+        ev.HangJudged(job_id="a", at=Wall(51.0), outcome=HangOutcome.WITHHELD),
     )
     story.tell(
-        ev.HangOver(job_id="a", at=60.0, note="it moves"),
-        ev.CommonCauseNoticed(at=61.0, sentence="both wait", jobs=("a", "b")),
+        ev.HangOver(job_id="a", at=Wall(60.0), note="it moves"),
+        ev.CommonCauseNoticed(at=Wall(61.0), sentence="both wait", jobs=("a", "b")),
     )
     assert story.count(fam.HANG_NOTICES, "GPUS_IDLE") == 1
     assert story.count(fam.HANG_VERDICTS, "NOTIFY", "WITHHELD") == 1
@@ -201,15 +216,15 @@ def test_hangs_are_told_by_rule_and_by_what_came_of_them(story: Story) -> None:
 
 
 def test_a_controller_that_starts_in_the_middle_counts_what_it_sees(story: Story) -> None:
-    story.tell(submitted(), ev.JobPlaced(job_id="a", at=40.0, attempt=1, generation=1, places=PLACES))
+    story.tell(submitted(), ev.JobPlaced(job_id="a", at=Wall(40.0), attempt=1, generation=1, places=PLACES))
     story.meter = Meter(story.cluster)
     story.tell(
-        ev.GangLaunched(job_id="a", at=41.0, generation=1, rendezvous=MEETING),
-        ev.GangStarted(job_id="a", at=42.5, generation=1, started=STARTED),
+        ev.GangLaunched(job_id="a", at=Wall(41.0), generation=1, rendezvous=MEETING),
+        ev.GangStarted(job_id="a", at=Wall(42.5), generation=1, started=STARTED),
     )
     story.tell(
-        ev.JobEnding(job_id="a", at=50.0, outcome=JobState.SUCCEEDED),
-        ev.JobEnded(job_id="a", at=51.0, state=JobState.SUCCEEDED),
+        ev.JobEnding(job_id="a", at=Wall(50.0), outcome=JobState.SUCCEEDED),
+        ev.JobEnded(job_id="a", at=Wall(51.0), state=JobState.SUCCEEDED),
     )
     assert story.count(fam.JOBS_SUBMITTED) == 0
     assert story.observed(fam.JOB_START) == (0, 0.0)

@@ -8,7 +8,7 @@ from tests.unit.controller.examples import GANG
 from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.host import Gpu, Inventory, Liveness
 from holdfast_controller.core.model.job import Cluster, Place
 from holdfast_controller.core.views import metric_families as fam
@@ -16,7 +16,7 @@ from holdfast_controller.core.views.alerts import MOST_OF_A_KIND, Attention, Bes
 from holdfast_controller.core.views.gauges import gauges
 from holdfast_controller.core.views.overview import GpuStanding, HostStanding, overview, standing_of
 
-NOW = Now(1000.0, 50_000.0)
+NOW = Now(Mono(1000.0), Wall(50_000.0))
 VERSION = "1.2.0"
 DAY_S = 86_400.0
 
@@ -35,7 +35,7 @@ def cluster() -> Cluster:
             made,
             ev.HostJoined(
                 host=name,
-                at=1.0,
+                at=Wall(1.0),
                 address="10.0.0.1",
                 boot_id="b",
                 agent_version=VERSION,
@@ -43,7 +43,7 @@ def cluster() -> Cluster:
             ),
         )
         presence = made.presence_of(name)
-        presence.session, presence.liveness, presence.last_seen = 1, Liveness.READY, 990.0
+        presence.session, presence.liveness, presence.last_seen = 1, Liveness.READY, Mono(990.0)
     return made
 
 
@@ -52,7 +52,7 @@ def submit(cluster: Cluster, job_id: str = "a", at: float = 49_990.0) -> None:
         cluster,
         ev.JobSubmitted(
             job_id=job_id,
-            at=at,
+            at=Wall(at),
             owner="ann",
             request_id="",
             display_name="train",
@@ -67,7 +67,7 @@ def place(cluster: Cluster, job_id: str = "a") -> None:
     """Two GPUs of h1, and a worker without any on each of the others."""
     submit(cluster, job_id)
     places = (Place("h1", ("h1-0", "h1-1")), Place("h2"), Place("h3"))
-    fold(cluster, ev.JobPlaced(job_id=job_id, at=49_991.0, attempt=1, generation=1, places=places))
+    fold(cluster, ev.JobPlaced(job_id=job_id, at=Wall(49_991.0), attempt=1, generation=1, places=places))
 
 
 def told(cluster: Cluster, sees: bool = True, **beside: object) -> list[Attention]:
@@ -85,12 +85,12 @@ def test_empty_cluster_has_all_states_at_nothing() -> None:
 
 def test_each_gpu_counts_once(cluster: Cluster) -> None:
     place(cluster)
-    fold(cluster, ev.HostCordoned(host="h2", at=2.0, reason="fan", by="ann"))
+    fold(cluster, ev.HostCordoned(host="h2", at=Wall(2.0), reason="fan", by="ann"))
     fold(
         cluster,
         ev.HostJoined(
             host="h3",
-            at=3.0,
+            at=Wall(3.0),
             address="x",
             boot_id="b",
             agent_version=VERSION,
@@ -106,7 +106,8 @@ def test_gpus_that_nobody_can_read_are_unhealthy_unless_they_are_held(cluster: C
     place(cluster)
     blind = Inventory(64, 1 << 40, tuple(gpu("h1", i) for i in range(4)), gpu_problem="the driver hangs")
     fold(
-        cluster, ev.HostJoined(host="h1", at=3.0, address="x", boot_id="b", agent_version=VERSION, inventory=blind)
+        cluster,
+        ev.HostJoined(host="h1", at=Wall(3.0), address="x", boot_id="b", agent_version=VERSION, inventory=blind),
     )
     found = overview(cluster, NOW)
     assert (found.gpus[GpuStanding.USED], found.gpus[GpuStanding.UNHEALTHY]) == (2, 2)
@@ -115,33 +116,33 @@ def test_gpus_that_nobody_can_read_are_unhealthy_unless_they_are_held(cluster: C
 
 def test_share_of_a_fenced_worker_is_withheld_until_its_host_frees_it(cluster: Cluster) -> None:
     place(cluster)
-    fold(cluster, ev.WorkerFenced(job_id="a", at=5.0, worker="workerpool0-0"))
+    fold(cluster, ev.WorkerFenced(job_id="a", at=Wall(5.0), worker="workerpool0-0"))
     found = overview(cluster, NOW)
     assert (found.gpus[GpuStanding.WITHHELD], found.withheld) == (2, {"h1": 1})
     assert [each.kind for each in told(cluster)] == [Kind.WITHHELD]
-    fold(cluster, ev.HostPlaceFreed(host="h1", at=6.0, place="a/0"))
+    fold(cluster, ev.HostPlaceFreed(host="h1", at=Wall(6.0), place="a/0"))
     assert overview(cluster, NOW).withheld == {}
 
 
 def test_the_first_trouble_of_a_host_names_it(cluster: Cluster) -> None:
-    fold(cluster, ev.HostDraining(host="h1", at=2.0, reason="kernel", by="ann"))
+    fold(cluster, ev.HostDraining(host="h1", at=Wall(2.0), reason="kernel", by="ann"))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.DRAINING
-    fold(cluster, ev.HostDrained(host="h1", at=3.0))
+    fold(cluster, ev.HostDrained(host="h1", at=Wall(3.0)))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.DRAINED
-    fold(cluster, ev.HostShutdownBegan(host="h1", at=4.0))
+    fold(cluster, ev.HostShutdownBegan(host="h1", at=Wall(4.0)))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.GOING_DOWN
     cluster.presence_of("h1").liveness = Liveness.SUSPECT
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.SILENT
-    fold(cluster, ev.HostLost(host="h1", at=5.0, silent_s=80.0))
+    fold(cluster, ev.HostLost(host="h1", at=Wall(5.0), silent_s=80.0))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.LOST
-    fold(cluster, ev.HostRefused(host="h1", at=6.0, agent_version="9.0", problem="too new"))
+    fold(cluster, ev.HostRefused(host="h1", at=Wall(6.0), agent_version="9.0", problem="too new"))
     assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.REFUSED
 
 
 def test_silent_host_is_told_first_with_the_time_since_when(cluster: Cluster) -> None:
-    fold(cluster, ev.HostCordoned(host="h1", at=2.0, reason="fan", by="ann"))
+    fold(cluster, ev.HostCordoned(host="h1", at=Wall(2.0), reason="fan", by="ann"))
     presence = cluster.presence_of("h2")
-    presence.liveness, presence.last_seen = Liveness.SUSPECT, 955.0
+    presence.liveness, presence.last_seen = Liveness.SUSPECT, Mono(955.0)
     first, second = told(cluster)
     assert (first.kind, first.subject, first.since) == (Kind.HOST_SILENT, "host/h2", 50_000.0 - 45.0)
     assert (second.kind, second.message) == (Kind.HOST_CORDONED, "cordoned: fan")
@@ -168,9 +169,9 @@ def test_hang_that_goes_on_is_told_and_one_that_is_over_is_not(cluster: Cluster)
         cluster,
         ev.HangNoticed(
             job_id="a",
-            at=49_999.0,
+            at=Wall(49_999.0),
             generation=1,
-            since=49_950.0,
+            since=Wall(49_950.0),
             rule=Rule.GPUS_IDLE,
             sentence="no rank has moved for 49 s",
             suspects=(),
@@ -178,7 +179,7 @@ def test_hang_that_goes_on_is_told_and_one_that_is_over_is_not(cluster: Cluster)
         ),
     )
     assert [each.message for each in told(cluster)] == ["hangs: no rank has moved for 49 s"]
-    fold(cluster, ev.HangOver(job_id="a", at=49_999.5, note="it moves"))
+    fold(cluster, ev.HangOver(job_id="a", at=Wall(49_999.5), note="it moves"))
     assert told(cluster) == []
 
 
@@ -186,7 +187,12 @@ def test_certificates_letters_and_versions_have_a_line_each(cluster: Cluster) ->
     fold(
         cluster,
         ev.HostJoined(
-            host="h1", at=3.0, address="x", boot_id="b", agent_version="1.1.0", inventory=Inventory(64, 1 << 40)
+            host="h1",
+            at=Wall(3.0),
+            address="x",
+            boot_id="b",
+            agent_version="1.1.0",
+            inventory=Inventory(64, 1 << 40),
         ),
     )
     ends = {"own": NOW.wall + 2 * DAY_S, "ca": NOW.wall - 1.0}
@@ -206,14 +212,14 @@ def test_of_each_kind_no_more_is_told_than_people_read() -> None:
             cluster,
             ev.HostJoined(
                 host=f"h{number:02}",
-                at=1.0,
+                at=Wall(1.0),
                 address="x",
                 boot_id="b",
                 agent_version=VERSION,
                 inventory=Inventory(1, 1),
             ),
         )
-        fold(cluster, ev.HostLost(host=f"h{number:02}", at=2.0, silent_s=80.0))
+        fold(cluster, ev.HostLost(host=f"h{number:02}", at=Wall(2.0), silent_s=80.0))
     facts = Beside(VERSION, {})
     found, more = attention(cluster, overview(cluster, NOW), lambda _: True, {}, facts, NOW)
     assert (len(found), more) == (MOST_OF_A_KIND, 30 - MOST_OF_A_KIND)
@@ -222,9 +228,9 @@ def test_of_each_kind_no_more_is_told_than_people_read() -> None:
 def test_gauges_name_hosts_only_where_something_is_wrong(cluster: Cluster) -> None:
     place(cluster)
     submit(cluster, "b", at=49_000.0)
-    fold(cluster, ev.WorkerFenced(job_id="a", at=5.0, worker="workerpool0-0"))
+    fold(cluster, ev.WorkerFenced(job_id="a", at=Wall(5.0), worker="workerpool0-0"))
     presence = cluster.presence_of("h3")
-    presence.liveness, presence.session, presence.last_seen = Liveness.SUSPECT, None, 900.0
+    presence.liveness, presence.session, presence.last_seen = Liveness.SUSPECT, None, Mono(900.0)
     series = gauges(cluster, NOW)
     assert series.of(fam.HOST_SILENT) == {("h3",): 100.0}
     assert series.of(fam.HOST_WITHHELD) == {("h1",): 1.0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.dev import plan
@@ -83,7 +85,7 @@ def test_another_port_contradicts_the_cluster() -> None:
         ({"port": 65536}, "--port 65536"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(options: dict[str, int], problem: str) -> None:
+def test_numbers_that_make_no_sense_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         grow(**options)
 

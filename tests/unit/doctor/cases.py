@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.doctor import certificates, reach
 from holdfast.doctor.findings import Finding, Status
@@ -39,23 +40,23 @@ class Case:
     fix: str = ""
 
 
-def _accounts(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _accounts(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = accounts.AccountFacts(agent_is_root=True, worker_user="trainer", uid=1001)
     return Case(accounts.check(replace(base, **facts)), f"accounts.{check}", status, saw, fix)
 
 
-def _cgroups(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _cgroups(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = cgroups.CgroupFacts(
         mount="/sys/fs/cgroup", above="/sys/fs/cgroup", controllers=("cpu", "memory", "pids")
     )
     return Case(cgroups.check(replace(base, **facts)), f"cgroups.{check}", status, saw, fix)
 
 
-def _debugging(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _debugging(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     return Case(debugging.check(debugging.DebuggingFacts(**facts)), f"debugging.{check}", status, saw, fix)
 
 
-def _disk(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _disk(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = disks.DiskFacts(
         "state_dir", "/s", kind="ext4", options=("rw",), free_bytes=100 * GIB, inodes=10**6, free_inodes=10**5,
         durable=True, executes=True, sync_s=0.004,
@@ -69,22 +70,22 @@ AWAKE = gpus.DriverFacts("550.54", (("GPU-0", True), ("GPU-1", True)))
 DEVICES = (gpus.DeviceFile("/dev/nvidia0", 0o666, 0, 0), gpus.DeviceFile("/dev/nvidiactl", 0o660, 0, 44))
 
 
-def _gpus(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _gpus(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = gpus.GpuFacts(TWO, AWAKE, 0, DEVICES, 2, "trainer", 1001, frozenset({1001, 44}))
     return Case(gpus.check(replace(base, **facts)), f"gpus.{check}", status, saw, fix)
 
 
-def _limits(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _limits(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = limits.LimitFacts("the agent", nofile=1 << 20, stack=8 << 20)
     return Case(limits.check(replace(base, **facts)), f"limits.{check}", status, saw, fix)
 
 
-def _memory(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _memory(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = memory.MemoryFacts(shm_bytes=64 * GIB, shm_free_bytes=60 * GIB)
     return Case(memory.check(replace(base, **facts)), f"memory.{check}", status, saw, fix)
 
 
-def _network(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _network(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = network.NetworkFacts(
         ports=(20000, 20199), ephemeral=(32768, 60999), hostname="h7", host_addresses=("10.0.0.7",),
         interfaces=("lo", "ib0"), address="10.0.0.7", own_addresses=("10.0.0.7", "127.0.0.1"),
@@ -95,12 +96,12 @@ def _network(check: str, status: Status, saw: str = "", fix: str = "", **facts: 
 UNIT = {"LoadState": "loaded", "ActiveState": "active", "UnitFileState": "enabled", "KillMode": "process"}
 
 
-def _service(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _service(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = service.ServiceFacts(True, "0.3.0", UNIT, "0.3.0", connected=True)
     return Case(service.check(replace(base, **facts)), f"service.{check}", status, saw, fix)
 
 
-def _certificate(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _certificate(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = certificates.CertificateFacts(
         "ca.pem", "host.pem", "host.key", 100 * DAY, identity="holdfast://c/host/h7", begins_at=99.9 * DAY,
         renew_at=100.6 * DAY, ends_at=100.9 * DAY, ca_ends_at=3000 * DAY, renews=True, wanted="host/h7",
@@ -109,12 +110,12 @@ def _certificate(check: str, status: Status, saw: str = "", fix: str = "", **fac
     return Case(found, f"certificates.{check}", status, saw, fix)
 
 
-def _reach(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _reach(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     base = reach.ReachFacts("ctl:7443", None, "", ("10.0.0.1",), 0.002, 0.01, 0.001)
     return Case(reach.check(replace(base, **facts)), check, status, saw, fix)
 
 
-def _containers(check: str, status: Status, saw: str = "", fix: str = "", **facts: object) -> Case:
+def _containers(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     return Case(containers.check(containers.ContainerFacts(**facts)), f"containers.{check}", status, saw, fix)
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections import namedtuple
+from pathlib import Path
 
 import psutil
 import pytest
@@ -17,11 +18,11 @@ Address = namedtuple("Address", "family address")
 
 
 @pytest.fixture
-def eight_cores(monkeypatch):
+def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
 
 
-def test_this_host_has_sensible_facts():
+def test_this_host_has_sensible_facts() -> None:
     facts = inventory.host_facts()
     assert facts.hostname == socket.gethostname()
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", facts.boot_id)
@@ -29,7 +30,7 @@ def test_this_host_has_sensible_facts():
     assert 0 < facts.memory_bytes <= psutil.virtual_memory().total
 
 
-def test_cores_are_those_the_agent_may_run_on(tmp_path, eight_cores):
+def test_cores_are_those_the_agent_may_run_on(tmp_path: Path, eight_cores: None) -> None:
     assert inventory.cpu_count(tmp_path) == 8
 
 
@@ -37,13 +38,13 @@ def test_cores_are_those_the_agent_may_run_on(tmp_path, eight_cores):
     ("cpu_max", "cores"),
     [("max 100000", 8), ("400000 100000", 4), ("250000 100000", 2), ("50000 100000", 1), ("3200000 100000", 8)],
 )
-def test_container_quota_bounds_the_cores(tmp_path, eight_cores, cpu_max, cores):
+def test_container_quota_bounds_the_cores(tmp_path: Path, eight_cores: None, cpu_max: str, cores: int) -> None:
     (tmp_path / "cpu.max").write_text(f"{cpu_max}\n")
     assert inventory.cpu_count(tmp_path) == cores
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("-1", 8), ("300000", 3)])
-def test_older_cgroups_bound_the_cores_too(tmp_path, eight_cores, quota, cores):
+def test_older_cgroups_bound_the_cores_too(tmp_path: Path, eight_cores: None, quota: int, cores: int) -> None:
     (tmp_path / "cpu").mkdir()
     (tmp_path / "cpu/cpu.cfs_quota_us").write_text(f"{quota}\n")
     (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000\n")
@@ -53,7 +54,7 @@ def test_older_cgroups_bound_the_cores_too(tmp_path, eight_cores, quota, cores):
 @pytest.mark.parametrize(
     ("name", "none"), [("memory.max", "max"), ("memory/memory.limit_in_bytes", str(2**63 - 4096))]
 )
-def test_container_limit_bounds_the_memory(tmp_path, name, none):
+def test_container_limit_bounds_the_memory(tmp_path: Path, name: str, none: int) -> None:
     total = psutil.virtual_memory().total
     assert inventory.memory_bytes(tmp_path) == total
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -63,7 +64,7 @@ def test_container_limit_bounds_the_memory(tmp_path, name, none):
     assert inventory.memory_bytes(tmp_path) == 1048576
 
 
-def test_address_of_an_interface_is_its_ipv4_before_its_ipv6(monkeypatch):
+def test_address_of_an_interface_is_its_ipv4_before_its_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
         "eth0": [
             Address(socket.AF_INET6, "fe80::1%eth0"),
@@ -82,14 +83,14 @@ def test_address_of_an_interface_is_its_ipv4_before_its_ipv6(monkeypatch):
         inventory.host_address("eth9")
 
 
-def test_host_without_a_route_is_reached_by_loopback_only(monkeypatch):
+def test_host_without_a_route_is_reached_by_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory, "_source_address", lambda family, target: "")
     assert inventory.host_address() == "127.0.0.1"
 
 
-def test_route_that_does_not_exist_gives_no_address():
+def test_route_that_does_not_exist_gives_no_address() -> None:
     assert inventory._source_address(socket.AF_INET, "256.0.0.1") == ""
 
 
-def test_loopback_interface_can_be_named():
+def test_loopback_interface_can_be_named() -> None:
     assert inventory.host_address("lo") in ("127.0.0.1", "::1")

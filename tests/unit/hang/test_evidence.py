@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def look(at_s: float, frames: tuple[Frame, ...], *, native: tuple[Frame, ...] = 
     return Look(at_s, Vector("S", cpu_s=cpu_s, main_switches=int(at_s)), python, c_frames)
 
 
-def rank(number: int, *looks: Look, **changes: object) -> RankEvidence:
+def rank(number: int, *looks: Look, **changes: Any) -> RankEvidence:
     return replace(RankEvidence(number, ProcessEvidence(100 + number, "python train.py", looks)), **changes)
 
 
@@ -169,20 +170,20 @@ def test_keys_of_a_newer_version_are_passed_over() -> None:
     assert decode(json.dumps(data)) == full()
 
 
+DAMAGES: list[dict[str, object]] = [
+    {"job": 5},
+    {"frames": []},
+    {"ranks": "no"},
+    {"ranks": [{"rank": "0", "process": {"pid": 1}}]},
+    {"ranks": [{"rank": 0}]},
+    {"gpus": [{"uuid": "a", "pids": 5}]},
+]
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"version": 2}', '{"version": 1}', '{"version": 1, "frames": [[1]]}', "[" * 100_000]
-    + [
-        json.dumps({**json.loads(encode(full())), **change})
-        for change in (
-            {"job": 5},
-            {"frames": []},
-            {"ranks": "no"},
-            {"ranks": [{"rank": "0", "process": {"pid": 1}}]},
-            {"ranks": [{"rank": 0}]},
-            {"gpus": [{"uuid": "a", "pids": 5}]},
-        )
-    ],
+    + [json.dumps({**json.loads(encode(full())), **damage}) for damage in DAMAGES],
 )
 def test_what_is_no_evidence_is_refused(text: str) -> None:
     with pytest.raises(ValueError):

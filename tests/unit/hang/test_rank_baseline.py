@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypedDict
 
 from holdfast.hang.pipeline import rank_baseline
 from holdfast.hang.pipeline.features import GpuLook, Motion, RankFeatures, WorkerFeatures
@@ -70,7 +71,12 @@ class Rank:
         self.sample = sample
 
 
-TRAINS = {"cpu": 0.9, "switches": 9.0}
+class Busy(TypedDict):
+    cpu: float
+    switches: float
+
+
+TRAINS = Busy(cpu=0.9, switches=9.0)
 GPU_IDLE, GPU_TRAINS, GPU_SPINS = (0.0, 0.0, 75.0, 0.0), (97.0, 45.0, 600.0, 5e9), (100.0, 1.0, 152.0, 0.0)
 
 
@@ -221,10 +227,12 @@ def test_utilisation_alone_tells_idle_and_never_spin() -> None:
     rank = Rank()
     for at_s in range(2, 200, 2):
         rank._take(replace(rank.sample, at_s=float(at_s), gpu=GpuSample(float(at_s), util_pct=100.0)))
-    assert rank.seen.gpu is not None and rank.seen.gpu.look is GpuLook.UNCLEAR
+    busy = rank.seen.gpu
     for at_s in range(200, 210, 2):
         rank._take(replace(rank.sample, at_s=float(at_s), gpu=GpuSample(float(at_s), util_pct=0.0)))
-    assert rank.seen.gpu.look is GpuLook.IDLE
+    idle = rank.seen.gpu
+    assert busy is not None and busy.look is GpuLook.UNCLEAR
+    assert idle is not None and idle.look is GpuLook.IDLE
 
 
 def test_a_vector_on_another_clock_and_one_with_other_numbers_are_no_news() -> None:

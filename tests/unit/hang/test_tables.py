@@ -6,6 +6,7 @@ import enum
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -15,8 +16,10 @@ from holdfast.hang.pipeline import phase
 from holdfast.hang.pipeline.phase import Facts, Phase, next_phase
 from holdfast.hang.tuning import Tuning
 
+State = TypeVar("State", bound=enum.Enum)
 
-def reachable(table: Mapping[enum.Enum, Iterable[enum.Enum]], start: enum.Enum) -> set[enum.Enum]:
+
+def reachable(table: Mapping[State, Iterable[State]], start: State) -> set[State]:
     found, todo = {start}, [start]
     while todo:
         for state in table[todo.pop()]:

@@ -20,6 +20,7 @@ from holdfast.spec import schema
 from holdfast.spec.models import job as models
 from holdfast.spec.models.base import Model, model_in
 from holdfast.spec.models.scalars import Choice, Flag, Seconds, Text, Whole, scalar_in
+from holdfast.spec.rules.job import TASKS
 from holdfast.v1 import job_pb2, spec_pb2
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +92,7 @@ def test_each_enum_mirrors_the_contract() -> None:
 
 def test_the_one_task_is_a_oneof() -> None:
     [task] = MESSAGES["WorkerPoolSpec"].oneofs
-    assert tuple(field.name for field in task.fields) == models.rules.TASKS
+    assert tuple(field.name for field in task.fields) == TASKS
 
 
 def test_every_field_of_a_custom_job_is_read_or_ignored_on_purpose() -> None:

@@ -156,7 +156,7 @@ def test_what_job_show_prints_can_be_submitted_again() -> None:
         ),
         (job(**{"a b\n": 1}), 'jobSpec["a b\\n"]: is no known field'),
         (job(**{"k" * 10_000: 1}), f'jobSpec["{"k" * 59}…"]: is no known field'),
-        ({**job(), 5: 6}, "has 5 for a field's name; names are text"),
+        (dict[Any, Any](job()) | {5: 6}, "has 5 for a field's name; names are text"),
     ],
 )
 def test_unknown_fields_are_refused_with_a_guess(data: dict[str, Any], complaint: str) -> None:
@@ -391,7 +391,7 @@ def test_the_message_names_the_source_and_counts() -> None:
 def test_models_cannot_be_made_or_changed_into_something_invalid() -> None:
     valid = spec.parse(job()).job_spec
     with pytest.raises(ValidationError, match="frozen"):
-        valid.success_policy = SuccessPolicy.ALL  # type: ignore[misc]
+        valid.success_policy = SuccessPolicy.ALL
     with pytest.raises(ValidationError, match="at least 1, not 0"):
         spec.WorkerPoolSpec(replica_count=0)
     with pytest.raises(ValidationError, match="at most 100 are allowed"):

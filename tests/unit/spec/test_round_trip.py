@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast import spec
 from holdfast.errors import InvalidSpec, Violation
 from holdfast.spec import FaultTolerance, HostSelector, Scheduling
-from holdfast.spec.compat import annotations
+from holdfast.spec.compat import annotations as annotation_keys
 from holdfast.spec.compat.envelope import Envelope, Metadata
 from holdfast.spec.models.base import both_spellings
 from holdfast.spec.models.job import JobFile, JobSpec, ProcessSpec, WorkerPoolSpec
@@ -185,7 +185,7 @@ MODELS = (
     FaultTolerance,
     HostSelector,
 )
-FIELDS = [*(name for model in MODELS for name in both_spellings(model.model_fields)), *annotations.KNOWN]
+FIELDS = [*(name for model in MODELS for name in both_spellings(model.model_fields)), *annotation_keys.KNOWN]
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=2),
     lambda inner: (

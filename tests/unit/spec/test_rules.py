@@ -101,7 +101,12 @@ def test_a_hundred_variables_are_allowed() -> None:
 
 @pytest.mark.parametrize("kind", ["processSpec", "containerSpec", "pythonPackageSpec"])
 def test_all_arguments_together_have_a_limit(kind: str) -> None:
-    task = {"processSpec": RUN, "containerSpec": CONTAINER, "pythonPackageSpec": PACKAGE}[kind]
+    tasks: dict[str, dict[str, Any]] = {
+        "processSpec": RUN,
+        "containerSpec": CONTAINER,
+        "pythonPackageSpec": PACKAGE,
+    }
+    task = tasks[kind]
     exactly = ["é" * 50_000, "x" * 50_000]
     assert violations({"replicaCount": 1, kind: {**task, "args": exactly}}) == []
     assert violations({"replicaCount": 1, kind: {**task, "args": [*exactly, "x"]}}) == [

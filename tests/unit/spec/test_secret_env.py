@@ -18,7 +18,7 @@ CANARY = "sk-canary/77+=="
 
 
 def job(kind: str = "processSpec", **task: Any) -> dict[str, Any]:
-    required = {
+    required: dict[str, dict[str, Any]] = {
         "processSpec": {"command": ["python", "train.py"]},
         "containerSpec": {"imageUri": "image:1"},
         "pythonPackageSpec": {"packageUris": ["https://files.example/a.tar.gz"], "pythonModule": "m"},

@@ -66,7 +66,7 @@ class World:
         return self.started[-1]
 
 
-async def test_helper_is_started_by_the_first_call_and_kept():
+async def test_helper_is_started_by_the_first_call_and_kept() -> None:
     world = World(StubChild(1))
     assert world.started == []
     assert await world.source.inventory() == Reading()
@@ -74,13 +74,13 @@ async def test_helper_is_started_by_the_first_call_and_kept():
     assert [child.pid for child in world.started] == [1]
 
 
-async def test_late_answer_kills_the_helper_and_blinds():
+async def test_late_answer_kills_the_helper_and_blinds() -> None:
     world = World(StubChild(1, [HANG]))
     assert await world.source.inventory() == Blind("the GPU driver did not answer within 0 s")
     assert world.started[0].killed
 
 
-async def test_replacement_waits_longer_after_each_failure_up_to_a_minute():
+async def test_replacement_waits_longer_after_each_failure_up_to_a_minute() -> None:
     world = World(*(StubChild(n, [HANG]) for n in range(9)))
     await world.source.inventory()
     for count, wait_s in enumerate([1, 2, 4, 8, 16, 32, 60, 60], start=1):
@@ -92,7 +92,7 @@ async def test_replacement_waits_longer_after_each_failure_up_to_a_minute():
         assert len(world.started) == count + 1
 
 
-async def test_calls_during_the_back_off_repeat_the_reason_and_start_nothing():
+async def test_calls_during_the_back_off_repeat_the_reason_and_start_nothing() -> None:
     world = World(StubChild(1, [ChildError("it broke")]), StubChild(2))
     assert await world.source.inventory() == Blind("it broke")
     world.now += 0.99
@@ -103,11 +103,11 @@ async def test_calls_during_the_back_off_repeat_the_reason_and_start_nothing():
     assert len(world.started) == 2
 
 
-def test_back_off_doubles_up_to_its_bound():
+def test_back_off_doubles_up_to_its_bound() -> None:
     assert [LIMITS.backoff_after(n) for n in (1, 2, 3, 6, 7, 8, 10_000)] == [1, 2, 4, 32, 60, 60, 60]
 
 
-async def test_an_answer_resets_the_back_off():
+async def test_an_answer_resets_the_back_off() -> None:
     world = World(StubChild(1, [HANG]), StubChild(2, [HANG]), StubChild(3, [{"ok": EMPTY}, HANG]), StubChild(4))
     await world.source.inventory()
     world.now += 1
@@ -120,7 +120,7 @@ async def test_an_answer_resets_the_back_off():
     assert len(world.started) == 4
 
 
-async def test_unkillable_helper_gets_one_replacement_and_no_more_until_it_is_gone():
+async def test_unkillable_helper_gets_one_replacement_and_no_more_until_it_is_gone() -> None:
     world = World(*(StubChild(n, [HANG], dies_when_killed=False) for n in (1, 2)), StubChild(3))
     for _ in range(2):
         await world.source.inventory()
@@ -134,7 +134,7 @@ async def test_unkillable_helper_gets_one_replacement_and_no_more_until_it_is_go
     assert await world.source.inventory() == Reading()
 
 
-async def test_slow_start_is_blindness_without_a_kill_until_its_bound():
+async def test_slow_start_is_blindness_without_a_kill_until_its_bound() -> None:
     world = World(StubChild(1, ready=HANG), StubChild(2))
     assert await world.source.inventory() == Blind("the GPU driver is still starting")
     world.now += 29
@@ -145,7 +145,7 @@ async def test_slow_start_is_blindness_without_a_kill_until_its_bound():
     assert world.started[0].killed
 
 
-async def test_slow_start_that_ends_in_time_is_answered_by_the_same_helper():
+async def test_slow_start_that_ends_in_time_is_answered_by_the_same_helper() -> None:
     world = World(StubChild(1, ready=HANG))
     await world.source.inventory()
     world.started[0].ready = None
@@ -160,7 +160,7 @@ async def test_slow_start_that_ends_in_time_is_answered_by_the_same_helper():
         (ChildError("the GPU helper ended with status 1"), "the GPU helper ended with status 1"),
     ],
 )
-async def test_helper_that_has_no_answer_is_replaced(reply, reason):
+async def test_helper_that_has_no_answer_is_replaced(reply: Any, reason: str) -> None:
     world = World(StubChild(1, [reply]), StubChild(2))
     assert await world.source.inventory() == Blind(reason)
     assert world.started[0].killed
@@ -169,14 +169,14 @@ async def test_helper_that_has_no_answer_is_replaced(reply, reason):
 
 
 @pytest.mark.parametrize("answer", [None, {}, {**EMPTY, "gpus": [{"uuid": "GPU-0"}]}, {**EMPTY, "gpus": [7]}])
-async def test_answer_of_another_version_is_blindness(answer):
+async def test_answer_of_another_version_is_blindness(answer: Any) -> None:
     world = World(StubChild(1, [{"ok": answer}]))
     blind = await world.source.inventory()
     assert isinstance(blind, Blind)
     assert "another version" in blind.reason
 
 
-async def test_helper_that_can_not_be_started_is_blindness():
+async def test_helper_that_can_not_be_started_is_blindness() -> None:
     async def start() -> StubChild:
         raise ChildError("the GPU helper can't be started: Resource temporarily unavailable")
 
@@ -184,7 +184,7 @@ async def test_helper_that_can_not_be_started_is_blindness():
     assert await source.inventory() == Blind("the GPU helper can't be started: Resource temporarily unavailable")
 
 
-async def test_callers_change_of_mind_ends_the_helper_but_is_no_failure():
+async def test_callers_change_of_mind_ends_the_helper_but_is_no_failure() -> None:
     world = World(StubChild(1, [HANG]), StubChild(2))
     world.source._limits = ReadLimits(answer_s=3600)
     async with anyio.create_task_group() as group:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
@@ -33,7 +34,7 @@ BOX = Container(
 )
 
 
-def ranks(process: Task, container: Container = BOX, **changes: object) -> tuple[RankLaunch, ...]:
+def ranks(process: Task, container: Container = BOX, **changes: Any) -> tuple[RankLaunch, ...]:
     launch = replace(IN_IMAGE, task=replace(process, image=IN_IMAGE.task.image), **changes)
     return plan_ranks(wish(Phase.RUN, 3, launch=launch), FACTS, container)
 

@@ -29,9 +29,9 @@ def anyio_backend() -> str:
 NONE = Bounds()
 
 
-def asked(bounds: Bounds = NONE, grace_s: float = 10.0) -> dict[str, tuple[str, ...]]:
+def asked(bounds: Bounds = NONE, grace_s: float = 10.0) -> dict[str, list[str]]:
     found = properties(KEY, 42, grace_s, bounds, "holdfast-agent.service")
-    return {name: words for name, *words in found}  # type: ignore[misc]
+    return {name: list(words) for name, *words in found}
 
 
 def test_a_scope_is_named_after_job_and_worker() -> None:
@@ -140,7 +140,10 @@ async def test_a_bus_that_refuses_costs_the_scope_and_not_the_worker(
     busctl(tmp_path, monkeypatch, "import sys; sys.exit('Call failed: Access denied')")
     moved_to(monkeypatch, "/system.slice/holdfast-agent.service")
     noted: list[str] = []
-    monkeypatch.setattr(scopes.log, "warning", lambda event, **fields: noted.append(f"{event} {fields['error']}"))
+    monkeypatch.setattr(
+        f"{scopes.__name__}.log.warning",
+        lambda event, **fields: noted.append(f"{event} {fields['error']}"),
+    )
     found = Scopes(str(tmp_path))
     await found.take_in(wish(Phase.PREPARE), 42)
     assert noted == ["scope.unavailable Call failed: Access denied"]
@@ -154,7 +157,7 @@ async def test_a_bus_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr(scopes, "PATIENCE_S", 0.05)
     moved_to(monkeypatch, "/")
     noted: list[str] = []
-    monkeypatch.setattr(scopes.log, "warning", lambda event, **fields: noted.append(fields["error"]))
+    monkeypatch.setattr(f"{scopes.__name__}.log.warning", lambda event, **fields: noted.append(fields["error"]))
     await Scopes(str(tmp_path)).take_in(wish(Phase.PREPARE), 42)
     assert noted == ["systemd did not answer"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ WORKER = Worker("j-1/workerpool0-0", 3, SHIM, {0: ZERO, 1: ONE})
 BEFORE = Picture("boot-1", "0.2.0", (WORKER,))
 
 
-def after(**changes: object) -> Picture:
+def after(**changes: Any) -> Picture:
     return replace(BEFORE, version="0.3.0", workers=(replace(WORKER, **changes),))
 
 

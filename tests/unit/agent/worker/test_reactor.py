@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, wish
@@ -40,7 +41,7 @@ class Agent:
             self.on(ev.RankStarted(KEY, generation, rank, 1000 + rank))
 
 
-def report(state: str, generation: int = 1, **fields: object) -> ev.SendReport:
+def report(state: str, generation: int = 1, **fields: Any) -> ev.SendReport:
     said = WorkerReport(KEY, 1, generation, ReportedState[state], shim_pid=77)
     return ev.SendReport(replace(said, **fields))
 
@@ -359,6 +360,7 @@ def test_place_that_was_prepared_and_never_launched_is_said_to_be_empty_and_then
     agent = Agent(connected=False)
     agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 77))
     (hello,) = agent.on(ev.Dialled())
+    assert isinstance(hello, ev.SendHello)
     assert [(report.key, report.generation, report.state.name) for report in hello.reports] == [(KEY, 0, "EMPTY")]
     agent.on(ev.Welcomed(1))
     assert isinstance(agent.on(ev.Assigned(wish(Phase.RUN)))[0], ev.Prepare)

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from holdfast_agent.shell.shims.shim_files import (
 )
 from holdfast_agent.shim import journal
 
-STORY = [
+STORY: list[dict[str, Any]] = [
     {"ev": "intent", "generation": 3, "ranks": [4, 5], "gpus": ["GPU-1"], "boot_id": "b"},
     {"ev": "started", "rank": 4, "pid": 100, "start_ticks": 7},
     {"ev": "stopping", "reason": "STOPPED", "grace_s": 10.0},
@@ -212,7 +213,12 @@ def test_journal_writes_again_what_the_disk_refused(
         with pytest.raises(OSError, match="refused"):
             file.sync()
     written: list[bytes] = []
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: written.append(data) or real(fd, data, offset))
+
+    def write(fd: int, data: bytes, offset: int) -> int:
+        written.append(data)
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", write)
     file.sync()
     assert b"started" in written[0] and b"stopping" in written[0], "dirtied anew"
     assert read_journal(tmp_path / "g3.journal") == READ[:3]
