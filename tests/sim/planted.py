@@ -146,7 +146,7 @@ def _sent_is_delivered() -> AbstractContextManager[Any]:
 
 def _acks_what_it_drops() -> AbstractContextManager[Any]:
     def on_exit(step: Step, reported: Any) -> None:
-        step.do(AckExit(reported.host, reported.session, reported.sequence))
+        step.do(AckExit(reported.host, reported.session, reported.report.sequence))
 
     return patch.object(controller_reactor, "on_exit", on_exit)
 
