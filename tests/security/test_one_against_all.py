@@ -17,7 +17,7 @@ from holdfast.errors import InvalidInput, TooMany
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, job_pb2, job_pb2_grpc
 from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.calls import concurrency_limits
-from holdfast_controller.shell.calls.concurrency_limits import Lanes
+from holdfast_controller.shell.calls.concurrency_limits import ConcurrencyLimits
 from holdfast_controller.shell.convert import host_claims
 from holdfast_controller.shell.main import server
 from holdfast_controller.shell.services import transfers
@@ -64,17 +64,17 @@ async def test_a_user_whose_streams_are_all_taken_stops_at_the_bound_and_nobody_
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_each_kind_of_caller_has_a_bound_of_its_own_for_calls_and_for_streams(streams: bool) -> None:
-    held, most = Lanes(), concurrency_limits.STREAMS_MOST if streams else concurrency_limits.CALLS_MOST
+    held, most = ConcurrencyLimits(), concurrency_limits.STREAMS_MOST if streams else concurrency_limits.CALLS_MOST
     with contextlib.ExitStack() as places:
         for kind in Kind:
             caller = Caller(Identity("test", kind, "x"), 0.0, 0.0)
             for _ in range(most[kind]):
-                places.enter_context(held.place(caller, streams=streams))
-            with pytest.raises(TooMany, match=f"x has {most[kind]} "), held.place(caller, streams=streams):
+                places.enter_context(held.permit(caller, streams=streams))
+            with pytest.raises(TooMany, match=f"x has {most[kind]} "), held.permit(caller, streams=streams):
                 pass
-            with held.place(caller, streams=not streams):
+            with held.permit(caller, streams=not streams):
                 pass
-    with held.place(caller, streams=streams):
+    with held.permit(caller, streams=streams):
         pass
     assert not held._calls and not held._streams
 

@@ -43,7 +43,7 @@ PLAIN = Format()
 
 
 class _Wrong(ValueError):
-    """What does not fit, and the path to it."""
+    """A value that does not fit its type, with the path to it."""
 
     def __init__(self, problem: str, path: str = "") -> None:
         super().__init__(f"{path.removeprefix('.')}: {problem}" if path else problem)

@@ -1,4 +1,4 @@
-"""What both daemons need as daemons: the log, the instance lock, systemd notification, metrics.
+"""Shared by both daemons: the log, the instance lock, systemd notification, metrics.
 
 Private; nothing about jobs belongs here.
 """

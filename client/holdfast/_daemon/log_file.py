@@ -1,14 +1,14 @@
-"""A daemon's log as a file that never grows beyond a bound: ``log_file`` and ``log_file_mb`` of its settings.
+"""A daemon's log as a file of bounded size: ``log_file`` and ``log_file_mb`` of its settings.
 
-The file becomes the daemon's stderr, so that a traceback and what libraries print stand in it, too. When it is
-full it is renamed to ``NAME.1``, those before move on by one, and what would be ``NAME.5`` goes. No line is lost by
-that: whoever still writes to the old file, writes to what is ``NAME.1`` now. A file that somebody else has moved
-away is noticed at the next line, so logrotate needs no signal.
+The file becomes the daemon's stderr, so that it also has tracebacks and what libraries print. When it is full it is
+renamed to ``NAME.1``, older ones move up by one, and ``NAME.5`` is deleted. No line is lost by that: a process that
+still writes to the old file writes to what is ``NAME.1`` now. A file moved away by another process is noticed at the
+next line, so logrotate needs no signal.
 
-Until the daemon is ready, a sentence that ends it goes to its first stderr as well: whoever starts it by hand must
+Until the daemon is ready, an error that ends it also goes to its original stderr: a person starting it by hand must
 not have to look for a file.
 
-A log is the first to give way on a full disk: the oldest files go, then lines are dropped and counted.
+On a full disk the log gives way first: the oldest files are deleted, then lines are dropped and counted.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class LogFile:
         self._become_stderr()
 
     def write(self, line: str) -> None:
-        """Append a line, given without its end. What the disk has no room for is counted, and told of later."""
+        """Append a line, given without its end. What the disk has no room for is counted, and reported later."""
         data = line.encode(errors="backslashreplace") + b"\n"
         try:
             self._follow()
             if os.fstat(self._fd).st_size + len(data) > self._limit:
                 self._rotate()
         except OSError:
-            pass  # then it goes on in the file that is open
+            pass  # then writing continues in the open file
         while True:
             before = b"\n" * self._torn + self._confession()
             try:
@@ -108,7 +108,7 @@ class LogFile:
         self._open_anew()
 
     def _follow(self) -> None:
-        """Somebody may have moved or removed the file."""
+        """Open the file again if it was moved or removed."""
         mine = os.fstat(self._fd)
         try:
             there = os.stat(self._path)
@@ -180,13 +180,13 @@ def handler(path: Path | None, limit_mb: int) -> logging.Handler:
 
 
 def ready() -> None:
-    """The daemon runs: whoever has started it needs no longer listen."""
+    """Mark the daemon as ready: the process that started it no longer has to read stderr."""
     while _first_stderr:
         os.close(_first_stderr.pop())
 
 
 def complain(sentence: str) -> None:
-    """Print why the daemon ends: to stderr, which may be the log, and to whoever waits for it to be ready."""
+    """Print why the daemon ends: to stderr, which may be the log, and to the process that waits for it to be ready."""
     print(sentence, file=sys.stderr, flush=True)  # noqa: T201
     for handle in _first_stderr:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""What a daemon tells the service manager that started it: that it is ready, that it is alive, what it does.
+"""Notifies the service manager that started a daemon: ready, alive, status.
 
 The protocol is sd_notify(3): datagrams of ``NAME=VALUE`` lines to the socket in NOTIFY_SOCKET. A daemon that nobody
-supervises says the same to nobody. The sign of life comes out of the daemon's own event loop, so a loop that is
+supervises sends nothing. The sign of life comes out of the daemon's own event loop, so a loop that is
 stuck gives none, and is ended after WatchdogSec with a traceback of every thread on stderr.
 """
 
@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, MutableMapping
 
 STATUS_S = 10.0
-"""How often the status is looked at where nobody waits for a sign of life."""
+"""Seconds between looks at the status if the manager has no watchdog."""
 
 
 class Supervisor:
@@ -48,7 +48,7 @@ class Supervisor:
             pass
 
     async def keep_telling(self, status: Callable[[], str]) -> None:
-        """Give signs of life, and the status when it has changed, until cancelled. Returns where nobody listens."""
+        """Give signs of life, and the status when it has changed, until cancelled. Returns if no manager listens."""
         told = ""
         while self.present:
             now = status()

@@ -1,4 +1,4 @@
-"""The driver: feeds stimuli to the reactor, makes its events durable, then performs its actions.
+"""The driver: feeds commands to the reactor, makes its events durable, then performs its actions.
 
 ``feed`` runs the reactor at once, in the caller's task; the writer task commits whatever has gathered since
 its last commit and never waits for more. Replies, messages and watchers' events go out only after the commit
@@ -87,12 +87,12 @@ class Driver:
         self._arm()
 
     def feed(self, stimulus: Stimulus) -> None:
-        """Take a stimulus in. Its effects follow once they are durable.
+        """Queue a command; its effects follow once they are durable.
 
         A step that fails leaves a state that is neither the old nor the new one, so it ends the process.
         """
         if self._broken is not None:
-            raise Unavailable("The controller is about to end.", fix="Try again once it has been started anew.")
+            raise Unavailable("The controller is about to end.", fix="Try again once it has been restarted.")
         try:
             decision = self.reactor.step(stimulus, now())
         except BaseException as error:
@@ -142,7 +142,7 @@ class Driver:
         return found
 
     async def history(self, entity: str, after: int, limit: int) -> list[Record]:
-        """What happened to an entity after a sequence, oldest first; at most ``limit`` entries."""
+        """Events of an entity after a sequence, oldest first; at most ``limit`` entries."""
         records: list[Record] = await asyncio.wrap_future(self.store.call(self.store.read, entity, after, limit))
         return records
 

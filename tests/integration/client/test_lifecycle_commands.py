@@ -65,7 +65,7 @@ async def test_a_pause_says_when_workers_are_still_to_be_stopped(jobs: FakeContr
     jobs.pauses_at_once = False
     paused = await holdfast(jobs, tmp_path, "job", "pause", "j2")
     assert paused.stderr == b"holdfast: job j2 is being paused: its workers are stopped first\n"
-    assert (await holdfast(jobs, tmp_path, "job", "resume", "j2")).stderr == b"holdfast: job j2 goes on: RUNNING\n"
+    assert (await holdfast(jobs, tmp_path, "job", "resume", "j2")).stderr == b"holdfast: job j2 resumed: RUNNING\n"
 
 
 async def test_recoveries_are_a_table_and_an_array(jobs: FakeController, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_recoveries_are_a_table_and_an_array(jobs: FakeController, tmp_pat
     shown = await holdfast(jobs, tmp_path, "job", "recoveries", "j2")
     words = shown.stdout.decode().splitlines()[1]
     assert words.split()[:2] == ["2", "5"]
-    assert words.endswith("1m 15s  LOST_HOST  workerpool1-0 rank 1  placed anew  stop 2.9s")
+    assert words.endswith("1m 15s  LOST_HOST  workerpool1-0 rank 1  placed again  stop 2.9s")
     assert shown.stderr == b"1 recovery, 1m 15s lost\n"
     found = json.loads((await holdfast(jobs, tmp_path, "job", "recoveries", "j2", "-o", "json")).stdout)
     assert [(each["attempt"], each["lostSeconds"], each["endRecover"]) for each in found] == [

@@ -254,7 +254,12 @@ async def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
         process.send_signal(signal.SIGINT)
         result = await result_of(process)
     assert result.code == 0
-    for words in ("detached; job j1 goes on", "holdfast logs -f j1", "holdfast job watch j1", "holdfast cancel j1"):
+    for words in (
+        "detached; job j1 keeps running",
+        "holdfast logs -f j1",
+        "holdfast job watch j1",
+        "holdfast cancel j1",
+    ):
         assert words in result.err
     assert "Traceback" not in result.err
     assert "CancelJob" not in [name for name, _ in controller.calls]

@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
 
     def _give_up(self, error: h11.RemoteProtocolError) -> None:
         if error.error_status_hint != HTTPStatus.BAD_REQUEST or self._http.our_state is not h11.IDLE:
-            self._transport.abort()  # a head without an end, say: whoever sends that reads no answer
+            self._transport.abort()  # a head without an end, say: a client that sends that reads no answer
             return
         self._say(HTTPStatus.BAD_REQUEST, b"This is no HTTP request.\n", last=True)
 
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
     def _problem(self, headers: dict[str, str]) -> HoldfastError | None:
         """Return why this reader gets nothing."""
         if self._admits is None:
-            # A page of somebody else's, whose name was made to point here, would be read by its maker.
+            # A foreign page whose name was made to point here (DNS rebinding) could read the answer.
             name = headers.get("host", "").rpartition(":")[0].removeprefix("[").removesuffix("]")
             return None if is_loopback(name or headers.get("host", "")) else Denied("Ask for 127.0.0.1.")
         certificate: dict[str, Any] = self._transport.get_extra_info("peercert") or {}

@@ -39,7 +39,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Listener:
-    """What listens. ``port`` is the one that was taken where any was asked for."""
+    """A listening server; ``port`` is the one chosen if any was asked for."""
 
     def __init__(self, server: asyncio.Server, open_now: set[Connection]) -> None:
         self._server = server

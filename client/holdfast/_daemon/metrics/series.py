@@ -18,7 +18,7 @@ LONG_SECONDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.
 
 
 class Kind(enum.Enum):
-    """As Prometheus names them."""
+    """Metric types by Prometheus's names."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -103,7 +103,7 @@ class Series:
         values[labels] = before + by
 
     def set(self, family: Family, value: float, *labels: str) -> None:
-        """A gauge stands at ``value``, or a counter that somebody else keeps."""
+        """Set a gauge, or a counter that is kept elsewhere, to ``value``."""
         self._of(family, labels)[labels] = float(value)
 
     def observe(self, family: Family, value: float, *labels: str) -> None:

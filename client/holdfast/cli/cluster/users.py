@@ -64,7 +64,7 @@ def add(name: str, role: str, project: str, run_as: tuple[str, ...]) -> None:
 def set_(name: str, run_as: tuple[str, ...], no_run_as: bool) -> None:
     """Set which Unix accounts a user's jobs run as.
 
-    Applies to jobs submitted from now on; existing jobs keep theirs. Jobs of somebody who
+    Applies to jobs submitted from now on; existing jobs keep theirs. Jobs of a user who
     has no account run as run_as in controller.toml has it.
     """
     if bool(run_as) == no_run_as:

@@ -176,7 +176,7 @@ def fence(name: str, yes_it_is_off: bool, reason: str) -> None:
     """
     if not yes_it_is_off:
         raise click.UsageError(
-            "Only somebody who knows can say that nothing of its work runs any more. Cut the power of the host,"
+            "Only a person on site can confirm that none of its work runs any more. Cut the power of the host,"
             f" then write: holdfast host fence {name} --yes-it-is-off"
         )
 

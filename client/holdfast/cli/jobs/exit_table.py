@@ -28,7 +28,7 @@ class _Alike:
 
 
 def columns(*, wide: bool) -> list[Column]:
-    """Of the rows below; ranks are found in the table of workers, so only ``wide`` repeats theirs."""
+    """Columns of the table; ranks are in the table of workers, so only ``wide`` repeats theirs."""
     worker = [Column("WORKER")] if wide else []
     return [
         Column("GEN", right=True),

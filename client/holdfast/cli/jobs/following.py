@@ -176,7 +176,7 @@ def _detaching(job_id: str, console: Console, scope: anyio.CancelScope) -> Itera
     def leave(signum: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         console.end_line()
-        console.note(f"detached; job {job_id} goes on.")
+        console.note(f"detached; job {job_id} keeps running.")
         console.note(f"  come back:  holdfast logs -f {job_id}")
         console.note(f"              holdfast job watch {job_id}")
         console.note(f"  cancel it:  holdfast cancel {job_id}")

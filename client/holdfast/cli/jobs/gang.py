@@ -1,4 +1,4 @@
-"""Who is in a job's gang, read off its spec: known before anything was placed."""
+"""Members of a job's gang, from its spec: known before anything was placed."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _resumed(job: job_pb2.CustomJob) -> str:
 
     if job.state == job_pb2.JOB_STATE_QUEUED:
         return f"is queued again: {job.wait_reason}" if job.wait_reason else "is queued again"
-    return f"goes on: {_state(job)}"
+    return f"resumed: {_state(job)}"
 
 
 def _state(job: job_pb2.CustomJob) -> str:

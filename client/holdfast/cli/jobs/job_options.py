@@ -23,7 +23,7 @@ C = TypeVar("C", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What the user asked for. Times in seconds."""
+    """Options of a job as the user gave them. Times in seconds."""
 
     project: str | None = None
     priority: int | None = None
@@ -80,7 +80,7 @@ def set_seconds(field: Duration, seconds: float) -> None:
 
 
 def key_value(value: str) -> tuple[str, str]:
-    """``rack=7``."""
+    """A label such as ``rack=7``."""
     key, equals, text = value.partition("=")
     if not key or not equals:
         raise click.BadParameter(f"{value!r} is not KEY=VALUE.")

@@ -104,7 +104,7 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
-    """What a job asks of the queue and of its hosts, where that is not what nearly all ask."""
+    """Requirements of a job on the queue and its hosts, as far as they are not the defaults."""
     if scheduling.priority > 1:
         yield "priority", str(scheduling.priority)
     strategy = spec_pb2.SchedulingStrategy.Name(scheduling.strategy).removeprefix("SCHEDULING_STRATEGY_")
@@ -209,7 +209,7 @@ def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterat
 
 
 def _shown(line: str) -> str:
-    """As it was printed, tabs and indentation too, but unable to drive the terminal."""
+    """The text as printed, tabs and indentation too, with control characters made harmless."""
     return "".join(c if c.isprintable() else "?" for c in line.expandtabs().rstrip("\r\n"))
 
 

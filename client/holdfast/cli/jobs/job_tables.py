@@ -100,7 +100,7 @@ def _row(job: job_pb2.CustomJob, now: float) -> Row:
 
 
 def project_of(job: job_pb2.CustomJob) -> str:
-    """Whom it is counted for; older controllers don't say."""
+    """Project charged for the job; older controllers don't send it."""
     return job.project or "default"
 
 
@@ -150,7 +150,7 @@ def write_events(events: Sequence[job_pb2.WatchJobResponse], *, wide: bool) -> N
 
 
 def event_line(event: job_pb2.WatchJobResponse) -> str:
-    """One event as a line of a history that goes on."""
+    """One event as a line of a running history."""
     colour = coloured(OUT)
     state = state_cell(event.state)
     text = " ".join(event.message.split()) or title_of(event)

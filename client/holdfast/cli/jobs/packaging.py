@@ -31,7 +31,7 @@ SAY_FROM_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class CodeOptions:
-    """What the user named. Paths of packages and folders count from here, or from the folder."""
+    """Code that the user named. Paths of packages and folders count from here, or from the folder."""
 
     folder: str
     script: str = ""
@@ -173,7 +173,7 @@ def _give_code(pool: dict[str, Any], code: Mapping[str, Any], options: CodeOptio
 
 
 def command_of(options: CodeOptions) -> list[str]:
-    """What starts the script or module; empty without either."""
+    """Command that starts the script or module; empty without either."""
     if options.module:
         return ["python3", "-m", options.module.replace("$", "$$")]
     script = options.script.replace("$", "$$")
@@ -209,7 +209,7 @@ def _check_module(folder: Path, module: str) -> None:
 
 
 def _place(given: str, folder: Path, below: str, extra: list[tuple[str, Path]], keep: list[str]) -> str:
-    """Where a file or folder lies in the bundle; what is not below the folder is brought along."""
+    """Path of a file or folder in the bundle; one outside the packaged folder is added to it."""
     option = "--extra-packages" if below else "--extra-dirs"
     found = _find(given, folder, option)
     try:

@@ -1,4 +1,4 @@
-"""What ranks print, as a person wants to see it: bytes as they came, or whole lines with their rank in front."""
+"""Formats ranks' output for a terminal: bytes as they came, or whole lines with their rank in front."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Line:
         return lines
 
     def take(self) -> bytes:
-        """What was begun; nothing is left."""
+        """The unfinished line, taken out."""
         begun = b"".join(self.parts)
         self.parts, self.size = [], 0
         return begun
@@ -64,7 +64,7 @@ class RankOutput:
         self._many = True
 
     def show(self, chunk: job_pb2.StreamLogsResponse) -> None:
-        """One chunk. Raises ``OutputClosed`` when nobody reads stdout."""
+        """One chunk. Raises ``OutputClosed`` if stdout was closed."""
         if chunk.problem:
             self._tell_problem(chunk)
             return

@@ -17,9 +17,9 @@ ANSWERS = {
     "PROC_RESTART": "restarted in place",
     "POD_RESCHEDULE": "worker moved",
     "WORKER_RESCHEDULE": "worker moved",
-    "JOB_RESCHEDULE": "placed anew",
-    "JOB_RESCHEDULE_WITH_TAINT": "placed anew, bad host cordoned",
-    "JOB_RESCHEDULE_WITH_CORDON": "placed anew, bad host cordoned",
+    "JOB_RESCHEDULE": "placed again",
+    "JOB_RESCHEDULE_WITH_TAINT": "placed again, bad host cordoned",
+    "JOB_RESCHEDULE_WITH_CORDON": "placed again, bad host cordoned",
 }
 """What was done about a failure, in words; a new one is shown as it was sent."""
 _COLUMNS = (
@@ -60,7 +60,7 @@ def table(recoveries: Sequence[job_pb2.Recovery], now: float, *, width: int | No
 
 
 def row(recovery: job_pb2.Recovery, now: float) -> Row:
-    """One recovery."""
+    """Row of one recovery."""
     over = recovery.HasField("ended_at") or recovery.HasField("lost")
     return [
         str(recovery.attempt),
@@ -74,7 +74,7 @@ def row(recovery: job_pb2.Recovery, now: float) -> Row:
 
 
 def summary(job: job_pb2.CustomJob) -> str:
-    """``3 recoveries, 2m 10s lost``; only what is over counts as lost, and what goes on is said to."""
+    """``3 recoveries, 2m 10s lost``; only finished ones count as lost; a running one is named."""
     count = len(job.recoveries)
     recoveries = f"{count} recover{'y' if count == 1 else 'ies'}"
     over = [each for each in job.recoveries if each.HasField("lost")]
@@ -87,7 +87,7 @@ def summary(job: job_pb2.CustomJob) -> str:
 
 
 def _phases_in_words(phases: job_pb2.RecoveryPhases) -> str:
-    """What took time: ``stop 2.9s, start 110ms``."""
+    """Phases by duration: ``stop 2.9s, start 110ms``."""
     each = (
         ("detect", phases.detect),
         ("diagnose", phases.diagnose),

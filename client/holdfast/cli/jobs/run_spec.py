@@ -19,7 +19,7 @@ _NAME_LENGTH = 60
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What the user asked of ``run``. Times in seconds; ``None`` leaves the choice to the defaults."""
+    """Options of ``run`` as the user gave them. Times in seconds; ``None`` leaves the choice to the defaults."""
 
     command: tuple[str, ...]
     gpus: int = 0
@@ -80,7 +80,7 @@ def literal(text: str) -> str:
 
 
 def environment(asked: Sequence[str], environ: Mapping[str, str]) -> list[spec_pb2.EnvVar]:
-    """What a worker's environment carries of ours, and ``--env``: ``NAME=VALUE``, or ``NAME`` for today's value."""
+    """Environment passed on to workers, and ``--env``: ``NAME=VALUE``, or ``NAME`` for today's value."""
     values = {
         name: value
         for name, value in sorted(environ.items())

@@ -1,4 +1,4 @@
-"""What the running controller does for programs on its own machine, over a socket in its state directory.
+"""Serves programs on the controller's own machine over a socket in its state directory.
 
 Only root and the user that the controller runs as are served. One call makes a copy of the store as of now. The
 controller makes it itself, with the connection that it writes with: SQLite before 3.51.3 can corrupt a WAL when two
@@ -98,7 +98,7 @@ def ask_for_copy(directory: Path) -> tuple[Path, int, int] | None:
 
 
 def ask(directory: Path, order: dict[str, Any]) -> dict[str, Any] | None:
-    """What the controller of a state directory answers; None where none runs.
+    """Ask the controller of a state directory; None if none runs.
 
     Blocks. Raises ``Unavailable`` where it can't be reached, ``WrongState`` where it refuses.
     """

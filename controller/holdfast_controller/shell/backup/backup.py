@@ -238,7 +238,7 @@ def _schema(copy: Path) -> str:
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A file that has its name, and is on disk, only once it is complete; for nobody else to read."""
+    """A file that has its name, and is on disk, only once it is complete; readable by its owner only."""
     fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""What a backup says of itself, ahead of everything else in it."""
+"""The manifest of a backup, its first part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the files were."""
+    """Original paths of the files."""
 
     settings: str
     state_dir: str
@@ -58,7 +58,7 @@ class Manifest:
     format: int = FORMAT
 
     def dump(self) -> bytes:
-        """As JSON."""
+        """The manifest as JSON."""
         return json.dumps(asdict(self), indent=1).encode()
 
 

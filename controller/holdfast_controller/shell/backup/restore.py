@@ -1,4 +1,4 @@
-"""``holdfast-controller restore FILE``: a controller that goes on from a backup, where there is none.
+"""``holdfast-controller restore FILE``: restores a controller from a backup, where there is none.
 
 Everything is unpacked and checked beside its place first, the log is gone on from beyond every number that the lost
 controller can have given out, and only then does anything get its name; the settings last.
@@ -178,7 +178,7 @@ def _unpack(tar: tarfile.TarFile, done: mf.Manifest, staging: Path) -> None:
 
 
 def _certify(done: mf.Manifest, staging: Path, ca_key: Path | None) -> None:
-    """The controller's own certificate, made anew: of its key there needs to be no copy anywhere."""
+    """Issue the controller a new certificate, so that its key needs no backup."""
     own, ca = staging / "own", staging / "ca"
     own.mkdir(exist_ok=True)
     if not done.layout.ca_directory:

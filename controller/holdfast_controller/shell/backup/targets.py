@@ -1,4 +1,4 @@
-"""Where the files of a backup go, and the settings that name those places."""
+"""Destinations of the files of a backup, and the settings that name them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast_controller.shell.backup.manifest import Layout
 
 @dataclass(frozen=True)
 class Targets:
-    """Absolute paths."""
+    """Absolute paths of a controller's files."""
 
     settings: Path
     state_dir: Path
@@ -23,7 +23,7 @@ class Targets:
 
 
 def targets_of(layout: Layout, to: Path | None) -> Targets:
-    """Where everything was, or all of it below ``to``."""
+    """The original paths, or the same paths below ``to``."""
     if to is None:
         ca_directory = Path(layout.ca_directory) if layout.ca_directory else None
         own = (Path(layout.ca), Path(layout.cert), Path(layout.key))

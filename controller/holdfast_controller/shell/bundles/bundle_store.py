@@ -5,7 +5,7 @@ one for each user, which may be gone on with after whatever interrupted it. What
 was not asked for during ``keep``, or earlier where room is needed, the longest unused first. The time of the last
 use is the file's own. All methods block, and may be called from several threads.
 
-The owners of a bundle, under ``owners``, are all users who have sent all its bytes. To know its hash, as whoever may
+The owners of a bundle, under ``owners``, are all users who have sent all its bytes. Knowing its hash, as whoever may
 look at another user's job shows, is not enough to have its code run.
 """
 

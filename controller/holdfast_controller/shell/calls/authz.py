@@ -30,7 +30,7 @@ from holdfast_controller.core.access.rules import RULES, Caller, Registry, Targe
 from holdfast_controller.core.access.secrets import is_name
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit, Entry
-from holdfast_controller.shell.calls.concurrency_limits import Lanes
+from holdfast_controller.shell.calls.concurrency_limits import ConcurrencyLimits
 from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
 
@@ -42,20 +42,20 @@ _STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
 
 
 class Aborts(Protocol):
-    """What is asked of the context of an open stream."""
+    """The part of an open stream's context that is used here."""
 
     async def abort_with_status(self, status: grpc.Status) -> object:
         """End the stream with a status."""
 
 
 class Ends(Protocol):
-    """What serves an open stream."""
+    """The task that serves an open stream."""
 
     def done(self) -> bool:
         """Whether it has ended."""
 
     def cancel(self) -> object:
-        """End it."""
+        """Cancel the stream."""
 
 
 @dataclass(eq=False)
@@ -80,7 +80,7 @@ class Guard(grpc.aio.ServerInterceptor):
         """Calls by method and status, and the durations of unary ones that were let through."""
         self._streams: defaultdict[str, set[_Stream]] = defaultdict(set)
         self._cuts: set[asyncio.Task[None]] = set()
-        self.lanes = Lanes()
+        self.concurrency = ConcurrencyLimits()
         self._handlers: dict[str, tuple[Any, Any]] = {}
         """By method: a handler, and the same behind the guard."""
 
@@ -141,7 +141,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 self._begin_cut(stream, problem)
 
     def end_streams(self) -> None:
-        """End all open streams, since the controller stops. Who reads one comes back and goes on where it stood."""
+        """End all open streams, since the controller stops. Its reader reconnects and continues where it stood."""
         stopping = Unavailable("The controller stops.", fix="Try again when it is back.")
         for stream in [stream for streams in self._streams.values() for stream in streams]:
             self._begin_cut(stream, stopping)
@@ -241,7 +241,7 @@ class Guard(grpc.aio.ServerInterceptor):
         """The call's place among those of its caller, to be left; where there is none the call ends here."""
         held = contextlib.ExitStack()
         try:
-            held.enter_context(self.lanes.place(caller, streams=streams))
+            held.enter_context(self.concurrency.permit(caller, streams=streams))
         except TooMany as error:
             await _turn_away(error, request, context)
         return held
@@ -286,7 +286,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
 
 def caller_of(context: tls.Certified) -> Caller | None:
-    """Who calls; None for somebody without a certificate. Raises ``Unauthenticated`` for one that names nobody."""
+    """The caller; None without a certificate. Raises ``Unauthenticated`` for a certificate without an identity."""
     auth = context.auth_context()
     shown = next(iter(auth.get("x509_pem_cert") or ()), None)
     if shown is None:
@@ -342,13 +342,13 @@ def _outcome(context: Context) -> tuple[str, str]:
 
 
 def made(answer: Any) -> str:
-    """What came of a call, such as ``job/ID``; empty for nothing that has a name."""
+    """Entity that a call created, such as ``job/ID``; empty if none."""
     job = getattr(answer, "job", None)
     return f"job/{job.id}" if job is not None else ""
 
 
 def _about(method: str, request: Any) -> str:
-    """What a request names, as KIND/NAME."""
+    """Entity that a request names, as KIND/NAME."""
     service, _, call = method.rpartition("/")
     named = getattr(request, "id", "") or getattr(request, "name", "")
     if call == "CreateToken":

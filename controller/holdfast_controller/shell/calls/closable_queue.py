@@ -11,7 +11,7 @@ QUEUE_SIZE = 256
 
 
 class EndingQueue(Generic[T]):
-    """What was put before the end is still taken out."""
+    """A queue that can be closed; items put before the end are still taken out."""
 
     def __init__(self) -> None:
         self._items: asyncio.Queue[T] = asyncio.Queue(QUEUE_SIZE)

@@ -1,4 +1,4 @@
-"""Pictures of jobs for users: as the state shows them, told once that is durable."""
+"""Views of jobs for users, returned once the state they show is durable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def standing(driver: Driver) -> Standing:
 async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable. Raises ``NotFound``."""
     cluster, job = driver.cluster, find_job(driver, job_id)
-    # Who doesn't wait isn't told of the queue.
+    # A job that doesn't wait has no pending reason.
     now = standing(driver) if job.state is JobState.QUEUED else Standing(cluster, [], {})
     picture = job_to_proto(cluster, job, spec_message(job.spec_json), now)
     await driver.settled()
@@ -52,7 +52,7 @@ def spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
 
 
 def know_spec(spec_json: str, message: spec_pb2.CustomJobSpec) -> spec_pb2.CustomJobSpec:
-    """``message`` is what ``spec_json`` says; whoever has it at hand spares the parsing. The newest are kept."""
+    """``message`` is what ``spec_json`` says; a caller that has it saves the parsing. The newest are kept."""
     _specs[spec_json] = message
     if len(_specs) > KNOWN_SPECS:
         _specs.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What every handler shares: who calls, errors as rich statuses, and requests that are acted on once."""
+"""Shared by every handler: the caller, errors as rich statuses, and idempotent requests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def unary(
 def streaming(
     handler: Callable[[Any, Req, Context], AsyncGenerator[Res, None]],
 ) -> Callable[[Any, Req, Context], AsyncGenerator[Res, None]]:
-    """As ``unary``, for a handler that yields many answers."""
+    """Like ``unary``, for a handler that yields many answers."""
 
     @functools.wraps(handler)
     async def guarded(self: Any, request: Req, context: Context) -> AsyncGenerator[Res, None]:
@@ -84,7 +84,7 @@ async def beside(work: Coroutine[Any, Any, None], when_done: Callable[[], object
 
 
 def once(by: str, request: Any, make: Callable[[int], Asked]) -> Callable[[int], Asked | Once]:
-    """What ``Driver.ask`` is to feed for a request of ``by``. Raises ``InvalidInput`` for too long an id."""
+    """Command for ``Driver.ask`` from a request of ``by``. Raises ``InvalidInput`` for too long an id."""
     request_id: str = request.request_id
     if len(request_id) > ID_LENGTH:
         problem = f"is longer than {ID_LENGTH} characters"
@@ -96,7 +96,7 @@ def once(by: str, request: Any, make: Callable[[int], Asked]) -> Callable[[int],
 
 
 def _digest(request: Message) -> str:
-    """Of everything but the id, the kind of call included."""
+    """Fingerprint of a request: everything but the id, the kind of call included."""
     content = type(request)()
     content.CopyFrom(request)
     content.ClearField("request_id")

@@ -21,13 +21,13 @@ from holdfast_controller.shell.convert.host_claims import (
 )
 
 DISMISSAL_GRACE_S = 30.0
-"""Between TERM and KILL where nobody knows what the job has asked for."""
+"""Seconds between TERM and KILL if the job's own grace is unknown."""
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 """A host whose clock is further off than any calendar must not make its jobs unprintable."""
 
 
 def hello(host: str, session: int, message: agent_pb2.Hello) -> commands.HostConnected:
-    """What an agent introduces itself with. Raises ``InvalidInput`` for what is beyond all bounds."""
+    """Convert an agent's hello. Raises ``InvalidInput`` for values out of bounds."""
     check_hello(message)
     return commands.HostConnected(
         host=host,
@@ -42,7 +42,7 @@ def hello(host: str, session: int, message: agent_pb2.Hello) -> commands.HostCon
 
 
 def inventory(message: host_pb2.Inventory) -> Inventory:
-    """What a host has. Raises ``InvalidInput`` as ``hello`` does."""
+    """Convert a host's inventory. Raises ``InvalidInput`` as ``hello`` does."""
     check_inventory(message)
     gpus = tuple(Gpu(g.uuid, g.index, g.model, g.memory_bytes, explained(g.problem)) for g in message.gpus)
     why_none = "" if message.containers else message.containers_problem or "its agent knows of none"

@@ -34,7 +34,7 @@ def features(host: str, session: int, message: agent_pb2.FeatureReport) -> Featu
 
 
 def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
-    """What would lie in the future is now: a silence that began there would never be one."""
+    """Clamp a time in the future to now: a silence that began there would never count."""
 
     def past(at_s: float | None) -> float | None:
         return None if at_s is None else min(at_s, sent_s)

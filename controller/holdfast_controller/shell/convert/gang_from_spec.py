@@ -1,4 +1,4 @@
-"""What the core needs of a job's spec."""
+"""Converts a job's spec to the core's gang."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gang_of(
     project: str = "default",
     holders: Mapping[str, str] = NO_HOLDERS,
 ) -> Gang:
-    """What the core needs of a validated spec. ``holders``: the owner of each secret that the spec names."""
+    """Convert a validated spec to a gang. ``holders``: the owner of each secret that the spec names."""
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
     gang = Gang(
         pools=tuple(
@@ -70,7 +70,7 @@ def gang_of(
 
 
 def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
-    """What the pool's ranks run."""
+    """The task that the pool's ranks run."""
     if (process := pool.process_spec) is not None:
         code = process.packaged_code
         return Task(

@@ -1,4 +1,4 @@
-"""What a host may say of itself and its workers, at most: a host that was taken over must not fill the store.
+"""Bounds on a host's reports about itself and its workers: a host that was taken over must not fill the store.
 
 What names something is refused where it is too long; what only explains is cut, and ends in "…".
 """

@@ -148,7 +148,7 @@ def hang_to_proto(hang: Hang) -> job_pb2.Hang:
 
 
 def health_of(cluster: Cluster, job: Job) -> str:
-    """What the detector says at present; empty where nobody looks."""
+    """The hang detector's current statement; empty if it does not watch the job."""
     runtime = cluster.runtime.get(job.id)
     return runtime.health if runtime is not None and not (job.terminal or job.stopping) else ""
 

@@ -24,7 +24,7 @@ class Aborted(Exception):
 
 
 class CallContext:
-    """What a handler asks of its ``grpc.aio.ServicerContext``, for a call that came over HTTP."""
+    """Stands in for ``grpc.aio.ServicerContext`` in a call that came over HTTP."""
 
     def __init__(
         self, uris: tuple[str, ...], peer: str, certificate: str, abort: Callable[[], None] = lambda: None
@@ -40,11 +40,11 @@ class CallContext:
         self._peer = peer
 
     def auth_context(self) -> Mapping[str, tuple[bytes, ...]]:
-        """Who the other end is, under gRPC's own keys."""
+        """Identity of the peer under gRPC's own keys."""
         return self._auth
 
     def peer(self) -> str:
-        """Where the call comes from."""
+        """Address of the peer."""
         return self._peer
 
     def invocation_metadata(self) -> tuple[()]:
@@ -73,7 +73,7 @@ class Calls:
         """The answer of a unary method. Raises ``Aborted`` or ``HoldfastError``."""
         caller = self._admit(method, request, context)
         try:
-            with self._guard.lanes.place(caller, streams=False):
+            with self._guard.concurrency.permit(caller, streams=False):
                 answer = await self._handler(method)(request, context)
         except TooMany as error:
             self._note(method, caller, request, context, code_name(error), error.message)
@@ -92,7 +92,7 @@ class Calls:
         caller = self._admit(method, request, context)
         cut = _Cut(context.abort)
         with (
-            self._guard.lanes.place(caller, streams=True),
+            self._guard.concurrency.permit(caller, streams=True),
             self._guard.open(method.lstrip("/"), caller, request, cut, cut),
         ):
             async with contextlib.aclosing(self._handler(method)(request, context)) as answers:
@@ -121,10 +121,10 @@ class _Cut:
         self._abort = abort
 
     async def abort_with_status(self, status: grpc.Status) -> None:
-        """The guard's last word, which nobody hears."""
+        """No-op: over HTTP the error is sent by the route, not through the gRPC context."""
 
     def done(self) -> bool:
-        """Known to nobody here; what has ended is not among the open streams."""
+        """Always False; ended calls are not among the open streams."""
         return False
 
     def cancel(self) -> object:

@@ -88,5 +88,5 @@ def answer(error: Exception) -> JSONResponse:
 
 
 async def on_error(request: Request, error: Exception) -> JSONResponse:
-    """As ``answer``, in the form that Starlette calls."""
+    """Like ``answer``, in the form that Starlette calls."""
     return answer(error)

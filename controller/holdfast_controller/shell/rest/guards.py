@@ -1,4 +1,4 @@
-"""What stands before the routes: who may be meant, how many at once, and how long a slow reader is waited for."""
+"""Checks before the routes: host names, concurrent requests, and patience with slow readers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Bounds:
 
 
 class Guards:
-    """Refuses requests that are not meant for us, or that a web page of somebody else's has made.
+    """Refuses requests for another host name, and those made by a foreign web page.
 
     A browser attaches a user's certificate to whatever any page asks of us, and a name that its owner lets point
     at our address makes that page's own origin of us. So the Host must be a name of our certificate, and a request

@@ -46,12 +46,12 @@ def events_form(request: Request) -> Form:
 def logs_form(request: Request, asked: job_pb2.StreamLogsRequest) -> Form:
     """The bytes of one rank for who asks for text, else JSON lines with bytes in base64, as protobuf prints them.
 
-    Raises ``InvalidInput`` for the text of several ranks, which could not be told apart.
+    Raises ``InvalidInput`` for the text of several ranks, which could not be distinguished.
     """
     if "text/plain" not in request.headers.get("accept", ""):
         return Form("application/x-ndjson", lambda chunk: _line(_chunk(chunk)), _line, b"\n")
     if len(asked.ranks) != 1:
-        raise InvalidInput([Violation("rank", "must be one: as text the ranks could not be told apart")])
+        raise InvalidInput([Violation("rank", "must be one: as text the ranks could not be distinguished")])
 
     def write(chunk: job_pb2.StreamLogsResponse) -> bytes:
         return f"\n[{chunk.problem}]\n".encode() if chunk.problem else chunk.data

@@ -1,4 +1,4 @@
-"""Values of secrets: sealed on disk and in memory, opened for the moment in which a host is told to launch.
+"""Values of secrets: sealed on disk and in memory, opened only while a host is ordered to launch.
 
 Each value is sealed by AES-256-GCM under the newest key of ``secrets.key`` with a nonce of its own; its holder and
 its name are authenticated with it, so that a row of the table which was moved to another name or another user opens

@@ -45,7 +45,7 @@ OUTBOX_SIZE = 20_000
 
 @dataclass(frozen=True)
 class AckHeartbeat:
-    """Tell the agent that somebody listens. Nothing has to be durable for that, so it is no action of the core."""
+    """Tell the agent that there is a listener. Nothing has to be durable for that, so it is no action of the core."""
 
 
 Outgoing = act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession | AckHeartbeat
@@ -139,7 +139,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 def to_agent(
     action: act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession | AckHeartbeat, driver: Driver
 ) -> agent_pb2.SessionResponse:
-    """An action of the core, as its host is told it. ``CloseSession`` is told by the end of the stream instead."""
+    """An action of the core as a message to its host. ``CloseSession`` is the end of the stream instead."""
     leases: LeasePolicy = driver.reactor.policies.leases
     match action:
         case act.Assign():
@@ -166,11 +166,11 @@ def to_agent(
             )
             return agent_pb2.SessionResponse(welcome=welcome)
         case act.CloseSession():
-            raise AssertionError("a session is closed, not told so")
+            raise AssertionError("a session is closed without a message")
 
 
 def stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stimulus:
-    """What a message of an agent means. Raises ``InvalidInput`` for what we don't know."""
+    """Convert an agent's message to a command. Raises ``InvalidInput`` for an unknown one."""
     match message.WhichOneof("message"):
         case "worker_report":
             return WorkerReported(host, session, agent_messages.worker_report(message.worker_report))

@@ -1,4 +1,4 @@
-"""What the controller measures of itself, and the page that Prometheus gets.
+"""Measures the controller, and renders the page that Prometheus scrapes.
 
 Commits are counted here, as an observer of the driver; calls are counted by the guard.
 """
@@ -82,7 +82,7 @@ class Metrics:
 
     @cached_property
     def _exposition(self) -> Exposition:
-        # Only here: a controller that nobody asks needs none of it.
+        # Imported only here: a controller that is never scraped needs none of it.
         from holdfast._daemon.metrics.exposition import Exposition
 
         return Exposition(fam.FAMILIES, self._read)

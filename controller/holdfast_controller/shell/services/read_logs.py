@@ -17,7 +17,7 @@ from holdfast_controller.shell.services.transfers import End, Reading, Transfers
 
 STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
 HOST_BACK_WITHIN_S = 30.0
-"""How long a follower waits for a host whose stream broke before it says so and goes on without."""
+"""How long a follower waits for a host whose stream broke before it says so and continues without it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class LogReading:
         """The generation of a worker that belongs to the one asked for; None where it has no part in it.
 
         A worker that was relaunched alone is in one of its own, while the others are where the gang was: whoever
-        asks for the newest gets each worker's, and then whatever begins anew.
+        asks for the newest gets each worker's, and then later generations.
         """
         if first and not self._request.generation and asked == self._job.generation:
             return self._job.generation_of(member.index)

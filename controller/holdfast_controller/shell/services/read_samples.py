@@ -14,7 +14,7 @@ from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.transfers import End, Reading, Transfers
 
 Item = tuple[hang_pb2.RecordSamplesResponse, Reading | None]
-"""What is told, and the reading that is to be given credit for it."""
+"""A chunk of samples, and the reader to be given credit for it."""
 
 
 class SampleReading:

@@ -1,7 +1,7 @@
 """Readings of workers' output and samples over the agents' ``Transfer`` streams.
 
 The controller asks an agent to read a stream and grants it bytes to send; each follower gives its own
-credit, so a slow one delays nobody and nothing piles up here.
+credit, so a slow one delays no other and nothing piles up here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is kept beside the log in tables of its own: evidence of hangs, answers to requests, and sealed secrets.
+"""Rows kept beside the log in tables of their own: evidence of hangs, answers to requests, and sealed secrets.
 
 Each function runs within a transaction of its caller's.
 """

@@ -372,7 +372,7 @@ def _inode(path: Path) -> tuple[int, int]:
 
 
 def _sql(statement: sa.Insert | sa.Select[Any]) -> str:
-    """A statement with positional parameters, written out once: a statement of every commit is not built anew."""
+    """A statement with positional parameters, written out once: a statement of every commit is not built again."""
     return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark")))
 
 
