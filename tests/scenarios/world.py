@@ -29,6 +29,7 @@ from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import TERMINAL
 from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.model.sanity import check_sanity
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
@@ -375,6 +376,7 @@ class World:
         self.sent += actions
         self._check_actions(actions)
         if decision.entries or self._replayed is None:
+            check_sanity(self.cluster)
             self._check_log(before)
             self._replayed = self._replay()
         assert durable(self._replayed) == durable(self.cluster), "something durable changed without an event"
@@ -452,7 +454,7 @@ def _check_hangs(job: Job, history: list[ev.Event]) -> None:
     launches = [e for e in history if isinstance(e, ev.RestartDecided | ev.AttemptEnded)]
     generations = [e for e in launches if e.end_reason is EndReason.HANG]
     assert len(restarted) == len(generations), "a restart upon a hang without its verdict, or the other way round"
-    assert job.hang_restarts <= job.gang.max_hang_restarts
+    assert job.budgets.hang_restarts <= job.gang.max_hang_restarts
     if job.gang.hang.action is not Action.RESTART:
         assert not restarted, "a job was killed that asks to be notified only"
 

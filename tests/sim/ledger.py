@@ -9,7 +9,8 @@ from tests.sim.cluster.database import Record
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.job import Place, Rendezvous
+from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.placement import Rendezvous
 
 Check = Callable[[bool, str, str], None]
 """(whether it holds, the oracle's name, what is wrong)."""

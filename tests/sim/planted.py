@@ -33,8 +33,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import sessions
 from holdfast_controller.core.lifecycle import launch
 from holdfast_controller.core.model import lease
-from holdfast_controller.core.model.job import Prepared
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.runtime import Prepared
 from holdfast_controller.core.step import step as steps
 from holdfast_controller.core.step.actions import AckExit
 from holdfast_controller.core.step.step import Step

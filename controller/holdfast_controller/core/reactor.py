@@ -89,15 +89,15 @@ class Reactor:
         for job in self.cluster.jobs.values():
             if job.terminal:
                 continue
-            if job.running_since is not None:
+            if job.placement.running_since is not None:
                 left_s = job.gang.timeout_s - job.ran_s
-                due = now.mono_due(Wall(job.running_since + left_s), at_most_s=left_s)
+                due = now.mono_due(Wall(job.placement.running_since + left_s), at_most_s=left_s)
                 self.timers.set((JobTimer.TIMEOUT, job.id), due)
-            if job.primary_done_at is not None:
+            if job.launch.primary_done_at is not None:
                 grace_s = job.gang.end_grace_s
-                due = now.mono_due(Wall(job.primary_done_at + grace_s), at_most_s=grace_s)
+                due = now.mono_due(Wall(job.launch.primary_done_at + grace_s), at_most_s=grace_s)
                 self.timers.set((JobTimer.END_GRACE, job.id), due)
-            if job.not_before is not None and (job.not_before > now.wall or job.held_back):
+            if job.not_before is not None and (job.not_before > now.wall or job.launch.deferred):
                 # What was held back alone waits for this only: its time may have come while nobody was there.
                 kind = JobTimer.RETRY if job.state is JobState.QUEUED else JobTimer.LAUNCH
                 self.timers.set((kind, job.id), now.mono_due(job.not_before, at_most_s=_longest_wait_s(job)))
@@ -389,4 +389,4 @@ def _longest_wait_s(job: Job) -> float:
 def _has_left(job: Job, index: int, host: str) -> bool:
     """Whether the worker was on the host, and nothing of it is wanted there any more."""
     was_here = any(attempt.places[index].host == host for attempt in job.attempts)
-    return was_here and (job.terminal or index in job.fenced or job.places[index].host != host)
+    return was_here and (job.terminal or index in job.placement.fenced or job.places[index].host != host)

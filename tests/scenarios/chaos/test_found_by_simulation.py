@@ -21,7 +21,7 @@ def _lone(backoff_s: float = 0.0) -> World:
 def test_a_lone_worker_that_its_shim_has_stopped_is_started_again() -> None:
     world = _lone()
     world.exit("a", 1, "STOPPED")
-    assert world.cluster.jobs["a"].alone == {1: 2}
+    assert world.cluster.jobs["a"].launch.relaunched == {1: 2}
 
 
 def test_a_lone_worker_is_started_though_its_time_came_while_no_controller_was_there() -> None:
@@ -30,13 +30,13 @@ def test_a_lone_worker_is_started_though_its_time_came_while_no_controller_was_t
     world.report("a", 1, "PREPARED")
     world.report("a", 1, "RUNNING")
     world.exit("a", 1, 1)
-    assert world.cluster.jobs["a"].held_back == {1}
+    assert world.cluster.jobs["a"].launch.deferred == {1}
     world.restart_controller(down_s=60.0)
     world.join("host-0", places=[world.place("a", 0, "RUNNING")])
     world.join("host-1", places=[world.place("a", 1, "PREPARED")])
     world.join("host-2")
     world.wait(1.0)
-    assert world.cluster.jobs["a"].held_back == set()
+    assert world.cluster.jobs["a"].launch.deferred == set()
 
 
 def test_a_wall_clock_that_is_set_back_holds_no_launch_back() -> None:
@@ -45,10 +45,10 @@ def test_a_wall_clock_that_is_set_back_holds_no_launch_back() -> None:
         world.exit("a", 1, 1)
         world.report("a", 1, "PREPARED")
         world.report("a", 1, "RUNNING")
-    assert world.cluster.jobs["a"].held_back == {1}
+    assert world.cluster.jobs["a"].launch.deferred == {1}
     world.jumped = -86400.0
     world.wait(10.0, beating=["host-0", "host-1", "host-2"])
-    assert world.cluster.jobs["a"].held_back == set()
+    assert world.cluster.jobs["a"].launch.deferred == set()
 
 
 def test_after_a_common_silence_every_host_has_time_to_be_back() -> None:

@@ -36,7 +36,12 @@ def test_gang_that_goes_still_is_noticed_looked_into_and_relaunched_in_place(pro
     assert program.stands_still(25) == []
     assert program.stands_still(5) == RESTARTED
     job, world = job_of(program), program.world
-    assert (job.generation, job.attempt, job.worker_restarts, job.hang_restarts) == (2, 1, {}, 1)
+    assert (job.generation, job.attempt, job.budgets.spent.worker_restarts, job.budgets.hang_restarts) == (
+        2,
+        1,
+        {},
+        1,
+    )
     orders = [a.assignment for a in world.sent if isinstance(a, act.Assign)][-2:]
     assert [(o.stop_reason, o.grace_s) for o in orders] == [(ExitReason.HANG_KILLED, 5.0)] * 2
     assert [order.launch.last_end for order in orders] == ["HANG"] * 2
@@ -165,7 +170,7 @@ def test_three_hang_restarts_in_a_row_without_progress_are_the_last(program: Tra
         program.world.exit("a", rank, "HANG_KILLED:9")
     program.world.empty("a")
     job = job_of(program)
-    assert (job.state, job.worker_restarts) == (JobState.FAILED, {})
+    assert (job.state, job.budgets.spent.worker_restarts) == (JobState.FAILED, {})
     assert job.error is not None
     assert job.error.message.startswith(
         "The job hangs again after 3 restarts in a row without progress past step 700: no rank of 2 has moved"
@@ -180,7 +185,7 @@ def test_higher_step_resets_the_budget(program: Training) -> None:
     for step in (100, 100, 101, 101, 101):
         told = hang_again(program, step=step)
         assert any("hang RESTARTED" in line for line in told)
-    assert job_of(program).hang_restarts == 3
+    assert job_of(program).budgets.hang_restarts == 3
     assert any("BUDGET_SPENT" in line for line in hang_again(program, step=101))
 
 
@@ -189,7 +194,7 @@ def test_step_that_was_reached_before_is_no_progress(program: Training) -> None:
     hangs_until_restart(program)
     for step in (60, 80):
         assert any("hang RESTARTED" in line for line in hang_again(program, step=step))
-    assert job_of(program).hang_step == 100
+    assert job_of(program).budgets.hang_step == 100
     assert any("BUDGET_SPENT" in line for line in hang_again(program, step=99))
 
 
@@ -197,7 +202,7 @@ def test_newer_checkpoint_resets_the_budget_where_no_step_is_told(program: Train
     hangs_until_restart(program)
     for _ in range(4):
         assert any("hang RESTARTED" in line for line in hang_again(program, step=None, checkpoint=True))
-    assert job_of(program).hang_restarts == 1
+    assert job_of(program).budgets.hang_restarts == 1
 
 
 def test_job_that_allows_no_hang_restart_says_so() -> None:
@@ -232,7 +237,7 @@ def test_second_hang_with_the_same_suspect_host_moves_its_worker_and_keeps_the_r
     assert [place.host for place in job.places] == ["host-0", "host-1", "host-3"]
     assert job.places[:2] == before[:2]
     program.world.run("a")
-    assert (job.state.name, job.attempt, job.generation, job.job_retries) == ("RUNNING", 2, 3, 0)
+    assert (job.state.name, job.attempt, job.generation, job.budgets.spent.job_retries) == ("RUNNING", 2, 3, 0)
     assert [(r.recover, r.start_type) for r in job.recoveries] == [
         (Recover.PROC_RESTART, StartType.RESTARTED),
         (Recover.WORKER_RESCHEDULE, StartType.INIT_OR_RESCHEDULED),

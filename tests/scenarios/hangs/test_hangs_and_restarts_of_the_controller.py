@@ -80,7 +80,7 @@ def test_restart_between_the_verdict_and_the_launch_goes_on_with_it(program: Tra
     comes_back(program)
     assert "a launched g2" in program.restarts()
     program.trains(60)
-    assert (job_of(program).hang_restarts, job_of(program).last_end) == (1, EndReason.HANG)
+    assert (job_of(program).budgets.hang_restarts, job_of(program).last_end) == (1, EndReason.HANG)
 
 
 def test_wait_for_the_ceiling_goes_on_after_a_restart_of_the_controller(program: Training) -> None:

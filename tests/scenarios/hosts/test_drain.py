@@ -167,7 +167,11 @@ def test_warned_ranks_that_end_by_themselves_move_before_the_deadline(warned: Wo
     told = warned.exit("a", 1, code)
     assert told[1] == "a leaves to RETRY: DRAINED of host host-1, keeps w0, not on host-1"
     job = job_of(warned)
-    assert (job.worker_restarts, job.job_retries, job.failures) == ({}, 0, 1)
+    assert (job.budgets.spent.worker_restarts, job.budgets.spent.job_retries, job.budgets.spent.failures) == (
+        {},
+        0,
+        1,
+    )
     warned.report("a", 1, "EMPTY")
     assert "a placed g2 on host-0 host-2" in warned.report("a", 0, "EMPTY")
 
@@ -242,7 +246,7 @@ def test_ranks_that_save_and_exit_bring_the_pause_about(warned: World, code: int
     warned.report("a", 0, "EMPTY")
     assert "a paused" in warned.report("a", 1, "EMPTY")
     job = job_of(warned)
-    assert (job.failures, job.worker_restarts, job.pause_due) == (0, {}, None)
+    assert (job.budgets.spent.failures, job.budgets.spent.worker_restarts, job.pause_due) == (0, {}, None)
     assert "a placed g2 on host-0 host-1" in warned.resume("a")
 
 

@@ -176,7 +176,7 @@ def test_worker_that_vanished_while_it_was_being_stopped_is_accounted_for(world:
         "> host-1 PREPARE a w1 g2",
     ]
     world.launch("a")
-    assert world.cluster.jobs["a"].worker_restarts == {0: 1}
+    assert world.cluster.jobs["a"].budgets.spent.worker_restarts == {0: 1}
 
 
 def test_worker_that_vanished_from_an_ending_job_is_accounted_for(world: World) -> None:
@@ -368,6 +368,6 @@ def test_host_that_changes_its_address_is_reached_there_from_the_next_generation
     assert told[0] == "host-0 joined"
     world.exit("a", 0, 1)
     world.launch("a")
-    rendezvous = world.cluster.jobs["a"].rendezvous
+    rendezvous = world.cluster.jobs["a"].launch.rendezvous
     assert rendezvous is not None
     assert rendezvous.master_address == "192.168.1.1"

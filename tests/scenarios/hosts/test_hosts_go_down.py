@@ -40,7 +40,7 @@ def test_its_work_moves_off_at_once_and_workers_elsewhere_stay(world: World) -> 
 def test_nobody_pays_for_it(world: World) -> None:
     goes_down(world, "host-1")
     job = world.cluster.jobs["a"]
-    assert (job.job_retries, job.worker_restarts) == (0, {})
+    assert (job.budgets.spent.job_retries, job.budgets.spent.worker_restarts) == (0, {})
 
 
 def test_said_again_it_changes_nothing(world: World) -> None:

@@ -63,7 +63,7 @@ def test_failure_past_the_worker_s_budget_retries_the_job_away_from_that_host(wo
         "> host-2 PREPARE a w1 g3",
     ]
     world.run("a")
-    assert (job.state, job.attempt, job.job_retries) == (JobState.RUNNING, 2, 1)
+    assert (job.state, job.attempt, job.budgets.spent.job_retries) == (JobState.RUNNING, 2, 1)
     assert [(r.recover, r.start_type, r.attempt, r.generation) for r in job.recoveries] == [
         (Recover.PROC_RESTART, StartType.RESTARTED, 1, 2),
         (Recover.JOB_RESCHEDULE, StartType.INIT_OR_RESCHEDULED, 2, 3),
@@ -89,7 +89,7 @@ def test_progress_refills_every_budget(world: World) -> None:
     world.run("a")
     Training(world, "a", beating=("host-0", "host-1", "host-2"), step=10.0).trains(10)
     assert "restarts as g3" in fail_once(world, 1)[1]
-    assert (job_of(world).worker_restarts, job_of(world).best_step) == ({1: 1}, 10.0)
+    assert (job_of(world).budgets.spent.worker_restarts, job_of(world).budgets.best_step) == ({1: 1}, 10.0)
     world.run("a")
     Training(world, "a", beating=("host-0", "host-1", "host-2"), step=9.0).trains(10)
     assert "leaves to RETRY" in fail_once(world, 1)[1], "step 9 was reached before"
@@ -158,7 +158,7 @@ def test_transient_failures_are_tried_three_times_and_no_more() -> None:
         if job_of(world).state is JobState.QUEUED:
             world.empty("a")
         world.run("a")
-    assert job_of(world).transient_restarts == 3
+    assert job_of(world).budgets.spent.transient_restarts == 3
     assert world.exit("a", 0, "SIGNALED:6")[1] == "a ending FAILED"
 
 
@@ -266,7 +266,7 @@ def test_rank_that_raised_as_our_order_came_is_named_afterwards(world: World) ->
         "a exit g1 r1 STOPPED 1",
         "a cause g2: STOPPED of workerpool1-0 rank 1, w1 pays",
     ]
-    assert job_of(world).worker_restarts == {0: 0, 1: 1}
+    assert job_of(world).budgets.spent.worker_restarts == {0: 0, 1: 1}
 
 
 def test_settling_survives_a_restart_of_the_controller(world: World) -> None:

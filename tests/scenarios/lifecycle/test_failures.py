@@ -33,7 +33,7 @@ def test_first_failure_restarts_the_gang_in_place(world: World) -> None:
     assert world.report("a", 0, "RUNNING") == []
     assert world.report("a", 1, "RUNNING") == ["a started g2"]
     job = world.cluster.jobs["a"]
-    assert (job.state, job.attempt, job.worker_restarts, job.last_end) == (
+    assert (job.state, job.attempt, job.budgets.spent.worker_restarts, job.last_end) == (
         JobState.RUNNING,
         1,
         {1: 1},
@@ -49,11 +49,11 @@ def test_first_failure_restarts_the_gang_in_place(world: World) -> None:
 
 
 def test_each_generation_has_its_own_port_and_secret(world: World) -> None:
-    first = world.cluster.jobs["a"].rendezvous
+    first = world.cluster.jobs["a"].launch.rendezvous
     world.exit("a", 1, 7)
     world.exit("a", 0, "STOPPED:15", 1)
     world.launch("a")
-    second = world.cluster.jobs["a"].rendezvous
+    second = world.cluster.jobs["a"].launch.rendezvous
     assert first is not None
     assert second is not None
     assert first.secret != second.secret
@@ -64,7 +64,7 @@ def test_failures_in_the_wake_of_the_first_are_recorded_and_cost_nothing(world: 
     world.exit("a", 1, "SIGNALED:9", end_time=world.wall)
     assert world.exit("a", 0, 1, 1, end_time=world.wall + 1) == ["a exit g1 r0 NONZERO_EXIT 1", "> host-0 ack"]
     world.launch("a")
-    assert world.cluster.jobs["a"].worker_restarts == {1: 1}
+    assert world.cluster.jobs["a"].budgets.spent.worker_restarts == {1: 1}
 
 
 def test_the_rank_that_failed_first_pays_even_if_it_was_heard_second(world: World) -> None:
@@ -74,7 +74,7 @@ def test_the_rank_that_failed_first_pays_even_if_it_was_heard_second(world: Worl
     )
     world.run("a")
     job = world.cluster.jobs["a"]
-    assert job.worker_restarts == {0: 1, 1: 0}
+    assert job.budgets.spent.worker_restarts == {0: 1, 1: 0}
     assert (job.last_end, job.recoveries[-1].related) == (EndReason.SIGNALED, of_rank("workerpool0-0", 0))
 
 
@@ -110,7 +110,7 @@ def test_budgets_are_for_each_worker_of_its_own() -> None:
         world.exit("a", rank, 7)
         world.exit("a", 1 - rank, "STOPPED:15", world.cluster.jobs["a"].generation - 1)
         world.run("a")
-    assert world.cluster.jobs["a"].worker_restarts == {0: 1, 1: 1}
+    assert world.cluster.jobs["a"].budgets.spent.worker_restarts == {0: 1, 1: 1}
     assert world.exit("a", 0, 7)[1] == "a ending FAILED"
 
 
@@ -181,7 +181,7 @@ def test_port_taken_at_the_last_moment_costs_nothing_and_is_bounded() -> None:
             f"a restarts as g{generation + 1}: PORT_TAKEN of workerpool0-0 rank 0, port"
         )
         world.exit("a", 1, "STOPPED:15", generation)
-    assert world.cluster.jobs["a"].worker_restarts == {}
+    assert world.cluster.jobs["a"].budgets.spent.worker_restarts == {}
     world.run("a")
     assert world.exit("a", 0, 1, port_taken=True)[1] == "a ending FAILED"
 
@@ -229,7 +229,7 @@ def test_restart_by_hand_costs_nothing(world: World) -> None:
     world.exit("a", 0, "STOPPED:15", 1)
     world.exit("a", 1, "STOPPED:15", 1)
     world.run("a")
-    assert world.cluster.jobs["a"].worker_restarts == {}
+    assert world.cluster.jobs["a"].budgets.spent.worker_restarts == {}
 
 
 def test_restart_by_hand_needs_a_running_job(world: World) -> None:

@@ -65,7 +65,7 @@ def test_two_workers_restart_side_by_side_and_each_pays_for_itself(world: World)
     assert world.report("a", 2, "RUNNING") == ["a started w2 g3"]
     assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
     assert world.exit("a", 1, 7)[1] == "a restarts w1 as g4: NONZERO_EXIT of workerpool1-0 rank 1, w1 pays"
-    assert job_of(world).worker_restarts == {1: 2, 2: 1}
+    assert job_of(world).budgets.spent.worker_restarts == {1: 2, 2: 1}
     assert [wanted(world, index).launch.process_starts for index in range(3)] == [1, 3, 2]
 
 

@@ -151,7 +151,7 @@ def test_what_a_retry_keeps_and_what_is_not_proven_empty_counts() -> None:
     world.run("a")
     world.exit("a", 1, "SIGNALED:11")
     world.exit("a", 0, "STOPPED:15")
-    assert job_of(world, "a").kept == {0}
+    assert job_of(world, "a").reserved == {0}
     assert placed(world.report("a", 0, "EMPTY")) == []
     assert why(world, "b") == "project default uses 8 of its 8 GPUs; this job needs 4"
     assert placed(world.report("a", 1, "EMPTY")) == ["a placed g3 on host-0 host-2"], "its own share doesn't count"
@@ -230,7 +230,8 @@ def test_spot_job_gives_way_to_another_at_the_head_and_waits_again_at_no_cost() 
     world.exit("s", 0, "STOPPED:15")
     assert placed(world.report("s", 0, "EMPTY")) == ["b placed g1 on host-0"]
     job = job_of(world, "s")
-    assert (job.state, job.job_retries, job.failures, job.last_end) == (JobState.QUEUED, 0, 0, EndReason.PREEMPTED)
+    assert (job.state, job.last_end) == (JobState.QUEUED, EndReason.PREEMPTED)
+    assert (job.budgets.spent.job_retries, job.budgets.spent.failures) == (0, 0)
     assert placed(finish(world, "b")) == ["s placed g2 on host-0"]
     assert [(r.end_reason, r.recover) for r in job.recoveries] == [(EndReason.PREEMPTED, Recover.JOB_RESCHEDULE)]
 
@@ -268,7 +269,7 @@ def test_nobody_is_preempted_in_vain_nor_by_spot_nor_by_a_lower_priority() -> No
         name = f"b{len(world.cluster.jobs)}"
         assert not any("PREEMPTED" in words for words in world.submit(name, what))
         world.cancel(name)
-    assert job_of(world, "s").leaving is None
+    assert job_of(world, "s").vacating is None
 
 
 def test_preempted_job_is_not_first_after_a_restart_of_the_controller_either() -> None:
@@ -347,11 +348,11 @@ def test_job_that_does_not_wait_is_tried_three_times(restarted: bool) -> None:
     if restarted:
         world.restart_controller(down_s=0.1)
         world.join("host-0", places=[world.place("a", 0, "RUNNING")])
-        assert job_of(world, "b").lacks == 1, "hosts get time to say hello"
+        assert job_of(world, "b").placement_attempts == 1, "hosts get time to say hello"
         world.wait(15, beating=["host-0"])
     else:
         assert world.wait(1, beating=["host-0"]) == [f"b no room at try 2: {lack}"]
-    assert job_of(world, "b").lacks == 2
+    assert job_of(world, "b").placement_attempts == 2
     assert world.wait(19, beating=["host-0"]) == []
     assert world.wait(1.5, beating=["host-0"]) == ["b ending FAILED", "b ended FAILED"]
     error = job_of(world, "b").error
@@ -369,7 +370,7 @@ def test_job_that_does_not_wait_starts_when_there_is_room_at_its_next_try() -> N
     world.submit("b", gang(1, waits=False))
     assert placed(finish(world, "a")) == []
     assert placed(world.wait(10, beating=["host-0"])) == ["b placed g1 on host-0"]
-    assert job_of(world, "b").lacks == 0
+    assert job_of(world, "b").placement_attempts == 0
 
 
 def test_job_that_is_about_to_pause_does_not_give_way_as_well() -> None:

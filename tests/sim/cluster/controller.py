@@ -13,6 +13,7 @@ from tests.sim.engine import Life
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.sanity import check_sanity
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
@@ -131,6 +132,7 @@ class Controller:
                     self.die()
                     return
                 world.oracles.on_commit(self.epoch, records)
+                check_sanity(self.cluster)  # after the oracles, which judge by the truth and name what they find
             if self.life.alive:
                 world.engine.after(0.0, answered, self.life, self.die)
 

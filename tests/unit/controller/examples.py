@@ -10,10 +10,12 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.host import Gpu, Host, Inventory, Maintenance
-from holdfast_controller.core.model.job import Job, Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.model.host import Gpu, Host, Inventory, Maintenance, Place
+from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import Budget, EndReason, RankName, Recover, of_rank
+from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.model.users import Role
 

@@ -28,7 +28,9 @@ from holdfast_controller.core.lifecycle.failure_policy import (
     failure_of,
 )
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
-from holdfast_controller.core.model.job import Job, Place
+from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.placement import Placement
 from holdfast_controller.core.model.recovery import Budget
 
 R = ExitReason
@@ -39,8 +41,8 @@ def made(**retries: object) -> Job:
     """Two workers of one rank each, with every budget at its default."""
     rules = Retries(**retries)  # type: ignore[arg-type]
     found = job(Gang((Pool(2, Task(("x",)), processes=1),), retries=rules))
-    found.generation = found.attempt = 1
-    found.places = (Place("h0"), Place("h1"))
+    found.generation = 1
+    found.placement = Placement(1, (Place("h0"), Place("h1")))
     return found
 
 
@@ -69,19 +71,19 @@ def spend(found: Job, budget: Budget) -> None:
     """Leave nothing of a budget."""
     match budget:
         case Budget.WORKER:
-            found.worker_restarts[1] = found.gang.max_worker_restarts
+            found.budgets.spent.worker_restarts[1] = found.gang.max_worker_restarts
         case Budget.TRANSIENT:
-            found.transient_restarts = TRANSIENT_RESTARTS
+            found.budgets.spent.transient_restarts = TRANSIENT_RESTARTS
         case Budget.INTERNAL:
-            found.internal_errors = INTERNAL_RESTARTS
+            found.budgets.spent.internal_errors = INTERNAL_RESTARTS
         case Budget.HANG:
-            found.hang_restarts = found.gang.max_hang_restarts
+            found.budgets.hang_restarts = found.gang.max_hang_restarts
         case Budget.HOST:
-            found.host_moves = HOST_MOVES
+            found.budgets.spent.host_moves = HOST_MOVES
         case Budget.JOB:
-            found.job_retries = found.gang.retries.job_retries
+            found.budgets.spent.job_retries = found.gang.retries.job_retries
         case Budget.NONE:
-            found.port_retries = PORT_RETRIES
+            found.budgets.port_retries = PORT_RETRIES
 
 
 WITH_BUDGET = {
@@ -167,7 +169,7 @@ def test_progress_refills_what_was_spent(cause: Cause) -> None:
     found = made()
     for budget in (Budget.WORKER, Budget.TRANSIENT, Budget.INTERNAL, Budget.JOB, Budget.HANG, Budget.HOST):
         spend(found, budget)
-    found.best_step = 10.0
+    found.budgets.best_step = 10.0
     assert answer(found, cause, Reached(11.0)) is WITH_BUDGET[cause]
     assert answer(found, cause, Reached(10.0)) is SPENT[cause]
 
@@ -191,9 +193,9 @@ def test_unconditional_retry_tries_again_whatever_it_was(cause: Cause) -> None:
 @pytest.mark.parametrize("cause", [cause for cause in Cause if TABLE[cause].suspect])
 def test_second_failure_that_may_be_the_host_s_moves_the_worker_away(cause: Cause) -> None:
     found = made()
-    found.suspected["h1"] = 1
+    found.budgets.suspected["h1"] = 1
     assert answer(found, cause) is Replace
-    found.suspected = {"h0": 3}
+    found.budgets.suspected = {"h0": 3}
     assert answer(found, cause) is WITH_BUDGET[cause]
 
 
@@ -207,7 +209,7 @@ def test_host_at_fault_takes_no_more_work(cause: Cause) -> None:
 
 def test_port_that_stays_taken_is_the_program_s_failure_in_the_end() -> None:
     found = made()
-    found.port_retries = PORT_RETRIES
+    found.budgets.port_retries = PORT_RETRIES
     told = decide(found, found.gang.members[1], EXAMPLES[Cause.PORT_TAKEN], Cause.PORT_TAKEN, NOWHERE)
     assert isinstance(told, Restart)
     assert (told.cause, told.charged) == (Cause.USER_ERROR, 1)
@@ -257,9 +259,9 @@ def test_failure_beside_a_broken_gpu_is_the_hardware_s() -> None:
 def test_same_failure_three_times_without_progress_is_final_where_progress_is_known() -> None:
     found = made()
     exit_ = ended(R.NONZERO_EXIT, 1, None, "Traceback (most recent call last):", "ValueError: bad batch 17")
-    found.best_step = 700.0
+    found.budgets.best_step = 700.0
     member = found.gang.members[1]
-    found.same_failure = (failure_of(found, member, exit_, Cause.USER_ERROR, NOWHERE).key, 2)
+    found.budgets.spent.same_failure = (failure_of(found, member, exit_, Cause.USER_ERROR, NOWHERE).key, 2)
     other_number = replace(exit_, stderr_tail=("Traceback (most recent call last):", "ValueError: bad batch 18"))
     told = decide(found, member, other_number, Cause.USER_ERROR, Reached(700.0))
     assert isinstance(told, Fail)
@@ -268,7 +270,7 @@ def test_same_failure_three_times_without_progress_is_final_where_progress_is_kn
     )
     assert answer(found, Cause.USER_ERROR) is Restart, "another message is another failure"
     assert type(decide(found, member, exit_, Cause.USER_ERROR, Reached(701.0))) is Restart
-    found.best_step = None
+    found.budgets.best_step = None
     assert type(decide(found, member, exit_, Cause.USER_ERROR, NOWHERE)) is Restart, (
         "nothing is known of its progress"
     )
@@ -277,16 +279,16 @@ def test_same_failure_three_times_without_progress_is_final_where_progress_is_kn
 def test_limit_of_repetitions_can_be_set_and_switched_off() -> None:
     for limit, expected in ((2, Fail), (5, Restart), (0, Restart)):
         found = made(no_progress_limit=limit)
-        found.best_step = 1.0
+        found.budgets.best_step = 1.0
         exit_, member = EXAMPLES[Cause.USER_ERROR], found.gang.members[1]
-        found.same_failure = (failure_of(found, member, exit_, Cause.USER_ERROR, NOWHERE).key, 1)
+        found.budgets.spent.same_failure = (failure_of(found, member, exit_, Cause.USER_ERROR, NOWHERE).key, 1)
         assert answer(found, Cause.USER_ERROR) is expected
 
 
 def test_checkpoint_is_progress_only_where_no_step_is_known() -> None:
     found = made()
     assert Reached(None, checkpoint=True).progressed(found)
-    found.best_step = 5.0
+    found.budgets.best_step = 5.0
     assert not Reached(None, checkpoint=True).progressed(found)
     assert Reached(6.0).progressed(found)
 
@@ -296,7 +298,7 @@ def test_back_off_starts_with_the_second_failure_in_a_row() -> None:
     failure = failure_of(found, found.gang.members[1], EXAMPLES[Cause.USER_ERROR], Cause.USER_ERROR, NOWHERE)
     waits = []
     for before in range(5):
-        found.failures = before
+        found.budgets.spent.failures = before
         waits.append(backoff_s(found, failure))
     assert waits == [0.0, 2.0, 4.0, 5.0, 5.0]
     assert backoff_s(found, replace(failure, progressed=True)) == 0.0

@@ -15,9 +15,12 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.hangs.features import of_member, vectors_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.hang import Hang, HangOutcome
-from holdfast_controller.core.model.job import Cluster, Job, Place, Runtime
+from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.placement import Placement
 from holdfast_controller.core.model.recovery import EndReason, RankName, of_rank
+from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.shell.convert.job_to_proto import hang_to_proto, health_of
 
@@ -178,7 +181,7 @@ NOW = Now(Mono(500.0), Wall(1_000_500.0))
 
 def a_job() -> Job:
     made = Job("a", "ann", "", "a", {}, GANG, "{}", Wall(0.0), generation=1)
-    made.places = (Place("h1"), Place("h1"), Place("h2"))
+    made.placement = Placement(1, (Place("h1"), Place("h1"), Place("h2")))
     return made
 
 

@@ -12,9 +12,12 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.job import Cluster, Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.job import Cluster, Leaving
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import EndReason, Recover, of_rank
+from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.metering import Meter
 

@@ -57,9 +57,12 @@ from holdfast_controller.core.events.restore import StrangerGone as StrangerGone
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.job import Leaving, Place, Rendezvous, Started
+from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import Budget, EndReason, Recover, Related
+from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.model.subscription import Notice
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from holdfast._session.reports import Exit
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.job import Place, Started
+from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.runtime import Started
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ def recount(cluster: Cluster) -> None:
     """Make queue and sums anew from jobs and hosts: for a state that was not folded from the log's beginning."""
     cluster.queue, cluster.holdings, cluster.openings = Queue(), Holdings(), Openings()
     for job in cluster.jobs.values():
-        if job.state is JobState.QUEUED and job.outcome is None and job.leaving is not Leaving.PAUSE:
+        if job.state is JobState.QUEUED and job.outcome is None and job.vacating is not Leaving.PAUSE:
             cluster.queue.add(job.id, job.turn)
     for host in cluster.hosts.values():
         cluster.openings.changed(host.name)

@@ -7,10 +7,12 @@ from typing import assert_never
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.fold.hang import close_hang
+from holdfast_controller.core.model.budgets import Recovery, Spent
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import place_key
-from holdfast_controller.core.model.job import Cluster, Job, Leaving, Recovery
+from holdfast_controller.core.model.job import Cluster, Job, Leaving
 from holdfast_controller.core.model.job_state import JobState, checked
+from holdfast_controller.core.model.phase import Paused, Placed, Queued
 from holdfast_controller.core.model.recovery import Budget, StartType
 
 AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobWarned | ev.JobPaused | ev.JobResumed
@@ -22,24 +24,28 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
         case ev.AttemptEnded():
             _ended(cluster, job, event)
         case ev.PauseRequested():
-            job.pause_due = event.due
             if event.due is None:
                 leave_queue(cluster, job)
-            if job.leaving is not None:
-                job.leaving = Leaving.PAUSE
+            if isinstance(job.phase, Placed):
+                job.phase = Placed(pause_due=event.due)
+            if job.vacating is not None:
+                job.vacating = Leaving.PAUSE
         case ev.JobWarned():
             job.warned = event.generation
         case ev.JobPaused():
-            job.pause_due = None
             job.state = checked(job.state, JobState.PAUSED)
-            job.leaving = None
-            job.queued_since = job.not_before = None
+            job.vacating = None
             close_recoveries(job, event.at)
-            release_kept(cluster, job)
+            release_reserved(cluster, job)
+            job.phase = Paused(placement_attempts=job.placement_attempts, excluded=job.excluded)
             cluster.runtime.pop(job.id, None)
         case ev.JobResumed():
             job.state = checked(job.state, JobState.QUEUED)
-            _queue(cluster, job, event.at)
+            assert isinstance(job.phase, Paused)
+            job.phase = Queued(
+                since=event.at, placement_attempts=job.phase.placement_attempts, excluded=job.phase.excluded
+            )
+            cluster.queue.add(job.id, job.turn)
         case _:
             assert_never(event)
 
@@ -47,26 +53,31 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
 def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
     close_hang(job, event.at, f"the attempt was given up before: {event.end_reason.value}")
     close_recoveries(job, event.at)
-    job.leaving = event.leaving
-    job.pause_due = None
+    job.vacating = event.leaving
     job.stop_reason = event.stop_reason
     job.last_end = event.end_reason
-    job.primary_done_at = None
-    if job.running_since is not None:
-        job.ran_s += event.at - job.running_since
-        job.running_since = None
-    job.kept, job.avoided = frozenset(event.keep), frozenset(event.avoid)
+    job.launch.primary_done_at = None
+    if job.placement.running_since is not None:
+        job.ran_s += event.at - job.placement.running_since
+        job.placement.running_since = None
     cluster.suspects.pop(job.id, None)
     if event.failure is not None:
         note_failure(job, event.failure)
     if event.budget is Budget.JOB:
-        job.job_retries += 1
+        job.budgets.spent.job_retries += 1
     if event.hang_restarts is not None:
-        job.hang_restarts, job.hang_step = event.hang_restarts, event.hang_step
+        job.budgets.hang_restarts, job.budgets.hang_step = event.hang_restarts, event.hang_step
     if event.leaving is Leaving.RETRY:
         job.state = checked(job.state, JobState.QUEUED)
-        job.not_before = event.not_before
-        _queue(cluster, job, event.at)
+        job.phase = Queued(
+            since=event.at,
+            not_before=event.not_before,
+            reserved=frozenset(event.keep),
+            excluded=frozenset(event.avoid),
+        )
+        cluster.queue.add(job.id, job.turn)
+    else:
+        job.phase = Placed()
     if event.recover is not None:
         failed = job.generation if event.failure is not None and event.hang_restarts is None else None
         job.recoveries.append(
@@ -82,39 +93,34 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
                 failed_generation=failed,
                 detect_s=event.detect_s,
                 diagnose_s=event.diagnose_s,
-                step=max((at for at in (job.best_step, event.hang_step) if at is not None), default=None),
+                step=max((at for at in (job.budgets.best_step, event.hang_step) if at is not None), default=None),
             )
         )
 
 
-def _queue(cluster: Cluster, job: Job, at: Wall) -> None:
-    cluster.queue.add(job.id, job.turn)
-    job.queued_since = at
-
-
 def note_failure(job: Job, failure: ev.Failure) -> None:
     """Charge a failure to the budgets; progress before it has refilled them all."""
+    budgets = job.budgets
     if failure.progressed:
-        job.worker_restarts.clear()
-        job.job_retries = job.transient_restarts = job.internal_errors = job.host_moves = job.failures = 0
-        job.same_failure = ("", 0)
-    key, times = job.same_failure
-    job.same_failure = (failure.key, times + 1 if key == failure.key else 1)
-    job.failures += 1
-    job.checkpointed |= failure.checkpoint
+        budgets.spent = Spent()
+    spent = budgets.spent
+    key, times = spent.same_failure
+    spent.same_failure = (failure.key, times + 1 if key == failure.key else 1)
+    spent.failures += 1
+    budgets.checkpointed |= failure.checkpoint
     if failure.step is not None:
-        job.best_step = failure.step if job.best_step is None else max(job.best_step, failure.step)
+        budgets.best_step = failure.step if budgets.best_step is None else max(budgets.best_step, failure.step)
     if failure.host:
-        job.suspected[failure.host] = job.suspected.get(failure.host, 0) + 1
+        budgets.suspected[failure.host] = budgets.suspected.get(failure.host, 0) + 1
     match failure.budget:
         case Budget.TRANSIENT:
-            job.transient_restarts += 1
+            spent.transient_restarts += 1
         case Budget.INTERNAL:
-            job.internal_errors += 1
+            spent.internal_errors += 1
         case Budget.HOST:
-            job.host_moves += 1
+            spent.host_moves += 1
         case Budget.HANG:
-            job.hang_restarts += 1
+            budgets.hang_restarts += 1
         case Budget.NONE | Budget.WORKER | Budget.JOB:
             pass  # charged by the decision itself
         case _:
@@ -145,8 +151,7 @@ def release(cluster: Cluster, job: Job, index: int) -> None:
         let_go(cluster, host, place_key(job.id, index))
 
 
-def release_kept(cluster: Cluster, job: Job) -> None:
-    """Give back what was reserved, though empty, for the next attempt."""
-    for index in job.kept & job.emptied:
+def release_reserved(cluster: Cluster, job: Job) -> None:
+    """Give back what was reserved, though empty, for the next attempt; call it before the job leaves ``Queued``."""
+    for index in job.reserved & job.placement.emptied:
         release(cluster, job, index)
-    job.kept = frozenset()

@@ -6,6 +6,7 @@ effects are the reactor's.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
@@ -17,15 +18,19 @@ from holdfast_controller.core.fold.attempt import (
     leave_queue,
     note_failure,
     release,
-    release_kept,
+    release_reserved,
 )
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
 from holdfast_controller.core.fold.host import fold_host
 from holdfast_controller.core.fold.restore import fold_cluster_doubt, fold_job_doubt, fold_stranger
+from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.host import Allocation, place_key
-from holdfast_controller.core.model.job import Attempt, Cluster, Job, Recovery, Runtime
+from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import JobState, checked
+from holdfast_controller.core.model.phase import Ended, Ending, Placed, Queued
+from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
 from holdfast_controller.core.model.recovery import related_in_words
+from holdfast_controller.core.model.runtime import Runtime
 
 
 def fold(cluster: Cluster, event: ev.Event) -> None:
@@ -91,7 +96,7 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         number=cluster.sequence,
         updated_at=event.at,
         cursor=cluster.sequence,
-        queued_since=event.at,
+        phase=Queued(since=event.at),
     )
     cluster.queue.add(event.job_id, cluster.jobs[event.job_id].turn)
     if event.request_id:
@@ -111,9 +116,10 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.JobPlaced():
             _placed(cluster, job, event)
         case ev.PlacementTried():
-            job.lacks, job.not_before = event.number, event.not_before
+            assert isinstance(job.phase, Queued)
+            job.phase = replace(job.phase, placement_attempts=event.number, not_before=event.not_before)
         case ev.GangLaunched():
-            job.rendezvous = event.rendezvous
+            job.launch.rendezvous = event.rendezvous
             if job.recoveries and job.recoveries[-1].generation == event.generation:
                 job.recoveries[-1].stopped_at = event.at
         case ev.GangStarted():
@@ -125,7 +131,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.RestartDecided():
             _restart(cluster, job, event)
         case ev.WorkerLaunched():
-            job.held_back.discard(job.gang.index_by_name[event.worker])
+            job.launch.deferred.discard(job.gang.index_by_name[event.worker])
         case ev.WorkerStarted():
             job.started[job.gang.index_by_name[event.worker]] = event.started
             for recovery in job.recoveries:
@@ -142,40 +148,38 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.CaughtUp():
             job.recoveries[-1].caught_up_at = event.at
         case ev.PrimaryCompleted():
-            job.primary_done_at = event.at
+            job.launch.primary_done_at = event.at
         case ev.CancelRequested():
             if job.awaited:
                 job.state = checked(job.state, JobState.CANCELLING)
         case ev.JobEnding():
-            job.outcome = event.outcome
-            job.pause_due = None
-            job.error = event.error
             job.stop_reason = event.stop_reason
             close_hang(job, event.at, _ENDED[event.outcome])
             close_recoveries(job, event.at)
             leave_queue(cluster, job)
-            release_kept(cluster, job)
+            release_reserved(cluster, job)
+            job.phase = Ending(outcome=event.outcome, error=event.error)
         case ev.OutputArchived():
             job.unarchived.pop(event.worker, None)
             if event.problem:
                 job.unarchived[event.worker] = event.problem
         case ev.WorkerEmptied():
             index = job.gang.index_by_name[event.worker]
-            job.emptied.add(index)
-            if job.outcome is not None or index not in job.kept:
+            job.placement.emptied.add(index)
+            if job.outcome is not None or index not in job.reserved:
                 release(cluster, job, index)
         case ev.WorkerFenced():
             index = job.gang.index_by_name[event.worker]
-            job.emptied.add(index)
-            job.kept -= {index}
+            job.placement.emptied.add(index)
+            if isinstance(job.phase, Queued):
+                job.phase = replace(job.phase, reserved=job.phase.reserved - {index})
             if event.vouched:
                 release(cluster, job, index)
             else:
-                job.fenced.add(index)
+                job.placement.fenced.add(index)
         case ev.JobEnded():
             job.state = checked(job.state, event.state)
-            job.ended_at = event.at
-            job.error = event.error or job.error
+            job.phase = Ended(outcome=event.state, error=event.error or job.error, at=event.at)
             cluster.runtime.pop(job.id, None)
         case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
             fold_job_doubt(cluster, job, event)
@@ -195,19 +199,13 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     job.state = checked(job.state, JobState.PENDING)
     if job.generation and not job.launched:
         job.unlaunched.add(job.generation)
-    release_kept(cluster, job)
-    job.attempt = event.attempt
-    job.generation = job.gang_generation = event.generation
-    job.places = event.places
+    release_reserved(cluster, job)
+    job.phase = Placed()
+    job.vacating = None
+    job.placement = Placement(event.attempt, event.places)
     job.attempts.append(Attempt(event.attempt, event.generation, event.places))
-    job.rendezvous = None
-    job.started = {}
-    job.alone, job.held_back = {}, set()
-    job.emptied, job.fenced = set(), set()
-    job.leaving = None
-    job.avoided = frozenset()
-    job.queued_since = job.not_before = None
-    job.lacks = 0
+    job.generation = event.generation
+    job.launch = GangLaunch(event.generation)
     cluster.queue.discard(job.id)
     cluster.runtime[job.id] = Runtime()
     for member, place in zip(job.gang.members, event.places, strict=True):
@@ -217,12 +215,12 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
 
 
 def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
-    job.started = event.started
+    job.launch.started = event.started
     if job.state is JobState.PENDING:
         job.state = checked(job.state, JobState.RUNNING)
         job.started_at = event.at if job.started_at is None else job.started_at
-    if job.running_since is None:
-        job.running_since = event.at
+    if job.placement.running_since is None:
+        job.placement.running_since = event.at
     if job.recoveries and job.recoveries[-1].generation == event.generation:
         job.recoveries[-1].ended_at = event.at
 
@@ -235,24 +233,21 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     close_recoveries(job, event.at, None if event.worker is None else job.generation_of(event.worker))
     job.generation = event.generation
     if event.worker is None:
-        job.gang_generation = event.generation
-        job.rendezvous = None
-        job.started = {}
-        job.alone, job.held_back = {}, set()
-        job.primary_done_at = None
+        job.launch = GangLaunch(event.generation, not_before=event.not_before)
         cluster.runtime[job.id] = Runtime()
     else:
-        _alone(cluster, job, event.worker, event)
+        _relaunch_one(cluster, job, event.worker, event)
     job.stop_reason = event.stop_reason
     job.last_end = event.end_reason
-    job.not_before = event.not_before
     if event.failure is not None:
         note_failure(job, event.failure)
     if event.charged is not None:
-        job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
+        job.budgets.spent.worker_restarts[event.charged] = (
+            job.budgets.spent.worker_restarts.get(event.charged, 0) + 1
+        )
     if event.hang_restarts is not None:
-        job.hang_restarts, job.hang_step = event.hang_restarts, event.hang_step
-    job.port_retries = job.port_retries + 1 if event.port_retry else 0
+        job.budgets.hang_restarts, job.budgets.hang_step = event.hang_restarts, event.hang_step
+    job.budgets.port_retries = job.budgets.port_retries + 1 if event.port_retry else 0
     job.recoveries.append(
         Recovery(
             job.attempt,
@@ -265,7 +260,7 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
             failed_generation=failed if is_failure else None,
             detect_s=event.detect_s,
             diagnose_s=event.diagnose_s,
-            step=_highest(job.best_step, event.hang_step),
+            step=_highest(job.budgets.best_step, event.hang_step),
         )
     )
 
@@ -274,13 +269,14 @@ def _highest(*steps: float | None) -> float | None:
     return max((step for step in steps if step is not None), default=None)
 
 
-def _alone(cluster: Cluster, job: Job, worker: int, event: ev.RestartDecided) -> None:
+def _relaunch_one(cluster: Cluster, job: Job, worker: int, event: ev.RestartDecided) -> None:
     """One worker goes on in a generation of its own; the others are not touched."""
-    job.alone[worker] = event.generation
-    job.alone_ever[event.generation] = worker
+    job.launch.relaunched[worker] = event.generation
+    job.launch.not_before = event.not_before
+    job.single_launches[event.generation] = worker
     job.started.pop(worker, None)
     if event.not_before is not None:
-        job.held_back.add(worker)
+        job.launch.deferred.add(worker)
     runtime = cluster.runtime.get(job.id)
     if runtime is not None:
         runtime.forget(worker)
@@ -290,8 +286,12 @@ def _cause_found(job: Job, event: ev.CauseFound) -> None:
     """The recovery names the true cause, and the budget of that worker pays instead."""
     recovery = job.recoveries[-1]
     if recovery.charged is not None and event.charged is not None:
-        job.worker_restarts[recovery.charged] = max(job.worker_restarts.get(recovery.charged, 0) - 1, 0)
-        job.worker_restarts[event.charged] = job.worker_restarts.get(event.charged, 0) + 1
+        job.budgets.spent.worker_restarts[recovery.charged] = max(
+            job.budgets.spent.worker_restarts.get(recovery.charged, 0) - 1, 0
+        )
+        job.budgets.spent.worker_restarts[event.charged] = (
+            job.budgets.spent.worker_restarts.get(event.charged, 0) + 1
+        )
         recovery.charged = event.charged
     recovery.related, recovery.end_reason = event.related, event.end_reason
     recovery.failed_at = event.failed_at

@@ -6,10 +6,13 @@ from typing import assert_never
 
 from holdfast_controller.core.events import restore as ev
 from holdfast_controller.core.fold.allocation import hold, let_go
-from holdfast_controller.core.fold.attempt import leave_queue, release_kept
+from holdfast_controller.core.fold.attempt import leave_queue, release_reserved
 from holdfast_controller.core.model.host import Allocation, Stranger, place_key
-from holdfast_controller.core.model.job import Attempt, Cluster, Doubt, Job, Rendezvous, Runtime
+from holdfast_controller.core.model.job import Cluster, Doubt, Job
 from holdfast_controller.core.model.job_state import JobState, checked
+from holdfast_controller.core.model.phase import Placed
+from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement, Rendezvous
+from holdfast_controller.core.model.runtime import Runtime
 
 _ON_THE_WAY = {
     JobState.PAUSED: JobState.QUEUED,
@@ -49,9 +52,10 @@ def fold_job_doubt(cluster: Cluster, job: Job, event: ev.JobDoubt) -> None:
         case ev.JobUnsure():
             job.doubt = Doubt.CLEARING
             _skip(job, event.generation + 1)
-            job.generation = job.gang_generation = event.generation
-            job.rendezvous = None
-            job.alone, job.held_back = {}, set()
+            job.generation = event.generation
+            before = job.launch
+            job.launch = GangLaunch(event.generation, not_before=before.not_before, started=before.started)
+            job.launch.primary_done_at = before.primary_done_at
         case ev.JobCleared():
             job.doubt = None
         case _:
@@ -76,24 +80,26 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
             if host.strangers.pop(f"{job.id}/{member.name}", None) is not None:
                 cluster.openings.changed(host.name)
                 cluster.altered.add(host.name)
-    release_kept(cluster, job)
+    release_reserved(cluster, job)
     leave_queue(cluster, job)
     while job.state in _ON_THE_WAY:
         job.state = checked(job.state, _ON_THE_WAY[job.state])
     if event.attempt > job.attempt or event.places != job.places:
         job.attempts.append(Attempt(event.attempt, min(event.generations), event.places))
-    job.attempt, job.places = event.attempt, event.places
-    job.generation, job.gang_generation = newest, min(event.generations)
-    job.alone = {i: g for i, g in enumerate(event.generations) if g > job.gang_generation}
-    job.alone_ever |= {generation: index for index, generation in job.alone.items()}
-    addresses = tuple(cluster.hosts[place.host].address for place in event.places)
-    job.rendezvous = Rendezvous(addresses[0], 0, "", addresses, (0,) * len(addresses))
-    job.started = dict(enumerate(event.started))
-    job.running_since = event.at if job.running_since is None else job.running_since
+    running_since = job.placement.running_since if job.placement.running_since is not None else event.at
+    job.phase = Placed()
+    job.vacating = None
+    job.placement = Placement(event.attempt, event.places, running_since=running_since)
+    oldest, addresses = min(event.generations), tuple(cluster.hosts[place.host].address for place in event.places)
+    job.launch = GangLaunch(
+        oldest,
+        Rendezvous(addresses[0], 0, "", addresses, (0,) * len(addresses)),
+        started=dict(enumerate(event.started)),
+        relaunched={index: generation for index, generation in enumerate(event.generations) if generation > oldest},
+    )
+    job.generation = newest
+    job.single_launches |= {generation: index for index, generation in job.launch.relaunched.items()}
     job.started_at = event.at if job.started_at is None else job.started_at
-    job.leaving = job.queued_since = job.not_before = job.pause_due = job.primary_done_at = None
-    job.avoided, job.lacks = frozenset(), 0
-    job.emptied, job.fenced, job.held_back = set(), set(), set()
     cluster.runtime[job.id] = Runtime()
     for member, place in zip(job.gang.members, event.places, strict=True):
         pool = job.gang.pool_of(member)

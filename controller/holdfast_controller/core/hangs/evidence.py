@@ -10,8 +10,9 @@ from holdfast.hang.evidence.evidence import Evidence, diagnosis
 from holdfast.hang.judge.snapshot import Counts
 from holdfast.hang.pipeline.nccl_ras import mismatch
 from holdfast_controller.core.model.hang import Dump, Standstill
-from holdfast_controller.core.model.job import Job, Runtime
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import RankName
+from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.step.actions import KeepEvidence, TakeEvidence
 from holdfast_controller.core.step.commands import EvidenceArrived
 from holdfast_controller.core.step.step import Step

@@ -13,7 +13,8 @@ from holdfast._session.reports import Exit
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.gang import Member
-from holdfast_controller.core.model.job import Job, Runtime
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.runtime import Runtime
 
 
 def of_member(vector: WorkerFeatures, member: Member) -> WorkerFeatures:

@@ -34,8 +34,9 @@ from holdfast_controller.core.hangs.watch_cache import keep_watch
 from holdfast_controller.core.lifecycle import drain
 from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.hang import Hang, HangOutcome
-from holdfast_controller.core.model.job import Job, Runtime
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import ranks_named
+from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.step.actions import Reply
 from holdfast_controller.core.step.commands import EvidenceArrived, FeaturesReported, HoldAsked
 from holdfast_controller.core.step.lookup import find_job
@@ -102,7 +103,7 @@ def _is_current(job: Job, index: int, host: str, generation: int) -> bool:
 
 def _is_judged(job: Job) -> bool:
     """A gang whose primary is done may stand still: it ends by itself, or is ended when its grace is over."""
-    runs = job.launched and not job.stopping and job.primary_done_at is None and job.doubt is None
+    runs = job.launched and not job.stopping and job.launch.primary_done_at is None and job.doubt is None
     return runs and job.gang.hang.action is not Action.OFF
 
 

@@ -10,9 +10,10 @@ from holdfast_controller.core.lifecycle.exits import cordon_faulty, restart_gang
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.job import Job, Runtime
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, RankName, Related, ranks_named
+from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.step.step import Step
 
 ABORTED = 10
@@ -28,7 +29,7 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     hosts = hosts_of(job, suspects)
     again = _again(job, hosts)
     reached = highest_step(runtime)
-    restarts = 1 if _progressed(step, job, runtime, reached) else job.hang_restarts + 1
+    restarts = 1 if _progressed(step, job, runtime, reached) else job.budgets.hang_restarts + 1
     if restarts > job.gang.max_hang_restarts:
         step.emit(
             ev.HangJudged(
@@ -54,7 +55,7 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
         )
     )
     related = Related(suspects)
-    highest = max((at for at in (reached, job.hang_step) if at is not None), default=None)
+    highest = max((at for at in (reached, job.budgets.hang_step) if at is not None), default=None)
     detect_s, diagnose_s = hang.noticed_at - hang.since, step.now.wall - hang.noticed_at
     broken = _broken_hosts(job, runtime)
     failure = ev.Failure(key="HANG", host=hosts[0] if len(hosts) == 1 else "", step=reached)
@@ -98,19 +99,19 @@ def _broken_hosts(job: Job, runtime: Runtime) -> dict[str, str]:
 
 
 def _spent(job: Job, sentence: str) -> str:
-    if not job.hang_restarts:
+    if not job.budgets.hang_restarts:
         return f"The job hangs, and no restart upon a hang is allowed: {sentence}."
-    where = f" past step {job.hang_step:g}" if job.hang_step is not None else ""
-    times = f"{job.hang_restarts} restarts in a row" if job.hang_restarts != 1 else "1 restart"
+    where = f" past step {job.budgets.hang_step:g}" if job.budgets.hang_step is not None else ""
+    times = f"{job.budgets.hang_restarts} restarts in a row" if job.budgets.hang_restarts != 1 else "1 restart"
     return f"The job hangs again after {times} without progress{where}: {sentence}."
 
 
 def _progressed(step: Step, job: Job, runtime: Runtime, reached: float | None) -> bool:
     """Whether the job got past where it hung before: by its highest step, or by a checkpoint since."""
-    if not job.hang_restarts:
+    if not job.budgets.hang_restarts:
         return True
-    if reached is not None or job.hang_step is not None:
-        return reached is not None and (job.hang_step is None or reached > job.hang_step)
+    if reached is not None or job.budgets.hang_step is not None:
+        return reached is not None and (job.budgets.hang_step is None or reached > job.budgets.hang_step)
     began = step.cluster.watches[job.id][1].began_s
     grown = (vector.output.last_checkpoint_s for vector in runtime.features.values())
     return any(at is not None and at > began for at in grown)

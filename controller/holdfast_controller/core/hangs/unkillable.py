@@ -42,6 +42,6 @@ def _acted_on(job: Job) -> Hang | None:
     hang = job.hangs[-1]
     if job.outcome is not None:
         return hang if hang.outcome is HangOutcome.BUDGET_SPENT else None
-    moving = job.leaving is not None and hang.generation == job.generation
+    moving = job.vacating is not None and hang.generation == job.generation
     again = hang.generation == job.generation - 1 and not job.launched
     return hang if hang.outcome is HangOutcome.RESTARTED and (again or moving) else None

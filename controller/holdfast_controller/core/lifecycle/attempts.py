@@ -141,7 +141,7 @@ def _recover(*, replace: bool, cordoned: bool) -> Recover:
 
 
 def _leave(step: Step, job: Job) -> None:
-    if job.leaving is Leaving.RETRY:
+    if job.vacating is Leaving.RETRY:
         await_hosts(step, job)
     step.touch(job)
     step.capacity_freed = True
@@ -150,9 +150,9 @@ def _leave(step: Step, job: Job) -> None:
 
 def on_left(step: Step, job: Job) -> None:
     """If nothing of the attempt is left anywhere: the job pauses, or may be placed anew."""
-    if job.outcome is not None or job.leaving is None or job.awaited:
+    if job.outcome is not None or job.vacating is None or job.awaited:
         return
-    if job.leaving is Leaving.PAUSE:
+    if job.vacating is Leaving.PAUSE:
         step.emit(ev.JobPaused(job_id=job.id, at=step.now.wall))
     step.capacity_freed = True
 
@@ -170,7 +170,7 @@ def on_pause(step: Step, asked: PauseAsked) -> None:
         fix = "Submit it again." if job.terminal else "Wait for its end."
         step.do(Refuse(asked.token, WrongState(f"The job {job.id} is {state} and can't be paused.", fix=fix)))
         return
-    if job.state is not JobState.PAUSED and job.leaving is not Leaving.PAUSE and job.pause_due is None:
+    if job.state is not JobState.PAUSED and job.vacating is not Leaving.PAUSE and job.pause_due is None:
         warning = job.gang.warning if is_running(job) else None
         due = step.now.wall_in(warning.before_s) if warning else None
         step.emit(ev.PauseRequested(job_id=job.id, at=step.now.wall, by=asked.by, due=due))
@@ -187,7 +187,7 @@ def pause(step: Step, job: Job) -> None:
     """The workers are stopped, if there are any. Nothing where the job ends, or its attempt."""
     if job.terminal or job.outcome is not None or job.state is JobState.PAUSED:
         return
-    if job.leaving is None and job.awaited:
+    if job.vacating is None and job.awaited:
         clear_timers(step, job)
         step.emit(
             ev.AttemptEnded(job_id=job.id, at=step.now.wall, leaving=Leaving.PAUSE, end_reason=EndReason.PAUSED)
@@ -211,9 +211,9 @@ def on_resume(step: Step, asked: ResumeAsked) -> None:
     if job is None:
         return
     if job.state is not JobState.PAUSED:
-        doing = "being paused" if job.leaving is Leaving.PAUSE else job.state.name
+        doing = "being paused" if job.vacating is Leaving.PAUSE else job.state.name
         problem = f"The job {job.id} is {doing}; only a PAUSED job can be resumed."
-        fix = "Wait until it is." if job.leaving is Leaving.PAUSE else f"See: holdfast job show {job.id}"
+        fix = "Wait until it is." if job.vacating is Leaving.PAUSE else f"See: holdfast job show {job.id}"
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
         return
     step.emit(ev.JobResumed(job_id=job.id, at=step.now.wall, by=asked.by))

@@ -50,6 +50,6 @@ def tally(job: Job, generation: int) -> Tally:
 
 def all_well(job: Job) -> bool:
     """Whether every rank that has ended in its worker's current generation has finished its work."""
-    if job.alone:
+    if job.launch.relaunched:
         return all(exit_.ok for exit_ in job.exits_now().values())
     return tally(job, job.generation).bad == 0

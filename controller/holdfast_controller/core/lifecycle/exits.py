@@ -101,7 +101,7 @@ def record_exits(
     if leaves is not None:
         _check_left(step, job, leaves)
         return
-    if job.primary_done_at is not None or all_well(job):
+    if job.launch.primary_done_at is not None or all_well(job):
         _check_done(step, job)
     elif _is_alone(job) and not port_taken:
         # One that nobody is to blame for counts as well: its shim has stopped it, or it never started.
@@ -140,7 +140,7 @@ def _check_done(step: Step, job: Job) -> None:
     ended = job.exits_now()
     if len(ended) == job.gang.world_size:
         end(step, job, JobState.SUCCEEDED)
-    elif job.gang.success is Success.PRIMARY and job.primary_done_at is None:
+    elif job.gang.success is Success.PRIMARY and job.launch.primary_done_at is None:
         primary = job.gang.members[0]
         if all(rank in ended for rank in primary.ranks):
             step.emit(ev.PrimaryCompleted(job_id=job.id, at=step.now.wall))
@@ -151,7 +151,7 @@ def _check_done(step: Step, job: Job) -> None:
 
 def on_end_grace(step: Step, job: Job) -> None:
     """End the job as succeeded: the other workers have had their grace after the primary completed."""
-    if job.outcome is None and not job.terminal and job.primary_done_at is not None:
+    if job.outcome is None and not job.terminal and job.launch.primary_done_at is not None:
         end(step, job, JobState.SUCCEEDED)
 
 

@@ -163,8 +163,8 @@ class Reached:
 
     def progressed(self, job: Job) -> bool:
         """Whether that is past everything before: by steps where any is known, by a checkpoint otherwise."""
-        if self.step is not None or job.best_step is not None:
-            return self.step is not None and (job.best_step is None or self.step > job.best_step)
+        if self.step is not None or job.budgets.best_step is not None:
+            return self.step is not None and (job.budgets.best_step is None or self.step > job.budgets.best_step)
         return self.checkpoint
 
 
@@ -209,7 +209,7 @@ def decide(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached
     rule, retries = TABLE[cause], job.gang.retries
     failure = failure_of(job, member, exit_, cause, reached)
     used = _used(job, member, failure)
-    error = error_of(member, exit_, restarts=job.worker_restarts.get(member.index, 0))
+    error = error_of(member, exit_, restarts=job.budgets.spent.worker_restarts.get(member.index, 0))
     if cause is Cause.PORT_TAKEN:
         return _on_port(job, member, failure, error)
     if retries.disabled and cause is not Cause.HOST_UNFIT:
@@ -221,7 +221,7 @@ def decide(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached
     if used[rule.budget] >= _limits(job)[rule.budget]:
         spent = internal_error(error) if cause is Cause.INTERNAL else error
         return _retry_or_fail(job, cause, failure, spent, allowed=rule.then_retry or retries.unconditional)
-    again = failure.host and job.suspected.get(failure.host, 0) >= 1
+    again = failure.host and job.budgets.suspected.get(failure.host, 0) >= 1
     if rule.way is Way.REPLACE or again:
         return Replace(cause, failure, cordon=rule.cordon)
     return Restart(cause, failure, charged=member.index if rule.budget is Budget.WORKER else None)
@@ -251,12 +251,12 @@ def _used(job: Job, member: Member, failure: Failure) -> dict[Budget, int]:
         return dict.fromkeys(Budget, 0)
     return {
         Budget.NONE: 0,
-        Budget.WORKER: job.worker_restarts.get(member.index, 0),
-        Budget.TRANSIENT: job.transient_restarts,
-        Budget.INTERNAL: job.internal_errors,
-        Budget.HANG: job.hang_restarts,
-        Budget.HOST: job.host_moves,
-        Budget.JOB: job.job_retries,
+        Budget.WORKER: job.budgets.spent.worker_restarts.get(member.index, 0),
+        Budget.TRANSIENT: job.budgets.spent.transient_restarts,
+        Budget.INTERNAL: job.budgets.spent.internal_errors,
+        Budget.HANG: job.budgets.hang_restarts,
+        Budget.HOST: job.budgets.spent.host_moves,
+        Budget.JOB: job.budgets.spent.job_retries,
     }
 
 
@@ -275,29 +275,34 @@ def _limits(job: Job) -> dict[Budget, int]:
 def _is_stuck(job: Job, rule: Rule, failure: Failure) -> bool:
     """The same failure so often in a row without progress, in a job of whose progress something is known."""
     limit = job.gang.retries.no_progress_limit
-    known = failure.step is not None or failure.checkpoint or job.best_step is not None or job.checkpointed
+    known = (
+        failure.step is not None
+        or failure.checkpoint
+        or job.budgets.best_step is not None
+        or job.budgets.checkpointed
+    )
     if not rule.repeats or not limit or not known or failure.progressed:
         return False
-    key, times = job.same_failure
+    key, times = job.budgets.spent.same_failure
     return key == failure.key and times + 1 >= limit
 
 
 def _on_port(job: Job, member: Member, failure: Failure, error: JobError) -> Answer:
     """A port that was taken costs nothing, some times; then it is the program's failure."""
-    if job.port_retries < PORT_RETRIES:
+    if job.budgets.port_retries < PORT_RETRIES:
         return Restart(Cause.PORT_TAKEN, failure)
-    if job.worker_restarts.get(member.index, 0) < job.gang.max_worker_restarts:
+    if job.budgets.spent.worker_restarts.get(member.index, 0) < job.gang.max_worker_restarts:
         return Restart(Cause.USER_ERROR, failure, charged=member.index)
     return Fail(error)
 
 
 def _retry_or_fail(job: Job, cause: Cause, failure: Failure, error: JobError, *, allowed: bool) -> Answer:
-    used = 0 if failure.progressed else job.job_retries
+    used = 0 if failure.progressed else job.budgets.spent.job_retries
     return Retry(cause, failure) if allowed and used < job.gang.retries.job_retries else Fail(error)
 
 
 def backoff_s(job: Job, failure: Failure) -> float:
     """How long the next launch waits: nothing after the first failure in a row, then doubling up to the limit."""
-    before = 0 if failure.progressed else job.failures
+    before = 0 if failure.progressed else job.budgets.spent.failures
     retries = job.gang.retries
     return wait_s(before, retries.backoff_s, retries.backoff_limit_s) if before else 0.0

@@ -10,14 +10,16 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import name_cause
-from holdfast_controller.core.model.job import Cluster, Job, Prepared, Rendezvous, Started
+from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.placement import Rendezvous
+from holdfast_controller.core.model.runtime import Prepared, Started
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
 
 def on_prepared(step: Step, job: Job, index: int, report: WorkerReport) -> None:
     """A place is empty of older generations and ready; with the last of them the gang is launched."""
-    if job.stopping or (job.launched and index not in job.held_back):
+    if job.stopping or (job.launched and index not in job.launch.deferred):
         step.touch(job, index)
         return
     close_records(step, job, job.gang.members[index], ExitReason.NOT_STARTED, "stopped before it was started")
@@ -51,7 +53,7 @@ def launch(step: Step, job: Job, *, due: bool = False) -> None:
     ``due``: it has come by our own clock, whatever the wall clock was set to meanwhile.
     """
     prepared = step.cluster.runtime_of(job.id).prepared
-    if job.held_back and not job.stopping:
+    if job.launch.deferred and not job.stopping:
         _launch_alone(step, job, due=due)
     if job.stopping or job.launched or len(prepared) < len(job.places):
         return
@@ -75,7 +77,7 @@ def _launch_alone(step: Step, job: Job, *, due: bool) -> None:
     """The time of workers that were held back has come."""
     if not due and _waits(step, job):
         return
-    for index in sorted(job.held_back):
+    for index in sorted(job.launch.deferred):
         name = job.gang.members[index].name
         step.emit(
             ev.WorkerLaunched(job_id=job.id, at=step.now.wall, worker=name, generation=job.generation_of(index))
@@ -93,7 +95,7 @@ def _rendezvous(cluster: Cluster, job: Job, prepared: dict[int, Prepared], key: 
 
 def on_running(step: Step, job: Job, index: int, report: WorkerReport) -> None:
     """A worker's ranks were started; with the last of them the job is running."""
-    if index in job.alone and index not in job.started and not job.stopping:
+    if index in job.launch.relaunched and index not in job.started and not job.stopping:
         started = Started.of(report)
         name = job.gang.members[index].name
         step.emit(
@@ -121,7 +123,7 @@ def check_started(step: Step, job: Job) -> None:
             started[member.index] = Started(0, ())
         else:
             return
-    if job.running_since is None:
+    if job.placement.running_since is None:
         step.timers.set((JobTimer.TIMEOUT, job.id), step.now.mono_in(max(job.gang.timeout_s - job.ran_s, 0.0)))
     step.emit(ev.GangStarted(job_id=job.id, at=step.now.wall, generation=job.generation, started=started))
     warning_signal.set_timers(step, job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_controller.core.model.job import Recovery
+from holdfast_controller.core.model.budgets import Recovery
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def settle(step: Step, job: Job) -> None:
     hosts = step.cluster.hosts
     lost: list[int] = []
     for index, place in enumerate(job.places):
-        if index not in job.emptied:
+        if index not in job.placement.emptied:
             if not hosts[place.host].lost:
                 return
             lost.append(index)
@@ -65,14 +65,14 @@ def _first_cause(job: Job) -> JobError | None:
     if found is None or found[1].rank == job.error.rank:
         return None
     member, exit_ = found
-    return error_of(member, exit_, restarts=job.worker_restarts.get(member.index, 0))
+    return error_of(member, exit_, restarts=job.budgets.spent.worker_restarts.get(member.index, 0))
 
 
 def on_empty(step: Step, job: Job, index: int) -> None:
     """A place is proven empty; that matters once the job or its attempt ends: then nothing more starts there."""
     if not job.stopping:
         return
-    if index not in job.emptied:
+    if index not in job.placement.emptied:
         member = job.gang.members[index]
         ran = index in job.started or index in step.cluster.runtime_of(job.id).started
         reason = ExitReason.LOST_SHIM_DIED if ran else ExitReason.NOT_STARTED

@@ -181,7 +181,8 @@ def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
     away = f" away from {_listing(list(event.avoid))}" if event.avoid else ""
     if event.keep:
         return f"moving{away}; workers elsewhere stay there: {cause}"
-    count = f", job retry {job.job_retries} of {job.gang.retries.job_retries}" if event.budget is Budget.JOB else ""
+    retries = f", job retry {job.budgets.spent.job_retries} of {job.gang.retries.job_retries}"
+    count = retries if event.budget is Budget.JOB else ""
     return f"trying the whole job again{away}: {cause}{count}"
 
 
@@ -195,7 +196,7 @@ def _restart_cause(event: ev.RestartDecided, job: Job) -> str:
         return f"{cause}, hang restart {event.hang_restarts} of {job.gang.max_hang_restarts} in a row"
     if event.charged is None:
         return cause
-    used, budget = job.worker_restarts[event.charged], job.gang.max_worker_restarts
+    used, budget = job.budgets.spent.worker_restarts[event.charged], job.gang.max_worker_restarts
     return f"{cause}, restart {used} of {budget}"
 
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.state import JobWatch
+from holdfast_controller.core.model.budgets import Budgets, Recovery
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.free_capacity import Openings
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hang import Hang, KeptWatch, SharedCause, Suspect
-from holdfast_controller.core.model.host import Host, Presence
-from holdfast_controller.core.model.host import Place as Place
+from holdfast_controller.core.model.host import Host, Place, Presence
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
+from holdfast_controller.core.model.phase import Ended, Ending, JobPhase, Placed, Queued
+from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
 from holdfast_controller.core.model.queue import Queue, Turn
 from holdfast_controller.core.model.quota import Holdings
-from holdfast_controller.core.model.recovery import EndReason, Recover, Related, StartType
+from holdfast_controller.core.model.recovery import EndReason, Recover
 from holdfast_controller.core.model.request_cache import Answer
-from holdfast_controller.core.model.runtime import Prepared as Prepared
-from holdfast_controller.core.model.runtime import Runtime as Runtime
-from holdfast_controller.core.model.runtime import Started as Started
+from holdfast_controller.core.model.runtime import Runtime, Started
 from holdfast_controller.core.model.users import People
 
 if TYPE_CHECKING:
@@ -59,54 +59,6 @@ class Doubt(enum.Enum):
     CLEARING = "CLEARING"
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One placement of the gang: from which generation on, and where. ``places`` in gang order."""
-
-    number: int
-    generation: int
-    places: tuple[Place, ...]
-
-
-@dataclass(frozen=True)
-class Rendezvous:
-    """How the ranks of one launched generation find each other. ``ports`` is one per worker, in gang order."""
-
-    master_address: str
-    master_port: int
-    secret: str
-    addresses: tuple[str, ...]
-    ports: tuple[int, ...]
-
-
-@dataclass
-class Recovery:
-    """One answer to a failure. Wall-clock seconds; None while it goes on."""
-
-    attempt: int
-    generation: int
-    """The one that it launches."""
-    started_at: Wall
-    end_reason: EndReason
-    related: Related
-    recover: Recover = Recover.PROC_RESTART
-    start_type: StartType = StartType.RESTARTED
-    failed_at: Wall = NEVER
-    charged: int | None = None
-    """The worker whose budget paid."""
-    failed_generation: int | None = None
-    """Of which a rank failed; None where the reason is another."""
-    detect_s: float | None = None
-    """From the cause to its notice; None where the exit itself was the notice."""
-    diagnose_s: float = 0.0
-    stopped_at: Wall | None = None
-    ended_at: Wall | None = None
-    step: float | None = None
-    """The job's highest step before."""
-    caught_up_at: Wall | None = None
-    """When it was there again."""
-
-
 @dataclass
 class Job:
     """A job: the fold of its events."""
@@ -121,96 +73,48 @@ class Job:
     created_at: Wall
     annotations: dict[str, str] = field(default_factory=dict)
     number: int = 0
-    """Place of its submission in the log: the order of creation."""
+    """Sequence of its submission in the log: the order of creation."""
     cursor: int = 0
+    """Sequence of its newest event."""
+    updated_at: Wall = NEVER
+    started_at: Wall | None = None
+    """When it first ran."""
+    ran_s: float = 0.0
+    """Run time of earlier attempts."""
     state: JobState = JobState.QUEUED
-    attempt: int = 0
+    phase: JobPhase = field(default_factory=lambda: Queued(since=NEVER))
+    vacating: Leaving | None = None
+    """Set while the attempt's workers are stopped for good, though the job goes on."""
+    doubt: Doubt | None = None
     generation: int = 0
     """The newest of any worker."""
-    gang_generation: int = 0
-    """Of the last launch of all workers; those that were relaunched alone are past it."""
-    places: tuple[Place, ...] = ()
-    rendezvous: Rendezvous | None = None
-    """Set once the current generation is launched."""
-    started: dict[int, Started] = field(default_factory=dict)
-    emptied: set[int] = field(default_factory=set)
-    """Workers whose place is proven empty for good, as far as this attempt goes."""
-    fenced: set[int] = field(default_factory=set)
-    """Of them, those taken as gone without their host's word: what they held stays withheld there."""
+    placement: Placement = field(default_factory=Placement)
+    launch: GangLaunch = field(default_factory=GangLaunch)
+    stop_reason: ExitReason = ExitReason.STOPPED
+    """Why whatever is older than the current generation, or all of an ending job, is stopped."""
+    last_end: EndReason | None = None
+    warned: int = 0
+    """Ranks of generations up to this one get the warning signal."""
+    budgets: Budgets = field(default_factory=Budgets)
+    recoveries: list[Recovery] = field(default_factory=list)
+    hangs: list[Hang] = field(default_factory=list)
+    held_until: Wall | None = None
+    """Until then no hang is acted on."""
     attempts: list[Attempt] = field(default_factory=list)
     """Every placement so far, the current one included."""
+    single_launches: dict[int, int] = field(default_factory=dict)
+    """By generation that launched one worker and not the gang: that worker."""
     unlaunched: set[int] = field(default_factory=set)
     """Generations that were given up before their launch."""
-    alone: dict[int, int] = field(default_factory=dict)
-    """Workers that were relaunched by themselves since the gang's last launch, and their generation."""
-    alone_ever: dict[int, int] = field(default_factory=dict)
-    """By generation: the only worker that was launched in it, where it wasn't the gang."""
-    held_back: set[int] = field(default_factory=set)
-    """Of ``alone``: those whose launch waits for its time."""
-    leaving: Leaving | None = None
-    """Set while the attempt's workers are stopped for good, though the job goes on."""
-    kept: frozenset[int] = frozenset()
-    """Workers whose place is reserved for the next attempt."""
-    avoided: frozenset[str] = frozenset()
-    """Hosts that the next placement leaves out if it can: the job failed there."""
-    not_before: Wall | None = None
-    """Wall clock before which the next launch, or placement, doesn't come."""
-    queued_since: Wall | None = None
-    """Since when it waits for hosts; wall clock."""
-    lacks: int = 0
-    """Times that it was tried to place a job that doesn't wait."""
+    skipped: list[tuple[int, int]] = field(default_factory=list)
+    """First and last of generations of which the restored log doesn't know whether they were launched."""
+    unsure_below: int = 0
+    """Records of generations below this may have been lost with the log."""
     exits: dict[int, dict[int, Exit]] = field(default_factory=dict)
     """Terminal records by generation and rank."""
     late_exits: list[Exit] = field(default_factory=list)
     unarchived: dict[str, str] = field(default_factory=dict)
     """By worker: why its output is not in the base output directory."""
-    recoveries: list[Recovery] = field(default_factory=list)
-    worker_restarts: dict[int, int] = field(default_factory=dict)
-    job_retries: int = 0
-    transient_restarts: int = 0
-    internal_errors: int = 0
-    host_moves: int = 0
-    same_failure: tuple[str, int] = ("", 0)
-    """What the last failure was, and how often in a row without progress."""
-    failures: int = 0
-    """In a row without progress, of any kind."""
-    best_step: float | None = None
-    """Highest step known when the job last failed."""
-    checkpointed: bool = False
-    """A checkpoint was seen in the job's life."""
-    suspected: dict[str, int] = field(default_factory=dict)
-    """By host: failures in a row that may be its fault."""
-    port_retries: int = 0
-    hangs: list[Hang] = field(default_factory=list)
-    hang_restarts: int = 0
-    """Restarts upon hangs in a row, without progress in between."""
-    hang_step: float | None = None
-    """Highest step known at the last of them."""
-    warned: int = 0
-    """Ranks of generations up to this one get the warning signal."""
-    pause_due: Wall | None = None
-    """Wall clock; it was warned of a pause, and until then its ranks may end by themselves."""
-    held_until: Wall | None = None
-    """Until then no hang is acted on."""
-    stop_reason: ExitReason = ExitReason.STOPPED
-    """Why whatever is older than the current generation, or all of an ending job, is stopped."""
-    last_end: EndReason | None = None
-    outcome: JobState | None = None
-    """Decided end; the job has it once every place is empty."""
-    error: JobError | None = None
-    primary_done_at: Wall | None = None
-    started_at: Wall | None = None
-    running_since: Wall | None = None
-    """Since when the attempt runs."""
-    ran_s: float = 0.0
-    """Run time of earlier attempts."""
-    updated_at: Wall = NEVER
-    ended_at: Wall | None = None
-    doubt: Doubt | None = None
-    unsure_below: int = 0
-    """Records of generations below this may have been lost with the log."""
-    skipped: list[tuple[int, int]] = field(default_factory=list)
-    """First and last of generations of which the restored log doesn't know whether they were launched."""
 
     @cached_property
     def tallies(self) -> dict[int, object]:
@@ -223,10 +127,76 @@ class Job:
         return self.state in TERMINAL
 
     @property
+    def queued_since(self) -> Wall | None:
+        """Since when it waits for hosts; None unless it does."""
+        return self.phase.since if isinstance(self.phase, Queued) else None
+
+    @property
+    def placement_attempts(self) -> int:
+        """Placements that failed so far, of a job that doesn't wait for capacity."""
+        return self.phase.placement_attempts if isinstance(self.phase, Queued) else 0
+
+    @property
+    def reserved(self) -> frozenset[int]:
+        """Workers of the last attempt whose allocation is kept for the next one."""
+        return self.phase.reserved if isinstance(self.phase, Queued) else frozenset()
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """Hosts that the next placement avoids if it can."""
+        return self.phase.excluded if isinstance(self.phase, Queued) else frozenset()
+
+    @property
+    def not_before(self) -> Wall | None:
+        """The earliest time of the next placement or launch, after a back-off."""
+        match self.phase:
+            case Queued(not_before=not_before):
+                return not_before
+            case Placed() | Ending():
+                return self.launch.not_before
+            case _:
+                return None
+
+    @property
+    def outcome(self) -> JobState | None:
+        """The decided end; the job has it once every worker is proven gone."""
+        return self.phase.outcome if isinstance(self.phase, Ending | Ended) else None
+
+    @property
+    def error(self) -> JobError | None:
+        """Why it fails, or has failed."""
+        return self.phase.error if isinstance(self.phase, Ending | Ended) else None
+
+    @property
+    def ended_at(self) -> Wall | None:
+        """When it reached its final state."""
+        return self.phase.at if isinstance(self.phase, Ended) else None
+
+    @property
+    def pause_due(self) -> Wall | None:
+        """When its ranks, which were warned of a pause, are stopped."""
+        return self.phase.pause_due if isinstance(self.phase, Placed) else None
+
+    @property
+    def attempt(self) -> int:
+        """Number of the newest placement; 0 before the first."""
+        return self.placement.attempt
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where the workers are, in gang order; empty before the first placement."""
+        return self.placement.places
+
+    @property
+    def started(self) -> dict[int, Started]:
+        """Workers of the current launch that were seen running."""
+        return self.launch.started
+
+    @property
     def stopping(self) -> bool:
         """Its workers are, or were, stopped for good: the job ends, or this attempt of it."""
         waits = self.state in (JobState.QUEUED, JobState.PAUSED)
-        return self.outcome is not None or self.leaving is not None or waits
+        return self.outcome is not None or self.vacating is not None or waits
 
     @property
     def turn(self) -> Turn:
@@ -234,18 +204,18 @@ class Job:
 
         Who was preempted didn't fail: it is served when it would have been had it never run.
         """
-        failed = self.leaving is Leaving.RETRY and self.last_end is not EndReason.PREEMPTED
+        failed = self.vacating is Leaving.RETRY and self.last_end is not EndReason.PREEMPTED
         return (not failed, -self.gang.priority, self.gang.strategy is Strategy.SPOT, self.number)
 
     @property
     def awaited(self) -> list[int]:
         """Workers whose place is not proven empty."""
-        return [index for index in range(len(self.places)) if index not in self.emptied]
+        return [index for index in range(len(self.places)) if index not in self.placement.emptied]
 
     @property
     def launched(self) -> bool:
         """The current generation was launched."""
-        return self.rendezvous is not None
+        return self.launch.rendezvous is not None
 
     @property
     def restarts_in_place(self) -> int:
@@ -259,22 +229,22 @@ class Job:
 
     def generation_of(self, index: int) -> int:
         """The generation that a worker is in."""
-        return self.alone.get(index, self.gang_generation)
+        return self.launch.relaunched.get(index, self.launch.generation)
 
     def starts_of(self, index: int) -> int:
         """Launches of a worker since its placement, the one that it is in included."""
         first = self.attempts[-1].generation if self.attempts else 1
         launches = range(first, self.generation_of(index) + 1)
-        return sum(self.alone_ever.get(generation, index) == index for generation in launches)
+        return sum(self.single_launches.get(generation, index) == index for generation in launches)
 
     def was_launched(self, generation: int, index: int) -> bool:
         """Whether a worker was ever ordered to start in a generation."""
         newest = self.generation if self.launched else self.generation - 1
         if not 1 <= generation <= newest or generation in self.unlaunched:
             return False
-        if self.alone_ever.get(generation, index) != index or self.is_skipped(generation):
+        if self.single_launches.get(generation, index) != index or self.is_skipped(generation):
             return False
-        return not (index in self.held_back and generation == self.alone.get(index))
+        return not (index in self.launch.deferred and generation == self.launch.relaunched.get(index))
 
     def is_skipped(self, generation: int) -> bool:
         """Whether a restored log can't say if the generation was launched."""
@@ -282,7 +252,7 @@ class Job:
 
     def exits_now(self) -> dict[int, Exit]:
         """Exits of every worker's current generation, by rank."""
-        if not self.alone:
+        if not self.launch.relaunched:
             return self.exits.get(self.generation, {})
         found: dict[int, Exit] = {}
         for member in self.gang.members:

@@ -193,7 +193,7 @@ def _give_up(step: Step, job: Job) -> None:
     step.emit(
         ev.JobUnsure(job_id=job.id, at=step.now.wall, generation=newest + GENERATIONS_LEFT_OUT, reason=reason)
     )
-    if alive and job.leaving is None and job.awaited and not was_paused:
+    if alive and job.vacating is None and job.awaited and not was_paused:
         step.emit(
             ev.AttemptEnded(
                 job_id=job.id,
@@ -241,7 +241,7 @@ def _open_jobs(step: Step) -> list[Job]:
 def on_unaccounted(step: Step, job: Job, index: int) -> None:
     """A place is empty, and nothing is left to tell of its ranks' ends: those were lost with the log."""
     member = job.gang.members[index]
-    if job.stopping or not job.launched or index in job.held_back or not step.cluster.gaps:
+    if job.stopping or not job.launched or index in job.launch.deferred or not step.cluster.gaps:
         return
     lost = unknown_ends(job, member, ExitReason.LOST_RECORD, LOST, step.now.wall)
     for end in lost:

@@ -32,7 +32,7 @@ def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
     """A job that doesn't wait found no room: it is tried again in a while, and fails when that was in vain."""
     if (JobTimer.RETRY, job.id) in step.timers.due:
         return  # After a start of ours hosts get time to say hello.
-    number = job.lacks + 1
+    number = job.placement_attempts + 1
     standing = Standing(step.cluster, hosts, step.policies.quotas)
     reason = standing.quota_lack(job) or standing.lack_of_room(job) or "what is free is left to jobs ahead of it"
     if number < PLACEMENT_TRIES:

@@ -25,7 +25,7 @@ class Standing:
         return next((job for job in jobs if not self._is_held_up(job)), None)
 
     def _is_held_up(self, job: Job) -> bool:
-        return bool(job.awaited or job.lacks or job.doubt is not None or self.quota_lack(job))
+        return bool(job.awaited or job.placement_attempts or job.doubt is not None or self.quota_lack(job))
 
     @cached_property
     def head_lacks(self) -> str:
@@ -66,13 +66,15 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standi
         return _in_doubt(cluster, job)
     if job.state is JobState.PAUSED:
         return f"paused; go on with: holdfast job resume {job.id}"
-    if job.leaving is not None and job.awaited:
-        verb = "being paused" if job.leaving is Leaving.PAUSE else "being placed anew"
-        return _unfinished(cluster, job, f"{verb}; waits for its workers to be gone from", set(job.emptied))
+    if job.vacating is not None and job.awaited:
+        verb = "being paused" if job.vacating is Leaving.PAUSE else "being placed anew"
+        return _unfinished(
+            cluster, job, f"{verb}; waits for its workers to be gone from", set(job.placement.emptied)
+        )
     if job.state is JobState.QUEUED:
         return _queued(job, standing or Standing(cluster, takers, {}))
     if job.outcome is not None:
-        return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.emptied))
+        return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if not job.launched:
         if job.not_before is not None and len(cluster.runtime_of(job.id).prepared) == len(job.places):
             return _backs_off(job)
@@ -122,23 +124,23 @@ def _out_of_sight(cluster: Cluster, job: Job) -> str:
 
 def _worker_alone(job: Job) -> str:
     """Workers that are relaunched by themselves while the others run."""
-    back = [index for index in sorted(job.alone) if index not in job.started]
+    back = [index for index in sorted(job.launch.relaunched) if index not in job.started]
     names = ", ".join(job.gang.members[index].name for index in back[:3])
     more = f" and {len(back) - 3} more" if len(back) > 3 else ""
     if not back:
         return ""
-    doing = _backs_off(job) if job.held_back.issuperset(back) else "restarting in place"
+    doing = _backs_off(job) if job.launch.deferred.issuperset(back) else "restarting in place"
     return f"{names}{more} alone: {doing}"
 
 
 def _backs_off(job: Job) -> str:
-    times = "a failure" if job.failures == 1 else f"{job.failures} failures in a row"
+    times = "a failure" if job.budgets.spent.failures == 1 else f"{job.budgets.spent.failures} failures in a row"
     return f"backs off after {times}"
 
 
 def _queued(job: Job, standing: Standing) -> str:
     cluster, project = standing.cluster, job.gang.project
-    if job.lacks:
+    if job.placement_attempts:
         again = "no room so far; it doesn't wait for it and is tried again in a moment"
         return f"{again}: {standing.lack_of_room(job)}".removesuffix(": ")
     over = standing.quota_lack(job)

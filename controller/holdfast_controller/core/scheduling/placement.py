@@ -62,13 +62,13 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
     admitted = may_have(job.gang, hosts)
     if not admitted and job.gang.selector != ANYWHERE:
         return Wait(f"no host that it may have takes work at present ({job.gang.selector.in_words()})")
-    own = frozenset(place_key(job.id, index) for index in job.kept)
+    own = frozenset(place_key(job.id, index) for index in job.reserved)
     # Where a share of its own is withheld something of it may still run.
     if job.places:
         admitted = [host for host in admitted if not _is_withheld(job, host, own)]
-    others = [host for host in admitted if host.name not in job.avoided]
+    others = [host for host in admitted if host.name not in job.excluded]
     by_name = {host.name for host in others}
-    kept = {index: job.places[index] for index in job.kept}
+    kept = {index: job.places[index] for index in job.reserved}
     if kept and all(place.host in by_name for place in kept.values()):
         found = plan_in(job.gang, [capacity_of(host, frozenset()) for host in others], kept)
         if isinstance(found, Plan):

@@ -49,13 +49,13 @@ def _young_first(cluster: Cluster, job: Job) -> list[Job]:
         and other.doubt is None
         and (True, -other.gang.priority, True, other.number) > job.turn
     ]
-    return sorted(found, key=lambda j: (j.running_since or float("inf"), j.number), reverse=True)
+    return sorted(found, key=lambda j: (j.placement.running_since or float("inf"), j.number), reverse=True)
 
 
 def _leaving(cluster: Cluster) -> frozenset[str]:
     """Jobs that are being stopped and keep nothing: what they hold is as good as free, unless it is stuck."""
     jobs = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
-    return frozenset(j.id for j in jobs if j.stopping and not j.kept and not cluster.runtime_of(j.id).stuck)
+    return frozenset(j.id for j in jobs if j.stopping and not j.reserved and not cluster.runtime_of(j.id).stuck)
 
 
 @dataclass

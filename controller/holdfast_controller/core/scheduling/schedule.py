@@ -51,7 +51,7 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
 
     A job that avoids a host waits, after a start of ours, until all have said hello that may: the spare one too.
     """
-    if job.awaited or job.doubt is not None or (job.avoided and cluster.unheard):
+    if job.awaited or job.doubt is not None or (job.excluded and cluster.unheard):
         return False
     if job.not_before is None or job.not_before <= now_wall:
         return True

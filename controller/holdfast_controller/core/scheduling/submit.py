@@ -56,7 +56,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     await_hosts(step, job)
     if may_start_at_once(cluster, job):
         place_queue(step)
-    if not job.places and not job.lacks:
+    if not job.places and not job.placement_attempts:
         hosts = takers(cluster)
         reason = wait_reason(cluster, job, hosts, Standing(cluster, hosts, step.policies.quotas))
         step.emit(ev.JobQueued(job_id=job.id, at=step.now.wall, reason=reason))

@@ -64,7 +64,7 @@ def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
 
 def _rendezvous(cluster: Cluster, job: Job) -> Rendezvous | None:
     """As hosts are told it: put together once for all workers of a generation."""
-    found, runtime = job.rendezvous, cluster.runtime_of(job.id)
+    found, runtime = job.launch.rendezvous, cluster.runtime_of(job.id)
     if found is None:
         return None
     if runtime.rendezvous is None or runtime.rendezvous[0] is not found:
@@ -78,11 +78,11 @@ def _rendezvous(cluster: Cluster, job: Job) -> Rendezvous | None:
 
 
 def _phase(job: Job, index: int) -> Phase:
-    if job.terminal and index in job.emptied:
+    if job.terminal and index in job.placement.emptied:
         return Phase.FORGET
     if job.stopping:
         return Phase.STOP
-    return Phase.RUN if job.launched and index not in job.held_back else Phase.PREPARE
+    return Phase.RUN if job.launched and index not in job.launch.deferred else Phase.PREPARE
 
 
 def released(cluster: Cluster, job: Job, index: int) -> Assignment:
@@ -96,7 +96,7 @@ def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:
     for key in cluster.hosts[host].allocations:
         job_id, _, index = key.rpartition("/")
         job = cluster.jobs[job_id]
-        if job.places[int(index)].host == host and int(index) not in job.fenced:
+        if job.places[int(index)].host == host and int(index) not in job.placement.fenced:
             found.append((job, int(index)))
     return found
 
@@ -109,5 +109,5 @@ def withheld(cluster: Cluster, host: str) -> list[str]:
 
 def holds(cluster: Cluster, job: Job, index: int, host: str) -> bool:
     """Whether the worker is placed on that very host, and has its share there."""
-    placed = index < len(job.places) and job.places[index].host == host and index not in job.fenced
+    placed = index < len(job.places) and job.places[index].host == host and index not in job.placement.fenced
     return placed and place_key(job.id, index) in cluster.hosts[host].allocations

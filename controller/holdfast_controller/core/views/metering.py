@@ -13,8 +13,9 @@ from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
+from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.job import Cluster, Job, Recovery
+from holdfast_controller.core.model.job import Cluster, Job
 from holdfast_controller.core.model.job_state import TERMINAL
 from holdfast_controller.core.views import metric_families as fam
 

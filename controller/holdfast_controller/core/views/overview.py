@@ -101,7 +101,7 @@ def is_withheld(cluster: Cluster, host: str, key: str) -> bool:
     """Whether the share was taken from a worker that nobody has proven gone."""
     job_id, _, number = key.rpartition("/")
     job, index = cluster.jobs[job_id], int(number)
-    return index >= len(job.places) or job.places[index].host != host or index in job.fenced
+    return index >= len(job.places) or job.places[index].host != host or index in job.placement.fenced
 
 
 def _count_host(found: Overview, cluster: Cluster, host: Host, now: Now) -> None:

@@ -10,10 +10,11 @@ from holdfast._session import codec
 from holdfast._session.reports import Exit
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
+from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.hang import Hang
-from holdfast_controller.core.model.job import Cluster, Job, Recovery, WorkerState
+from holdfast_controller.core.model.job import Cluster, Job, WorkerState
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
 from holdfast_controller.shell.convert.recovery_to_proto import (
@@ -109,9 +110,9 @@ def _worker(cluster: Cluster, job: Job, member: Member) -> job_pb2.Worker:
 
 
 def _worker_state(cluster: Cluster, job: Job, member: Member) -> WorkerState:
-    if member.index in job.emptied:
+    if member.index in job.placement.emptied:
         return WorkerState.ENDED
-    if job.outcome is not None or job.leaving is not None:
+    if job.outcome is not None or job.vacating is not None:
         return WorkerState.STOPPING
     ended = job.exits_now()
     if job.launched and all(rank in ended for rank in member.ranks):

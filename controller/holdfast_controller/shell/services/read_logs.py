@@ -112,7 +112,7 @@ class LogReading:
         """
         if first and not self._request.generation and asked == self._job.generation:
             return self._job.generation_of(member.index)
-        return asked if self._job.alone_ever.get(asked, member.index) == member.index else None
+        return asked if self._job.single_launches.get(asked, member.index) == member.index else None
 
     def _sources(self, asked: int, *, first: bool) -> list[Source]:
         chosen = []

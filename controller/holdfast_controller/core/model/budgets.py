@@ -1,0 +1,71 @@
+"""What a job's failures have cost it, and the answers to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.recovery import EndReason, Recover, Related, StartType
+
+
+@dataclass
+class Spent:
+    """Failures charged since the job last made progress; progress replaces it by an empty one."""
+
+    worker_restarts: dict[int, int] = field(default_factory=dict)
+    """By worker."""
+    job_retries: int = 0
+    transient_restarts: int = 0
+    internal_errors: int = 0
+    host_moves: int = 0
+    failures: int = 0
+    """Of any kind."""
+    same_failure: tuple[str, int] = ("", 0)
+    """The last failure's key, and how many in a row had it."""
+
+
+@dataclass
+class Budgets:
+    """What limits how often a job's failures are answered."""
+
+    spent: Spent = field(default_factory=Spent)
+    best_step: float | None = None
+    """Highest step known when the job last failed."""
+    checkpointed: bool = False
+    """A checkpoint was seen in the job's life."""
+    suspected: dict[str, int] = field(default_factory=dict)
+    """By host: failures that it may have caused."""
+    port_retries: int = 0
+    """In a row."""
+    hang_restarts: int = 0
+    """In a row, without progress in between."""
+    hang_step: float | None = None
+    """Highest step known at the last of them."""
+
+
+@dataclass
+class Recovery:
+    """One answer to a failure. Times are None until they are known."""
+
+    attempt: int
+    generation: int
+    """The one that it launches."""
+    started_at: Wall
+    end_reason: EndReason
+    related: Related
+    recover: Recover = Recover.PROC_RESTART
+    start_type: StartType = StartType.RESTARTED
+    failed_at: Wall = NEVER
+    charged: int | None = None
+    """The worker whose budget paid."""
+    failed_generation: int | None = None
+    """The generation whose rank failed; None where the reason is another."""
+    detect_s: float | None = None
+    """From the cause to its detection; None where the exit itself was the detection."""
+    diagnose_s: float = 0.0
+    stopped_at: Wall | None = None
+    ended_at: Wall | None = None
+    step: float | None = None
+    """The job's highest step before."""
+    caught_up_at: Wall | None = None
+    """When it was reached again."""

@@ -1,0 +1,80 @@
+"""What a job has only in one part of its life, as one frozen variant for each: entering a phase constructs it.
+
+``JobState`` is what users see. While a job ends it keeps the state that it ends from, and its phase is ``Ending``.
+``kind`` tells the variants apart where they are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.exits import JobError
+from holdfast_controller.core.model.job_state import TERMINAL, JobState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queued:
+    """The job waits for hosts."""
+
+    kind: Literal["QUEUED"] = "QUEUED"
+    since: Wall
+    not_before: Wall | None = None
+    """The earliest time of the next placement, after a back-off."""
+    placement_attempts: int = 0
+    """Placements of a job that doesn't wait for capacity that failed so far."""
+    reserved: frozenset[int] = frozenset()
+    """Workers of the last attempt whose allocation is kept for the next one."""
+    excluded: frozenset[str] = frozenset()
+    """Hosts that the next placement avoids if it can: the job failed there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """The gang has hosts, and is being launched, runs, or is being stopped for a pause."""
+
+    kind: Literal["PLACED"] = "PLACED"
+    pause_due: Wall | None = None
+    """Set once its ranks were warned of a pause: they are stopped at this time unless all have exited."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paused:
+    """The job waits for its user to resume it."""
+
+    kind: Literal["PAUSED"] = "PAUSED"
+    placement_attempts: int = 0
+    excluded: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """The outcome is decided; the job has it once every worker is proven gone."""
+
+    kind: Literal["ENDING"] = "ENDING"
+    outcome: JobState
+    error: JobError | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """Nothing more happens to the job."""
+
+    kind: Literal["ENDED"] = "ENDED"
+    outcome: JobState
+    error: JobError | None
+    at: Wall
+
+
+JobPhase = Queued | Placed | Paused | Ending | Ended
+
+PHASES: dict[JobState, tuple[type, ...]] = {
+    JobState.QUEUED: (Queued, Ending),
+    JobState.PENDING: (Placed, Ending),
+    JobState.RUNNING: (Placed, Ending),
+    JobState.PAUSED: (Paused, Ending),
+    JobState.CANCELLING: (Ending,),
+    **dict.fromkeys(TERMINAL, (Ended,)),
+}
+"""The phases that a job in each state may be in, between two steps."""

@@ -1,0 +1,61 @@
+"""Where a gang is placed and how its current generation was launched; each is replaced as a whole, never reset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.runtime import Started
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One placement of the gang: its first generation, and where. ``places`` in gang order."""
+
+    number: int
+    generation: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """How the ranks of one launched generation find each other. ``ports`` is one per worker, in gang order."""
+
+    master_address: str
+    master_port: int
+    secret: str
+    addresses: tuple[str, ...]
+    ports: tuple[int, ...]
+
+
+@dataclass
+class Placement:
+    """The newest attempt, until the next one is placed. Before the first there are no places."""
+
+    attempt: int = 0
+    places: tuple[Place, ...] = ()
+    emptied: set[int] = field(default_factory=set)
+    """Workers that are proven gone for good."""
+    fenced: set[int] = field(default_factory=set)
+    """Of them, those that were given up without their host's confirmation: their allocation there is kept."""
+    running_since: Wall | None = None
+    """Since when the attempt runs."""
+
+
+@dataclass
+class GangLaunch:
+    """The newest launch of the whole gang, from its decision on."""
+
+    generation: int = 0
+    rendezvous: Rendezvous | None = None
+    """Set once the generation is launched."""
+    not_before: Wall | None = None
+    """The earliest time of this launch, or of the deferred ones, after a back-off."""
+    started: dict[int, Started] = field(default_factory=dict)
+    """By worker."""
+    relaunched: dict[int, int] = field(default_factory=dict)
+    """By worker that was relaunched on its own since: its generation."""
+    deferred: set[int] = field(default_factory=set)
+    """Of the relaunched, those that wait for ``not_before``."""
+    primary_done_at: Wall | None = None

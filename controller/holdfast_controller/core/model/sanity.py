@@ -1,0 +1,43 @@
+"""Invariants of the state between two steps, for tests: cheap enough to be checked after each one."""
+
+from __future__ import annotations
+
+from holdfast_controller.core.model.job import Cluster, Job, Leaving
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.phase import PHASES, Queued
+
+
+def check_sanity(cluster: Cluster) -> None:
+    """Raises ``AssertionError`` where the state contradicts itself."""
+    for job in cluster.jobs.values():
+        _check_job(job)
+        waits = isinstance(job.phase, Queued) and job.vacating is not Leaving.PAUSE
+        assert (job.id in cluster.queue) is waits, (
+            f"{job.id} is {job.phase}, and its place in the queue says otherwise"
+        )
+        assert not (job.terminal and job.id in cluster.runtime), f"{job.id} has ended and is still observed"
+        assert not (job.outcome and job.id in cluster.watches), f"{job.id} ends and is still watched for hangs"
+    for host in cluster.hosts.values():
+        owners = {key.rpartition("/")[0] for key in host.allocations}
+        assert owners <= cluster.jobs.keys(), f"{host.name} holds allocations of unknown jobs"
+    draining = {host.name for host in cluster.hosts.values() if host.draining}
+    assert draining == cluster.draining, "the set of draining hosts is not theirs"
+
+
+def _check_job(job: Job) -> None:
+    workers = set(range(len(job.places)))
+    placement, launch = job.placement, job.launch
+    assert isinstance(job.phase, PHASES[job.state]), f"{job.id} is {job.state.name} in phase {job.phase}"
+    assert not job.terminal or job.outcome is job.state, f"{job.id} has another end than was decided"
+    assert placement.fenced <= placement.emptied <= workers, f"{job.id}: a worker is fenced and not given up"
+    assert job.reserved <= workers, f"{job.id} reserves allocations of workers that it never had"
+    assert launch.deferred <= launch.relaunched.keys() <= workers, f"{job.id} defers workers that run with the gang"
+    newer = all(launch.generation < generation <= job.generation for generation in launch.relaunched.values())
+    assert newer, f"{job.id}: a worker was relaunched into a generation that is not newer than its gang's"
+    assert launch.generation <= job.generation, f"{job.id}: the gang is ahead of its newest generation"
+    if job.attempts:
+        assert job.attempts[-1].places == job.places, f"{job.id} is not where its newest attempt was placed"
+    if job.vacating is Leaving.RETRY:
+        assert job.state is JobState.QUEUED or job.outcome, (
+            f"{job.id} moves off its hosts and doesn't wait for others"
+        )
