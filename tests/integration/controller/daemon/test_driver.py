@@ -113,7 +113,7 @@ async def test_nothing_is_told_before_it_is_durable(world: Running) -> None:
     assert await asked == ["a"]
     assert bell.is_set()
     assert [type(action).__name__ for action in told] == ["Welcome", "Assign"]
-    assert told[1].assignment.job_id == "a"
+    assert told[1].assignment.key.job == "a"
 
 
 async def test_jobs_are_logged_at_debug_and_hosts_at_info(world: Running, caplog: pytest.LogCaptureFixture) -> None:

@@ -173,7 +173,7 @@ async def test_a_history_that_nobody_was_told_of_is_told_by_the_next_controller(
             name = type(event).__name__
             job_ = cluster.jobs.get(getattr(event, "job_id", ""))
             state, message = (job_.state.name if job_ else ""), narrate(event, job_)
-            values = (1, event.at, state, message, codec.dump_event(event))
+            values = (codec.VERSIONS[name], event.at, state, message, codec.dump_event(event))
             records.append(Record(cluster.sequence, codec.entity_of(event), name, *values))
         store.call(store.commit, records).result()
         kinds = ("STARTED", "RESTARTED", "RECOVERED", "HANGED", "CANCELLED")
