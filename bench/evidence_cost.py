@@ -21,7 +21,7 @@ from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import Evidence, diagnosis
 from holdfast.hang.evidence.evidence_json import encode
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.worker.worker import Place, Running
+from holdfast_agent.core.worker.worker import Running, Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 
@@ -43,21 +43,21 @@ def start(folder: Path) -> list[subprocess.Popen[bytes]]:
     ]
 
 
-async def settle(examiner: Examiner, place: Place) -> Evidence:
+async def settle(examiner: Examiner, worker: Worker) -> Evidence:
     """Look until the gang hangs as it should."""
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline:
-        found = await examiner.diagnose(place, 1, [GUILTY], native=False, interval_s=0.5)
+        found = await examiner.diagnose(worker, 1, [GUILTY], native=False, interval_s=0.5)
         said = diagnosis([found], 0.0)
         if said.same and f"{RANKS - 1} ranks wait in all_reduce" in said.words:
             return found
     raise SystemExit("the gang did not hang as it was told to")
 
 
-async def measure(folder: Path, place: Place, rounds: int) -> None:
+async def measure(folder: Path, worker: Worker, rounds: int) -> None:
     facts = HostFacts("host-0", str(folder), str(folder), WorkerUser("ada", "/", "/bin/sh"), 2)
     examiner = Examiner(lambda: facts, SimulatedSource("host-0", RANKS), limits=Limits(interval_s=0.0))
-    print(f"\n    {diagnosis([await settle(examiner, place)], 0.0).words}")
+    print(f"\n    {diagnosis([await settle(examiner, worker)], 0.0).words}")
     table = Table("Evidence of 8 ranks, two looks each", "s")
     sizes = []
     for native in (False, True):
@@ -65,22 +65,24 @@ async def measure(folder: Path, place: Place, rounds: int) -> None:
         for number in range(rounds):
             progress(f"round {number + 1} of {rounds}, native {native}")
             began, cpu = time.perf_counter(), _cpu_s()
-            sizes.append(len(encode(await examiner.diagnose(place, 1, [GUILTY], native=native))))
+            sizes.append(len(encode(await examiner.diagnose(worker, 1, [GUILTY], native=native))))
             took.append(time.perf_counter() - began)
             used.append(_cpu_s() - cpu)
         kind = "and C frames of the suspect" if native else "of Python frames"
         table.add(f"evidence {kind}", took)
         table.add("  CPU of the agent and its tools", used)
-    table.add("py-spy by hand, 16 dumps in a row", [await asyncio.to_thread(by_hand, place) for _ in range(rounds)])
+    table.add(
+        "py-spy by hand, 16 dumps in a row", [await asyncio.to_thread(by_hand, worker) for _ in range(rounds)]
+    )
     table.print()
     print(f"\n    {min(sizes):,}–{max(sizes):,} bytes as JSON")
 
 
-def by_hand(place: Place) -> float:
+def by_hand(worker: Worker) -> float:
     """Seconds for two dumps of each rank, one after the other."""
     spy = str(Path(sys.executable).with_name("py-spy"))
     began = time.perf_counter()
-    for pid in [*place.pids.values()] * 2:
+    for pid in [*worker.pids.values()] * 2:
         command = [spy, "dump", "--nonblocking", "--json", "--pid", str(pid)]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began
@@ -96,8 +98,8 @@ def main() -> None:
         gang = start(Path(folder))
         pids = {rank: process.pid for rank, process in enumerate(gang)}
         try:
-            place = Place(WorkerId("job", "workerpool0-0"), Running(1), pids=pids)
-            asyncio.run(measure(Path(folder), place, rounds))
+            worker = Worker(WorkerId("job", "workerpool0-0"), Running(1), pids=pids)
+            asyncio.run(measure(Path(folder), worker, rounds))
         finally:
             for process in gang:
                 process.kill()

@@ -24,8 +24,8 @@ from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
 from holdfast_agent.gpu.reader import NvmlSource
 from holdfast_agent.shell.output.log_index import make_directories
-from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler
+from holdfast_agent.shell.sampling.worker import Watched
 
 RANKS, LOADERS, THREADS, FILES, GPUS = 8, 8, 40, 200, 8
 RANK = f"""

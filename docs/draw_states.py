@@ -42,7 +42,7 @@ def page() -> str:
             diagram(job_state.TRANSITIONS, job_state.JobState.QUEUED),
             "",
             "## A worker's place on its host (`agent/holdfast_agent/core/worker/worker.py`)",
-            diagram(worker.TRANSITIONS, worker.State.EMPTY),
+            diagram(worker.TRANSITIONS, worker.StateKind.EMPTY),
             "",
         ]
     )

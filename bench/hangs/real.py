@@ -36,13 +36,13 @@ from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.tuning import Action, HangSettings, Tuning
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
-from holdfast_agent.core.worker.worker import Place, Running
+from holdfast_agent.core.worker.worker import Running, Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.output.log_index import make_directories
-from holdfast_agent.shell.sampling import place as sampled_place
-from holdfast_agent.shell.sampling.place import Watched
+from holdfast_agent.shell.sampling import worker as sampled_worker
 from holdfast_agent.shell.sampling.sampler import Sampler
+from holdfast_agent.shell.sampling.worker import Watched
 
 GANG = Path(__file__).with_name("gang.py")
 KEY = WorkerId("job", "workerpool0-0")
@@ -194,11 +194,11 @@ class Run:
     async def _diagnose(self, suspects: Sequence[str]) -> None:
         numbers = frozenset(int(name.rpartition(" ")[2]) for name in suspects)
         pids = {number: process.pid for number, process in self.ranks.items() if number not in self.ended}
-        place = Place(KEY, Running(1), pids=pids)
+        worker = Worker(KEY, Running(1), pids=pids)
         self.paused = numbers
         try:
             interval_s = 5.0 if self.case.real_time else 5.0 * SCALE
-            found = await self.examiner.diagnose(place, 1, numbers, native=bool(numbers), interval_s=interval_s)
+            found = await self.examiner.diagnose(worker, 1, numbers, native=bool(numbers), interval_s=interval_s)
         finally:
             self.paused = frozenset()
         self.fresh = diagnosis([found], time.monotonic())
@@ -301,7 +301,7 @@ class Cores:
 async def play(cases: Iterable[Case], root: Path, cores: float = 2.0) -> list[tuple[Case, Outcome]]:
     """All cases, as many at once as ``cores`` bear."""
     # Files are looked at as often as all the rest is, in scale.
-    sampled_place.FILES_EVERY_S = 10.0 * SCALE
+    sampled_worker.FILES_EVERY_S = 10.0 * SCALE
     shared = Cores(cores)
     cases = tuple(cases)
     outcomes = await asyncio.gather(*(shared.run(case, root, _tell) for case in cases))

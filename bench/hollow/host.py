@@ -68,7 +68,7 @@ class HollowHost:
     @property
     def running(self) -> int:
         """Places all of whose ranks were started."""
-        return sum(isinstance(place.standing, Running) for place in self._reactor.places.values())
+        return sum(isinstance(worker.state, Running) for worker in self._reactor.workers.values())
 
     def end(self, job: str, code: int, first: int | None = None) -> None:
         """Let the ranks of a job that run here (or only ``first``, if it does) end with ``code``."""
@@ -143,7 +143,9 @@ class HollowHost:
             case ev.Prepare(assignment, ports):
                 port, master_port = (*ports, 0, 0)[:2] if ports else (next(self._ports), next(self._ports))
                 master_port = master_port if assignment.launch and assignment.launch.first_rank == 0 else 0
-                ready = ev.PlacePrepared(assignment.key, assignment.generation, port, master_port, next(self._pids))
+                ready = ev.WorkerPrepared(
+                    assignment.key, assignment.generation, port, master_port, next(self._pids)
+                )
                 self.feed(ready)
             case ev.LaunchRanks():
                 self._launch(action)
@@ -153,8 +155,8 @@ class HollowHost:
                 usage = tuple(GpuUsage(uuid, 0, ()) for uuid in self._gpus)
                 self.feed(ev.GpusRead(usage, key, generation))
             case ev.Forget(key):
-                self.feed(ev.PlaceForgotten(key))
-            case ev.ClearStrays() | ev.RecordExits() | ev.RunEpilog() | ev.CloseSession() | ev.SendGoingDown():
+                self.feed(ev.WorkerForgotten(key))
+            case ev.ClearOrphans() | ev.RecordExits() | ev.RunEpilog() | ev.CloseSession() | ev.SendGoingDown():
                 raise AssertionError(f"a healthy hollow host never has to do {action}")
             case ev.Note(event):
                 self.counts[f"note {event}"] += 1
@@ -206,7 +208,7 @@ class HollowHost:
         if known == generation:
             self.counts["stopped"] += len(ranks)
             self._end(key, generation, list(ranks), _SIGTERM, reason)
-        self.feed(ev.PlaceEmptied(key, generation))
+        self.feed(ev.WorkerEmptied(key, generation))
 
     def _end(
         self, key: WorkerId, generation: int, wanted: list[int], status: int, reason: ExitReason | None = None
@@ -224,4 +226,4 @@ class HollowHost:
                 self.feed(ev.RankExited(key, end))
         if not ranks:
             del self._running[key]
-            self.feed(ev.PlaceEmptied(key, generation))
+            self.feed(ev.WorkerEmptied(key, generation))

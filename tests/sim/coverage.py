@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tests.sim.cluster.database import Record
 
 from holdfast._session.reports import WorkerId
-from holdfast_agent.core.worker.worker import TRANSITIONS as PLACE_TRANSITIONS
-from holdfast_agent.core.worker.worker import Place, State
+from holdfast_agent.core.worker.worker import TRANSITIONS as WORKER_TRANSITIONS
+from holdfast_agent.core.worker.worker import StateKind, Worker
 from holdfast_controller.core.model.job_state import TRANSITIONS as JOB_TRANSITIONS
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RECENT_S = 10.0
 TRANSITIONS = sorted(
-    [f"place {a.name} > {b.name}" for a, following in PLACE_TRANSITIONS.items() for b in following]
+    [f"worker {a.name} > {b.name}" for a, following in WORKER_TRANSITIONS.items() for b in following]
     + [f"job {a.name} > {b.name}" for a, following in JOB_TRANSITIONS.items() for b in following]
 )
 FAULTS = sorted(
@@ -66,12 +66,12 @@ class Coverage:
             self._count(f"job {before} > {record.state}")
         self._states[job] = record.state
 
-    def of_places(self, before: Mapping[WorkerId, State], after: Mapping[WorkerId, Place]) -> None:
+    def of_workers(self, before: Mapping[WorkerId, StateKind], after: Mapping[WorkerId, Worker]) -> None:
         """A step of an agent may have moved places."""
-        for key, place in after.items():
+        for key, worker in after.items():
             was = before.get(key)
-            if was is not None and was is not place.standing.state:
-                self._count(f"place {was.name} > {place.standing.state.name}")
+            if was is not None and was is not worker.state.kind:
+                self._count(f"worker {was.name} > {worker.state.kind.name}")
 
     def _count(self, transition: str) -> None:
         self.reached[transition] += 1

@@ -237,7 +237,7 @@ class Oracles:
         left = [p for p in host.table.of(key, 1 << 30) if p.runs]
         check(not left, "8 no orphans", f"{host.name} forgets {key}, and {len(left)} processes still run there")
         job = self.ledger.jobs.get(key.job)
-        for name, file in host.disk.places.get(key, {}).items():
+        for name, file in host.disk.workers.get(key, {}).items():
             for record in file.records if name[0] == "g" else ():
                 known = job is not None and record[0] == "exited" and (int(name[1:]), record[1].rank) in job.exits
                 told = record[0] != "exited" or known

@@ -27,7 +27,7 @@ from holdfast._session.reports import ExitReason
 from holdfast_agent.core.worker import events as agent_ev
 from holdfast_agent.core.worker import exit_reasons
 from holdfast_agent.core.worker import reactor as agent_reactor
-from holdfast_agent.core.worker import worker as agent_place
+from holdfast_agent.core.worker import worker as agent_worker
 from holdfast_controller.core import reactor as controller_reactor
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import sessions
@@ -136,10 +136,10 @@ def _cancels_what_has_ended() -> AbstractContextManager[Any]:
 def _sent_is_delivered() -> AbstractContextManager[Any]:
     sound = agent_reactor.Reactor._keep
 
-    def keep(self: Any, place: Any, exit_: Any, *, port_taken: bool) -> Any:
-        actions = sound(self, place, exit_, port_taken=port_taken)
-        self.outbox.pop((place.key, exit_.generation, exit_.rank))
-        return [*actions, agent_ev.RememberAck(place.key, exit_.generation, exit_.rank)]
+    def keep(self: Any, worker: Any, exit_: Any, *, port_taken: bool) -> Any:
+        actions = sound(self, worker, exit_, port_taken=port_taken)
+        self.outbox.pop((worker.key, exit_.generation, exit_.rank))
+        return [*actions, agent_ev.RememberAck(worker.key, exit_.generation, exit_.rank)]
 
     return patch.object(agent_reactor.Reactor, "_keep", keep)
 
@@ -170,10 +170,10 @@ def _told_to_stop_is_gone() -> AbstractContextManager[Any]:
 
     def on_assigned(self: Any, event: Any, now: float) -> Any:
         actions = sound(self, event, now)
-        place = self.places.get(event.assignment.key)
-        if place is not None and isinstance(place.standing, agent_place.Stopping):
-            gone = agent_ev.PlaceEmptied(place.key, place.standing.generation)
-            actions += self.on_place_emptied(gone, now)
+        worker = self.workers.get(event.assignment.key)
+        if worker is not None and isinstance(worker.state, agent_worker.Stopping):
+            gone = agent_ev.WorkerEmptied(worker.key, worker.state.generation)
+            actions += self.on_worker_emptied(gone, now)
         return actions
 
     return patch.object(agent_reactor.Reactor, "on_assigned", on_assigned)
@@ -195,10 +195,10 @@ def _wall_clock_decides() -> AbstractContextManager[Any]:
 
 
 def _adopts_nothing() -> AbstractContextManager[Any]:
-    sound = agent_reactor.Reactor.on_place_found
+    sound = agent_reactor.Reactor.on_worker_found
     return patch.object(
         agent_reactor.Reactor,
-        "on_place_found",
+        "on_worker_found",
         lambda self, event, now: sound(self, replace(event, shim_pid=0), now),
     )
 
@@ -225,10 +225,10 @@ def _says_nothing_after_a_hello() -> AbstractContextManager[Any]:
 
 
 def _stuck_is_empty() -> AbstractContextManager[Any]:
-    def on_place_stuck(self: Any, event: Any, now: float) -> Any:
-        return self.on_place_emptied(agent_ev.PlaceEmptied(event.key, event.generation), now)
+    def on_worker_stuck(self: Any, event: Any, now: float) -> Any:
+        return self.on_worker_emptied(agent_ev.WorkerEmptied(event.key, event.generation), now)
 
-    return patch.object(agent_reactor.Reactor, "on_place_stuck", on_place_stuck)
+    return patch.object(agent_reactor.Reactor, "on_worker_stuck", on_worker_stuck)
 
 
 def _hello_outranks_exits() -> AbstractContextManager[Any]:

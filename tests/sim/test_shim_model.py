@@ -99,7 +99,7 @@ class Model:
                 self.told.append(("started", generation, rank))
             case ev.LaunchRefused(generation=generation):
                 self.told.append(("refused", generation))
-            case ev.PlaceEmptied(generation=generation):
+            case ev.WorkerEmptied(generation=generation):
                 self.told.append(("empty", generation))
 
     def until(self, kind: str) -> None:

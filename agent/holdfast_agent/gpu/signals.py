@@ -62,10 +62,10 @@ class _Gpm:
         asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         asked.numMetrics = len(self.METRICS)
         asked.sample1, asked.sample2 = self._new, self._old
-        for place, metric in enumerate(self.METRICS):
-            asked.metrics[place].metricId = metric
+        for worker, metric in enumerate(self.METRICS):
+            asked.metrics[worker].metricId = metric
         got = pynvml.nvmlGpmMetricsGet(asked)
-        found = [got.metrics[place] for place in range(len(self.METRICS))]
+        found = [got.metrics[worker] for worker in range(len(self.METRICS))]
         return tuple(round(one.value, 2) if one.nvmlReturn == pynvml.NVML_SUCCESS else None for one in found)
 
     def free(self) -> None:

@@ -20,8 +20,8 @@ from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.output.log_index import make_directories
-from holdfast_agent.shell.sampling.place import Watched
 from holdfast_agent.shell.sampling.sampler import Sampler
+from holdfast_agent.shell.sampling.worker import Watched
 
 KEY = WorkerId("job-1", "workerpool0-0")
 SAY_UP = "import os, signal, subprocess, sys, threading, time\nos.write(1, b'up\\n')\n"

@@ -12,14 +12,14 @@ import pytest
 from tests.integration.sampling.conftest import Stage
 
 from holdfast.hang.records.recording import RankProgress
-from holdfast_agent.shell.sampling import place, processes
+from holdfast_agent.shell.sampling import processes, worker
 from holdfast_agent.shell.sampling.output import BYTES_MOST
-from holdfast_agent.shell.sampling.place import PlaceSampling
+from holdfast_agent.shell.sampling.worker import WorkerSampling
 
 
 @pytest.fixture(autouse=True)
 def _look_at_files_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "FILES_EVERY_S", 0.0)
+    monkeypatch.setattr(worker, "FILES_EVERY_S", 0.0)
 
 
 async def test_new_lines_come_once_with_their_rank_and_stream(stage: Stage) -> None:
@@ -119,7 +119,7 @@ async def test_read_that_blocks_blinds_its_rank_alone_until_it_comes_back(
     await stage.up(1)
     assert all(rank.process for rank in (await stage.tick()).ranks)
     blocked, release = stage.ranks[0].pid, threading.Event()
-    member = stage.sampler._places[next(iter(stage.sampler._places))]._trees[0].members[blocked]
+    member = stage.sampler._workers[next(iter(stage.sampler._workers))]._trees[0].members[blocked]
     handle = member._handles["io"]
     real = os.pread
 
@@ -152,7 +152,7 @@ async def test_everything_stuck_is_no_sample_and_no_wait(stage: Stage, monkeypat
         release.wait(30)
 
     monkeypatch.setattr(
-        PlaceSampling, "_read_progress", lambda self, turn, now: turn.call(self._progress, read) or ()
+        WorkerSampling, "_read_progress", lambda self, turn, now: turn.call(self._progress, read) or ()
     )
     stage.sampler._deadline_s = 0.2
     try:

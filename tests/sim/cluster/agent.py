@@ -24,7 +24,7 @@ USER = WorkerUser("ann", "/home/ann", "/bin/sh")
 HOP_S = 0.0002
 """Over a socket on the same machine."""
 PREPARE_S = 0.05
-STRAYS_AGAIN_S = 5.0
+ORPHANS_AGAIN_S = 5.0
 ADOPTION_S = 0.05
 
 
@@ -61,13 +61,13 @@ class Agent:
     def _adopt(self) -> None:
         disk, living = self.host.disk, []
         self.feed(ev.GpusRead(self._usage()))
-        for key in sorted(disk.places):
-            names = sorted((int(name[1:]), name) for name in disk.places[key] if name[0] == "g")
+        for key in sorted(disk.workers):
+            names = sorted((int(name[1:]), name) for name in disk.workers[key] if name[0] == "g")
             read = (self.journal(key, number) for number, _ in names)
             journals = tuple(journal for journal in read if journal is not None)
             shim = self.host.shims.get(key)
             self.feed(
-                ev.PlaceFound(
+                ev.WorkerFound(
                     key,
                     tuple(disk.read(key, "attempts")),
                     journals,
@@ -115,10 +115,10 @@ class Agent:
         world = self.host.world
         while self._events:
             event = self._events.popleft()
-            before = {key: place.standing.state for key, place in self.reactor.places.items()}
+            before = {key: worker.state.kind for key, worker in self.reactor.workers.items()}
             actions = self.reactor.step(event, self.host.clock.mono())
             world.oracles.on_agent_step(self.host, event, actions)
-            world.coverage.of_places(before, self.reactor.places)
+            world.coverage.of_workers(before, self.reactor.workers)
             for action in actions:
                 world.boundary("agent", type(action).__name__, self.life)
                 self._perform(action)
@@ -157,7 +157,7 @@ class Agent:
                 disk.append(key, "attempts", (generation, attempt))
             case ev.RememberAck(key, generation, rank):
                 self.host.world.oracles.on_dropped(self.host, key, generation, rank)
-                if key in disk.places:
+                if key in disk.workers:
                     disk.append(key, "acked", (generation, rank))
             case ev.RememberFreed(key, generation):
                 disk.append(key, "freed", generation)
@@ -170,8 +170,8 @@ class Agent:
             case ev.ReadGpus(key, generation, after_s):
                 delay_s = self.host.clock.true_s(after_s) + 0.001
                 self.later(delay_s, lambda: self.feed(ev.GpusRead(self._usage(), key, generation)))
-            case ev.ClearStrays(key, generation):
-                self.later(0.005, lambda: self._clear_strays(key, generation, 0))
+            case ev.ClearOrphans(key, generation):
+                self.later(0.005, lambda: self._clear_orphans(key, generation, 0))
             case ev.RecordExits():
                 self._record_exits(action)
             case ev.Forget(key):
@@ -194,7 +194,7 @@ class Agent:
 
     def _ensure(self, key: WorkerId) -> None:
         if key not in self.held:
-            self.host.disk.places.setdefault(key, {})
+            self.host.disk.workers.setdefault(key, {})
             self._hold(key, self.host.shims.get(key) or self.host.new_shim(key))
 
     def _order(self, key: WorkerId, order: Any) -> None:
@@ -203,24 +203,24 @@ class Agent:
             self.host.world.engine.after(2 * HOP_S, lambda: shim.hear(order), shim.life, shim.die)
 
     def _prepare(self, action: ev.Prepare) -> None:
-        world, key, wish = self.host.world, action.assignment.key, action.assignment
+        world, key, desired = self.host.world, action.assignment.key, action.assignment
         if world.roll("host_unfit"):
-            self.feed(ev.PreparationFailed(key, wish.generation, f"{self.host.name}: no room.", host_fault=True))
+            self.feed(ev.PreparationFailed(key, desired.generation, f"{self.host.name}: no room.", host_fault=True))
             return
         taken = {port for ports in self.ports.values() for port in ports}
         if world.roll("cannot_prepare") or taken & set(action.ports):
-            self.feed(ev.PreparationFailed(key, wish.generation, f"{self.host.name}: port is taken."))
+            self.feed(ev.PreparationFailed(key, desired.generation, f"{self.host.name}: port is taken."))
             return
         world.boundary("agent", "ensure shim", self.life)
         self._ensure(key)
-        assert wish.launch is not None
-        count = 2 if wish.launch.first_rank == 0 else 1
+        assert desired.launch is not None
+        count = 2 if desired.launch.first_rank == 0 else 1
         if action.ports:
             self.ports[key] = action.ports
         else:
             self.ports[key] = tuple(world.new_port() for _ in range(count))
         own, *master = self.ports[key]
-        prepared = ev.PlacePrepared(key, wish.generation, own, master[0] if master else 0, self.held[key].pid)
+        prepared = ev.WorkerPrepared(key, desired.generation, own, master[0] if master else 0, self.held[key].pid)
         self.later(0.001, lambda: self.feed(prepared))
 
     def _ran_epilog(self, key: WorkerId, generation: int) -> None:
@@ -241,7 +241,7 @@ class Agent:
             for gpu, pids in users.items()
         )
 
-    def _clear_strays(self, key: WorkerId, generation: int, found: int) -> None:
+    def _clear_orphans(self, key: WorkerId, generation: int, found: int) -> None:
         world = self.host.world
         left = [p for p in self.host.table.of(key, generation) if p.runs]
         for process in left:
@@ -249,12 +249,12 @@ class Agent:
             world.programs.signal(process, KILL)
         if left:
             if found:
-                self.feed(ev.PlaceStuck(key, generation, f"outlive KILL: {len(left)}"))
-            wait_s = self.host.clock.true_s(STRAYS_AGAIN_S) if found else 0.01
-            self.later(wait_s, lambda: self._clear_strays(key, generation, found + len(left)))
+                self.feed(ev.WorkerStuck(key, generation, f"outlive KILL: {len(left)}"))
+            wait_s = self.host.clock.true_s(ORPHANS_AGAIN_S) if found else 0.01
+            self.later(wait_s, lambda: self._clear_orphans(key, generation, found + len(left)))
             return
         journal = self.journal(key, generation)
-        self.feed(ev.StraysCleared(key, generation, journal, found))
+        self.feed(ev.OrphansCleared(key, generation, journal, found))
 
     def _record_exits(self, action: ev.RecordExits) -> None:
         key, generation, now = action.key, action.generation, self.host.clock.wall()
@@ -268,7 +268,7 @@ class Agent:
         self.host.disk.append(key, f"g{generation}", *records, ("empty",), sync=True)
         for exit_ in exits:
             self.feed(ev.RankExited(key, exit_))
-        self.feed(ev.PlaceEmptied(key, generation))
+        self.feed(ev.WorkerEmptied(key, generation))
 
     def _forget(self, key: WorkerId) -> None:
         shim = self.held.pop(key, None)
@@ -277,4 +277,4 @@ class Agent:
         self.host.shims.pop(key, None)
         self.host.world.oracles.on_forgotten(self.host, key)
         self.host.disk.remove(key)
-        self.later(0.001, lambda: self.feed(ev.PlaceForgotten(key)))
+        self.later(0.001, lambda: self.feed(ev.WorkerForgotten(key)))

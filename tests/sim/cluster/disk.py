@@ -21,7 +21,7 @@ class File:
 class Disk:
     """Directories of places, and the agent's epoch file."""
 
-    places: dict[WorkerId, dict[str, File]] = field(default_factory=dict)
+    workers: dict[WorkerId, dict[str, File]] = field(default_factory=dict)
     removed: dict[WorkerId, dict[str, File]] = field(default_factory=dict)
     """Directories whose removal isn't durable yet."""
     epoch: int = 0
@@ -29,7 +29,7 @@ class Disk:
 
     def append(self, key: WorkerId, name: str, *records: Any, sync: bool = False) -> None:
         """Add to a file, made where it isn't there."""
-        file = self.places.setdefault(key, {}).setdefault(name, File())
+        file = self.workers.setdefault(key, {}).setdefault(name, File())
         file.records.extend(records)
         if sync:
             file.durable = len(file.records)
@@ -37,17 +37,17 @@ class Disk:
 
     def read(self, key: WorkerId, name: str) -> list[Any]:
         """A file's records as every process sees them; none where there is no file."""
-        file = self.places.get(key, {}).get(name)
+        file = self.workers.get(key, {}).get(name)
         return file.records if file is not None else []
 
     def synced(self, key: WorkerId, name: str) -> list[Any]:
         """Those that would survive a power loss now."""
-        file = self.places.get(key, {}).get(name)
+        file = self.workers.get(key, {}).get(name)
         return file.records[: file.durable] if file is not None else []
 
     def remove(self, key: WorkerId) -> None:
         """Remove a place's directory; it may be back after a power loss."""
-        gone = self.places.pop(key, None)
+        gone = self.workers.pop(key, None)
         if gone is not None:
             self.removed[key] = gone
 
@@ -55,9 +55,9 @@ class Disk:
         """What was not synced is lost, or part of it isn't."""
         for key in list(self.removed):
             if dice.random() < 0.5:
-                self.places.setdefault(key, self.removed[key])
+                self.workers.setdefault(key, self.removed[key])
         self.removed.clear()
-        for files in self.places.values():
+        for files in self.workers.values():
             for name in list(files):
                 file = files[name]
                 del file.records[dice.randint(file.durable, len(file.records)) :]

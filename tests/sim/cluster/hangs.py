@@ -29,10 +29,10 @@ def vectors(agent: Agent) -> list[framing.Vector]:
     """Of every worker here whose job is watched."""
     world, host = agent.host.world, agent.host
     found = []
-    for place in agent.reactor.places.values():
-        if not isinstance(place.standing, Running) or place.key.job not in world.watched:
+    for worker in agent.reactor.workers.values():
+        if not isinstance(worker.state, Running) or worker.key.job not in world.watched:
             continue
-        processes = [p for p in host.table.of(place.key, place.standing.generation) if p.runs and not p.helper]
+        processes = [p for p in host.table.of(worker.key, worker.state.generation) if p.runs and not p.helper]
         now = host.clock.mono()
         ranks = []
         for process in sorted(processes, key=lambda p: p.rank):
@@ -42,8 +42,8 @@ def vectors(agent: Agent) -> list[framing.Vector]:
         if ranks:
             printed = None if any(p.hung for p in processes) else now
             output = OutputFeatures(printed if printed is not None else ranks[0].still_since_s)
-            features = WorkerFeatures(place.key.worker, host.name, now, tuple(ranks), output)
-            found.append(framing.Vector(place.key.job, place.standing.generation, now, features))
+            features = WorkerFeatures(worker.key.worker, host.name, now, tuple(ranks), output)
+            found.append(framing.Vector(worker.key.job, worker.state.generation, now, features))
     return found
 
 

@@ -60,7 +60,9 @@ class Shim:
         self.key = key
         self.pid = pid
         self.life = Life(f"shim of {key} on {host.name}")
-        numbers = [int(name[1:]) for name in host.disk.places.get(key, {}) if name[0] == "g" and name[1:].isdigit()]
+        numbers = [
+            int(name[1:]) for name in host.disk.workers.get(key, {}) if name[0] == "g" and name[1:].isdigit()
+        ]
         self.highest = max(numbers, default=0)
         self.generation: Generation | None = None
         self.say: Any = None
@@ -174,7 +176,7 @@ class Shim:
         if not left and not generation.ranks:
             generation.empty = True
             records.append(("empty",))
-            news.append(ev.PlaceEmptied(self.key, generation.number))
+            news.append(ev.WorkerEmptied(self.key, generation.number))
         if records:
             self._commit(generation, records, news)
         if not generation.ranks and not generation.empty and generation.stop is None:
@@ -200,7 +202,7 @@ class Shim:
                 self.host.world.oracles.on_told(self.host, self.key, generation.number, message.exit.rank)
             self._tell(message)
         if generation.empty and generation.asked > generation.number:
-            self._tell(ev.PlaceEmptied(self.key, generation.asked))
+            self._tell(ev.WorkerEmptied(self.key, generation.asked))
 
     def _exit_of(self, generation: Generation, process: Process) -> Exit:
         status = process.status
@@ -232,7 +234,7 @@ class Shim:
         self.reap()
         generation = self.generation
         if generation is None or generation.empty or number < generation.number:
-            self._tell(ev.PlaceEmptied(self.key, number))
+            self._tell(ev.WorkerEmptied(self.key, number))
             return
         generation.asked = max(generation.asked, number)
         stop, deadline = generation.stop, self.host.clock.mono() + grace_s
@@ -271,7 +273,7 @@ class Shim:
         if left and now >= max(stop.deadline, stop.reported) + STUCK_EVERY_S:
             stop.reported = now
             pids = ", ".join(str(process.pid) for process in left)
-            self._tell(ev.PlaceStuck(self.key, generation.number, f"outlive KILL: {pids}"))
+            self._tell(ev.WorkerStuck(self.key, generation.number, f"outlive KILL: {pids}"))
         self.reap()
         if not generation.empty:
             wait_s = self.host.clock.true_s(KILL_AGAIN_S)

@@ -251,14 +251,14 @@ class World:
         found += [f"{what} was not answered" for what in self.users.open]
         for host in self.hosts.values():
             found += [f"{p.key} runs on {p.host}" for p in host.table.all_running()]
-            found += [f"{key} is still on {host.name}" for key in host.disk.places]
+            found += [f"{key} is still on {host.name}" for key in host.disk.workers]
         return found
 
     def is_settled(self) -> bool:
         """Every job has ended and left nothing."""
         if any(not job.ended for job in self.oracles.ledger.jobs.values()) or self.users.open:
             return False
-        return not any(host.disk.places or host.table.running for host in self.hosts.values())
+        return not any(host.disk.workers or host.table.running for host in self.hosts.values())
 
     def any_of(self, found: list[Any]) -> Any:
         """One of them; None of none."""

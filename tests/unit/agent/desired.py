@@ -21,7 +21,9 @@ LAUNCH = Launch(task=Task(("python",), ("train.py",)), first_rank=0, processes=2
 RENDEZVOUS = Rendezvous("10.0.0.1", 20001, "s3cret", (("10.0.0.1:20000",),))
 
 
-def wish(phase: Phase, generation: int = 1, *, key: WorkerId = KEY, epoch: int = 1, **changes: Any) -> Assignment:
+def desired(
+    phase: Phase, generation: int = 1, *, key: WorkerId = KEY, epoch: int = 1, **changes: Any
+) -> Assignment:
     """What a controller would want."""
     launch: Launch | None = None
     if phase is Phase.PREPARE:

@@ -14,7 +14,7 @@ from holdfast_agent.core.model.gpus import Blind, Gpu
 from holdfast_agent.core.model.model import RankLaunch
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import Place, Running, Stuck
+from holdfast_agent.core.worker.worker import Running, Stuck, Worker
 
 KEY = WorkerId("train-x", "workerpool0-0")
 FACTS = HostFacts("h1", "/logs", "/scratch", WorkerUser("w", "/", "/bin/sh"), 8)
@@ -58,7 +58,7 @@ def test_order_that_is_repeated_counts_from_the_first_time_and_a_replay_not_at_a
 
 @pytest.mark.parametrize(
     "end",
-    [ev.LaunchRefused(KEY, 1, "no"), ev.ShimLost(KEY), ev.PlaceEmptied(KEY, 1)],
+    [ev.LaunchRefused(KEY, 1, "no"), ev.ShimLost(KEY), ev.WorkerEmptied(KEY, 1)],
     ids=("no", "lost", "empty"),
 )
 def test_launch_that_came_to_nothing_is_none(end: ev.Event) -> None:
@@ -87,8 +87,8 @@ def test_looks_of_the_detector_are_counted_and_the_late_ones_again() -> None:
 
 def test_places_are_told_by_where_they_stand() -> None:
     reactor = Reactor(FACTS)
-    reactor.places[KEY] = Place(KEY, Running(1))
-    reactor.places[WorkerId("b", "w")] = Place(WorkerId("b", "w"), Stuck(1, "pid 8"))
+    reactor.workers[KEY] = Worker(KEY, Running(1))
+    reactor.workers[WorkerId("b", "w")] = Worker(WorkerId("b", "w"), Stuck(1, "pid 8"))
     series = gauges(reactor, (), "", HostGpus(), 0.0)
     assert {state for (state,), value in series.of(fam.WORKERS).items() if value} == {"RUNNING", "STUCK"}
     assert series.of(fam.CONNECTED) == {(): 0.0} and series.of(fam.OUTBOX) == {(): 0.0}

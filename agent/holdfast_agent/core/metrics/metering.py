@@ -12,9 +12,9 @@ from holdfast_agent.core.metrics import families as fam
 from holdfast_agent.core.model.gpus import Gpu
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import State
+from holdfast_agent.core.worker.worker import StateKind
 
-_GONE = frozenset({State.EMPTY, State.FORGETTING, State.FORGOTTEN})
+_GONE = frozenset({StateKind.EMPTY, StateKind.FORGETTING, StateKind.FORGOTTEN})
 
 
 class Meter:
@@ -45,7 +45,7 @@ class Meter:
                 self._launching.pop(key, None)
             case ev.PreparationFailed():
                 self.series.add(fam.PREPARATION_FAILURES, "host" if event.host_fault else "program")
-            case ev.PlaceEmptied(key):
+            case ev.WorkerEmptied(key):
                 self._launching.pop(key, None)
         for action in actions:
             if isinstance(action, ev.LaunchRanks):
@@ -78,10 +78,10 @@ def gauges(reactor: Reactor, gpus: Iterable[Gpu], gpu_problem: str, signals: Hos
     series = Series()
     series.set(fam.CONNECTED, reactor.connected)
     series.set(fam.OUTBOX, len(reactor.outbox))
-    standing = Counter(place.standing.state for place in reactor.places.values())
-    for state in State:
-        if state not in _GONE:
-            series.set(fam.WORKERS, standing[state], state.name)
+    counts = Counter(worker.state.kind for worker in reactor.workers.values())
+    for kind in StateKind:
+        if kind not in _GONE:
+            series.set(fam.WORKERS, counts[kind], kind.name)
     series.set(fam.GPUS_READABLE, not gpu_problem)
     fresh = not signals.blind and now - signals.at_s <= STALE_S
     for gpu in gpus:

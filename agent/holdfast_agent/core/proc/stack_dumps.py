@@ -88,8 +88,8 @@ def _pystack_frame(match: re.Match[str]) -> Frame:
     # The library is of more use than "???", which stands where there is no debug information.
     named = _LIBRARY.fullmatch(function)
     symbol, library = (named[1], named[2] or file) if named else (function, file)
-    place = library if file == "???" else file
-    return Frame(clipped(_TEMPLATE.sub("", symbol) or symbol, 120), clipped(place), int(line))
+    worker = library if file == "???" else file
+    return Frame(clipped(_TEMPLATE.sub("", symbol) or symbol, 120), clipped(worker), int(line))
 
 
 def complaint(errors: str) -> str:

@@ -16,26 +16,26 @@ from holdfast_agent.core.worker.worker import (
     Freeing,
     Launching,
     Lost,
-    Place,
     Prepared,
     Preparing,
     Stopping,
+    Worker,
 )
 
 
-def in_the_air(place: Place, *, examined: bool) -> str:
+def in_the_air(worker: Worker, *, examined: bool) -> str:
     """Operation in flight on a worker that its agent should finish; empty if there is none.
 
     Fetching, installing and pulling are not waited for: they take long, and the next agent starts them again.
     """
-    generation = place.standing.generation
-    match place.standing:
+    generation = worker.state.generation
+    match worker.state:
         case Launching():
             return f"generation {generation} is being launched"
         case Prepared():
             return f"generation {generation} waits for its launch"
         case Preparing():
-            return "" if place.doing else f"generation {generation} is being prepared"
+            return "" if worker.doing else f"generation {generation} is being prepared"
         case Stopping() | Lost():
             return f"generation {generation} is being stopped"
         case Freeing():
@@ -55,7 +55,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerProcesses:
     """A worker's processes that live, and the ends that its journals tell."""
 
     name: str
@@ -73,7 +73,7 @@ class Picture:
 
     boot_id: str
     version: str
-    workers: tuple[Worker, ...]
+    workers: tuple[WorkerProcesses, ...]
 
     @property
     def processes(self) -> int:
@@ -115,14 +115,14 @@ def compare(before: Picture, after: Picture) -> list[Row]:
     return [row for worker in before.workers for row in _compare(worker, now.get(worker.name))]
 
 
-def _compare(before: Worker, after: Worker | None) -> Iterator[Row]:
+def _compare(before: WorkerProcesses, after: WorkerProcesses | None) -> Iterator[Row]:
     ranks = [_rank(before, after, rank, process) for rank, process in sorted(before.ranks.items())]
     if before.shim is not None:
         yield _shim(before, after, before.shim, ranks)
     yield from ranks
 
 
-def _shim(before: Worker, after: Worker | None, shim: Process, ranks: list[Row]) -> Row:
+def _shim(before: WorkerProcesses, after: WorkerProcesses | None, shim: Process, ranks: list[Row]) -> Row:
     now = after.shim if after else None
     if now == shim:
         return Row(before.name, "shim", shim.pid, shim.pid, Verdict.UNCHANGED)
@@ -132,7 +132,7 @@ def _shim(before: Worker, after: Worker | None, shim: Process, ranks: list[Row])
     return Row(before.name, "shim", shim.pid, pid, Verdict.LOST, "gone while its ranks ran")
 
 
-def _rank(before: Worker, after: Worker | None, rank: int, process: Process) -> Row:
+def _rank(before: WorkerProcesses, after: WorkerProcesses | None, rank: int, process: Process) -> Row:
     name = f"rank {rank}"
     if after is None:
         # Its files go only once the controller has acknowledged every end and wants it forgotten.
@@ -147,7 +147,7 @@ def _rank(before: Worker, after: Worker | None, rank: int, process: Process) -> 
     return Row(before.name, name, process.pid, pid, Verdict.LOST, how or "gone, and nothing says how")
 
 
-def _processes(worker: Worker) -> Iterator[tuple[str, Process]]:
+def _processes(worker: WorkerProcesses) -> Iterator[tuple[str, Process]]:
     if worker.shim is not None:
         yield "shim", worker.shim
     for rank, process in sorted(worker.ranks.items()):
@@ -194,7 +194,7 @@ def from_json(data: Any) -> Picture:
         str(data["boot_id"]),
         str(data["version"]),
         tuple(
-            Worker(
+            WorkerProcesses(
                 str(each["name"]),
                 int(each["generation"]),
                 Process(*map(int, each["shim"])) if each["shim"] else None,

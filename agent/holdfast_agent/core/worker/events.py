@@ -37,7 +37,7 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceFound:
+class WorkerFound:
     """At the agent's start: the files of an earlier life."""
 
     key: WorkerId
@@ -95,7 +95,7 @@ class ExitAcked:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacePrepared:
+class WorkerPrepared:
     """Checks passed, ports bound, a shim is there."""
 
     key: WorkerId
@@ -148,7 +148,7 @@ class RankExited:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceEmptied:
+class WorkerEmptied:
     """Proven: no process of this generation, or an older one, is left."""
 
     key: WorkerId
@@ -167,7 +167,7 @@ class GpusRead:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceStuck:
+class WorkerStuck:
     """Processes outlive KILL."""
 
     key: WorkerId
@@ -213,7 +213,7 @@ class ShimLost:
 
 
 @dataclass(frozen=True, slots=True)
-class StraysCleared:
+class OrphansCleared:
     """Proven after a shim's death: nothing of the place is left. ``journal`` is None where it never launched."""
 
     key: WorkerId
@@ -224,7 +224,7 @@ class StraysCleared:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceForgotten:
+class WorkerForgotten:
     """Its files but the logs are gone."""
 
     key: WorkerId
@@ -236,27 +236,27 @@ class ShutdownBegan:
 
 
 Event = (
-    PlaceFound
+    WorkerFound
     | Dialled
     | Welcomed
     | Disconnected
     | ControllerHeard
     | Assigned
     | ExitAcked
-    | PlacePrepared
+    | WorkerPrepared
     | PreparationTakesLong
     | PreparationFailed
     | RankStarted
     | RankExited
-    | PlaceEmptied
+    | WorkerEmptied
     | GpusRead
-    | PlaceStuck
+    | WorkerStuck
     | LaunchRefused
     | EpilogEnded
     | ShimGreeted
     | ShimLost
-    | StraysCleared
-    | PlaceForgotten
+    | OrphansCleared
+    | WorkerForgotten
     | ShutdownBegan
 )
 
@@ -433,7 +433,7 @@ class StopRanks:
 
 
 @dataclass(frozen=True, slots=True)
-class ClearStrays:
+class ClearOrphans:
     """The shim is gone: kill what it left and prove that nothing is left. Answered by an event."""
 
     key: WorkerId
@@ -493,7 +493,7 @@ Action = (
     | RenewFence
     | SignalRanks
     | StopRanks
-    | ClearStrays
+    | ClearOrphans
     | RecordExits
     | Forget
     | Note

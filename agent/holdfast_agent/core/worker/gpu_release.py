@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
 from holdfast_agent.core.worker.events import Action, FreePorts, GpusRead, ReadGpus, RememberFreed
-from holdfast_agent.core.worker.worker import Empty, Freeing, Place, Withheld
+from holdfast_agent.core.worker.worker import Empty, Freeing, Withheld, Worker
 
 MIB = 1 << 20
 SLACK_BYTES = 64 * MIB
@@ -68,32 +68,30 @@ def _held(gpu: GpuUsage, foreign: frozenset[int], unused: int | None, name: str)
     return f"{called} {' and '.join(holds)}" if holds else ""
 
 
-def begin(place: Place, now: float) -> list[Action]:
+def begin(worker: Worker, now: float) -> list[Action]:
     """No process of the place is left: look at its GPUs."""
-    generation = place.standing.generation
-    place.move(Freeing(generation, now, FIRST_PAUSE_S))
-    return [ReadGpus(place.key, generation)]
+    generation = worker.state.generation
+    worker.move(Freeing(generation, now, FIRST_PAUSE_S))
+    return [ReadGpus(worker.key, generation)]
 
 
-def resume(place: Place, generation: int, now: float) -> list[Action]:
+def resume(worker: Worker, generation: int, now: float) -> list[Action]:
     """As ``begin``, where an earlier life of the agent has left off."""
-    place.find(Freeing(generation, now, FIRST_PAUSE_S))
-    return [ReadGpus(place.key, generation)]
+    worker.find(Freeing(generation, now, FIRST_PAUSE_S))
+    return [ReadGpus(worker.key, generation)]
 
 
-def after_look(place: Place, held: str, now: float) -> list[Action]:
+def after_look(worker: Worker, held: str, now: float) -> list[Action]:
     """Empty where nothing is ``held``; else the next look, after a pause."""
-    standing = place.standing
-    generation, pause_s = standing.generation, LONGEST_PAUSE_S
+    state = worker.state
+    generation, pause_s = state.generation, LONGEST_PAUSE_S
     if not held:
-        place.move(Empty(generation))
-        return [RememberFreed(place.key, generation), FreePorts(place.key)]
-    if isinstance(standing, Withheld) or (
-        isinstance(standing, Freeing) and now - standing.since_s >= STUCK_AFTER_S
-    ):
-        place.move(Withheld(generation, held))
-    elif isinstance(standing, Freeing):
-        pause_s = standing.pause_s
+        worker.move(Empty(generation))
+        return [RememberFreed(worker.key, generation), FreePorts(worker.key)]
+    if isinstance(state, Withheld) or (isinstance(state, Freeing) and now - state.since_s >= STUCK_AFTER_S):
+        worker.move(Withheld(generation, held))
+    elif isinstance(state, Freeing):
+        pause_s = state.pause_s
         longer_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        place.move(Freeing(generation, standing.since_s, longer_s, held))
-    return [ReadGpus(place.key, generation, pause_s)]
+        worker.move(Freeing(generation, state.since_s, longer_s, held))
+    return [ReadGpus(worker.key, generation, pause_s)]

@@ -32,13 +32,13 @@ from holdfast_agent.core.worker.worker import (
     Freeing,
     Launching,
     Lost,
-    Place,
     Prepared,
     Preparing,
     Running,
     Stopping,
     Stuck,
     Withheld,
+    Worker,
     advance,
     close,
     keep_going,
@@ -65,7 +65,7 @@ class Reactor:
 
     facts: HostFacts
     epoch: int = 0
-    places: dict[WorkerId, Place] = field(default_factory=dict)
+    workers: dict[WorkerId, Worker] = field(default_factory=dict)
     outbox: dict[ExitId, Unacked] = field(default_factory=dict)
     unused: dict[str, int] = field(default_factory=dict)
     """Bytes that each GPU holds which nothing uses, by UUID."""
@@ -84,24 +84,24 @@ class Reactor:
                 return self.on_rank_exited(event, now)
             case ev.RankStarted():
                 return self.on_rank_started(event)
-            case ev.PlaceEmptied():
-                return self.on_place_emptied(event, now)
+            case ev.WorkerEmptied():
+                return self.on_worker_emptied(event, now)
             case ev.GpusRead():
                 return self.on_gpus_read(event, now)
             case ev.ControllerHeard():
                 return self.on_controller_heard(event)
             case ev.Assigned():
                 return self.on_assigned(event, now)
-            case ev.PlacePrepared():
-                return self.on_place_prepared(event, now)
+            case ev.WorkerPrepared():
+                return self.on_worker_prepared(event, now)
             case ev.PreparationTakesLong():
                 return self.on_preparation_takes_long(event, now)
             case ev.PreparationFailed():
                 return self.on_preparation_failed(event, now)
             case ev.ExitAcked():
                 return self.on_exit_acked(event, now)
-            case ev.PlaceStuck():
-                return self.on_place_stuck(event, now)
+            case ev.WorkerStuck():
+                return self.on_worker_stuck(event, now)
             case ev.LaunchRefused():
                 return self.on_launch_refused(event, now)
             case ev.EpilogEnded():
@@ -110,18 +110,18 @@ class Reactor:
                 return self.on_shim_greeted(event, now)
             case ev.ShimLost():
                 return self.on_shim_lost(event)
-            case ev.StraysCleared():
-                return self.on_strays_cleared(event, now)
-            case ev.PlaceForgotten():
-                return self.on_place_forgotten(event, now)
+            case ev.OrphansCleared():
+                return self.on_orphans_cleared(event, now)
+            case ev.WorkerForgotten():
+                return self.on_worker_forgotten(event, now)
             case ev.Dialled():
                 return self.on_dialled()
             case ev.Welcomed():
                 return self.on_welcomed(event)
             case ev.Disconnected():
                 return self.on_disconnected()
-            case ev.PlaceFound():
-                return self.on_place_found(event, now)
+            case ev.WorkerFound():
+                return self.on_worker_found(event, now)
             case ev.ShutdownBegan():
                 return self.on_shutdown_began()
             case _:
@@ -135,7 +135,7 @@ class Reactor:
     @property
     def wound_down(self) -> bool:
         """Whether nothing runs that would still end by itself."""
-        return not any(isinstance(place.standing, _GOING) for place in self.places.values())
+        return not any(isinstance(worker.state, _GOING) for worker in self.workers.values())
 
     # --- the controller -----------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Reactor:
 
         Of those the controller would otherwise believe that their ranks ran and were lost.
         """
-        reports = (place.report() for place in self.places.values() if place.generation or place.attempts)
+        reports = (worker.report() for worker in self.workers.values() if worker.generation or worker.attempts)
         return [ev.SendHello(self.epoch, tuple(reports))]
 
     def on_welcomed(self, event: ev.Welcomed) -> list[Action]:
@@ -172,31 +172,35 @@ class Reactor:
         """It counts this host among the living from then on: work that ends by itself without it may go on."""
         self.heard_s = max(self.heard_s, event.sent_s)
         actions: list[Action] = []
-        for place in self.places.values():
-            place.heard_s = self.heard_s
-            actions += keep_going(place)
+        for worker in self.workers.values():
+            worker.heard_s = self.heard_s
+            actions += keep_going(worker)
         return actions
 
     def on_assigned(self, event: ev.Assigned, now: float) -> list[Action]:
         """Take the wish, unless it is of the past, and go towards it. Always answered by where the place stands."""
-        wish = event.assignment
-        if wish.epoch < self.epoch:
-            return [ev.Note("assignment.refused", wish.key, f"epoch {wish.epoch} is over; {self.epoch} has begun")]
-        actions = self._raise_epoch(wish.epoch)
-        place = self.places.get(wish.key)
-        if place is None:
-            place = self.places[wish.key] = Place(wish.key)
-        place.heard_s = self.heard_s
-        if wish.generation < place.generation:
-            note = ev.Note("assignment.outdated", wish.key, f"generation {wish.generation} < {place.generation}")
-            return [*actions, note, *self._report(place)]
-        place.wish = wish
-        if wish.launch is not None and wish.attempt != place.attempt(wish.generation):
-            place.attempts.append((wish.generation, wish.attempt))
-            actions.append(ev.RememberAttempt(wish.key, wish.generation, wish.attempt))
-        if isinstance(place.standing, CannotPrepare) and place.standing.generation == wish.generation:
-            place.move(Empty(wish.generation - 1))  # the controller asks again: look again
-        return actions + self._advance(place, now, always=True) + keep_going(place)
+        desired = event.assignment
+        if desired.epoch < self.epoch:
+            return [
+                ev.Note("assignment.refused", desired.key, f"epoch {desired.epoch} is over; {self.epoch} has begun")
+            ]
+        actions = self._raise_epoch(desired.epoch)
+        worker = self.workers.get(desired.key)
+        if worker is None:
+            worker = self.workers[desired.key] = Worker(desired.key)
+        worker.heard_s = self.heard_s
+        if desired.generation < worker.generation:
+            note = ev.Note(
+                "assignment.outdated", desired.key, f"generation {desired.generation} < {worker.generation}"
+            )
+            return [*actions, note, *self._report(worker)]
+        worker.desired = desired
+        if desired.launch is not None and desired.attempt != worker.attempt(desired.generation):
+            worker.attempts.append((desired.generation, desired.attempt))
+            actions.append(ev.RememberAttempt(desired.key, desired.generation, desired.attempt))
+        if isinstance(worker.state, CannotPrepare) and worker.state.generation == desired.generation:
+            worker.move(Empty(desired.generation - 1))  # the controller asks again: look again
+        return actions + self._advance(worker, now, always=True) + keep_going(worker)
 
     def on_exit_acked(self, event: ev.ExitAcked, now: float) -> list[Action]:
         """The controller has it; a place that waits to be forgotten may have waited for this."""
@@ -205,117 +209,117 @@ class Reactor:
             return []
         key, generation, rank = exit_id
         actions: list[Action] = [ev.RememberAck(key, generation, rank)]
-        if place := self.places.get(key):
-            place.unacked.discard((generation, rank))
-            actions += self._advance(place, now)
+        if worker := self.workers.get(key):
+            worker.unacked.discard((generation, rank))
+            actions += self._advance(worker, now)
         return actions
 
     def on_shutdown_began(self) -> list[Action]:
         """Say so first, so that what ends now is known to have been made to; then end it, each with its grace."""
         self.going_down = True
         actions: list[Action] = [ev.SendGoingDown()] if self._connected else []
-        for place in self.places.values():
-            if isinstance(place.standing, (Launching, Running)):
-                actions += [wind_down(place), *self._report(place)]
+        for worker in self.workers.values():
+            if isinstance(worker.state, (Launching, Running)):
+                actions += [wind_down(worker), *self._report(worker)]
         return actions
 
     # --- the shell ----------------------------------------------------------------------------------------------
 
-    def on_place_found(self, event: ev.PlaceFound, now: float) -> list[Action]:
+    def on_worker_found(self, event: ev.WorkerFound, now: float) -> list[Action]:
         """Take up a place of an earlier life: nothing is reported yet, a shim that has died is followed up."""
-        place = self.places[event.key] = Place(event.key, shim_pid=event.shim_pid)
-        place.attempts = sorted(event.attempts)
+        worker = self.workers[event.key] = Worker(event.key, shim_pid=event.shim_pid)
+        worker.attempts = sorted(event.attempts)
         for journal in event.journals:
-            for exit_ in map(place.with_attempt, journal.exits):
-                place.ended[journal.generation, exit_.rank] = exit_
+            for exit_ in map(worker.with_attempt, journal.exits):
+                worker.ended[journal.generation, exit_.rank] = exit_
                 if (journal.generation, exit_.rank) not in event.acked:
-                    self._keep(place, exit_, port_taken=False)
+                    self._keep(worker, exit_, port_taken=False)
         if not event.journals:
-            return [] if event.shim_pid else self._forget_unused(place)
+            return [] if event.shim_pid else self._forget_unused(worker)
         last = max(event.journals, key=lambda journal: journal.generation)
-        place.pids = dict(last.started)
-        place.codes = {exit_.rank: _code(exit_) for exit_ in last.exits}
+        worker.pids = dict(last.started)
+        worker.codes = {exit_.rank: _code(exit_) for exit_ in last.exits}
         # What an earlier boot has left on a GPU is gone.
-        place.gpus = () if last.other_boot else last.gpus
-        if last.empty and place.gpus and event.freed < last.generation:
-            return gpu_release.resume(place, last.generation, now)
+        worker.gpus = () if last.other_boot else last.gpus
+        if last.empty and worker.gpus and event.freed < last.generation:
+            return gpu_release.resume(worker, last.generation, now)
         if last.empty and self.facts.has_epilog and event.closed < last.generation:
-            place.find(Empty(last.generation))
-            return close(place)
+            worker.find(Empty(last.generation))
+            return close(worker)
         if last.empty:
-            place.find(Empty(last.generation))
+            worker.find(Empty(last.generation))
         elif event.shim_pid:
-            place.find(Stopping(last.generation) if last.stopping else Running(last.generation))
+            worker.find(Stopping(last.generation) if last.stopping else Running(last.generation))
         else:
-            place.find(Lost(last.generation))
-            return [ev.ClearStrays(place.key, last.generation)]
+            worker.find(Lost(last.generation))
+            return [ev.ClearOrphans(worker.key, last.generation)]
         return []
 
-    def on_place_prepared(self, event: ev.PlacePrepared, now: float) -> list[Action]:
+    def on_worker_prepared(self, event: ev.WorkerPrepared, now: float) -> list[Action]:
         """All is ready; if the wish has moved on meanwhile, so does the place."""
-        place = self._standing(event.key, Preparing, event.generation)
-        if place is None:
+        worker = self._in_state(event.key, Preparing, event.generation)
+        if worker is None:
             return []
-        place.shim_pid = event.shim_pid
-        place.container = event.container
-        place.code = event.code
-        place.user = event.user
-        place.move(Prepared(event.generation, event.port, event.master_port))
-        if place.wish and place.wish.generation == event.generation:
-            place.checked = place.wish.launch or place.checked
-        return self._advance(place, now, always=True)
+        worker.shim_pid = event.shim_pid
+        worker.container = event.container
+        worker.code = event.code
+        worker.user = event.user
+        worker.move(Prepared(event.generation, event.port, event.master_port))
+        if worker.desired and worker.desired.generation == event.generation:
+            worker.checked = worker.desired.launch or worker.checked
+        return self._advance(worker, now, always=True)
 
     def on_preparation_takes_long(self, event: ev.PreparationTakesLong, now: float) -> list[Action]:
         """Say so, once for each thing that is done; it may be no longer wanted."""
-        place = self._standing(event.key, Preparing, event.generation)
-        if place is None or place.doing == event.doing:
+        worker = self._in_state(event.key, Preparing, event.generation)
+        if worker is None or worker.doing == event.doing:
             return []
-        place.doing = event.doing
-        return self._settle(place, now)
+        worker.doing = event.doing
+        return self._settle(worker, now)
 
     def on_preparation_failed(self, event: ev.PreparationFailed, now: float) -> list[Action]:
         """Say why."""
-        place = self._standing(event.key, Preparing, event.generation)
-        if place is None:
+        worker = self._in_state(event.key, Preparing, event.generation)
+        if worker is None:
             return []
-        place.checked = None
-        place.move(CannotPrepare(event.generation, event.message, event.host_fault))
-        return self._settle(place, now)
+        worker.checked = None
+        worker.move(CannotPrepare(event.generation, event.message, event.host_fault))
+        return self._settle(worker, now)
 
     def on_rank_started(self, event: ev.RankStarted) -> list[Action]:
         """Know its pid."""
-        place = self.places.get(event.key)
-        if place is None or place.standing.generation != event.generation or event.rank in place.pids:
+        worker = self.workers.get(event.key)
+        if worker is None or worker.state.generation != event.generation or event.rank in worker.pids:
             return []
-        place.pids[event.rank] = event.pid
-        return self._account(place)
+        worker.pids[event.rank] = event.pid
+        return self._account(worker)
 
     def on_rank_exited(self, event: ev.RankExited, now: float) -> list[Action]:
         """Send it on, once."""
-        place = self.places.get(event.key)
+        worker = self.workers.get(event.key)
         generation, rank = event.exit.generation, event.exit.rank
-        if place is None or (generation, rank) in place.ended:
+        if worker is None or (generation, rank) in worker.ended:
             return []
-        exit_ = place.ended[generation, rank] = place.with_attempt(event.exit)
-        if generation == place.standing.generation:
-            place.codes[rank] = _code(exit_)
-        actions = self._keep(place, exit_, port_taken=port_was_taken(exit_, place.launched_at, now))
-        live = isinstance(place.standing, (Launching, Running)) and place.standing.generation == generation
-        if live and rank not in place.pids:
-            actions += self._account(place)
+        exit_ = worker.ended[generation, rank] = worker.with_attempt(event.exit)
+        if generation == worker.state.generation:
+            worker.codes[rank] = _code(exit_)
+        actions = self._keep(worker, exit_, port_taken=port_was_taken(exit_, worker.launched_at, now))
+        live = isinstance(worker.state, (Launching, Running)) and worker.state.generation == generation
+        if live and rank not in worker.pids:
+            actions += self._account(worker)
         return actions
 
-    def on_place_emptied(self, event: ev.PlaceEmptied, now: float) -> list[Action]:
+    def on_worker_emptied(self, event: ev.WorkerEmptied, now: float) -> list[Action]:
         """No process is left: the next generation may come, once the GPUs are free."""
-        place = self.places.get(event.key)
-        if place is None or event.generation < place.standing.generation:
+        worker = self.workers.get(event.key)
+        if worker is None or event.generation < worker.state.generation:
             return []
-        match place.standing:
+        match worker.state:
             case Launching() | Running() | Stopping() | Stuck() | Lost():
-                if place.gpus:
-                    return gpu_release.begin(place, now)
-                place.move(Empty(place.standing.generation))
-                return [ev.FreePorts(place.key), *self._emptied(place, now)]
+                if worker.gpus:
+                    return gpu_release.begin(worker, now)
+                worker.move(Empty(worker.state.generation))
+                return [ev.FreePorts(worker.key), *self._emptied(worker, now)]
             case _:
                 return []
 
@@ -324,177 +328,177 @@ class Reactor:
         actions: list[Action] = []
         if not isinstance(event.usage, Blind) and gpu_release.learn(self.unused, event.usage):
             actions.append(ev.RememberUnused(tuple(sorted(self.unused.items()))))
-        place = self.places.get(event.key) if event.key else None
-        if place is None or not isinstance(place.standing, (Freeing, Withheld)):
+        worker = self.workers.get(event.key) if event.key else None
+        if worker is None or not isinstance(worker.state, (Freeing, Withheld)):
             return actions
-        told = place.report()
-        held = gpu_release.still_held(place.gpus, event, self.unused, self.facts.gpu_names)
-        actions += gpu_release.after_look(place, held and f"{self.facts.name}: {held}", now)
-        if isinstance(place.standing, Empty):
-            return actions + self._emptied(place, now)
-        return actions + (self._report(place) if place.report() != told else [])
+        told = worker.report()
+        held = gpu_release.still_held(worker.gpus, event, self.unused, self.facts.gpu_names)
+        actions += gpu_release.after_look(worker, held and f"{self.facts.name}: {held}", now)
+        if isinstance(worker.state, Empty):
+            return actions + self._emptied(worker, now)
+        return actions + (self._report(worker) if worker.report() != told else [])
 
     def on_epilog_ended(self, event: ev.EpilogEnded, now: float) -> list[Action]:
         """Now it is empty; a failure is said with it, and keeps later generations away."""
-        place = self._standing(event.key, Closing, event.generation)
-        if place is None:
+        worker = self._in_state(event.key, Closing, event.generation)
+        if worker is None:
             return []
-        place.move(Empty(event.generation, event.problem))
-        return [ev.RememberClosed(event.key, event.generation), *self._settle(place, now)]
+        worker.move(Empty(event.generation, event.problem))
+        return [ev.RememberClosed(event.key, event.generation), *self._settle(worker, now)]
 
-    def on_place_stuck(self, event: ev.PlaceStuck, now: float) -> list[Action]:
+    def on_worker_stuck(self, event: ev.WorkerStuck, now: float) -> list[Action]:
         """Say what is left; it may still go."""
-        place = self.places.get(event.key)
-        if place is None or event.generation < place.standing.generation:
+        worker = self.workers.get(event.key)
+        if worker is None or event.generation < worker.state.generation:
             return []
-        match place.standing:
+        match worker.state:
             case Launching() | Running() | Stopping() | Stuck() | Lost():
-                news = Stuck(place.standing.generation, event.message)
-                if news == place.standing:
+                news = Stuck(worker.state.generation, event.message)
+                if news == worker.state:
                     return []
-                place.move(news)
-                return self._report(place)
+                worker.move(news)
+                return self._report(worker)
             case _:
                 return []
 
     def on_launch_refused(self, event: ev.LaunchRefused, now: float) -> list[Action]:
         """Nothing was forked."""
-        place = self._standing(event.key, Launching, event.generation)
-        if place is None:
+        worker = self._in_state(event.key, Launching, event.generation)
+        if worker is None:
             return [ev.Note("shim.refused", event.key, event.message)]
-        place.move(CannotPrepare(event.generation, f"{self.facts.name}: {event.message}", event.host_fault))
+        worker.move(CannotPrepare(event.generation, f"{self.facts.name}: {event.message}", event.host_fault))
         # The same wish again would only be refused again; a new one counts.
-        return [ev.FreePorts(place.key), *self._report(place)]
+        return [ev.FreePorts(worker.key), *self._report(worker)]
 
     # --- shims --------------------------------------------------------------------------------------------------
 
     def on_shim_greeted(self, event: ev.ShimGreeted, now: float) -> list[Action]:
         """Say again what may have been lost with the last connection; the shim does nothing twice."""
-        place = self.places.get(event.key)
-        if place is None:
+        worker = self.workers.get(event.key)
+        if worker is None:
             return []
-        place.shim_pid = event.shim_pid
-        place.warned = 0
-        match place.standing:
+        worker.shim_pid = event.shim_pid
+        worker.warned = 0
+        match worker.state:
             case Running():
-                return keep_going(place)
-            case Empty(0) if not event.generation and place.wish is None:
-                return self._forget_unused(place)
+                return keep_going(worker)
+            case Empty(0) if not event.generation and worker.desired is None:
+                return self._forget_unused(worker)
             case Empty(generation) if event.live and event.generation > generation:
-                place.pids, place.codes = {}, {}
-                place.move(Running(event.generation))
-                return self._advance(place, now, always=True)
-            case Launching(generation) if event.generation < generation and place.wish is not None:
-                return [launch_of(place, self._plan(place.wish))]
+                worker.pids, worker.codes = {}, {}
+                worker.move(Running(event.generation))
+                return self._advance(worker, now, always=True)
+            case Launching(generation) if event.generation < generation and worker.desired is not None:
+                return [launch_of(worker, self._plan(worker.desired))]
             case Stopping() | Stuck():
-                place.stop_asked = None
-                return self._advance(place, now)
+                worker.stop_asked = None
+                return self._advance(worker, now)
             case _:
                 return []
 
     def on_shim_lost(self, event: ev.ShimLost) -> list[Action]:
         """Follow up what it had launched."""
-        place = self.places.get(event.key)
-        if place is None:
+        worker = self.workers.get(event.key)
+        if worker is None:
             return []
-        if place.standing == Empty(0) and place.wish is None:
-            return self._forget_unused(place)
-        actions = lose(place)
-        return actions + (self._report(place) if actions else [])
+        if worker.state == Empty(0) and worker.desired is None:
+            return self._forget_unused(worker)
+        actions = lose(worker)
+        return actions + (self._report(worker) if actions else [])
 
-    def on_strays_cleared(self, event: ev.StraysCleared, now: float) -> list[Action]:
+    def on_orphans_cleared(self, event: ev.OrphansCleared, now: float) -> list[Action]:
         """Account for every rank of the dead shim's: from the journal where it says so, else honestly unknown."""
-        place = self.places.get(event.key)
-        if place is None or not isinstance(place.standing, (Lost, Stuck)):
+        worker = self.workers.get(event.key)
+        if worker is None or not isinstance(worker.state, (Lost, Stuck)):
             return []
         actions: list[Action] = []
         journal = event.journal
         for exit_ in journal.exits if journal else ():
             actions += self.on_rank_exited(ev.RankExited(event.key, exit_), now)
-        launched = tuple(place.launched.ranks) if place.launched else ()
+        launched = tuple(worker.launched.ranks) if worker.launched else ()
         ranks = journal.launched if journal else launched
         if journal is not None and journal.empty:
-            return actions + self.on_place_emptied(ev.PlaceEmptied(event.key, event.generation), now)
+            return actions + self.on_worker_emptied(ev.WorkerEmptied(event.key, event.generation), now)
         exits = unseen_exits(journal, event.generation, ranks, event.found)
         actions.append(ev.RecordExits(event.key, event.generation, exits, () if journal else ranks))
         return actions
 
-    def on_place_forgotten(self, event: ev.PlaceForgotten, now: float) -> list[Action]:
+    def on_worker_forgotten(self, event: ev.WorkerForgotten, now: float) -> list[Action]:
         """Gone, unless the controller has changed its mind."""
-        place = self.places.get(event.key)
-        if place is None or not isinstance(place.standing, Forgetting):
+        worker = self.workers.get(event.key)
+        if worker is None or not isinstance(worker.state, Forgetting):
             return []
-        place.move(Forgotten(place.standing.generation))
-        del self.places[event.key]
-        if place.wish is None or place.wish.generation <= place.standing.generation:
-            return self._report(place)
-        return self.on_assigned(ev.Assigned(place.wish), now)
+        worker.move(Forgotten(worker.state.generation))
+        del self.workers[event.key]
+        if worker.desired is None or worker.desired.generation <= worker.state.generation:
+            return self._report(worker)
+        return self.on_assigned(ev.Assigned(worker.desired), now)
 
-    def _forget_unused(self, place: Place) -> list[Action]:
+    def _forget_unused(self, worker: Worker) -> list[Action]:
         """A place of an earlier life in which nothing was ever launched, so that nobody may ever speak of it again.
 
         Whoever does finds it made anew.
         """
-        place.move(Forgetting(0))
-        return [ev.Forget(place.key)]
+        worker.move(Forgetting(0))
+        return [ev.Forget(worker.key)]
 
     # --- parts --------------------------------------------------------------------------------------------------
 
-    def _plan(self, wish: Assignment) -> tuple[RankLaunch, ...]:
-        place = self.places[wish.key]
-        return plan_ranks(wish, self.facts.running_as(place.user), place.container, place.code)
+    def _plan(self, desired: Assignment) -> tuple[RankLaunch, ...]:
+        worker = self.workers[desired.key]
+        return plan_ranks(desired, self.facts.running_as(worker.user), worker.container, worker.code)
 
-    def _advance(self, place: Place, now: float, *, always: bool = False) -> list[Action]:
+    def _advance(self, worker: Worker, now: float, *, always: bool = False) -> list[Action]:
         """Steps towards the wish, then a report where the standing has changed (or ``always``)."""
-        before = place.standing
-        starts = place.wish is not None and place.wish.launch is not None
-        actions = [] if self.going_down and starts else advance(place, self._plan, now)
-        changed = place.standing != before and not isinstance(place.standing, (Preparing, Launching, Forgetting))
-        if changed or (always and not isinstance(place.standing, (Launching, Forgetting))):
-            actions += self._report(place)
+        before = worker.state
+        starts = worker.desired is not None and worker.desired.launch is not None
+        actions = [] if self.going_down and starts else advance(worker, self._plan, now)
+        changed = worker.state != before and not isinstance(worker.state, (Preparing, Launching, Forgetting))
+        if changed or (always and not isinstance(worker.state, (Launching, Forgetting))):
+            actions += self._report(worker)
         return actions
 
-    def _settle(self, place: Place, now: float) -> list[Action]:
+    def _settle(self, worker: Worker, now: float) -> list[Action]:
         """Report where the place stands now, then go on."""
-        return [*self._report(place), *self._advance(place, now)]
+        return [*self._report(worker), *self._advance(worker, now)]
 
-    def _emptied(self, place: Place, now: float) -> list[Action]:
+    def _emptied(self, worker: Worker, now: float) -> list[Action]:
         """Nothing is left of what was launched: the admin's epilog comes before anything else does."""
-        return close(place) if self.facts.has_epilog else self._settle(place, now)
+        return close(worker) if self.facts.has_epilog else self._settle(worker, now)
 
-    def _report(self, place: Place) -> list[Action]:
-        return [ev.SendReport(place.report())] if self._connected else []
+    def _report(self, worker: Worker) -> list[Action]:
+        return [ev.SendReport(worker.report())] if self._connected else []
 
-    def _account(self, place: Place) -> list[Action]:
+    def _account(self, worker: Worker) -> list[Action]:
         """A rank was started or has failed to start: the place runs, reported once all ranks are accounted for."""
-        generation = place.standing.generation
-        if isinstance(place.standing, Launching):
-            place.move(Running(generation))
-        known = place.pids.keys() | {rank for number, rank in place.ended if number == generation}
-        complete = place.launched is not None and len(known) == place.launched.processes
-        return self._report(place) + keep_going(place) if complete and isinstance(place.standing, Running) else []
+        generation = worker.state.generation
+        if isinstance(worker.state, Launching):
+            worker.move(Running(generation))
+        known = worker.pids.keys() | {rank for number, rank in worker.ended if number == generation}
+        complete = worker.launched is not None and len(known) == worker.launched.processes
+        return self._report(worker) + keep_going(worker) if complete and isinstance(worker.state, Running) else []
 
-    def _standing(self, key: WorkerId, kind: type[object], generation: int) -> Place | None:
+    def _in_state(self, key: WorkerId, kind: type[object], generation: int) -> Worker | None:
         """The place, if it stands as an answer about this generation expects."""
-        place = self.places.get(key)
-        if place is None or not isinstance(place.standing, kind) or place.standing.generation != generation:
+        worker = self.workers.get(key)
+        if worker is None or not isinstance(worker.state, kind) or worker.state.generation != generation:
             return None
-        return place
+        return worker
 
-    def _keep(self, place: Place, exit_: Exit, *, port_taken: bool) -> list[Action]:
-        exit_id = (place.key, exit_.generation, exit_.rank)
+    def _keep(self, worker: Worker, exit_: Exit, *, port_taken: bool) -> list[Action]:
+        exit_id = (worker.key, exit_.generation, exit_.rank)
         unacked = self.outbox[exit_id] = Unacked(exit_, port_taken)
-        place.unacked.add((exit_.generation, exit_.rank))
+        worker.unacked.add((exit_.generation, exit_.rank))
         return [self._send_exit(exit_id, unacked)] if self._connected else []
 
     def _keep_again(self) -> None:
         """What was acknowledged goes into the outbox once more."""
-        for place in self.places.values():
-            for (generation, rank), exit_ in place.ended.items():
-                exit_id = (place.key, generation, rank)
+        for worker in self.workers.values():
+            for (generation, rank), exit_ in worker.ended.items():
+                exit_id = (worker.key, generation, rank)
                 if exit_id not in self.outbox:
                     self.outbox[exit_id] = Unacked(exit_, port_taken=False)
-                    place.unacked.add((generation, rank))
+                    worker.unacked.add((generation, rank))
 
     def _send_exit(self, exit_id: ExitId, unacked: Unacked) -> Action:
         self._sequence += 1

@@ -24,7 +24,7 @@ from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
 from holdfast_agent.core.worker.events import (
     AbandonPreparation,
     Action,
-    ClearStrays,
+    ClearOrphans,
     Forget,
     FreePorts,
     LaunchRanks,
@@ -36,7 +36,7 @@ from holdfast_agent.core.worker.events import (
 )
 
 
-class State(enum.Enum):
+class StateKind(enum.Enum):
     """Where a place stands."""
 
     EMPTY = "EMPTY"
@@ -61,13 +61,13 @@ class State(enum.Enum):
 
 
 _REPORTED = {
-    State.LAUNCHING: ReportedState.PREPARED,
-    State.LOST: ReportedState.STOPPING,
-    State.FREEING: ReportedState.STOPPING,
-    State.WITHHELD: ReportedState.STUCK,
-    State.CLOSING: ReportedState.STOPPING,
-    State.FORGETTING: ReportedState.EMPTY,
-    State.FORGOTTEN: ReportedState.EMPTY,
+    StateKind.LAUNCHING: ReportedState.PREPARED,
+    StateKind.LOST: ReportedState.STOPPING,
+    StateKind.FREEING: ReportedState.STOPPING,
+    StateKind.WITHHELD: ReportedState.STUCK,
+    StateKind.CLOSING: ReportedState.STOPPING,
+    StateKind.FORGETTING: ReportedState.EMPTY,
+    StateKind.FORGOTTEN: ReportedState.EMPTY,
 }
 
 
@@ -77,7 +77,7 @@ class Empty:
 
     generation: int
     message: str = ""
-    state = State.EMPTY
+    kind = StateKind.EMPTY
 
     @property
     def host_fault(self) -> bool:
@@ -90,7 +90,7 @@ class Preparing:
     """Checks and ports of this generation are under way."""
 
     generation: int
-    state = State.PREPARING
+    kind = StateKind.PREPARING
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Prepared:
     generation: int
     port: int
     master_port: int
-    state = State.PREPARED
+    kind = StateKind.PREPARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class CannotPrepare:
     generation: int
     message: str
     host_fault: bool = False
-    state = State.CANNOT_PREPARE
+    kind = StateKind.CANNOT_PREPARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Launching:
     generation: int
     port: int
     master_port: int
-    state = State.LAUNCHING
+    kind = StateKind.LAUNCHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Running:
     """Ranks were started; some may have ended."""
 
     generation: int
-    state = State.RUNNING
+    kind = StateKind.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Stopping:
     """The shim was told to stop this generation, or stops what its ranks have left."""
 
     generation: int
-    state = State.STOPPING
+    kind = StateKind.STOPPING
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Stuck:
 
     generation: int
     message: str
-    state = State.STUCK
+    kind = StateKind.STUCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Lost:
 
     generation: int
     message: str = ""
-    state = State.LOST
+    kind = StateKind.LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Freeing:
     since_s: float
     pause_s: float
     message: str = ""
-    state = State.FREEING
+    kind = StateKind.FREEING
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Withheld:
 
     generation: int
     message: str
-    state = State.WITHHELD
+    kind = StateKind.WITHHELD
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Closing:
     """No process is left and the GPUs are free; the admin's epilog runs."""
 
     generation: int
-    state = State.CLOSING
+    kind = StateKind.CLOSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Forgetting:
     """The place's files are being removed."""
 
     generation: int
-    state = State.FORGETTING
+    kind = StateKind.FORGETTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +198,10 @@ class Forgotten:
     """The end of the place."""
 
     generation: int
-    state = State.FORGOTTEN
+    kind = StateKind.FORGOTTEN
 
 
-Standing = (
+State = (
     Empty
     | Preparing
     | Prepared
@@ -218,37 +218,46 @@ Standing = (
     | Forgotten
 )
 
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset(
-        {State.EMPTY, State.PREPARING, State.CANNOT_PREPARE, State.RUNNING, State.CLOSING, State.FORGETTING}
-    ),
-    State.PREPARING: frozenset({State.PREPARED, State.CANNOT_PREPARE}),
-    State.PREPARED: frozenset({State.LAUNCHING, State.CANNOT_PREPARE, State.EMPTY}),
-    State.CANNOT_PREPARE: frozenset({State.EMPTY}),
-    State.LAUNCHING: frozenset(
+TRANSITIONS: dict[StateKind, frozenset[StateKind]] = {
+    StateKind.EMPTY: frozenset(
         {
-            State.RUNNING,
-            State.STOPPING,
-            State.STUCK,
-            State.LOST,
-            State.FREEING,
-            State.EMPTY,
-            State.CANNOT_PREPARE,
+            StateKind.EMPTY,
+            StateKind.PREPARING,
+            StateKind.CANNOT_PREPARE,
+            StateKind.RUNNING,
+            StateKind.CLOSING,
+            StateKind.FORGETTING,
         }
     ),
-    State.RUNNING: frozenset({State.STOPPING, State.STUCK, State.LOST, State.FREEING, State.EMPTY}),
-    State.STOPPING: frozenset({State.STUCK, State.LOST, State.FREEING, State.EMPTY}),
-    State.STUCK: frozenset({State.STUCK, State.LOST, State.FREEING, State.EMPTY}),
-    State.LOST: frozenset({State.LOST, State.STUCK, State.FREEING, State.EMPTY}),
-    State.FREEING: frozenset({State.FREEING, State.WITHHELD, State.EMPTY}),
-    State.WITHHELD: frozenset({State.WITHHELD, State.EMPTY}),
-    State.CLOSING: frozenset({State.EMPTY}),
-    State.FORGETTING: frozenset({State.FORGOTTEN}),
-    State.FORGOTTEN: frozenset(),
+    StateKind.PREPARING: frozenset({StateKind.PREPARED, StateKind.CANNOT_PREPARE}),
+    StateKind.PREPARED: frozenset({StateKind.LAUNCHING, StateKind.CANNOT_PREPARE, StateKind.EMPTY}),
+    StateKind.CANNOT_PREPARE: frozenset({StateKind.EMPTY}),
+    StateKind.LAUNCHING: frozenset(
+        {
+            StateKind.RUNNING,
+            StateKind.STOPPING,
+            StateKind.STUCK,
+            StateKind.LOST,
+            StateKind.FREEING,
+            StateKind.EMPTY,
+            StateKind.CANNOT_PREPARE,
+        }
+    ),
+    StateKind.RUNNING: frozenset(
+        {StateKind.STOPPING, StateKind.STUCK, StateKind.LOST, StateKind.FREEING, StateKind.EMPTY}
+    ),
+    StateKind.STOPPING: frozenset({StateKind.STUCK, StateKind.LOST, StateKind.FREEING, StateKind.EMPTY}),
+    StateKind.STUCK: frozenset({StateKind.STUCK, StateKind.LOST, StateKind.FREEING, StateKind.EMPTY}),
+    StateKind.LOST: frozenset({StateKind.LOST, StateKind.STUCK, StateKind.FREEING, StateKind.EMPTY}),
+    StateKind.FREEING: frozenset({StateKind.FREEING, StateKind.WITHHELD, StateKind.EMPTY}),
+    StateKind.WITHHELD: frozenset({StateKind.WITHHELD, StateKind.EMPTY}),
+    StateKind.CLOSING: frozenset({StateKind.EMPTY}),
+    StateKind.FORGETTING: frozenset({StateKind.FORGOTTEN}),
+    StateKind.FORGOTTEN: frozenset(),
 }
 """From where to where a place may go."""
 
-FOUND = frozenset({State.EMPTY, State.RUNNING, State.STOPPING, State.LOST, State.FREEING})
+FOUND = frozenset({StateKind.EMPTY, StateKind.RUNNING, StateKind.STOPPING, StateKind.LOST, StateKind.FREEING})
 """Where a place may stand when the agent starts."""
 
 
@@ -257,12 +266,12 @@ class IllegalTransition(Exception):
 
 
 @dataclass
-class Place:
+class Worker:
     """Everything that is known of one place."""
 
     key: WorkerId
-    standing: Standing = field(default_factory=lambda: Empty(0))
-    wish: Assignment | None = None
+    state: State = field(default_factory=lambda: Empty(0))
+    desired: Assignment | None = None
     shim_pid: int = 0
     attempts: list[tuple[int, int]] = field(default_factory=list)
     pids: dict[int, int] = field(default_factory=dict)
@@ -296,17 +305,17 @@ class Place:
     ended: dict[tuple[int, int], Exit] = field(default_factory=dict)
     """Exits of the newest generations, acknowledged or not, by generation and rank."""
 
-    def move(self, standing: Standing) -> None:
+    def move(self, state: State) -> None:
         """The only way from one standing to another. Raises ``IllegalTransition`` for any not in the table."""
-        if standing.state not in TRANSITIONS[self.standing.state]:
-            raise IllegalTransition(f"{self.key}: {self.standing} to {standing}")
-        self.standing = standing
+        if state.kind not in TRANSITIONS[self.state.kind]:
+            raise IllegalTransition(f"{self.key}: {self.state} to {state}")
+        self.state = state
 
-    def find(self, standing: Standing) -> None:
+    def find(self, state: State) -> None:
         """Where the files of an earlier life say it stands. Raises ``IllegalTransition`` for any not in FOUND."""
-        if standing.state not in FOUND:
-            raise IllegalTransition(f"{self.key}: found as {standing}")
-        self.standing = standing
+        if state.kind not in FOUND:
+            raise IllegalTransition(f"{self.key}: found as {state}")
+        self.state = state
 
     def attempt(self, generation: int) -> int:
         """To which attempt a generation belongs."""
@@ -315,7 +324,7 @@ class Place:
     @property
     def generation(self) -> int:
         """The newest that has been heard of."""
-        return max(self.standing.generation, self.wish.generation if self.wish else 0)
+        return max(self.state.generation, self.desired.generation if self.desired else 0)
 
     def with_attempt(self, exit_: Exit) -> Exit:
         """A recorded exit with the attempt to which its generation belongs."""
@@ -323,20 +332,20 @@ class Place:
 
     def report(self) -> WorkerReport:
         """For the controller."""
-        standing = self.standing
-        prepared = standing if isinstance(standing, (Prepared, Launching)) else None
-        live = isinstance(standing, (Running, Stopping, Stuck, Lost))
+        state = self.state
+        prepared = state if isinstance(state, (Prepared, Launching)) else None
+        live = isinstance(state, (Running, Stopping, Stuck, Lost))
         return WorkerReport(
             key=self.key,
-            attempt=self.attempt(standing.generation),
-            generation=standing.generation,
-            state=standing.state.reported,
+            attempt=self.attempt(state.generation),
+            generation=state.generation,
+            state=state.kind.reported,
             port=prepared.port if prepared else 0,
             master_port=prepared.master_port if prepared else 0,
             shim_pid=self.shim_pid,
             pids=tuple(sorted(self.pids.items())) if live else (),
-            message=self.doing if isinstance(standing, Preparing) else getattr(standing, "message", ""),
-            host_fault=getattr(standing, "host_fault", False),
+            message=self.doing if isinstance(state, Preparing) else getattr(state, "message", ""),
+            host_fault=getattr(state, "host_fault", False),
             gpus=self.gpus if live else (),
         )
 
@@ -347,10 +356,10 @@ UNTOLD_GRACE_S = 10.0
 PlanRanks = Callable[[Assignment], tuple[RankLaunch, ...]]
 
 
-def advance(place: Place, plan: PlanRanks, now: float) -> list[Action]:
+def advance(worker: Worker, plan: PlanRanks, now: float) -> list[Action]:
     """The next steps of a place towards its wish; none where it has arrived or an answer is awaited."""
     actions: list[Action] = []
-    while step := _step(place, plan, now, actions):
+    while step := _step(worker, plan, now, actions):
         if step is Settled.DONE:
             break
     return actions
@@ -363,163 +372,163 @@ class Settled(enum.Enum):
     DONE = 2
 
 
-def _step(place: Place, plan: PlanRanks, now: float, actions: list[Action]) -> Settled:
-    wish, standing = place.wish, place.standing
-    if wish is None:
+def _step(worker: Worker, plan: PlanRanks, now: float, actions: list[Action]) -> Settled:
+    desired, state = worker.desired, worker.state
+    if desired is None:
         return Settled.DONE
-    match standing:
+    match state:
         case Empty():
-            return _from_empty(place, wish, standing, actions)
+            return _from_empty(worker, desired, state, actions)
         case Prepared():
-            return _from_prepared(place, wish, standing, plan, now, actions)
+            return _from_prepared(worker, desired, state, plan, now, actions)
         case CannotPrepare(generation):
-            if _ended(wish) or wish.generation > generation:
-                place.move(Empty(generation))
+            if _ended(desired) or desired.generation > generation:
+                worker.move(Empty(generation))
                 return Settled.AGAIN
             return Settled.DONE
         case Launching(generation) | Running(generation):
-            if _ended(wish) or wish.generation > generation:
-                actions.append(_stop(place, wish, generation))
-                place.move(Stopping(generation))
+            if _ended(desired) or desired.generation > generation:
+                actions.append(_stop(worker, desired, generation))
+                worker.move(Stopping(generation))
             return Settled.DONE
         case Stopping(generation) | Stuck(generation):
-            asked = place.stop_asked
-            if (_ended(wish) or wish.generation > generation) and (
-                asked is None or asked[0] < generation or wish.grace_s < asked[1]
+            asked = worker.stop_asked
+            if (_ended(desired) or desired.generation > generation) and (
+                asked is None or asked[0] < generation or desired.grace_s < asked[1]
             ):
-                actions.append(_stop(place, wish, generation))
+                actions.append(_stop(worker, desired, generation))
             return Settled.DONE
-        case Preparing(generation) if place.doing and (_ended(wish) or wish.generation > generation):
-            actions.append(AbandonPreparation(place.key, generation))
+        case Preparing(generation) if worker.doing and (_ended(desired) or desired.generation > generation):
+            actions.append(AbandonPreparation(worker.key, generation))
             return Settled.DONE
         case Preparing() | Lost() | Freeing() | Withheld() | Closing() | Forgetting() | Forgotten():
             return Settled.DONE
         case _:
-            assert_never(standing)
+            assert_never(state)
 
 
-def _from_empty(place: Place, wish: Assignment, standing: Empty, actions: list[Action]) -> Settled:
-    if _ended(wish):
-        if standing.generation < wish.generation:
-            place.move(Empty(wish.generation, standing.message))
-        if wish.phase is Phase.FORGET and not place.unacked:
-            place.move(Forgetting(wish.generation))
-            actions.append(Forget(place.key))
+def _from_empty(worker: Worker, desired: Assignment, state: Empty, actions: list[Action]) -> Settled:
+    if _ended(desired):
+        if state.generation < desired.generation:
+            worker.move(Empty(desired.generation, state.message))
+        if desired.phase is Phase.FORGET and not worker.unacked:
+            worker.move(Forgetting(desired.generation))
+            actions.append(Forget(worker.key))
         return Settled.DONE
-    if standing.generation >= wish.generation or wish.launch is None:
+    if state.generation >= desired.generation or desired.launch is None:
         return Settled.DONE
-    if standing.host_fault:
-        place.move(CannotPrepare(wish.generation, standing.message, host_fault=True))
+    if state.host_fault:
+        worker.move(CannotPrepare(desired.generation, state.message, host_fault=True))
         return Settled.DONE
-    if wish.launch.lacks:
-        place.move(CannotPrepare(wish.generation, wish.launch.lacks))
+    if desired.launch.lacks:
+        worker.move(CannotPrepare(desired.generation, desired.launch.lacks))
         return Settled.DONE
-    place.move(Preparing(wish.generation))
-    place.doing = ""
+    worker.move(Preparing(desired.generation))
+    worker.doing = ""
     ports: tuple[int, ...] = ()
-    if wish.phase is Phase.RUN and wish.launch.rendezvous is not None:
+    if desired.phase is Phase.RUN and desired.launch.rendezvous is not None:
         # Prepared in an earlier life of the agent; the others already know these ports.
-        master = (wish.launch.rendezvous.master_port,) if wish.launch.first_rank == 0 else ()
-        ports = (wish.launch.own_port, *master)
-    known_good = place.checked is not None and place.checked.task == wish.launch.task
-    actions.append(Prepare(wish, ports, known_good))
+        master = (desired.launch.rendezvous.master_port,) if desired.launch.first_rank == 0 else ()
+        ports = (desired.launch.own_port, *master)
+    known_good = worker.checked is not None and worker.checked.task == desired.launch.task
+    actions.append(Prepare(desired, ports, known_good))
     return Settled.DONE
 
 
 def _from_prepared(
-    place: Place, wish: Assignment, standing: Prepared, plan: PlanRanks, now: float, actions: list[Action]
+    worker: Worker, desired: Assignment, state: Prepared, plan: PlanRanks, now: float, actions: list[Action]
 ) -> Settled:
-    if _ended(wish) or wish.generation > standing.generation:
-        actions.append(FreePorts(place.key))
-        place.move(Empty(standing.generation))
+    if _ended(desired) or desired.generation > state.generation:
+        actions.append(FreePorts(worker.key))
+        worker.move(Empty(state.generation))
         return Settled.AGAIN
-    if wish.phase is not Phase.RUN:
+    if desired.phase is not Phase.RUN:
         return Settled.DONE
-    problem = wish.launch.lacks if wish.launch else ""
+    problem = desired.launch.lacks if desired.launch else ""
     ranks: tuple[RankLaunch, ...] = ()
     try:
-        ranks = () if problem else plan(wish)
+        ranks = () if problem else plan(desired)
     except ValueError as error:
         problem = str(error)
     if problem:
-        actions.append(FreePorts(place.key))
-        place.move(CannotPrepare(standing.generation, problem))
+        actions.append(FreePorts(worker.key))
+        worker.move(CannotPrepare(state.generation, problem))
         return Settled.DONE
-    place.move(Launching(standing.generation, standing.port, standing.master_port))
-    place.pids = {}
-    place.codes = {}
-    place.ended = {key: end for key, end in place.ended.items() if key[0] >= standing.generation - 1}
-    place.launched = wish.launch
-    place.gpus = wish.launch.gpus if wish.launch else ()
-    place.launched_at = now
-    place.stop_asked = None
-    actions.append(launch_of(place, ranks))
+    worker.move(Launching(state.generation, state.port, state.master_port))
+    worker.pids = {}
+    worker.codes = {}
+    worker.ended = {key: end for key, end in worker.ended.items() if key[0] >= state.generation - 1}
+    worker.launched = desired.launch
+    worker.gpus = desired.launch.gpus if desired.launch else ()
+    worker.launched_at = now
+    worker.stop_asked = None
+    actions.append(launch_of(worker, ranks))
     return Settled.DONE
 
 
-def launch_of(place: Place, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
+def launch_of(worker: Worker, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
     """The order to start the generation at which the place stands."""
-    memory_mb = place.launched.memory_mb if place.launched else 0
-    fence_s = place.wish.fence_s if place.wish else 0.0
+    memory_mb = worker.launched.memory_mb if worker.launched else 0
+    fence_s = worker.desired.fence_s if worker.desired else 0.0
     return LaunchRanks(
-        place.key,
-        place.standing.generation,
+        worker.key,
+        worker.state.generation,
         ranks,
-        place.gpus,
+        worker.gpus,
         memory_mb,
         fence_s,
-        place.heard_s + fence_s if fence_s else 0.0,
-        place.container,
-        place.user,
+        worker.heard_s + fence_s if fence_s else 0.0,
+        worker.container,
+        worker.user,
     )
 
 
-def keep_going(place: Place) -> list[Action]:
+def keep_going(worker: Worker) -> list[Action]:
     """What the shim of a running generation has to hear from time to time: its deadline, and the warning."""
-    wish, generation = place.wish, place.standing.generation
-    if wish is None or not isinstance(place.standing, (Launching, Running, Stopping)):
+    desired, generation = worker.desired, worker.state.generation
+    if desired is None or not isinstance(worker.state, (Launching, Running, Stopping)):
         return []
     actions: list[Action] = []
-    if wish.fence_s:
-        actions.append(RenewFence(place.key, generation, place.heard_s + wish.fence_s))
-    runs = isinstance(place.standing, Running) and wish.generation == generation and wish.phase is Phase.RUN
-    if runs and wish.warn_signal and place.warned < generation:
-        place.warned = generation
-        actions.append(SignalRanks(place.key, generation, wish.warn_signal))
+    if desired.fence_s:
+        actions.append(RenewFence(worker.key, generation, worker.heard_s + desired.fence_s))
+    runs = isinstance(worker.state, Running) and desired.generation == generation and desired.phase is Phase.RUN
+    if runs and desired.warn_signal and worker.warned < generation:
+        worker.warned = generation
+        actions.append(SignalRanks(worker.key, generation, desired.warn_signal))
     return actions
 
 
-def close(place: Place) -> list[Action]:
+def close(worker: Worker) -> list[Action]:
     """An empty place has its epilog run before it counts as empty."""
-    generation = place.standing.generation
-    place.move(Closing(generation))
-    return [RunEpilog(place.key, generation, place.attempt(generation), place.gpus)]
+    generation = worker.state.generation
+    worker.move(Closing(generation))
+    return [RunEpilog(worker.key, generation, worker.attempt(generation), worker.gpus)]
 
 
-def _stop(place: Place, wish: Assignment, generation: int) -> StopRanks:
-    place.stop_asked = (generation, wish.grace_s)
-    return StopRanks(place.key, generation, wish.grace_s, wish.stop_reason)
+def _stop(worker: Worker, desired: Assignment, generation: int) -> StopRanks:
+    worker.stop_asked = (generation, desired.grace_s)
+    return StopRanks(worker.key, generation, desired.grace_s, desired.stop_reason)
 
 
-def wind_down(place: Place) -> StopRanks:
+def wind_down(worker: Worker) -> StopRanks:
     """End what runs because the host goes down, whatever the controller wants; it may not be within reach."""
-    generation = place.standing.generation
-    grace_s = place.wish.grace_s if place.wish else UNTOLD_GRACE_S
-    place.stop_asked = (generation, grace_s)
-    place.move(Stopping(generation))
-    return StopRanks(place.key, generation, grace_s, ExitReason.STOPPED)
+    generation = worker.state.generation
+    grace_s = worker.desired.grace_s if worker.desired else UNTOLD_GRACE_S
+    worker.stop_asked = (generation, grace_s)
+    worker.move(Stopping(generation))
+    return StopRanks(worker.key, generation, grace_s, ExitReason.STOPPED)
 
 
-def _ended(wish: Assignment) -> bool:
-    return wish.phase in (Phase.STOP, Phase.FORGET)
+def _ended(desired: Assignment) -> bool:
+    return desired.phase in (Phase.STOP, Phase.FORGET)
 
 
-def lose(place: Place) -> list[Action]:
+def lose(worker: Worker) -> list[Action]:
     """The shim is gone. Only what was launched can have left something behind."""
-    place.shim_pid = 0
-    match place.standing:
+    worker.shim_pid = 0
+    match worker.state:
         case Launching(generation) | Running(generation) | Stopping(generation) | Stuck(generation):
-            place.move(Lost(generation))
-            return [ClearStrays(place.key, generation)]
+            worker.move(Lost(generation))
+            return [ClearOrphans(worker.key, generation)]
         case _:
             return []

@@ -24,13 +24,13 @@ class Cgroups:
     root: str
     why: str = ""
 
-    def place(self, key: WorkerId) -> str:
+    def directory(self, key: WorkerId) -> str:
         """The directory of a place; empty without cgroups."""
         return f"{self.root}/{key.job}/{key.worker}" if self.root else ""
 
     def generation(self, key: WorkerId, generation: int) -> str:
         """The directory of one of its generations; empty without cgroups."""
-        return f"{self.place(key)}/g{generation}" if self.root else ""
+        return f"{self.directory(key)}/g{generation}" if self.root else ""
 
     def leave(self) -> None:
         """Remove this agent's own, save those in which workers run on."""
@@ -44,7 +44,7 @@ class Cgroups:
     def forget(self, key: WorkerId) -> None:
         """Remove a place's, and its job's where that was the last."""
         if self.root:
-            cgroup.remove(self.place(key))
+            cgroup.remove(self.directory(key))
             try:
                 os.rmdir(f"{self.root}/{key.job}")
             except OSError:

@@ -38,7 +38,7 @@ class Scopes:
     pids: int = 0
     """Bounds of each scope come from its job's machineSpec where this is set: threads of one worker."""
 
-    def place(self, key: WorkerId, shim_pid: int) -> str:
+    def directory(self, key: WorkerId, shim_pid: int) -> str:
         """The cgroup of the place, if its shim is in a scope; else empty."""
         path = f"/{SLICE}/{scope_name(key)}"
         inside = self.tree and f"{_cgroup(shim_pid)}/".endswith(f"{path}/shim/")
@@ -51,7 +51,7 @@ class Scopes:
 
     async def take_in(self, desired: Assignment, shim_pid: int) -> None:
         """Have the worker's shim in a scope. What goes wrong is logged."""
-        if not self.tree or not shim_pid or self.place(desired.key, shim_pid):
+        if not self.tree or not shim_pid or self.directory(desired.key, shim_pid):
             return
         problem = await anyio.to_thread.run_sync(partial(self._take_in, desired, shim_pid), abandon_on_cancel=True)
         if problem:

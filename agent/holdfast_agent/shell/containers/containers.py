@@ -70,17 +70,17 @@ class Containers:
     _made: set[WorkerId] = field(default_factory=set)
     """Workers that have, or may have, a container."""
 
-    def at_hand(self, wish: Assignment) -> Container | None:
+    def at_hand(self, desired: Assignment) -> Container | None:
         """The placement's own, if it is known and open; asks nobody."""
-        attempt, image, container = self._at_hand.get(wish.key, (0, "", None))
-        launch = wish.launch
-        if container is None or launch is None or (attempt, image) != (wish.attempt, launch.task.image):
+        attempt, image, container = self._at_hand.get(desired.key, (0, "", None))
+        launch = desired.launch
+        if container is None or launch is None or (attempt, image) != (desired.attempt, launch.task.image):
             return None
         return container if _is_open(container) else None
 
-    async def ensure(self, wish: Assignment, facts: HostFacts) -> Container:
+    async def ensure(self, desired: Assignment, facts: HostFacts) -> Container:
         """The placement's own, made if need be; pulls the image where the host lacks it. Raises ``CannotHave``."""
-        launch = wish.launch
+        launch = desired.launch
         assert launch is not None, "only a launch names an image"
         if self.engine is None:
             raise CannotHave(self.problem, host_fault=True)
@@ -92,11 +92,11 @@ class Containers:
         except EngineFailed as error:
             raise CannotHave(f"the image {launch.task.image}: {error}", host_fault=error.no_room) from error
         try:
-            held = await self._held(self.engine, wish, launch, facts, results)
+            held = await self._held(self.engine, desired, launch, facts, results)
             container = _entered(held, image)
         except (EngineFailed, OSError) as error:
             raise CannotHave(f"no container can be made: {error}", host_fault=True) from error
-        self._at_hand[wish.key] = (wish.attempt, launch.task.image, container)
+        self._at_hand[desired.key] = (desired.attempt, launch.task.image, container)
         return container
 
     async def remove(self, key: WorkerId) -> None:
@@ -107,7 +107,7 @@ class Containers:
         self._at_hand.pop(key, None)
         await _try_to_remove(self.engine, container_name(key, self.state))
 
-    async def remove_strays(self, known: Collection[WorkerId]) -> None:
+    async def remove_orphans(self, known: Collection[WorkerId]) -> None:
         """Whatever an earlier life of this agent has left for workers that are not ``known`` any more."""
         if self.engine is None:
             return
@@ -133,23 +133,23 @@ class Containers:
         return found
 
     async def _held(
-        self, engine: Podman, wish: Assignment, launch: Launch, facts: HostFacts, results: tuple[str, str] | None
+        self, engine: Podman, desired: Assignment, launch: Launch, facts: HostFacts, results: tuple[str, str] | None
     ) -> Held:
-        name = container_name(wish.key, self.state)
+        name = container_name(desired.key, self.state)
         labels = {
             AGENT: f"{self.state:08x}",
-            JOB: wish.key.job,
-            WORKER: wish.key.worker,
-            ATTEMPT: str(wish.attempt),
+            JOB: desired.key.job,
+            WORKER: desired.key.worker,
+            ATTEMPT: str(desired.attempt),
             IMAGE: launch.task.image,
         }
-        self._made.add(wish.key)
+        self._made.add(desired.key)
         found = await engine.find(name)
         if found is not None:
             if found.pid and all(found.labels.get(label) == value for label, value in labels.items()):
                 return found
             await engine.remove(name)
-        seen = [*mounts.for_worker(facts, wish.key, launch), *map(mounts.site_mount, self.settings.mounts)]
+        seen = [*mounts.for_worker(facts, desired.key, launch), *map(mounts.site_mount, self.settings.mounts)]
         try:
             await engine.hold(name, launch.task.image, labels, seen, launch.gpus)
             held = await engine.find(name)

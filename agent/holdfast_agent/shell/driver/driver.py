@@ -27,10 +27,10 @@ from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.core.metrics.metering import Meter, gauges
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import Launching, Place, Prepared, Preparing, Running
+from holdfast_agent.core.worker.worker import Launching, Prepared, Preparing, Running, Worker
 from holdfast_agent.shell.driver.executor import Parts, Performer
 from holdfast_agent.shell.prepare.launch_order import Means
-from holdfast_agent.shell.sampling.place import Watched
+from holdfast_agent.shell.sampling.worker import Watched
 from holdfast_agent.shell.session.assignment_checks import checked_assignment
 from holdfast_agent.shell.shims import shim_files
 
@@ -78,7 +78,7 @@ class Driver:
         for key in files.found():
             try:
                 journals = await anyio.to_thread.run_sync(files.journals, key)
-                found = ev.PlaceFound(key, files.attempts(key), journals, files.acked(key), 0, files.freed(key))
+                found = ev.WorkerFound(key, files.attempts(key), journals, files.acked(key), 0, files.freed(key))
                 found = dataclasses.replace(found, closed=files.closed(key))
             except (OSError, ValueError) as error:
                 # Left alone rather than guessed at: an admin must look.
@@ -102,36 +102,36 @@ class Driver:
 
     def known(self) -> Collection[WorkerId]:
         """The places that there are, now and later."""
-        return self._reactor.places.keys()
+        return self._reactor.workers.keys()
 
-    def place(self, key: WorkerId) -> Place | None:
+    def worker(self, key: WorkerId) -> Worker | None:
         """What is known of a place; None where there is none."""
-        return self._reactor.places.get(key)
+        return self._reactor.workers.get(key)
 
     def is_over(self, key: WorkerId, generation: int, rank: int) -> bool:
         """Whether a rank of a generation will write no more."""
-        place = self._reactor.places.get(key)
-        if place is None or generation < place.standing.generation or (generation, rank) in place.ended:
+        worker = self._reactor.workers.get(key)
+        if worker is None or generation < worker.state.generation or (generation, rank) in worker.ended:
             return True
-        if generation > place.standing.generation or isinstance(place.standing, (Preparing, Prepared, Launching)):
+        if generation > worker.state.generation or isinstance(worker.state, (Preparing, Prepared, Launching)):
             return False
-        return place.standing.state.reported is ReportedState.EMPTY
+        return worker.state.kind.reported is ReportedState.EMPTY
 
     def watched(self) -> Iterator[Watched]:
         """What runs now, for the sampler."""
-        for place in self._reactor.places.values():
-            if not isinstance(place.standing, Running):
+        for worker in self._reactor.workers.values():
+            if not isinstance(worker.state, Running):
                 continue
-            launch = place.launched or (place.wish.launch if place.wish else None)
+            launch = worker.launched or (worker.desired.launch if worker.desired else None)
             yield Watched(
-                key=place.key,
-                generation=place.standing.generation,
-                shim_pid=place.shim_pid,
-                pids=dict(place.pids),
-                ended=dict(place.codes),
+                key=worker.key,
+                generation=worker.state.generation,
+                shim_pid=worker.shim_pid,
+                pids=dict(worker.pids),
+                ended=dict(worker.codes),
                 gpus=launch.gpus if launch else (),
-                fresh=place.launched_at is not None,
-                paused=self.parts.hangs.stopping(place.key),
+                fresh=worker.launched_at is not None,
+                paused=self.parts.hangs.stopping(worker.key),
             )
 
     def gauges(self, now: float) -> Series:
@@ -151,15 +151,15 @@ class Driver:
 
     def status(self) -> str:
         """One line for whoever looks at the service."""
-        workers = sum(isinstance(place.standing, Running) for place in self._reactor.places.values())
+        workers = sum(isinstance(worker.state, Running) for worker in self._reactor.workers.values())
         if self._reactor.going_down:
             return f"the host goes down; {workers} still running"
         to = "connected" if self._reactor.connected else "no controller"
         return f"{workers} {'worker' if workers == 1 else 'workers'}, {to}"
 
-    async def remove_stray_containers(self) -> None:
+    async def remove_orphan_containers(self) -> None:
         """Those of workers that are not known here; not before all places of an earlier life have been taken up."""
-        await self.parts.preparation.containers.remove_strays(self.known())
+        await self.parts.preparation.containers.remove_orphans(self.known())
 
     async def wind_down(self) -> None:
         """The host goes down: end what runs, then give the controller a while to acknowledge the ends."""
@@ -237,10 +237,10 @@ class Driver:
                 log.warning("session.message_unknown", kind=other)
 
     def _drop_preparation(self, key: WorkerId) -> None:
-        place = self.place(key)
-        if place is None or place.wish is None or not isinstance(place.standing, Preparing):
+        worker = self.worker(key)
+        if worker is None or worker.desired is None or not isinstance(worker.state, Preparing):
             return
-        if place.wish.launch is None or place.wish.generation > place.standing.generation:
+        if worker.desired.launch is None or worker.desired.generation > worker.state.generation:
             self.parts.preparation.abandon(key)
 
     def on_answered(self, sent_s: float) -> None:
@@ -275,11 +275,11 @@ class Driver:
                 self.feed(ev.RankExited(key, self.parts.files.exit(record)))
                 self.parts.transfer.poke()
             case "empty":
-                self.feed(ev.PlaceEmptied(key, generation))
+                self.feed(ev.WorkerEmptied(key, generation))
                 self.parts.sampler.drop(key)
                 self.parts.transfer.poke()
             case "stuck":
-                self.feed(ev.PlaceStuck(key, generation, message["message"]))
+                self.feed(ev.WorkerStuck(key, generation, message["message"]))
             case "note":
                 log.warning("shim.warning", worker=str(key), generation=generation, message=message["message"])
             case "refused" if generation:

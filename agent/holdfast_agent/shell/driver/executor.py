@@ -26,7 +26,7 @@ from holdfast.v1 import agent_pb2
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import Launching, Place
+from holdfast_agent.core.worker.worker import Launching, Worker
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
 from holdfast_agent.shell.hangs.feature_reporter import HangReports
@@ -41,10 +41,10 @@ from holdfast_agent.shell.session.link import Link
 from holdfast_agent.shell.session.transfer import Transfer
 from holdfast_agent.shell.shims import orphans, shim_files
 from holdfast_agent.shell.shims.shims import Shims
-from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
+from holdfast_agent.shell.shims.worker_files import EpochFile, WorkerFiles
 from holdfast_agent.shim.shim import VERSION as SHIM_PROTOCOL
 
-STRAYS_AGAIN_S = 5.0
+ORPHANS_AGAIN_S = 5.0
 PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
 """Old journals go now and then, and not while the ranks start."""
 
@@ -53,7 +53,7 @@ PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
 class Parts:
     """What an agent's driver drives; made by the daemon."""
 
-    files: PlaceFiles
+    files: WorkerFiles
     epoch: EpochFile
     gpus: GpuWatch
     freeing: GpuFreeing
@@ -93,8 +93,8 @@ class Performer:
         self._resolving: set[WorkerId] = set()
         """Places whose launch waits for names."""
 
-    def _place(self, key: WorkerId) -> Place | None:
-        return self._reactor.places.get(key)
+    def _worker(self, key: WorkerId) -> Worker | None:
+        return self._reactor.workers.get(key)
 
     def perform(self, action: ev.Action) -> None:
         """Do one thing. What takes long goes on in a task of its own; its result comes as an event."""
@@ -161,8 +161,8 @@ class Performer:
                 self._tasks.start_soon(self._run_epilog, action)
             case ev.ReadGpus():
                 self._tasks.start_soon(self.read_gpus, action)
-            case ev.ClearStrays():
-                self._tasks.start_soon(self._clear_strays, action)
+            case ev.ClearOrphans():
+                self._tasks.start_soon(self._clear_orphans, action)
             case ev.RecordExits():
                 self._record_exits(action)
             case ev.Forget(key):
@@ -199,8 +199,8 @@ class Performer:
         self._feed(answer)
 
     def _launch(self, action: ev.LaunchRanks) -> None:
-        place = self._place(action.key)
-        launched = place.launched if place else None
+        worker = self._worker(action.key)
+        launched = worker.launched if worker else None
         unproven = self._parts.peers.unproven(launched.rendezvous if launched else None)
         if not unproven:
             self._launch_now(action)
@@ -212,9 +212,9 @@ class Performer:
         """Launch once the peers' names mean something here, unless the launch was called off meanwhile."""
         problem = await self._parts.peers.problem(names)
         self._resolving.discard(action.key)
-        place = self._place(action.key)
-        standing = place.standing if place else None
-        if not isinstance(standing, Launching) or standing.generation != action.generation:
+        worker = self._worker(action.key)
+        state = worker.state if worker else None
+        if not isinstance(state, Launching) or state.generation != action.generation:
             return
         if problem:
             self._feed(ev.LaunchRefused(action.key, action.generation, problem, host_fault=True))
@@ -285,7 +285,7 @@ class Performer:
         except (OSError, ValueError) as error:
             log.warning("journals.remove_failed", worker=str(key), error=str(error))
 
-    async def _clear_strays(self, action: ev.ClearStrays) -> None:
+    async def _clear_orphans(self, action: ev.ClearOrphans) -> None:
         files = self._parts.files
         try:
             known = shim_files.read_shim_id(files.directory(action.key) / "shim.json")
@@ -302,22 +302,22 @@ class Performer:
             found += killed
             if not left:
                 break
-            self._feed(ev.PlaceStuck(action.key, action.generation, left))
-            await anyio.sleep(STRAYS_AGAIN_S)
+            self._feed(ev.WorkerStuck(action.key, action.generation, left))
+            await anyio.sleep(ORPHANS_AGAIN_S)
         log.info("worker.orphans_killed", worker=str(action.key), killed=found)
         try:
             journal = files.journal(action.key, action.generation)
         except (OSError, ValueError) as error:
             # Nothing is left, but how the ranks ended can't be told: an admin must look.
-            self._feed(ev.PlaceStuck(action.key, action.generation, f"its journal can't be read: {error}"))
+            self._feed(ev.WorkerStuck(action.key, action.generation, f"its journal can't be read: {error}"))
             return
-        self._feed(ev.StraysCleared(action.key, action.generation, journal, found))
+        self._feed(ev.OrphansCleared(action.key, action.generation, journal, found))
 
     def _record_exits(self, action: ev.RecordExits) -> None:
         exits = self._parts.files.record_exits(action.key, action.generation, action.exits, action.launched)
         for exit_ in exits:
             self._feed(ev.RankExited(action.key, exit_))
-        self._feed(ev.PlaceEmptied(action.key, action.generation))
+        self._feed(ev.WorkerEmptied(action.key, action.generation))
         self._parts.sampler.drop(action.key)
         self._parts.transfer.poke()
 
@@ -331,9 +331,9 @@ class Performer:
             hit("agent.forget.before")
             self._parts.files.remove(key)
             hit("agent.forget.after")
-            if not any(other.job == key.job and other != key for other in self._reactor.places):
+            if not any(other.job == key.job and other != key for other in self._reactor.workers):
                 await anyio.to_thread.run_sync(remove_scratch, Path(self._reactor.facts.scratch_dir), key.job)
                 self._parts.preparation.release(key.job)
         except OSError as error:
             log.warning("worker.remove_failed", worker=str(key), error=str(error))
-        self._feed(ev.PlaceForgotten(key))
+        self._feed(ev.WorkerForgotten(key))

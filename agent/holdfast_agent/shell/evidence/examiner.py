@@ -12,7 +12,7 @@ from holdfast.hang.evidence import evidence as ev
 from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.core.proc.proc_vector import Member, below, rank_processes
-from holdfast_agent.core.worker.worker import Place
+from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.evidence import processes, records
 from holdfast_agent.shell.evidence.blocking import Blocking
@@ -118,7 +118,7 @@ class Examiner:
 
     async def diagnose(
         self,
-        place: Place,
+        worker: Worker,
         generation: int,
         suspects: Collection[int],
         *,
@@ -134,12 +134,12 @@ class Examiner:
         interval_s = self._limits.interval_s if interval_s is None else interval_s
         draft = _Draft()
         with anyio.move_on_after(self._limits.budget_s) as budget:
-            await self._fill(draft, place, generation, frozenset(suspects), native, interval_s, began)
+            await self._fill(draft, worker, generation, frozenset(suspects), native, interval_s, began)
         if budget.cancelled_caught:
             draft.notes.append(f"not everything could be read within {self._limits.budget_s:g} s")
         return ev.Evidence(
-            job=place.key.job,
-            worker=place.key.worker,
+            job=worker.key.job,
+            worker=worker.key.worker,
             host=self._facts().name,
             generation=generation,
             taken_at_s=taken_at_s,
@@ -155,20 +155,20 @@ class Examiner:
     async def _fill(
         self,
         draft: _Draft,
-        place: Place,
+        worker: Worker,
         generation: int,
         suspects: frozenset[int],
         native: bool,
         interval_s: float,
         began: float,
     ) -> None:
-        if generation != place.standing.generation or not place.pids:
+        if generation != worker.state.generation or not worker.pids:
             draft.notes.append(f"generation {generation} is not running here")
             return
-        await self._find(draft, place, suspects, native)
+        await self._find(draft, worker, suspects, native)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._read_gpus, draft, place)
-            tasks.start_soon(self._read_words, draft, place, generation)
+            tasks.start_soon(self._read_gpus, draft, worker)
+            tasks.start_soon(self._read_words, draft, worker, generation)
             tasks.start_soon(self._read_ras, draft)
             await self._look(draft, began)
             await self._sleep(max(0.0, interval_s - (self._monotonic() - began)))
@@ -178,8 +178,8 @@ class Examiner:
 
     # --- who is there -----------------------------------------------------------------------------------------
 
-    async def _find(self, draft: _Draft, place: Place, suspects: frozenset[int], native: bool) -> None:
-        launched = dict(place.pids)
+    async def _find(self, draft: _Draft, worker: Worker, suspects: frozenset[int], native: bool) -> None:
+        launched = dict(worker.pids)
         members = await self._blocking.read(processes.members, frozenset(launched.values()))
         if members is None:
             draft.notes.append("the processes below the ranks could not be read in time")
@@ -222,9 +222,9 @@ class Examiner:
             c_frames = await self._dumper.native(subject.process, vector.state)
             subject.looks[index] = ev.Look(at_s, vector, python, c_frames)
 
-    async def _read_gpus(self, draft: _Draft, place: Place) -> None:
-        wanted = place.launched.gpus if place.launched is not None else ()
-        if place.launched is not None and not wanted:
+    async def _read_gpus(self, draft: _Draft, worker: Worker) -> None:
+        wanted = worker.launched.gpus if worker.launched is not None else ()
+        if worker.launched is not None and not wanted:
             return
         reading, usages = await self._gpus.inventory(), await self._gpus.usage()
         if isinstance(reading, Blind):
@@ -253,9 +253,9 @@ class Examiner:
         missing = [uuid for uuid in wanted if uuid not in {gpu.uuid for gpu in found}]
         draft.gpus = (*found, *(ev.GpuEvidence(uuid, problem="not there any more") for uuid in missing))
 
-    async def _read_words(self, draft: _Draft, place: Place, generation: int) -> None:
+    async def _read_words(self, draft: _Draft, worker: Worker, generation: int) -> None:
         for rank in draft.ranks:
-            words = await self._blocking.read(last_words, self._facts(), place.key, generation, rank.rank)
+            words = await self._blocking.read(last_words, self._facts(), worker.key, generation, rank.rank)
             if words is None:
                 rank.notes.append("its output could not be read in time")
             else:

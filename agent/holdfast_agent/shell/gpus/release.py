@@ -19,7 +19,7 @@ from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.core.worker.events import GpusRead, ReadGpus
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.shims import shim_files
-from holdfast_agent.shell.shims.worker_files import PlaceFiles
+from holdfast_agent.shell.shims.worker_files import WorkerFiles
 from holdfast_agent.shim.processes import Process, read_small
 
 MPS_SERVER = b"nvidia-cuda-mps-server"[:15]
@@ -29,7 +29,7 @@ MPS_SERVER = b"nvidia-cuda-mps-server"[:15]
 class GpuFreeing:
     """One for the host."""
 
-    def __init__(self, source: GpuSource, files: PlaceFiles, path: Path) -> None:
+    def __init__(self, source: GpuSource, files: WorkerFiles, path: Path) -> None:
         self._source = source
         self._files = files
         self._path = path

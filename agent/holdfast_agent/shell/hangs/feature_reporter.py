@@ -14,7 +14,7 @@ from holdfast._session.reports import WorkerId
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast.v1 import agent_pb2
-from holdfast_agent.core.worker.worker import Place
+from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.shell.evidence import Examiner
 
 JOURNAL_EVERY_S = 10.0
@@ -28,13 +28,13 @@ class HangReports:
         host: str,
         workers: Path,
         examiner: Examiner,
-        place: Callable[[WorkerId], Place | None],
+        worker: Callable[[WorkerId], Worker | None],
         send: Callable[[agent_pb2.SessionRequest], bool],
     ) -> None:
         self._host = host
         self._workers = workers
         self._examiner = examiner
-        self._place = place
+        self._worker = worker
         self._send = send
         self._watches: dict[WorkerId, WorkerWatch] = {}
         self._journalled: dict[WorkerId, float] = {}
@@ -43,13 +43,13 @@ class HangReports:
     def on_sample(self, sample: WorkerSample) -> None:
         """Fold a sample in; tell the controller what is news."""
         key = WorkerId(sample.job, sample.worker)
-        place = self._place(key)
-        if place is None:
+        worker = self._worker(key)
+        if worker is None:
             self._watches.pop(key, None)
             return
         watch = self._watches.get(key)
         if watch is None or watch.generation != sample.generation:
-            watch = self._watches[key] = self._begin(key, place, sample.generation)
+            watch = self._watches[key] = self._begin(key, worker, sample.generation)
         vector = watch.take(sample)
         if watch.is_news(vector):
             report = hang_wire.to_proto(sample.job, sample.generation, vector, time.monotonic())
@@ -71,8 +71,8 @@ class HangReports:
         self._watches.pop(key, None)
         self._journalled.pop(key, None)
 
-    def _begin(self, key: WorkerId, place: Place, generation: int) -> WorkerWatch:
-        launch = place.launched or (place.wish.launch if place.wish else None)
+    def _begin(self, key: WorkerId, worker: Worker, generation: int) -> WorkerWatch:
+        launch = worker.launched or (worker.desired.launch if worker.desired else None)
         watch = WorkerWatch(self._host, generation, launch.step_pattern if launch else "")
         try:
             watch.restore(json.loads(self._path(key).read_text()))
@@ -97,16 +97,16 @@ class HangReports:
 
     async def examine(self, order: agent_pb2.TakeEvidence) -> agent_pb2.EvidenceReport:
         """Evidence of one worker, or why there is none."""
-        place = self._place(WorkerId(order.job_id, order.worker))
-        if place is None:
+        worker = self._worker(WorkerId(order.job_id, order.worker))
+        if worker is None:
             return agent_pb2.EvidenceReport(id=order.id, problem=f"{self._host} knows no such worker")
         suspects = frozenset(order.suspects)
-        self._stopping[place.key] = suspects
+        self._stopping[worker.key] = suspects
         try:
-            found = await self._examiner.diagnose(place, order.generation, suspects, native=bool(suspects))
+            found = await self._examiner.diagnose(worker, order.generation, suspects, native=bool(suspects))
         finally:
-            self._stopping.pop(place.key, None)
+            self._stopping.pop(worker.key, None)
         log.info(
-            "evidence.collected", worker=str(place.key), ranks=len(found.ranks), duration_s=round(found.took_s, 1)
+            "evidence.collected", worker=str(worker.key), ranks=len(found.ranks), duration_s=round(found.took_s, 1)
         )
         return agent_pb2.EvidenceReport(id=order.id, content=hang_wire.pack(found))

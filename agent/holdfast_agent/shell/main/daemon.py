@@ -56,7 +56,7 @@ from holdfast_agent.shell.session.link import Link
 from holdfast_agent.shell.session.transfer import Transfer
 from holdfast_agent.shell.shims.shims import Shims
 from holdfast_agent.shell.shims.spawner import Spawner
-from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
+from holdfast_agent.shell.shims.worker_files import EpochFile, WorkerFiles
 from holdfast_agent.shell.users import trusted_dirs
 
 FIRST_GPU_READING_S = 3.0
@@ -173,7 +173,7 @@ def _assemble(
     epoch = EpochFile(settings.state_dir / "epoch")
     epoch.reserve()
     tls = TlsFiles(settings.ca, settings.cert, settings.key)
-    files = PlaceFiles(settings.state_dir / "workers", facts)
+    files = WorkerFiles(settings.state_dir / "workers", facts)
     shared, found = why_shm_is_shared(settings), cgroups.find(settings)
     log.info("shm.mode", mode="shared" if shared else "private", reason=shared)
     log.info("cgroups.mode", root=found.root, reason=found.why)
@@ -204,7 +204,7 @@ def _assemble(
         facts.name,
         settings.state_dir / "workers",
         Examiner(lambda: driver.facts, source),
-        driver.place,
+        driver.worker,
         link.send,
     )
     listeners = Listeners()
@@ -284,7 +284,7 @@ async def _live(driver: Driver, spawner: Spawner, renewal: Renewal, tasks: anyio
     except OSError as error:
         # A full disk, or no process to be had: what runs here needs its agent all the same.
         log.warning("shim_pool.refill_failed", error=str(error))
-    tasks.start_soon(driver.remove_stray_containers)
+    tasks.start_soon(driver.remove_orphan_containers)
     parts.preparation.archive.recover(driver.known())
     tasks.start_soon(parts.preparation.archive.run)
     tasks.start_soon(parts.gpus.run)

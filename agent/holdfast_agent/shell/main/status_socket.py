@@ -65,21 +65,21 @@ class LocalStatus:
         driver = self._driver
         workers, busy = [], []
         for key in driver.known():
-            place = driver.place(key)
-            if place is None:
+            worker = driver.worker(key)
+            if worker is None:
                 continue
-            living = sorted(pair for pair in place.pids.items() if pair[0] not in place.codes)
+            living = sorted(pair for pair in worker.pids.items() if pair[0] not in worker.codes)
             workers.append(
                 {
                     "worker": str(key),
-                    "state": place.standing.state.value,
-                    "generation": place.standing.generation,
-                    "shimPid": place.shim_pid,
+                    "state": worker.state.kind.value,
+                    "generation": worker.state.generation,
+                    "shimPid": worker.shim_pid,
                     "ranks": [{"rank": rank, "pid": pid} for rank, pid in living],
-                    "doing": place.doing,
+                    "doing": worker.doing,
                 }
             )
-            if doing := in_the_air(place, examined=driver.parts.hangs.examining(key)):
+            if doing := in_the_air(worker, examined=driver.parts.hangs.examining(key)):
                 busy.append({"worker": str(key), "doing": doing})
         return {
             "version": __version__,

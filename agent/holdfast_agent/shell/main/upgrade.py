@@ -14,7 +14,7 @@ from holdfast import __version__
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.errors import Denied, StoreError, Unavailable
 from holdfast_agent.core.upgrade import handover
-from holdfast_agent.core.upgrade.handover import Picture, Process, Verdict, Worker
+from holdfast_agent.core.upgrade.handover import Picture, Process, Verdict, WorkerProcesses
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor import status_client
 from holdfast_agent.shell.shims import shim_files
@@ -106,7 +106,7 @@ def _version(state_dir: Path) -> str:
         return "unknown"
 
 
-def _worker(folder: Path) -> Worker:
+def _worker(folder: Path) -> WorkerProcesses:
     name = f"{folder.parent.name}/{folder.name}"
     started: dict[int, Process] = {}
     ends: dict[tuple[int, int], str] = {}
@@ -127,7 +127,7 @@ def _worker(folder: Path) -> Worker:
     shim = None
     if shim_id is not None and shim_files.is_alive(shim_id):
         shim = Process(shim_id.pid, shim_id.start_ticks)
-    return Worker(name, newest, shim, living, ends)
+    return WorkerProcesses(name, newest, shim, living, ends)
 
 
 def _how(exit_: Exit) -> str:

@@ -62,9 +62,9 @@ class Code:
 
     def known(self, code: PackagedCode, before: PreparedCode) -> bool:
         """Whether what was prepared before is still there, as far as a glance can tell."""
-        places = [before.directory] if code.bundle else []
-        places += [before.environment] if code.requirements or code.packages else []
-        return all(place and os.path.isdir(place) for place in places)
+        workers = [before.directory] if code.bundle else []
+        workers += [before.environment] if code.requirements or code.packages else []
+        return all(worker and os.path.isdir(worker) for worker in workers)
 
     async def prepare(
         self, job: str, code: PackagedCode, facts: HostFacts, say: Callable[[str], None]

@@ -215,7 +215,7 @@ class Environments:
         elif settings.index_url:
             command += ["--index-url", settings.index_url]
         command += [word for url in settings.extra_index_urls for word in ("--extra-index-url", url)]
-        command += [word for place in settings.find_links for word in ("--find-links", place)]
+        command += [word for worker in settings.find_links for word in ("--find-links", worker)]
         return [*command, "--offline"] if settings.offline else command
 
     @property

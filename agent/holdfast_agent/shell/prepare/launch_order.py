@@ -29,9 +29,9 @@ class Means:
     scopes: Scopes = dataclasses.field(default_factory=Scopes)
     umask: int = 0o022
 
-    def place(self, key: WorkerId, shim_pid: int) -> str:
+    def cgroup(self, key: WorkerId, shim_pid: int) -> str:
         """The cgroup of a place: in its scope where it has one. Empty without cgroups."""
-        return self.cgroups.root and (self.scopes.place(key, shim_pid) or self.cgroups.place(key))
+        return self.cgroups.root and (self.scopes.directory(key, shim_pid) or self.cgroups.directory(key))
 
     def left(self, key: WorkerId, generation: int) -> str:
         """The cgroup that a generation without a shim may have left something in; empty without cgroups."""
@@ -60,7 +60,7 @@ def launch_order(
         "umask": means.umask,
         "core_bytes": 0,
         "gpus": action.gpus,
-        "cgroup": means.place(action.key, shim_pid),
+        "cgroup": means.cgroup(action.key, shim_pid),
         "memory_bytes": action.memory_mb << 20,
         "pids": most_pids(),
         "fence_s": action.fence_s,

@@ -19,7 +19,7 @@ from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, scratch_directory
 from holdfast_agent.core.model.model import Container, PreparedCode
-from holdfast_agent.core.worker.events import EpilogEnded, PlacePrepared, PreparationFailed, Prepare, RunEpilog
+from holdfast_agent.core.worker.events import EpilogEnded, PreparationFailed, Prepare, RunEpilog, WorkerPrepared
 from holdfast_agent.shell.cgroups.scopes import Scopes
 from holdfast_agent.shell.config import Hooks
 from holdfast_agent.shell.containers.containers import CannotHave, Containers
@@ -67,7 +67,7 @@ class Preparation:
     """Of code that is being fetched or installed, and containers that are being made, which a pull may hold up."""
     _hook_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(HOOKS_AT_ONCE))
 
-    def now(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed | None:
+    def now(self, action: Prepare, facts: HostFacts) -> WorkerPrepared | PreparationFailed | None:
         """At once, without a wait, where the program is known to be good and a shim is there. None otherwise."""
         launch = action.assignment.launch
         if (
@@ -91,7 +91,7 @@ class Preparation:
         problem = self.fitness.at_once(launch, facts)
         return _unfit(action, problem) if problem else self._finish(action, facts, container)
 
-    async def run(self, action: Prepare, facts: HostFacts) -> PlacePrepared | PreparationFailed:
+    async def run(self, action: Prepare, facts: HostFacts) -> WorkerPrepared | PreparationFailed:
         """With all checks, which may block on file servers and so run in a thread."""
         if action.assignment.launch is not None and action.assignment.launch.task.account:
             user = await self._user(action, facts)
@@ -149,25 +149,25 @@ class Preparation:
             del self._prepared[key]
 
     async def _bring_code(self, action: Prepare, facts: HostFacts) -> PreparedCode | PreparationFailed:
-        wish, launch = action.assignment, action.assignment.launch
+        desired, launch = action.assignment, action.assignment.launch
         assert launch is not None, "the reactor prepares only what has a launch"
         assert launch.task.code is not None, "there is none to bring"
         if refusal := checks.root_problem(facts, root_allowed=self.root_allowed):
             return _failed(action, refusal)
-        say = partial(self.say, wish.key, wish.generation)
+        say = partial(self.say, desired.key, desired.generation)
         with anyio.CancelScope() as scope:
-            self._scopes[wish.key] = scope
+            self._scopes[desired.key] = scope
             try:
-                code = await self.code.prepare(wish.key.job, launch.task.code, facts, say)
-                self._prepared[wish.key] = code
+                code = await self.code.prepare(desired.key.job, launch.task.code, facts, say)
+                self._prepared[desired.key] = code
                 return code
             except CodeProblem as problem:
                 if problem.log:
-                    write_log(problem.log, facts, wish.key, wish.generation, launch.first_rank)
+                    write_log(problem.log, facts, desired.key, desired.generation, launch.first_rank)
                 told = f"{facts.name}: {problem.message}."
                 return _unfit(action, told) if problem.host_fault else _failed(action, told)
             finally:
-                del self._scopes[wish.key]
+                del self._scopes[desired.key]
         return _failed(action, f"{facts.name}: the preparation was called off.")
 
     async def run_epilog(self, action: RunEpilog, facts: HostFacts) -> EpilogEnded:
@@ -180,7 +180,7 @@ class Preparation:
 
     async def _host_problem(self, action: Prepare, facts: HostFacts) -> str:
         """What the host can be blamed for; empty where nothing is. The shim is ready then."""
-        wish, launch = action.assignment, action.assignment.launch
+        desired, launch = action.assignment, action.assignment.launch
         assert launch is not None, "the reactor prepares only what has a launch"
         problem = f"{facts.name}: the checks of the host took longer than {BOUND_S:g} s."
         with anyio.move_on_after(BOUND_S):
@@ -190,26 +190,26 @@ class Preparation:
         if problem:
             return problem
         if self.hooks.prolog:
-            about = _about(facts, wish.key, wish.generation, wish.attempt, launch.gpus)
+            about = _about(facts, desired.key, desired.generation, desired.attempt, launch.gpus)
             if problem := await self._hook("prolog", self.hooks.prolog, about):
                 return f"{facts.name}: {problem}."
         problem = ""
         for _ in range(SHIM_TRIES):
-            problem = await self._shim_problem(wish)
+            problem = await self._shim_problem(desired)
             if not problem:
                 return ""
         return f"{facts.name}: {problem}."
 
-    async def _shim_problem(self, wish: Assignment) -> str:
+    async def _shim_problem(self, desired: Assignment) -> str:
         """Why the place has no shim; empty once it has one that can be told to launch."""
         try:
-            self.shims.ensure(wish.key)
+            self.shims.ensure(desired.key)
         except OSError as error:
             return f"cannot start a shim: {error.strerror}"
         with anyio.move_on_after(BOUND_S):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self.scopes.take_in, wish, self.shims.pid(wish.key))
-                return await self.shims.ready(wish.key)
+                tasks.start_soon(self.scopes.take_in, desired, self.shims.pid(desired.key))
+                return await self.shims.ready(desired.key)
         return f"the shim did not answer within {BOUND_S:g} s"
 
     async def _hook(self, phase: str, command: tuple[str, ...], about: dict[str, str]) -> str:
@@ -225,16 +225,16 @@ class Preparation:
 
         Empty once that is proven gone, else what is left of it.
         """
-        wish = action.assignment
-        if wish.generation == 1 or self.shims.pid(wish.key):
+        desired = action.assignment
+        if desired.generation == 1 or self.shims.pid(desired.key):
             return ""
-        mark = orphans.Mark(wish.key, facts.name, wish.generation - 1)
+        mark = orphans.Mark(desired.key, facts.name, desired.generation - 1)
         _, left = await anyio.to_thread.run_sync(orphans.clear, mark, abandon_on_cancel=True)
         return f"{facts.name}: an earlier generation is still here: {left}." if left else ""
 
     async def _container(self, action: Prepare, facts: HostFacts) -> Container:
         """Raises ``CannotHave``, also where it was given up."""
-        wish = action.assignment
+        desired = action.assignment
         try:
             _directories(action, facts)  # those that it shall see
         except OSError as error:
@@ -242,32 +242,32 @@ class Preparation:
                 f"{error.filename}: {error.strerror}", host_fault=error.errno in _HOST_ERRNOS
             ) from error
         with anyio.CancelScope() as scope:
-            self._scopes[wish.key] = scope
+            self._scopes[desired.key] = scope
             try:
-                return await self.containers.ensure(wish, facts)
+                return await self.containers.ensure(desired, facts)
             finally:
-                del self._scopes[wish.key]
+                del self._scopes[desired.key]
         raise CannotHave("its container is not needed any more")
 
     def _finish(
         self, action: Prepare, facts: HostFacts, container: Container | None = None
-    ) -> PlacePrepared | PreparationFailed:
-        wish = action.assignment
-        launch = wish.launch
+    ) -> WorkerPrepared | PreparationFailed:
+        desired = action.assignment
+        launch = desired.launch
         assert launch is not None, "the reactor prepares only what has a launch"
         try:
             _directories(action, facts)
-            self.archive.keep(wish.key, launch)
+            self.archive.keep(desired.key, launch)
             own, master = self._bind(action, launch)
         except OSError as error:
             problem = f"{facts.name}: {error.filename or 'ports'}: {error.strerror}."
             return _unfit(action, problem) if error.errno in _HOST_ERRNOS else _failed(action, problem)
         except NoPortFree as error:
             return _failed(action, f"{facts.name}: {error}.")
-        code = self._prepared.get(wish.key) if launch.task.code is not None else None
+        code = self._prepared.get(desired.key) if launch.task.code is not None else None
         user = facts.user if launch.task.account else None
-        shim_pid = self.shims.pid(wish.key)
-        return PlacePrepared(wish.key, wish.generation, own, master, shim_pid, container, code, user)
+        shim_pid = self.shims.pid(desired.key)
+        return WorkerPrepared(desired.key, desired.generation, own, master, shim_pid, container, code, user)
 
     def _bind(self, action: Prepare, launch: Launch) -> tuple[int, int]:
         """(this worker's port, MASTER_PORT or 0)."""
@@ -296,11 +296,11 @@ def _about(facts: HostFacts, key: WorkerId, generation: int, attempt: int, gpus:
 
 def _directories(action: Prepare, facts: HostFacts) -> None:
     """Have those of a generation's output, and the job's scratch directory if need be. Raises ``OSError``."""
-    wish, launch = action.assignment, action.assignment.launch
-    make_directories(facts, wish.key, wish.generation)
+    desired, launch = action.assignment, action.assignment.launch
+    make_directories(facts, desired.key, desired.generation)
     if launch is None or not launch.task.working_directory:
         os.makedirs(facts.scratch_dir, mode=0o711, exist_ok=True)
-        own_directory(scratch_directory(facts, wish.key), facts, mode=0o700)
+        own_directory(scratch_directory(facts, desired.key), facts, mode=0o700)
 
 
 def _failed(action: Prepare, message: str) -> PreparationFailed:

@@ -20,8 +20,8 @@ from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.sampling.gpu_signals import GpuSignalWatch
 from holdfast_agent.shell.sampling.guarded_reader import Readers, Turn
-from holdfast_agent.shell.sampling.place import FILES_EVERY_S, PlaceSampling, Watched
 from holdfast_agent.shell.sampling.processes import Table
+from holdfast_agent.shell.sampling.worker import FILES_EVERY_S, Watched, WorkerSampling
 
 TICK_S = 2.0
 DEADLINE_S = 1.0
@@ -51,10 +51,10 @@ class Sampler:
         self._on_sample = on_sample
         self._tick_s = tick_s
         self._deadline_s = deadline_s
-        self._places: dict[WorkerId, PlaceSampling] = {}
+        self._workers: dict[WorkerId, WorkerSampling] = {}
         self._table = Table()
         self._readers = Readers()
-        self.gpus = GpuSignalWatch(source, lambda: bool(self._places))
+        self.gpus = GpuSignalWatch(source, lambda: bool(self._workers))
         self._late = False
         self._on_tick = on_tick
 
@@ -72,7 +72,7 @@ class Sampler:
     async def tick(self) -> None:
         """Sample every place once."""
         wanted = list(self._watched())
-        if not wanted and not self._places:
+        if not wanted and not self._workers:
             return
         began, left = time.perf_counter(), {one.key for one in wanted}
         for _ in range(_TRIES):
@@ -82,7 +82,7 @@ class Sampler:
             for key, sample in samples:
                 left.discard(key)
                 # The worker may have ended or restarted meanwhile.
-                if key in self._places and self._places[key].watched.generation == sample.generation:
+                if key in self._workers and self._workers[key].watched.generation == sample.generation:
                     self._on_sample(sample)
             if done:
                 break
@@ -92,24 +92,24 @@ class Sampler:
     def close(self) -> None:
         """Let go of all descriptors."""
         with self._readers.alone():
-            for place in self._places.values():
-                place.close()
-            self._places.clear()
+            for worker in self._workers.values():
+                worker.close()
+            self._workers.clear()
 
     def _follow(self, wanted: Iterable[Watched]) -> None:
         """Have exactly the places that run."""
         now_s = time.monotonic()
         current = {one.key: one for one in wanted}
-        for key in [key for key, place in self._places.items() if _over(place, current.get(key))]:
-            self._places.pop(key).close()
+        for key in [key for key, worker in self._workers.items() if _over(worker, current.get(key))]:
+            self._workers.pop(key).close()
         for key, one in current.items():
-            place = self._places.get(key)
-            if place is None:
+            worker = self._workers.get(key)
+            if worker is None:
                 # Files are looked at less often than the rest, and not of all places in one tick.
-                after_s = len(self._places) * self._tick_s % FILES_EVERY_S
-                self._places[key] = PlaceSampling(one, self._facts, now_s, after_s)
+                after_s = len(self._workers) * self._tick_s % FILES_EVERY_S
+                self._workers[key] = WorkerSampling(one, self._facts, now_s, after_s)
                 self._table.forget()
-            elif place.update(one):
+            elif worker.update(one):
                 self._table.forget()
 
     def _read(
@@ -121,14 +121,14 @@ class Sampler:
     ) -> None:
         """In a reader's thread: the process table, then place by place."""
         self._follow(wanted)
-        places = [self._places[key] for key in list(keys)]
-        members = {pid for place in self._places.values() for pid in place.members()}
+        workers = [self._workers[key] for key in list(keys)]
+        members = {pid for worker in self._workers.values() for pid in worker.members()}
         alive, found = self._table.new(turn, members)
-        for place in places:
-            for pid in place.settle(alive, found):
+        for worker in workers:
+            for pid in worker.settle(alive, found):
                 self._table.adopt(pid)
-        for place in places:
-            out.append((place.watched.key, place.read(turn, self.gpus.host)))
+        for worker in workers:
+            out.append((worker.watched.key, worker.read(turn, self.gpus.host)))
 
     def _tell(self, *, late: bool) -> None:
         if late != self._late:
@@ -139,5 +139,5 @@ class Sampler:
                 log.info("sampling.resumed")
 
 
-def _over(place: PlaceSampling, now: Watched | None) -> bool:
-    return now is None or now.generation != place.watched.generation or now.shim_pid != place.watched.shim_pid
+def _over(worker: WorkerSampling, now: Watched | None) -> bool:
+    return now is None or now.generation != worker.watched.generation or now.shim_pid != worker.watched.shim_pid

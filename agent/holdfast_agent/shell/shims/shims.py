@@ -20,7 +20,7 @@ from holdfast.errors import StoreError
 from holdfast_agent.shell.shims.shim_files import start_ticks
 from holdfast_agent.shell.shims.shim_link import ShimLink, connect, peer
 from holdfast_agent.shell.shims.spawner import Spawner, watch_exit
-from holdfast_agent.shell.shims.worker_files import PlaceFiles
+from holdfast_agent.shell.shims.worker_files import WorkerFiles
 from holdfast_agent.shim import shim
 
 RECONNECT_S = 0.5
@@ -48,7 +48,7 @@ class Shims:
 
     def __init__(
         self,
-        files: PlaceFiles,
+        files: WorkerFiles,
         spawner: Spawner,
         on_message: Callable[[WorkerId, dict[str, Any]], None],
         on_lost: Callable[[WorkerId], None],

@@ -34,7 +34,7 @@ _BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceFiles:
+class WorkerFiles:
     """The directories of all places of one host."""
 
     workers: Path

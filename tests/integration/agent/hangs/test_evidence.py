@@ -25,7 +25,7 @@ from holdfast.hang.evidence.evidence import Evidence, Movement, RankEvidence, di
 from holdfast.hang.evidence.evidence_json import decode, encode
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths
 from holdfast_agent.core.model.gpus import Blind
-from holdfast_agent.core.worker.worker import Place, Running
+from holdfast_agent.core.worker.worker import Running, Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 from holdfast_agent.shell.evidence.tools import Tools
@@ -47,8 +47,8 @@ class Gang:
         return HostFacts("host-0", str(self.root), str(self.root), WorkerUser("ada", "/", "/bin/sh"), 2)
 
     @property
-    def place(self) -> Place:
-        return Place(KEY, Running(1), pids={rank: process.pid for rank, process in enumerate(self.ranks)})
+    def worker(self) -> Worker:
+        return Worker(KEY, Running(1), pids={rank: process.pid for rank, process in enumerate(self.ranks)})
 
     def start(self, *argv: str, **env: str) -> subprocess.Popen[bytes]:
         rank = len(self.ranks)
@@ -111,7 +111,7 @@ async def examine(
     gang: Gang, *suspects: int, tools: Tools | None = None, native: bool = False, budget_s: float = 30.0
 ) -> Evidence:
     examiner = Examiner(lambda: gang.facts, SimulatedSource("h", 1), tools, Limits(PAUSE_S, budget_s))
-    found = await examiner.diagnose(gang.place, 1, suspects, native=native)
+    found = await examiner.diagnose(gang.worker, 1, suspects, native=native)
     assert decode(encode(found)).ranks[0].rank == found.ranks[0].rank
     await anyio.to_thread.run_sync(until, lambda: not examiner.tools.running, 5.0)
     return found
@@ -263,7 +263,7 @@ async def test_ranks_that_end_midway_or_are_long_gone_say_so(gang: Gang) -> None
         ended.set()
 
     examiner = Examiner(lambda: gang.facts, SimulatedSource("h", 0), limits=Limits(5.0), sleep=pause)
-    found = await examiner.diagnose(gang.place, 1, [0], native=True)
+    found = await examiner.diagnose(gang.worker, 1, [0], native=True)
     assert ended.is_set()
     killed, gone = found.ranks
     assert killed.process.looks[1].python.problem == "the process has ended"
@@ -274,7 +274,7 @@ async def test_ranks_that_end_midway_or_are_long_gone_say_so(gang: Gang) -> None
 
 async def test_another_generation_is_not_examined(gang: Gang) -> None:
     gang.python("import time\nprint('ready')\ntime.sleep(600)")
-    found = await Examiner(lambda: gang.facts, SimulatedSource("h", 0)).diagnose(gang.place, 2, [], native=False)
+    found = await Examiner(lambda: gang.facts, SimulatedSource("h", 0)).diagnose(gang.worker, 2, [], native=False)
     assert (found.ranks, found.notes) == ((), ("generation 2 is not running here",))
 
 
@@ -285,7 +285,7 @@ async def test_gpus_that_cannot_be_read_are_a_note(gang: Gang) -> None:
 
     gang.python("import time\nprint('ready')\ntime.sleep(600)")
     examiner = Examiner(lambda: gang.facts, Unread("h", 1), limits=Limits(0.0))
-    found = await examiner.diagnose(gang.place, 1, [], native=False)
+    found = await examiner.diagnose(gang.worker, 1, [], native=False)
     assert found.notes == ("GPUs: the GPU driver did not answer within 5 s",)
 
 

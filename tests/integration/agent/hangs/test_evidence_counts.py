@@ -10,7 +10,7 @@ import pytest
 from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence_json import decode, encode
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.worker.worker import Place, Running
+from holdfast_agent.core.worker.worker import Running, Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 
@@ -33,9 +33,9 @@ async def test_nccl_is_asked_before_the_looks_and_after_them(tmp_path: Path) -> 
     rank = await asyncio.create_subprocess_exec("/bin/sleep", "60", env={"RANK": "0", "NCCL_RAS_ADDR": address})
     try:
         facts = HostFacts("host-0", str(tmp_path), str(tmp_path), WorkerUser("ada", "/", "/bin/sh"), 2)
-        place = Place(WorkerId("job-1", "workerpool0-0"), Running(1), pids={0: rank.pid})
+        worker = Worker(WorkerId("job-1", "workerpool0-0"), Running(1), pids={0: rank.pid})
         examiner = Examiner(lambda: facts, SimulatedSource("h", 0), limits=Limits(0.3))
-        found = await examiner.diagnose(place, 1, [], native=False)
+        found = await examiner.diagnose(worker, 1, [], native=False)
     finally:
         rank.kill()
         await rank.wait()

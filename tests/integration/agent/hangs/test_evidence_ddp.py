@@ -17,7 +17,7 @@ from tests.support.rank_gang import free_port
 from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import Evidence, diagnosis
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.worker.worker import Place, Running
+from holdfast_agent.core.worker.worker import Running, Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 
@@ -64,9 +64,9 @@ async def test_the_hanging_rank_and_what_its_peer_waits_in_are_named(
     facts = HostFacts("host-0", str(tmp_path), str(tmp_path), WorkerUser("ada", "/", "/bin/sh"), 2)
     examiner = Examiner(lambda: facts, SimulatedSource("h", 0), limits=Limits(1.0))
     with ranks_that_hang(tmp_path, kind) as pids, anyio.fail_after(120):
-        place = Place(WorkerId("job-1", "workerpool0-0"), Running(1), pids=pids)
+        worker = Worker(WorkerId("job-1", "workerpool0-0"), Running(1), pids=pids)
         while True:
-            found = await examiner.diagnose(place, 1, [1], native=True)
+            found = await examiner.diagnose(worker, 1, [1], native=True)
             said = diagnosis([found], 0.0)
             if said.same and "rank 0 waits in backward" in said.words and guilty in said.words:
                 break

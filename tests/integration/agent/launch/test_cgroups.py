@@ -121,7 +121,7 @@ def test_two_agents_of_one_name_on_one_machine_have_different_ones(config: Confi
 
 def test_without_cgroups_a_place_has_none() -> None:
     none = Cgroups("")
-    assert (none.place(KEY), none.generation(KEY, 3)) == ("", "")
+    assert (none.directory(KEY), none.generation(KEY, 3)) == ("", "")
     none.forget(KEY)
     none.leave()
     assert Cgroups("/c").generation(KEY, 3) == "/c/job-1/workerpool0-0/g3"

@@ -17,7 +17,7 @@ from holdfast._base.failpoints import VARIABLE
 from holdfast._session.reports import Exit, ExitReason, WorkerId
 from holdfast.errors import StoreError
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
+from holdfast_agent.shell.shims.worker_files import EpochFile, WorkerFiles
 
 KEY = WorkerId("job-1", "workerpool0-0")
 LOST = Exit(0, 1, 0, ExitReason.LOST_SHIM_DIED, message="its shim died", end_time=5.0)
@@ -90,7 +90,7 @@ def test_ends_that_nobody_saw_take_the_room_that_the_dead_shim_had_held(small_di
     facts = HostFacts(
         "h", str(small_disk / "logs"), str(small_disk / "scratch"), WorkerUser("u", "/", "/bin/sh"), 1
     )
-    files = PlaceFiles(small_disk / "workers", facts)
+    files = WorkerFiles(small_disk / "workers", facts)
     files.directory(KEY).mkdir(parents=True)
     reserve = files.directory(KEY) / "reserve"
     reserve.write_bytes(bytes(8192))

@@ -10,21 +10,21 @@ from holdfast._session.reports import Exit, ExitReason, WorkerId
 from holdfast.errors import StoreError
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.shell.output.log_index import INDEX_MAX_BYTES, note, written_by
-from holdfast_agent.shell.shims.worker_files import EpochFile, PlaceFiles
+from holdfast_agent.shell.shims.worker_files import EpochFile, WorkerFiles
 
 KEY = WorkerId("job-1", "workerpool0-0")
 LOST = Exit(0, 3, 0, ExitReason.LOST_SHIM_DIED, message="its shim died", end_time=5.0)
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PlaceFiles:
+def files(tmp_path: Path) -> WorkerFiles:
     facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), WorkerUser("u", "/", "/bin/sh"), 1)
-    made = PlaceFiles(tmp_path / "workers", facts)
+    made = WorkerFiles(tmp_path / "workers", facts)
     made.directory(KEY).mkdir(parents=True)
     return made
 
 
-def test_made_up_ends_are_read_back_as_written(files: PlaceFiles) -> None:
+def test_made_up_ends_are_read_back_as_written(files: WorkerFiles) -> None:
     assert files.record_exits(KEY, 3, (LOST,), launched=(0,)) == (LOST,)
     journal = files.journal(KEY, 3)
     assert journal is not None
@@ -32,7 +32,7 @@ def test_made_up_ends_are_read_back_as_written(files: PlaceFiles) -> None:
     assert files.journals(KEY) == (journal,)
 
 
-def test_records_go_after_the_last_sound_line_of_a_torn_journal(files: PlaceFiles) -> None:
+def test_records_go_after_the_last_sound_line_of_a_torn_journal(files: WorkerFiles) -> None:
     files.record_exits(KEY, 3, (), launched=(0, 1))
     path = files.directory(KEY) / "g3.journal"
     intent = path.read_bytes().split(b"\n")[0] + b"\n"
@@ -43,13 +43,13 @@ def test_records_go_after_the_last_sound_line_of_a_torn_journal(files: PlaceFile
     assert (journal.launched, journal.exits, journal.empty) == ((0, 1), (LOST,), True)
 
 
-def test_journal_without_a_sound_intent_never_launched(files: PlaceFiles) -> None:
+def test_journal_without_a_sound_intent_never_launched(files: WorkerFiles) -> None:
     (files.directory(KEY) / "g1.journal").write_bytes(b"deadbeef {}\n")
     assert files.journal(KEY, 1) is None
     assert files.journals(KEY) == ()
 
 
-def test_only_old_and_acknowledged_journals_are_pruned(files: PlaceFiles) -> None:
+def test_only_old_and_acknowledged_journals_are_pruned(files: WorkerFiles) -> None:
     for generation in (1, 2, 3):
         files.record_exits(KEY, generation, (LOST,), launched=(0,))
     for generation in (1, 3):
@@ -58,7 +58,7 @@ def test_only_old_and_acknowledged_journals_are_pruned(files: PlaceFiles) -> Non
     assert sorted(path.name for path in files.directory(KEY).glob("*.journal")) == ["g2.journal", "g3.journal"]
 
 
-def test_attempts_and_acknowledgements_survive_damage(files: PlaceFiles) -> None:
+def test_attempts_and_acknowledgements_survive_damage(files: WorkerFiles) -> None:
     files.note_attempt(KEY, 1, 1)
     files.note_attempt(KEY, 4, 2)
     with (files.directory(KEY) / "attempts").open("a") as file:

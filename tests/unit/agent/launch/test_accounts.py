@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
+from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, desired
 from tests.unit.agent.test_agent_config import load
 
 from holdfast._session.assignment import Phase
@@ -97,9 +97,9 @@ def test_the_account_gets_to_the_ranks_and_their_environment() -> None:
     made.step(ev.Dialled(), 0)
     made.step(ev.Welcomed(1), 0)
     launch = replace(LAUNCH, task=replace(LAUNCH.task, account="ann"))
-    made.step(ev.Assigned(wish(Phase.PREPARE, launch=launch)), 1)
-    made.step(ev.PlacePrepared(KEY, 1, 20000, 20001, 7, user=ANN), 2)
-    run = wish(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))
+    made.step(ev.Assigned(desired(Phase.PREPARE, launch=launch)), 1)
+    made.step(ev.WorkerPrepared(KEY, 1, 20000, 20001, 7, user=ANN), 2)
+    run = desired(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))
     [order] = [a for a in made.step(ev.Assigned(run), 3) if isinstance(a, ev.LaunchRanks)]
     assert order.user == ANN
     env = order.ranks[0].env

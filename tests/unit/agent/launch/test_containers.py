@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
+from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, desired
 
 from holdfast._session.assignment import Phase, Task
 from holdfast._session.reports import WorkerId
@@ -36,7 +36,7 @@ BOX = Container(
 
 def ranks(process: Task, container: Container = BOX, **changes: Any) -> tuple[RankLaunch, ...]:
     launch = replace(IN_IMAGE, task=replace(process, image=IN_IMAGE.task.image), **changes)
-    return plan_ranks(wish(Phase.RUN, 3, launch=launch), FACTS, container)
+    return plan_ranks(desired(Phase.RUN, 3, launch=launch), FACTS, container)
 
 
 # --- The rank -----------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_gpus_are_counted_from_zero_inside_and_mig_keeps_its_names() -> None:
 
     def visible(*gpus: str) -> str:
         launch = replace(IN_IMAGE, gpus=gpus)
-        return plan_ranks(wish(Phase.RUN, 3, launch=launch), facts, BOX)[0].env["CUDA_VISIBLE_DEVICES"]
+        return plan_ranks(desired(Phase.RUN, 3, launch=launch), facts, BOX)[0].env["CUDA_VISIBLE_DEVICES"]
 
     assert visible("GPU-b", "GPU-a") == "0,1"
     assert visible("MIG-c") == "MIG-c"
@@ -88,9 +88,9 @@ def test_shim_is_told_of_the_container_that_the_preparation_found() -> None:
     reactor = Reactor(FACTS)
     reactor.step(ev.Welcomed(1), 0.0)
     launch = replace(IN_IMAGE, rendezvous=None)
-    reactor.step(ev.Assigned(wish(Phase.PREPARE, launch=launch)), 0.0)
-    reactor.step(ev.PlacePrepared(KEY, 1, 20000, 20001, 77, BOX), 0.0)
-    actions = reactor.step(ev.Assigned(wish(Phase.RUN, launch=IN_IMAGE)), 0.0)
+    reactor.step(ev.Assigned(desired(Phase.PREPARE, launch=launch)), 0.0)
+    reactor.step(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77, BOX), 0.0)
+    actions = reactor.step(ev.Assigned(desired(Phase.RUN, launch=IN_IMAGE)), 0.0)
     (order,) = [launch_order(a, FACTS.user, Means()) for a in actions if isinstance(a, ev.LaunchRanks)]
     assert order["container"] == {"pid": 4711, "start_ticks": 99}
     assert order["ranks"][0]["env"]["HOLDFAST_CONTAINER"] == "c0ffee"
@@ -98,17 +98,17 @@ def test_shim_is_told_of_the_container_that_the_preparation_found() -> None:
 
 def test_another_image_is_prepared_with_all_checks() -> None:
     reactor = Reactor(FACTS)
-    reactor.step(ev.Assigned(wish(Phase.PREPARE, launch=replace(IN_IMAGE, rendezvous=None))), 0.0)
-    reactor.step(ev.PlacePrepared(KEY, 1, 20000, 20001, 77, BOX), 0.0)
+    reactor.step(ev.Assigned(desired(Phase.PREPARE, launch=replace(IN_IMAGE, rendezvous=None))), 0.0)
+    reactor.step(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77, BOX), 0.0)
 
     def again(generation: int, image: str) -> bool:
         launch = replace(IN_IMAGE, rendezvous=None, task=Task((), image=image))
-        actions = reactor.step(ev.Assigned(wish(Phase.PREPARE, generation, launch=launch)), 0.0)
+        actions = reactor.step(ev.Assigned(desired(Phase.PREPARE, generation, launch=launch)), 0.0)
         (prepare,) = [action for action in actions if isinstance(action, ev.Prepare)]
         return prepare.known_good
 
     assert again(2, IN_IMAGE.task.image)
-    reactor.step(ev.PlacePrepared(KEY, 2, 20000, 20001, 77, BOX), 0.0)
+    reactor.step(ev.WorkerPrepared(KEY, 2, 20000, 20001, 77, BOX), 0.0)
     assert not again(3, "registry.example/train:2")
 
 

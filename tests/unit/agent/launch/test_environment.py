@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.agent.desired import FACTS, RENDEZVOUS, wish
+from tests.unit.agent.desired import FACTS, RENDEZVOUS, desired
 
 from holdfast._session.assignment import Launch, Phase, Rendezvous, Task
 from holdfast_agent.core.launch.environment import VALUE_MAX_BYTES, plan_ranks
@@ -19,7 +19,7 @@ PYTHON = Task(("python",))
 def planned(process: Task = PYTHON, facts: Any = FACTS, **changes: Any) -> list[dict[str, str]]:
     """The environments of a launch's ranks."""
     launch = Launch(process, first_rank=0, processes=1, world_size=1, rendezvous=RENDEZVOUS)
-    return [rank.env for rank in plan_ranks(wish(Phase.RUN, 3, launch=replace(launch, **changes)), facts)]
+    return [rank.env for rank in plan_ranks(desired(Phase.RUN, 3, launch=replace(launch, **changes)), facts)]
 
 
 def test_contract_of_holdfast() -> None:
@@ -177,14 +177,14 @@ def test_references_see_ours_the_hosts_and_earlier_ones() -> None:
     user = (("A", "$(RANK)-$(USER)"), ("B", "$(A)/$$(A)/$(NONE)"))
     process = Task(("run-$(LOCAL_RANK)",), ("--host=$(HOLDFAST_HOST)", "$(B)"), user)
     launch = Launch(process, first_rank=7, processes=1, world_size=8, rendezvous=RENDEZVOUS)
-    [rank] = plan_ranks(wish(Phase.RUN, launch=launch), FACTS)
+    [rank] = plan_ranks(desired(Phase.RUN, launch=launch), FACTS)
     assert rank.env["B"] == "7-ada/$(A)/$(NONE)"
     assert rank.argv == ("run-0", "--host=host-0", "7-ada/$(A)/$(NONE)")
 
 
 def test_directories_and_files() -> None:
     launch = Launch(Task(("x",)), first_rank=3, processes=1, world_size=4, rendezvous=RENDEZVOUS)
-    [rank] = plan_ranks(wish(Phase.RUN, launch=launch), FACTS)
+    [rank] = plan_ranks(desired(Phase.RUN, launch=launch), FACTS)
     assert rank.cwd == "/scratch/job-1"
     assert rank.stdout == "/logs/job-1/g1/workerpool0-0.r3.out"
     assert rank.stderr == "/logs/job-1/g1/workerpool0-0.r3.err"
@@ -230,7 +230,7 @@ def test_the_users_pipe_dump_file_and_ras_address_are_kept() -> None:
 
 def test_each_generation_has_a_ras_address_of_its_own() -> None:
     launch = Launch(PYTHON, first_rank=0, processes=1, world_size=1, rendezvous=RENDEZVOUS, gpus=("a",))
-    plans = [plan_ranks(wish(Phase.RUN, generation, launch=launch), FACTS) for generation in range(1, 200)]
+    plans = [plan_ranks(desired(Phase.RUN, generation, launch=launch), FACTS) for generation in range(1, 200)]
     addresses = {plan[0].env["NCCL_RAS_ADDR"] for plan in plans}
     assert len(addresses) == 199
     assert all(re.fullmatch(r"127\.[1-9]\d*\.\d+\.[1-9]\d*:28028", address) for address in addresses)

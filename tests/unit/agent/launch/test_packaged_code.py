@@ -20,8 +20,8 @@ WISH = Assignment(1, KEY, 1, 1, Phase.PREPARE, launch=LAUNCH)
 
 
 def env_of(process: Task, code: PreparedCode | None = CODE) -> tuple[dict[str, str], str]:
-    wish = replace(WISH, phase=Phase.RUN, launch=replace(LAUNCH, task=process))
-    [rank] = plan_ranks(wish, FACTS, code=code)
+    desired = replace(WISH, phase=Phase.RUN, launch=replace(LAUNCH, task=process))
+    [rank] = plan_ranks(desired, FACTS, code=code)
     return rank.env, rank.cwd
 
 
@@ -65,7 +65,7 @@ def test_what_takes_long_is_reported_once() -> None:
     assert states(told) == [("PREPARING", "installing requirements")]
     assert made.step(ev.PreparationTakesLong(KEY, 1, "installing requirements"), 3) == []
     assert made.step(ev.PreparationTakesLong(KEY, 2, "of another generation"), 3) == []
-    prepared = made.step(ev.PlacePrepared(KEY, 1, 5, 6, 7, code=CODE), 4)
+    prepared = made.step(ev.WorkerPrepared(KEY, 1, 5, 6, 7, code=CODE), 4)
     assert states(prepared) == [("PREPARED", "")]
     [launch] = [
         action

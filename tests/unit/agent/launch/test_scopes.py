@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.agent.desired import KEY, wish
+from tests.unit.agent.desired import KEY, desired
 
 from holdfast._session.assignment import Phase
 from holdfast._session.reports import WorkerId
@@ -117,12 +117,12 @@ async def test_the_shim_gets_its_place_in_the_scope(tmp_path: Path, monkeypatch:
     scope.mkdir(parents=True)
     moved_to(monkeypatch, "/system.slice/holdfast-agent.service", f"/{SCOPE}", f"/{SCOPE}/shim")
     found = Scopes(str(tmp_path), agent_unit="holdfast-agent.service")
-    await found.take_in(wish(Phase.PREPARE), 42)
+    await found.take_in(desired(Phase.PREPARE), 42)
     said = (tmp_path / "asked").read_text()
     assert " StartTransientUnit ssa(sv)a(sa(sv)) holdfast-job-1-workerpool0-0.scope fail 10 PIDs au 1 42 " in said
     assert said.endswith(" Before as 1 holdfast-agent.service 0")
     assert (scope / "shim/cgroup.procs").read_text() == "42"
-    assert Means(cgroups=Cgroups("/fallback"), scopes=found).place(KEY, 42) == str(scope)
+    assert Means(cgroups=Cgroups("/fallback"), scopes=found).cgroup(KEY, 42) == str(scope)
 
 
 async def test_a_shim_that_is_in_its_scope_already_is_left_there(
@@ -130,7 +130,7 @@ async def test_a_shim_that_is_in_its_scope_already_is_left_there(
 ) -> None:
     busctl(tmp_path, monkeypatch, f"open({str(tmp_path / 'asked')!r}, 'w')")
     moved_to(monkeypatch, f"/{SCOPE}/shim")
-    await Scopes(str(tmp_path)).take_in(wish(Phase.PREPARE), 42)
+    await Scopes(str(tmp_path)).take_in(desired(Phase.PREPARE), 42)
     assert not (tmp_path / "asked").exists()
 
 
@@ -145,9 +145,9 @@ async def test_a_bus_that_refuses_costs_the_scope_and_not_the_worker(
         lambda event, **fields: noted.append(f"{event} {fields['error']}"),
     )
     found = Scopes(str(tmp_path))
-    await found.take_in(wish(Phase.PREPARE), 42)
+    await found.take_in(desired(Phase.PREPARE), 42)
     assert noted == ["scope.unavailable Call failed: Access denied"]
-    assert Means(cgroups=Cgroups("/fallback"), scopes=found).place(KEY, 42) == "/fallback/job-1/workerpool0-0"
+    assert Means(cgroups=Cgroups("/fallback"), scopes=found).cgroup(KEY, 42) == "/fallback/job-1/workerpool0-0"
 
 
 async def test_a_bus_that_does_not_answer_is_not_waited_for(
@@ -158,7 +158,7 @@ async def test_a_bus_that_does_not_answer_is_not_waited_for(
     moved_to(monkeypatch, "/")
     noted: list[str] = []
     monkeypatch.setattr(f"{scopes.__name__}.log.warning", lambda event, **fields: noted.append(fields["error"]))
-    await Scopes(str(tmp_path)).take_in(wish(Phase.PREPARE), 42)
+    await Scopes(str(tmp_path)).take_in(desired(Phase.PREPARE), 42)
     assert noted == ["systemd did not answer"]
 
 
@@ -173,7 +173,7 @@ async def test_the_scope_of_an_earlier_shim_is_waited_out(tmp_path: Path, monkey
     monkeypatch.setattr(scopes, "PATIENCE_S", 60.0)
     (tmp_path / SCOPE).mkdir(parents=True)
     moved_to(monkeypatch, "/", f"/{SCOPE}")
-    await Scopes(str(tmp_path)).take_in(wish(Phase.PREPARE), 42)
+    await Scopes(str(tmp_path)).take_in(desired(Phase.PREPARE), 42)
     assert (tmp_path / SCOPE / "shim/cgroup.procs").exists()
 
 
@@ -186,4 +186,4 @@ def test_what_a_dead_shim_left_is_looked_for_where_it_was(tmp_path: Path) -> Non
 
 def test_without_cgroups_a_scope_is_only_for_show(tmp_path: Path) -> None:
     means = Means(cgroups=Cgroups("", "cgroups = false"), scopes=Scopes(str(tmp_path)))
-    assert means.place(KEY, os.getpid()) == ""
+    assert means.cgroup(KEY, os.getpid()) == ""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
+from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, desired
 
 from holdfast._base.secret import Secret
 from holdfast._session.assignment import Launch, Phase, SecretVariable
@@ -42,7 +42,7 @@ def order(**secrets: str) -> agent_pb2.Assignment:
 
 
 def launched() -> ev.LaunchRanks:
-    ranks = plan_ranks(wish(Phase.RUN, 2, launch=with_secrets()), FACTS)
+    ranks = plan_ranks(desired(Phase.RUN, 2, launch=with_secrets()), FACTS)
     return ev.LaunchRanks(KEY, 2, ranks)
 
 
@@ -89,7 +89,7 @@ def test_a_place_that_lacks_a_secret_is_not_even_prepared() -> None:
     reactor, lacking = Reactor(FACTS), replace(LAUNCH, lacks="the secret wandb of ann is gone")
     reactor.step(ev.Welcomed(1), 0.0)
     report = WorkerReport(KEY, 1, 1, ReportedState.CANNOT_PREPARE, message=lacking.lacks)
-    assert reactor.step(ev.Assigned(wish(Phase.PREPARE, launch=lacking)), 0.0) == [
+    assert reactor.step(ev.Assigned(desired(Phase.PREPARE, launch=lacking)), 0.0) == [
         ev.RememberAttempt(KEY, 1, 1),
         ev.SendReport(report),
     ]
@@ -98,10 +98,10 @@ def test_a_place_that_lacks_a_secret_is_not_even_prepared() -> None:
 def test_a_secret_that_goes_between_preparation_and_launch_keeps_the_ranks_from_starting() -> None:
     reactor, lacking = Reactor(FACTS), replace(with_secrets(), lacks="the secret wandb of ann is gone")
     reactor.step(ev.Welcomed(1), 0.0)
-    reactor.step(ev.Assigned(wish(Phase.PREPARE)), 0.0)
-    reactor.step(ev.PlacePrepared(KEY, 1, 2, 3, 7), 0.0)
+    reactor.step(ev.Assigned(desired(Phase.PREPARE)), 0.0)
+    reactor.step(ev.WorkerPrepared(KEY, 1, 2, 3, 7), 0.0)
     report = WorkerReport(KEY, 1, 1, ReportedState.CANNOT_PREPARE, shim_pid=7, message=lacking.lacks)
-    assert reactor.step(ev.Assigned(wish(Phase.RUN, launch=lacking)), 0.0) == [
+    assert reactor.step(ev.Assigned(desired(Phase.RUN, launch=lacking)), 0.0) == [
         ev.FreePorts(KEY),
         ev.SendReport(report),
     ]

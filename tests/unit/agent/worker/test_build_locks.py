@@ -55,8 +55,8 @@ def test_the_users_choice_of_a_cache_is_respected(home: Path, mounts: str, tmp_p
     elsewhere = tmp_path / "elsewhere"
     dead = [lock(elsewhere / "t/ext/lock"), lock(elsewhere / "i/locks/a.lock"), lock(elsewhere / "tri/k/lock")]
     kept = lock(home / ".cache/torch_extensions/py311_cpu/ext/lock")
-    places = {"TORCH_EXTENSIONS_DIR": "t", "TORCHINDUCTOR_CACHE_DIR": "i", "TRITON_CACHE_DIR": "tri"}
-    assert run(home, mounts, **{name: elsewhere / where for name, where in places.items()}) == dead
+    workers = {"TORCH_EXTENSIONS_DIR": "t", "TORCHINDUCTOR_CACHE_DIR": "i", "TRITON_CACHE_DIR": "tri"}
+    assert run(home, mounts, **{name: elsewhere / where for name, where in workers.items()}) == dead
     assert kept.exists()
     moved = lock(elsewhere / "torch_extensions/py311_cpu/ext/lock")
     assert run(home, mounts, XDG_CACHE_HOME=elsewhere) == [moved]

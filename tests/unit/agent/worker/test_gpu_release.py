@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, wish
+from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, desired
 
 from holdfast._session.assignment import Phase
 from holdfast._session.reports import Exit, ExitReason, ReportedState, WorkerReport
@@ -49,16 +49,16 @@ class Agent:
 
     def running(self) -> list[ev.Action]:
         launch = replace(LAUNCH, gpus=self.gpus)
-        self.on(ev.Assigned(wish(Phase.PREPARE, launch=launch)))
-        self.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77))
-        run = wish(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))
+        self.on(ev.Assigned(desired(Phase.PREPARE, launch=launch)))
+        self.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77))
+        run = desired(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))
         launched = self.on(ev.Assigned(run))
         assert launched == [ev.LaunchRanks(KEY, 1, plan_ranks(run, self.reactor.facts), self.gpus)]
         return [action for rank in (0, 1) for action in self.on(ev.RankStarted(KEY, 1, rank, 1000 + rank))]
 
     def emptied(self) -> list[ev.Action]:
         self.running()
-        return self.on(ev.PlaceEmptied(KEY, 1))
+        return self.on(ev.WorkerEmptied(KEY, 1))
 
 
 def report(state: str, message: str = "") -> ev.SendReport:
@@ -108,7 +108,7 @@ def test_the_next_generation_waits_for_the_gpus() -> None:
     agent = Agent()
     agent.emptied()
     agent.on(FULL)
-    wanted = wish(Phase.PREPARE, 2, launch=replace(LAUNCH, gpus=ZERO))
+    wanted = desired(Phase.PREPARE, 2, launch=replace(LAUNCH, gpus=ZERO))
     assert agent.on(ev.Assigned(wanted)) == [report("STOPPING", HOST + HOLDS)]
     assert ev.Prepare(wanted, known_good=True) in agent.on(FREE)
 
@@ -116,9 +116,9 @@ def test_the_next_generation_waits_for_the_gpus() -> None:
 def test_a_launch_that_is_said_again_names_the_gpus_and_the_memory_again() -> None:
     agent = Agent()
     launch = replace(LAUNCH, gpus=ZERO, memory_mb=4096)
-    agent.on(ev.Assigned(wish(Phase.PREPARE, launch=launch)))
-    agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77))
-    said = agent.on(ev.Assigned(wish(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))))
+    agent.on(ev.Assigned(desired(Phase.PREPARE, launch=launch)))
+    agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77))
+    said = agent.on(ev.Assigned(desired(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))))
     assert isinstance(said[0], ev.LaunchRanks)
     assert (said[0].gpus, said[0].memory_mb) == (ZERO, 4096)
     assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == said
@@ -129,12 +129,12 @@ def test_nothing_that_a_shim_says_meanwhile_makes_the_place_empty() -> None:
     agent.emptied()
     agent.on(FULL)
     for event in (
-        ev.PlaceEmptied(KEY, 1),
-        ev.PlaceEmptied(KEY, 2),
+        ev.WorkerEmptied(KEY, 1),
+        ev.WorkerEmptied(KEY, 2),
         ev.ShimGreeted(KEY, 77, 1, live=False),
         ev.ShimLost(KEY),
-        ev.PlaceStuck(KEY, 1, "late"),
-        ev.Assigned(wish(Phase.STOP)),
+        ev.WorkerStuck(KEY, 1, "late"),
+        ev.Assigned(desired(Phase.STOP)),
     ):
         assert [action for action in agent.on(event) if not isinstance(action, ev.SendReport)] == []
     assert agent.on(FREE)[0] == ev.RememberFreed(KEY, 1)
@@ -142,7 +142,7 @@ def test_nothing_that_a_shim_says_meanwhile_makes_the_place_empty() -> None:
 
 def test_a_place_found_with_gpus_that_were_not_proven_free_is_looked_at() -> None:
     journal = ev.Journal(1, (0,), ((0, 1000),), (Exit(1, 1, 0, ExitReason.COMPLETED, 0),), empty=True, gpus=ZERO)
-    found = ev.PlaceFound(KEY, ((1, 1),), (journal,), frozenset({(1, 0)}), 77)
+    found = ev.WorkerFound(KEY, ((1, 1),), (journal,), frozenset({(1, 0)}), 77)
     assert Reactor(FACTS).step(found, 5.0) == [ev.ReadGpus(KEY, 1)]
     assert Reactor(FACTS).step(replace(found, freed=1), 5.0) == []
     assert Reactor(FACTS).step(replace(found, journals=(replace(journal, other_boot=True),)), 5.0) == []
@@ -155,8 +155,8 @@ def test_a_place_found_with_gpus_that_were_not_proven_free_is_looked_at() -> Non
 def test_a_place_found_running_knows_its_gpus() -> None:
     journal = ev.Journal(1, (0,), ((0, 1000),), gpus=ZERO)
     agent = Reactor(FACTS)
-    agent.step(ev.PlaceFound(KEY, ((1, 1),), (journal,), frozenset(), 77), 5.0)
-    assert agent.step(ev.PlaceEmptied(KEY, 1), 6.0) == [ev.ReadGpus(KEY, 1)]
+    agent.step(ev.WorkerFound(KEY, ((1, 1),), (journal,), frozenset(), 77), 5.0)
+    assert agent.step(ev.WorkerEmptied(KEY, 1), 6.0) == [ev.ReadGpus(KEY, 1)]
 
 
 # -- what counts -------------------------------------------------------------------------------------------------

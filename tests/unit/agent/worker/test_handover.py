@@ -13,7 +13,7 @@ from holdfast_agent.core.upgrade.handover import (
     Picture,
     Process,
     Verdict,
-    Worker,
+    WorkerProcesses,
     compare,
     from_json,
     in_the_air,
@@ -27,18 +27,18 @@ from holdfast_agent.core.worker.worker import (
     Freeing,
     Launching,
     Lost,
-    Place,
     Prepared,
     Preparing,
     Running,
-    Standing,
+    State,
     Stopping,
     Stuck,
     Withheld,
+    Worker,
 )
 
 SHIM, ZERO, ONE = Process(100, 7), Process(101, 8), Process(102, 9)
-WORKER = Worker("j-1/workerpool0-0", 3, SHIM, {0: ZERO, 1: ONE})
+WORKER = WorkerProcesses("j-1/workerpool0-0", 3, SHIM, {0: ZERO, 1: ONE})
 BEFORE = Picture("boot-1", "0.2.0", (WORKER,))
 
 
@@ -112,7 +112,7 @@ def test_what_was_written_down_is_read_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "doing"),
+    ("state", "doing"),
     [
         (Launching(2, 1, 1), "generation 2 is being launched"),
         (Prepared(2, 1, 1), "generation 2 waits for its launch"),
@@ -123,22 +123,22 @@ def test_what_was_written_down_is_read_back() -> None:
         (Closing(2), "the epilog of generation 2 runs"),
     ],
 )
-def test_an_upgrade_waits_for_what_the_agent_is_about_to_finish(standing: Standing, doing: str) -> None:
-    assert in_the_air(Place(WorkerId("j-1", "w"), standing), examined=False) == doing
+def test_an_upgrade_waits_for_what_the_agent_is_about_to_finish(state: State, doing: str) -> None:
+    assert in_the_air(Worker(WorkerId("j-1", "w"), state), examined=False) == doing
 
 
 @pytest.mark.parametrize(
-    "standing", [Running(2), Empty(2), CannotPrepare(2, "no"), Stuck(2, "D state"), Withheld(2, "GPU 0")]
+    "state", [Running(2), Empty(2), CannotPrepare(2, "no"), Stuck(2, "D state"), Withheld(2, "GPU 0")]
 )
-def test_nothing_waits_for_what_may_last(standing: Standing) -> None:
-    assert in_the_air(Place(WorkerId("j-1", "w"), standing), examined=False) == ""
+def test_nothing_waits_for_what_may_last(state: State) -> None:
+    assert in_the_air(Worker(WorkerId("j-1", "w"), state), examined=False) == ""
 
 
 def test_an_upgrade_waits_for_the_evidence_of_a_hang() -> None:
-    place = Place(WorkerId("j-1", "w"), Running(2))
-    assert in_the_air(place, examined=True) == "evidence of a hang is being taken"
+    worker = Worker(WorkerId("j-1", "w"), Running(2))
+    assert in_the_air(worker, examined=True) == "evidence of a hang is being taken"
 
 
 def test_nobody_waits_for_an_installation_which_the_next_agent_begins_again() -> None:
-    place = Place(WorkerId("j-1", "w"), Preparing(2), doing="installing requirements")
-    assert in_the_air(place, examined=False) == ""
+    worker = Worker(WorkerId("j-1", "w"), Preparing(2), doing="installing requirements")
+    assert in_the_air(worker, examined=False) == ""

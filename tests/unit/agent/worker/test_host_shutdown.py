@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.agent.desired import FACTS, KEY, wish
+from tests.unit.agent.desired import FACTS, KEY, desired
 
 from holdfast._session.assignment import Phase
 from holdfast._session.reports import Exit, ExitReason, ReportedState
@@ -15,12 +15,12 @@ def running(*, connected: bool = True) -> Reactor:
     """A worker of two ranks runs."""
     reactor = Reactor(FACTS)
     reactor.step(ev.Welcomed(1), 0.0)
-    reactor.step(ev.Assigned(wish(Phase.PREPARE, grace_s=7.0)), 0.0)
-    reactor.step(ev.PlacePrepared(KEY, 1, 20000, 20001, 99), 0.0)
-    reactor.step(ev.Assigned(wish(Phase.RUN, grace_s=7.0)), 0.0)
+    reactor.step(ev.Assigned(desired(Phase.PREPARE, grace_s=7.0)), 0.0)
+    reactor.step(ev.WorkerPrepared(KEY, 1, 20000, 20001, 99), 0.0)
+    reactor.step(ev.Assigned(desired(Phase.RUN, grace_s=7.0)), 0.0)
     for rank in (0, 1):
         reactor.step(ev.RankStarted(KEY, 1, rank, 100 + rank), 1.0)
-    assert isinstance(reactor.places[KEY].standing, Running)
+    assert isinstance(reactor.workers[KEY].state, Running)
     if not connected:
         reactor.step(ev.Disconnected(), 1.0)
     return reactor
@@ -53,30 +53,30 @@ def test_a_controller_that_comes_back_meanwhile_is_told_before_it_hears_of_any_e
 def test_nothing_is_started_any_more() -> None:
     reactor = running()
     reactor.step(ev.ShutdownBegan(), 2.0)
-    told = reactor.step(ev.Assigned(wish(Phase.PREPARE, 2)), 2.5)
+    told = reactor.step(ev.Assigned(desired(Phase.PREPARE, 2)), 2.5)
     told += reactor.step(ended(0), 3.0) + reactor.step(ended(1), 3.0)
-    told += reactor.step(ev.PlaceEmptied(KEY, 1), 3.0)
+    told += reactor.step(ev.WorkerEmptied(KEY, 1), 3.0)
     assert not any(isinstance(action, (ev.Prepare, ev.LaunchRanks)) for action in told)
-    assert reactor.places[KEY].standing == Empty(1)
+    assert reactor.workers[KEY].state == Empty(1)
 
 
 def test_what_was_made_ready_is_not_launched() -> None:
     reactor = Reactor(FACTS)
     reactor.step(ev.Welcomed(1), 0.0)
-    reactor.step(ev.Assigned(wish(Phase.PREPARE)), 0.0)
-    reactor.step(ev.PlacePrepared(KEY, 1, 20000, 20001, 99), 0.0)
+    reactor.step(ev.Assigned(desired(Phase.PREPARE)), 0.0)
+    reactor.step(ev.WorkerPrepared(KEY, 1, 20000, 20001, 99), 0.0)
     reactor.step(ev.ShutdownBegan(), 1.0)
     assert reactor.wound_down
-    assert [type(action) for action in reactor.step(ev.Assigned(wish(Phase.RUN)), 1.0)] == [ev.SendReport]
-    assert isinstance(reactor.places[KEY].standing, Prepared)
+    assert [type(action) for action in reactor.step(ev.Assigned(desired(Phase.RUN)), 1.0)] == [ev.SendReport]
+    assert isinstance(reactor.workers[KEY].state, Prepared)
 
 
 def test_the_controllers_own_stop_is_obeyed_with_a_shorter_grace() -> None:
     reactor = running()
     reactor.step(ev.ShutdownBegan(), 2.0)
-    told = reactor.step(ev.Assigned(wish(Phase.STOP, grace_s=1.0)), 2.5)
+    told = reactor.step(ev.Assigned(desired(Phase.STOP, grace_s=1.0)), 2.5)
     assert told[0] == ev.StopRanks(KEY, 1, 1.0, ExitReason.STOPPED)
-    assert isinstance(reactor.places[KEY].standing, Stopping)
+    assert isinstance(reactor.workers[KEY].state, Stopping)
 
 
 def test_the_host_may_go_once_all_is_empty_and_ends_wait_for_their_acknowledgement() -> None:
@@ -84,7 +84,7 @@ def test_the_host_may_go_once_all_is_empty_and_ends_wait_for_their_acknowledgeme
     reactor.step(ev.ShutdownBegan(), 2.0)
     assert not reactor.wound_down
     sent = reactor.step(ended(0), 3.0) + reactor.step(ended(1), 3.0)
-    reactor.step(ev.PlaceEmptied(KEY, 1), 3.0)
+    reactor.step(ev.WorkerEmptied(KEY, 1), 3.0)
     assert reactor.wound_down
     assert len(reactor.outbox) == 2
     for action in sent:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.agent.desired import FACTS, KEY, LAUNCH, wish
+from tests.unit.agent.desired import FACTS, KEY, LAUNCH, desired
 
 from holdfast._session.assignment import Phase
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
@@ -31,12 +31,12 @@ class Agent:
         return self.reactor.step(event, self.now)
 
     def prepared(self, generation: int = 1) -> None:
-        self.on(ev.Assigned(wish(Phase.PREPARE, generation)))
-        self.on(ev.PlacePrepared(KEY, generation, 20000, 20001, 77))
+        self.on(ev.Assigned(desired(Phase.PREPARE, generation)))
+        self.on(ev.WorkerPrepared(KEY, generation, 20000, 20001, 77))
 
     def running(self, generation: int = 1) -> None:
         self.prepared(generation)
-        self.on(ev.Assigned(wish(Phase.RUN, generation)))
+        self.on(ev.Assigned(desired(Phase.RUN, generation)))
         for rank in (0, 1):
             self.on(ev.RankStarted(KEY, generation, rank, 1000 + rank))
 
@@ -50,7 +50,7 @@ PIDS = ((0, 1000), (1, 1001))
 
 
 def test_first_wish_prepares_and_says_so() -> None:
-    assignment = wish(Phase.PREPARE)
+    assignment = desired(Phase.PREPARE)
     assert Agent().on(ev.Assigned(assignment)) == [
         ev.RememberAttempt(KEY, 1, 1),
         ev.Prepare(assignment),
@@ -60,16 +60,16 @@ def test_first_wish_prepares_and_says_so() -> None:
 
 def test_prepared_place_waits_for_its_run() -> None:
     agent = Agent()
-    agent.on(ev.Assigned(wish(Phase.PREPARE)))
+    agent.on(ev.Assigned(desired(Phase.PREPARE)))
     ready = report("PREPARED", port=20000, master_port=20001)
-    assert agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77)) == [ready]
-    assert agent.on(ev.Assigned(wish(Phase.PREPARE))) == [ready]
+    assert agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77)) == [ready]
+    assert agent.on(ev.Assigned(desired(Phase.PREPARE))) == [ready]
 
 
 def test_run_launches_once_however_often_it_is_said() -> None:
     agent = Agent()
     agent.prepared()
-    run = wish(Phase.RUN)
+    run = desired(Phase.RUN)
     assert agent.on(ev.Assigned(run)) == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
     assert agent.on(ev.Assigned(run)) == []
     assert agent.on(ev.RankStarted(KEY, 1, 0, 1000)) == []
@@ -80,7 +80,7 @@ def test_run_launches_once_however_often_it_is_said() -> None:
 def test_rank_that_fails_to_start_counts_as_accounted_for() -> None:
     agent = Agent()
     agent.prepared()
-    agent.on(ev.Assigned(wish(Phase.RUN)))
+    agent.on(ev.Assigned(desired(Phase.RUN)))
     agent.on(ev.RankStarted(KEY, 1, 0, 1000))
     end = Exit(1, 1, 1, ExitReason.CANNOT_START, message="no such file")
     assert agent.on(ev.RankExited(KEY, end)) == [
@@ -116,18 +116,18 @@ def test_unacknowledged_exit_is_sent_in_every_session_with_its_numbers_anew() ->
 def test_next_generation_stops_the_old_one_proves_it_empty_and_only_then_prepares() -> None:
     agent = Agent()
     agent.running()
-    newer = wish(Phase.PREPARE, 2, grace_s=3.0, stop_reason=ExitReason.HANG_KILLED)
+    newer = desired(Phase.PREPARE, 2, grace_s=3.0, stop_reason=ExitReason.HANG_KILLED)
     assert agent.on(ev.Assigned(newer)) == [
         ev.StopRanks(KEY, 1, 3.0, ExitReason.HANG_KILLED),
         report("STOPPING", pids=PIDS),
     ]
     assert agent.on(ev.Assigned(newer)) == [report("STOPPING", pids=PIDS)]
-    assert agent.on(ev.PlaceEmptied(KEY, 1)) == [
+    assert agent.on(ev.WorkerEmptied(KEY, 1)) == [
         ev.FreePorts(KEY),
         report("EMPTY"),
         ev.Prepare(newer, known_good=True),
     ]
-    assert agent.on(ev.PlacePrepared(KEY, 2, 20002, 20003, 77)) == [
+    assert agent.on(ev.WorkerPrepared(KEY, 2, 20002, 20003, 77)) == [
         report("PREPARED", 2, port=20002, master_port=20003)
     ]
 
@@ -135,16 +135,16 @@ def test_next_generation_stops_the_old_one_proves_it_empty_and_only_then_prepare
 def test_shorter_grace_is_passed_on_and_a_longer_one_is_not() -> None:
     agent = Agent()
     agent.running()
-    agent.on(ev.Assigned(wish(Phase.STOP, grace_s=30.0)))
-    sooner = agent.on(ev.Assigned(wish(Phase.STOP, grace_s=1.0)))
+    agent.on(ev.Assigned(desired(Phase.STOP, grace_s=30.0)))
+    sooner = agent.on(ev.Assigned(desired(Phase.STOP, grace_s=1.0)))
     assert sooner == [ev.StopRanks(KEY, 1, 1.0, ExitReason.STOPPED), report("STOPPING", pids=PIDS)]
-    assert agent.on(ev.Assigned(wish(Phase.STOP, grace_s=60.0))) == [report("STOPPING", pids=PIDS)]
+    assert agent.on(ev.Assigned(desired(Phase.STOP, grace_s=60.0))) == [report("STOPPING", pids=PIDS)]
 
 
 def test_stop_of_a_prepared_place_gives_its_ports_back() -> None:
     agent = Agent()
     agent.prepared()
-    assert agent.on(ev.Assigned(wish(Phase.STOP))) == [ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.on(ev.Assigned(desired(Phase.STOP))) == [ev.FreePorts(KEY), report("EMPTY")]
 
 
 def test_forget_waits_for_every_acknowledgement() -> None:
@@ -152,28 +152,28 @@ def test_forget_waits_for_every_acknowledgement() -> None:
     agent.running()
     for end in (EXITED_0, EXITED_7):
         agent.on(ev.RankExited(KEY, end))
-    agent.on(ev.PlaceEmptied(KEY, 1))
-    assert agent.on(ev.Assigned(wish(Phase.FORGET))) == [report("EMPTY")]
+    agent.on(ev.WorkerEmptied(KEY, 1))
+    assert agent.on(ev.Assigned(desired(Phase.FORGET))) == [report("EMPTY")]
     assert agent.on(ev.ExitAcked(1)) == [ev.RememberAck(KEY, 1, 0)]
     assert agent.on(ev.ExitAcked(2)) == [ev.RememberAck(KEY, 1, 1), ev.Forget(KEY)]
-    assert agent.on(ev.PlaceForgotten(KEY)) == [report("EMPTY")]
-    assert agent.reactor.places == {}
+    assert agent.on(ev.WorkerForgotten(KEY)) == [report("EMPTY")]
+    assert agent.reactor.workers == {}
 
 
 def test_forgetting_an_unknown_place_leaves_nothing_and_is_answered() -> None:
     agent = Agent()
-    assert agent.on(ev.Assigned(wish(Phase.FORGET, 4))) == [ev.Forget(KEY)]
-    [answer] = agent.on(ev.PlaceForgotten(KEY))
+    assert agent.on(ev.Assigned(desired(Phase.FORGET, 4))) == [ev.Forget(KEY)]
+    [answer] = agent.on(ev.WorkerForgotten(KEY))
     assert isinstance(answer, ev.SendReport)
     assert (answer.report.state.name, answer.report.generation) == ("EMPTY", 4)
 
 
 def test_new_wish_while_forgetting_starts_afresh() -> None:
     agent = Agent()
-    agent.on(ev.Assigned(wish(Phase.FORGET, 1)))
-    newer = wish(Phase.PREPARE, 2)
+    agent.on(ev.Assigned(desired(Phase.FORGET, 1)))
+    newer = desired(Phase.PREPARE, 2)
     assert agent.on(ev.Assigned(newer)) == [ev.RememberAttempt(KEY, 2, 1)]
-    assert agent.on(ev.PlaceForgotten(KEY)) == [
+    assert agent.on(ev.WorkerForgotten(KEY)) == [
         ev.RememberAttempt(KEY, 2, 1),
         ev.Prepare(newer),
         report("PREPARING", 2, shim_pid=0),
@@ -183,11 +183,11 @@ def test_new_wish_while_forgetting_starts_afresh() -> None:
 def test_epoch_of_the_past_is_refused_and_a_new_one_made_durable_first() -> None:
     agent = Agent(connected=False)
     assert agent.on(ev.Welcomed(5)) == [ev.PersistEpoch(5)]
-    assert agent.on(ev.Assigned(wish(Phase.PREPARE, epoch=4))) == [
+    assert agent.on(ev.Assigned(desired(Phase.PREPARE, epoch=4))) == [
         ev.Note("assignment.refused", KEY, "epoch 4 is over; 5 has begun")
     ]
-    assert agent.reactor.places == {}
-    assert agent.on(ev.Assigned(wish(Phase.PREPARE, epoch=6)))[0] == ev.PersistEpoch(6)
+    assert agent.reactor.workers == {}
+    assert agent.on(ev.Assigned(desired(Phase.PREPARE, epoch=6)))[0] == ev.PersistEpoch(6)
     agent.on(ev.Disconnected())
     assert agent.on(ev.Welcomed(5)) == [ev.CloseSession("epoch 5 is over; 6 has begun")]
 
@@ -195,7 +195,7 @@ def test_epoch_of_the_past_is_refused_and_a_new_one_made_durable_first() -> None
 def test_generation_of_the_past_is_ignored_and_answered() -> None:
     agent = Agent()
     agent.running(3)
-    assert agent.on(ev.Assigned(wish(Phase.STOP, 2))) == [
+    assert agent.on(ev.Assigned(desired(Phase.STOP, 2))) == [
         ev.Note("assignment.outdated", KEY, "generation 2 < 3"),
         report("RUNNING", 3, pids=PIDS),
     ]
@@ -203,37 +203,37 @@ def test_generation_of_the_past_is_ignored_and_answered() -> None:
 
 def test_failed_preparation_is_said_and_tried_again_only_when_asked() -> None:
     agent = Agent()
-    agent.on(ev.Assigned(wish(Phase.PREPARE)))
+    agent.on(ev.Assigned(desired(Phase.PREPARE)))
     failed = report("CANNOT_PREPARE", message="host-0: no", shim_pid=0)
     assert agent.on(ev.PreparationFailed(KEY, 1, "host-0: no")) == [failed]
-    again = wish(Phase.PREPARE)
+    again = desired(Phase.PREPARE)
     assert agent.on(ev.Assigned(again)) == [ev.Prepare(again), report("PREPARING", shim_pid=0)]
 
 
 def test_wish_that_moved_on_during_preparation_is_followed_when_that_ends() -> None:
     agent = Agent()
-    agent.on(ev.Assigned(wish(Phase.PREPARE, 1)))
-    agent.on(ev.Assigned(wish(Phase.STOP, 1)))
-    assert agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77)) == [ev.FreePorts(KEY), report("EMPTY")]
-    assert agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77)) == []
+    agent.on(ev.Assigned(desired(Phase.PREPARE, 1)))
+    agent.on(ev.Assigned(desired(Phase.STOP, 1)))
+    assert agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77)) == [ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77)) == []
 
 
 def test_run_of_a_place_that_was_prepared_in_an_earlier_life_takes_the_known_ports() -> None:
     agent = Agent()
-    run = wish(Phase.RUN)
+    run = desired(Phase.RUN)
     assert agent.on(ev.Assigned(run)) == [
         ev.RememberAttempt(KEY, 1, 1),
         ev.Prepare(run, ports=(20000, 20001)),
         report("PREPARING", shim_pid=0),
     ]
-    launched = agent.on(ev.PlacePrepared(KEY, 1, 20000, 20001, 77))
+    launched = agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77))
     assert launched == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
 
 
 def test_refused_launch_is_a_failed_preparation() -> None:
     agent = Agent()
     agent.prepared()
-    agent.on(ev.Assigned(wish(Phase.RUN)))
+    agent.on(ev.Assigned(desired(Phase.RUN)))
     assert agent.on(ev.LaunchRefused(KEY, 1, "No space left on device")) == [
         ev.FreePorts(KEY),
         report("CANNOT_PREPARE", message="host-0: No space left on device"),
@@ -244,7 +244,7 @@ def test_launch_that_grows_too_long_is_refused_with_the_reason() -> None:
     agent = Agent()
     agent.prepared()
     process = replace(LAUNCH.task, args=tuple("$(MASTER_ADDR)" * 20_000 for _ in range(1)))
-    run = wish(Phase.RUN)
+    run = desired(Phase.RUN)
     assert run.launch is not None
     actions = agent.on(ev.Assigned(replace(run, launch=replace(run.launch, task=process))))
     assert actions[0] == ev.FreePorts(KEY)
@@ -255,39 +255,39 @@ def test_launch_that_grows_too_long_is_refused_with_the_reason() -> None:
 def test_stuck_place_is_said_once_and_may_still_empty() -> None:
     agent = Agent()
     agent.running()
-    agent.on(ev.Assigned(wish(Phase.STOP)))
+    agent.on(ev.Assigned(desired(Phase.STOP)))
     stuck = report("STUCK", message="outlive KILL: 5 (D)", pids=PIDS)
-    assert agent.on(ev.PlaceStuck(KEY, 1, "outlive KILL: 5 (D)")) == [stuck]
-    assert agent.on(ev.PlaceStuck(KEY, 1, "outlive KILL: 5 (D)")) == []
-    assert agent.on(ev.PlaceEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.on(ev.WorkerStuck(KEY, 1, "outlive KILL: 5 (D)")) == [stuck]
+    assert agent.on(ev.WorkerStuck(KEY, 1, "outlive KILL: 5 (D)")) == []
+    assert agent.on(ev.WorkerEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY")]
 
 
 def test_lost_shim_is_followed_up_and_every_rank_accounted_for_without_a_code() -> None:
     agent = Agent()
     agent.running()
     assert agent.on(ev.ShimLost(KEY)) == [
-        ev.ClearStrays(KEY, 1),
+        ev.ClearOrphans(KEY, 1),
         report("STOPPING", pids=PIDS, shim_pid=0),
     ]
     journal = ev.Journal(1, (0, 1), started=((0, 1000), (1, 1001)), exits=(EXITED_0,))
     message = "its shim died, so nobody knows how it ended"
     lost = Exit(0, 1, 1, ExitReason.LOST_SHIM_DIED, message=message)
-    assert agent.on(ev.StraysCleared(KEY, 1, journal, found=1)) == [
+    assert agent.on(ev.OrphansCleared(KEY, 1, journal, found=1)) == [
         ev.SendExit(ExitReport(1, KEY, EXITED_0)),
         ev.RecordExits(KEY, 1, (lost,)),
     ]
     assert lost.exit_code is None
     assert lost.signal is None
     assert agent.on(ev.RankExited(KEY, lost)) == [ev.SendExit(ExitReport(2, KEY, replace(lost, attempt=1)))]
-    assert agent.on(ev.PlaceEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY", shim_pid=0)]
+    assert agent.on(ev.WorkerEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY", shim_pid=0)]
 
 
 def test_shim_that_dies_before_its_intent_leaves_ranks_that_never_started() -> None:
     agent = Agent()
     agent.prepared()
-    agent.on(ev.Assigned(wish(Phase.RUN)))
+    agent.on(ev.Assigned(desired(Phase.RUN)))
     agent.on(ev.ShimLost(KEY))
-    [record] = agent.on(ev.StraysCleared(KEY, 1, None, found=0))
+    [record] = agent.on(ev.OrphansCleared(KEY, 1, None, found=0))
     assert isinstance(record, ev.RecordExits)
     assert [exit_.reason for exit_ in record.exits] == [ExitReason.NOT_STARTED] * 2
     assert record.launched == (0, 1)
@@ -302,11 +302,11 @@ def test_idle_shims_death_is_nobodys_business() -> None:
 def test_shim_that_greets_again_is_told_again_what_it_may_have_missed() -> None:
     agent = Agent()
     agent.prepared()
-    run = wish(Phase.RUN)
+    run = desired(Phase.RUN)
     agent.on(ev.Assigned(run))
     assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
     assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
-    agent.on(ev.Assigned(wish(Phase.STOP)))
+    agent.on(ev.Assigned(desired(Phase.STOP)))
     assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == [ev.StopRanks(KEY, 1, 10.0, ExitReason.STOPPED)]
 
 
@@ -321,8 +321,8 @@ def test_shim_that_greets_again_is_told_again_what_it_may_have_missed() -> None:
 )
 def test_place_of_an_earlier_life_is_in_the_hello(journal: ev.Journal, shim_pid: int, state: str) -> None:
     agent = Agent(connected=False)
-    actions = agent.on(ev.PlaceFound(KEY, ((1, 4),), (journal,), frozenset(), shim_pid))
-    assert actions == ([ev.ClearStrays(KEY, 1)] if not shim_pid else [])
+    actions = agent.on(ev.WorkerFound(KEY, ((1, 4),), (journal,), frozenset(), shim_pid))
+    assert actions == ([ev.ClearOrphans(KEY, 1)] if not shim_pid else [])
     [hello] = agent.on(ev.Dialled())
     assert isinstance(hello, ev.SendHello)
     [said] = hello.reports
@@ -333,7 +333,7 @@ def test_exits_of_an_earlier_life_are_sent_unless_acknowledged() -> None:
     agent = Agent(connected=False)
     old = ev.Journal(1, (0, 1), exits=(EXITED_0, EXITED_7), empty=True)
     new = ev.Journal(2, (0, 1), exits=(replace(EXITED_0, generation=2),))
-    agent.on(ev.PlaceFound(KEY, ((1, 1), (2, 2)), (old, new), frozenset({(1, 0)}), 77))
+    agent.on(ev.WorkerFound(KEY, ((1, 1), (2, 2)), (old, new), frozenset({(1, 0)}), 77))
     assert agent.on(ev.Welcomed(1)) == [
         ev.PersistEpoch(1),
         ev.SendExit(ExitReport(1, KEY, EXITED_7)),
@@ -343,27 +343,27 @@ def test_exits_of_an_earlier_life_are_sent_unless_acknowledged() -> None:
 
 def test_place_without_a_wish_is_left_alone() -> None:
     agent = Agent()
-    agent.on(ev.PlaceFound(KEY, (), (ev.Journal(1, (0,), started=((0, 8),)),), frozenset(), 77))
+    agent.on(ev.WorkerFound(KEY, (), (ev.Journal(1, (0,), started=((0, 8),)),), frozenset(), 77))
     assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
-    assert agent.on(ev.Assigned(wish(Phase.STOP, key=WorkerId("job-2", "workerpool0-0")))) != []
-    assert agent.reactor.places[KEY].standing.state.reported is ReportedState.RUNNING
+    assert agent.on(ev.Assigned(desired(Phase.STOP, key=WorkerId("job-2", "workerpool0-0")))) != []
+    assert agent.reactor.workers[KEY].state.kind.reported is ReportedState.RUNNING
 
 
 def test_launch_that_was_under_way_when_the_agent_died_is_found_running() -> None:
     agent = Agent(connected=False)
-    agent.on(ev.PlaceFound(KEY, (), (), frozenset(), 77))
+    agent.on(ev.WorkerFound(KEY, (), (), frozenset(), 77))
     assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
-    assert agent.reactor.places[KEY].standing.state.reported is ReportedState.RUNNING
+    assert agent.reactor.workers[KEY].state.kind.reported is ReportedState.RUNNING
 
 
 def test_place_that_was_prepared_and_never_launched_is_said_to_be_empty_and_then_launched() -> None:
     agent = Agent(connected=False)
-    agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 77))
+    agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 77))
     (hello,) = agent.on(ev.Dialled())
     assert isinstance(hello, ev.SendHello)
     assert [(report.key, report.generation, report.state.name) for report in hello.reports] == [(KEY, 0, "EMPTY")]
     agent.on(ev.Welcomed(1))
-    assert isinstance(agent.on(ev.Assigned(wish(Phase.RUN)))[0], ev.Prepare)
+    assert isinstance(agent.on(ev.Assigned(desired(Phase.RUN)))[0], ev.Prepare)
 
 
 @pytest.mark.parametrize(
@@ -390,12 +390,12 @@ def test_port_is_blamed_only_early_and_by_the_ranks_own_words(
 
 def test_place_of_an_earlier_life_in_which_nothing_was_launched_is_forgotten() -> None:
     agent = Agent(connected=False)
-    assert agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 0)) == [ev.Forget(KEY)]
-    assert agent.on(ev.PlaceForgotten(KEY)) == []
-    assert KEY not in agent.reactor.places
+    assert agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 0)) == [ev.Forget(KEY)]
+    assert agent.on(ev.WorkerForgotten(KEY)) == []
+    assert KEY not in agent.reactor.workers
 
 
 def test_place_of_an_earlier_life_whose_shim_never_launched_is_forgotten_once_it_says_so() -> None:
     agent = Agent(connected=False)
-    assert agent.on(ev.PlaceFound(KEY, ((1, 1),), (), frozenset(), 77)) == []
+    assert agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 77)) == []
     assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [ev.Forget(KEY)]

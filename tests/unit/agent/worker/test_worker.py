@@ -18,20 +18,20 @@ from holdfast_agent.core.worker.worker import (
     IllegalTransition,
     Launching,
     Lost,
-    Place,
     Prepared,
     Preparing,
     Running,
-    Standing,
     State,
+    StateKind,
     Stopping,
     Stuck,
     Withheld,
+    Worker,
 )
 
-STANDINGS: dict[State, Standing] = {
-    standing.state: standing
-    for standing in (
+STATES: dict[StateKind, State] = {
+    state.kind: state
+    for state in (
         Empty(1),
         Preparing(1),
         Prepared(1, 2, 3),
@@ -51,59 +51,64 @@ STANDINGS: dict[State, Standing] = {
 
 
 def test_table_has_every_state() -> None:
-    assert set(TRANSITIONS) == set(State) == set(STANDINGS)
+    assert set(TRANSITIONS) == set(StateKind) == set(STATES)
 
 
 def test_every_state_is_reachable_from_an_empty_place() -> None:
-    reached = {State.EMPTY}
+    reached = {StateKind.EMPTY}
     while fresh := {after for state in reached for after in TRANSITIONS[state]} - reached:
         reached |= fresh
-    assert reached == set(State)
+    assert reached == set(StateKind)
 
 
 def test_only_a_forgotten_place_has_no_way_out() -> None:
-    assert [state for state, after in TRANSITIONS.items() if not after] == [State.FORGOTTEN]
+    assert [state for state, after in TRANSITIONS.items() if not after] == [StateKind.FORGOTTEN]
 
 
 def test_every_other_state_leads_back_to_empty() -> None:
-    for start in set(State) - {State.FORGETTING, State.FORGOTTEN}:
+    for start in set(StateKind) - {StateKind.FORGETTING, StateKind.FORGOTTEN}:
         reached = {start}
         while fresh := {after for state in reached for after in TRANSITIONS[state]} - reached:
             reached |= fresh
-        assert State.EMPTY in reached, start
+        assert StateKind.EMPTY in reached, start
 
 
 def test_nothing_is_launched_but_from_prepared() -> None:
-    assert [state for state, after in TRANSITIONS.items() if State.LAUNCHING in after] == [State.PREPARED]
+    assert [state for state, after in TRANSITIONS.items() if StateKind.LAUNCHING in after] == [StateKind.PREPARED]
 
 
 def test_what_may_have_processes_gets_ready_again_only_through_empty() -> None:
-    live = {State.LAUNCHING, State.RUNNING, State.STOPPING, State.STUCK, State.LOST}
-    live |= {State.FREEING, State.WITHHELD}
+    live = {StateKind.LAUNCHING, StateKind.RUNNING, StateKind.STOPPING, StateKind.STUCK, StateKind.LOST}
+    live |= {StateKind.FREEING, StateKind.WITHHELD}
     for state in live:
-        assert not TRANSITIONS[state] & {State.PREPARING, State.PREPARED, State.LAUNCHING, State.FORGETTING}, state
+        assert not TRANSITIONS[state] & {
+            StateKind.PREPARING,
+            StateKind.PREPARED,
+            StateKind.LAUNCHING,
+            StateKind.FORGETTING,
+        }, state
 
 
 def test_place_is_found_where_files_can_tell() -> None:
-    assert {State.EMPTY, State.RUNNING, State.STOPPING, State.LOST, State.FREEING} == FOUND
+    assert {StateKind.EMPTY, StateKind.RUNNING, StateKind.STOPPING, StateKind.LOST, StateKind.FREEING} == FOUND
 
 
 def test_gpus_that_are_not_free_keep_a_place_from_everything_but_being_looked_at() -> None:
-    assert TRANSITIONS[State.FREEING] == {State.FREEING, State.WITHHELD, State.EMPTY}
-    assert TRANSITIONS[State.WITHHELD] == {State.WITHHELD, State.EMPTY}
+    assert TRANSITIONS[StateKind.FREEING] == {StateKind.FREEING, StateKind.WITHHELD, StateKind.EMPTY}
+    assert TRANSITIONS[StateKind.WITHHELD] == {StateKind.WITHHELD, StateKind.EMPTY}
 
 
-@pytest.mark.parametrize("before", State)
-@pytest.mark.parametrize("after", State)
-def test_moves_follow_the_table(before: State, after: State) -> None:
-    place = Place(KEY, standing=STANDINGS[before])
+@pytest.mark.parametrize("before", StateKind)
+@pytest.mark.parametrize("after", StateKind)
+def test_moves_follow_the_table(before: StateKind, after: StateKind) -> None:
+    worker = Worker(KEY, state=STATES[before])
     if after in TRANSITIONS[before]:
-        place.move(STANDINGS[after])
-        assert place.standing is STANDINGS[after]
+        worker.move(STATES[after])
+        assert worker.state is STATES[after]
     else:
         with pytest.raises(IllegalTransition):
-            place.move(STANDINGS[after])
+            worker.move(STATES[after])
 
 
 def test_every_state_is_reported_and_every_reported_state_occurs() -> None:
-    assert {state.reported for state in State} == set(ReportedState)
+    assert {state.reported for state in StateKind} == set(ReportedState)

@@ -45,7 +45,7 @@ class _Progress(Subject):
     """The folder in which a worker's ranks say how far they are."""
 
 
-class PlaceSampling:
+class WorkerSampling:
     """Samples one generation of one worker. Its calls need the turn of a reader's thread."""
 
     def __init__(self, watched: Watched, facts: HostFacts, now_s: float, files_after_s: float) -> None:
