@@ -42,8 +42,7 @@ class Agent:
 
 
 def report(state: str, generation: int = 1, **fields: Any) -> ev.SendReport:
-    said = WorkerReport(KEY, 1, generation, ReportedState[state], shim_pid=77)
-    return ev.SendReport(replace(said, **fields))
+    return ev.SendReport(replace(WorkerReport(KEY, 1, generation, ReportedState[state], shim_pid=77), **fields))
 
 
 PIDS = ((0, 1000), (1, 1001))
