@@ -107,7 +107,7 @@ async def test_only_a_pipe_of_the_ranks_own_is_written_to(rank: Rank, tmp_path: 
 async def test_a_pipe_that_nobody_reads_does_not_block(rank: Rank, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "mute_3.pipe")
     found = await rank.ask(TORCH_NCCL_DEBUG_INFO_PIPE_FILE=str(tmp_path / "mute_"))
-    assert found == ("", "flight recorder: nobody reads its pipe")
+    assert found == ("", "flight recorder: no process reads its pipe")
 
 
 # -- NCCL's RAS --------------------------------------------------------------------------------------------------
