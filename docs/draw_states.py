@@ -41,7 +41,7 @@ def page() -> str:
             "## Job (`controller/holdfast_controller/core/model/job_state.py`)",
             diagram(job_state.TRANSITIONS, job_state.JobState.QUEUED),
             "",
-            "## A worker's place on its host (`agent/holdfast_agent/core/worker/worker.py`)",
+            "## A worker on its host (`agent/holdfast_agent/core/worker/worker.py`)",
             diagram(worker.TRANSITIONS, worker.StateKind.EMPTY),
             "",
         ]

@@ -10,7 +10,7 @@ from holdfast._daemon.metrics.series import counter, gauge, histogram
 
 CONNECTED = gauge("holdfast_agent_connected", "1 while the controller has a session with this agent.")
 SESSIONS = counter("holdfast_agent_sessions_total", "Sessions that the controller has opened with this agent.")
-WORKERS = gauge("holdfast_agent_workers", "Workers' places on this host, by where they stand.", "state")
+WORKERS = gauge("holdfast_agent_workers", "Workers on this host, by state.", "state")
 SHIMS = gauge("holdfast_agent_shims", "Shims that live.")
 SHIMS_LOST = counter("holdfast_agent_shims_lost_total", "Shims that were found gone.")
 OUTBOX = gauge("holdfast_agent_outbox_exits", "Ends of ranks that the controller has not acknowledged.")

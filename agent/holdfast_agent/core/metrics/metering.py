@@ -23,7 +23,7 @@ class Meter:
     def __init__(self) -> None:
         self.series = Series()
         self._launching: dict[WorkerId, tuple[int, set[int], float]] = {}
-        """By place: the generation that was ordered, its ranks that are not started yet, and when it was."""
+        """By worker: the generation that was ordered, its ranks that are not started yet, and when it was."""
         plain = (fam.SESSIONS, fam.SHIMS_LOST, fam.LAUNCH, fam.LAUNCH_REFUSALS, fam.SAMPLING, fam.SAMPLING_LATE)
         for family in plain:
             self.series.declare(family)

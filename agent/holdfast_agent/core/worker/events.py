@@ -82,7 +82,7 @@ class ControllerHeard:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The controller wants something of a place."""
+    """The controller wants something of a worker."""
 
     assignment: Assignment
 
@@ -163,7 +163,7 @@ class GpusRead:
     key: WorkerId | None = None
     generation: int = 0
     foreign: frozenset[int] = frozenset()
-    """Pids that can't be the place's, such as those of processes that are older than its shim."""
+    """Pids that can't be the worker's, such as those of processes that are older than its shim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class ShimLost:
 
 @dataclass(frozen=True, slots=True)
 class OrphansCleared:
-    """Proven after a shim's death: nothing of the place is left. ``journal`` is None where it never launched."""
+    """Proven after a shim's death: nothing of the worker is left. ``journal`` is None where it never launched."""
 
     key: WorkerId
     generation: int
@@ -266,7 +266,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class SendHello:
-    """Introduce this host and every place."""
+    """Introduce this host and every worker."""
 
     epoch: int
     reports: tuple[WorkerReport, ...]
@@ -367,7 +367,7 @@ class Prepare:
     assignment: Assignment
     ports: tuple[int, ...] = ()
     known_good: bool = False
-    """The same program was checked for this place before, so the checks may be skipped."""
+    """The same program was checked for this worker before, so the checks may be skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +380,7 @@ class AbandonPreparation:
 
 @dataclass(frozen=True, slots=True)
 class FreePorts:
-    """The place needs its ports no more."""
+    """The worker needs its ports no more."""
 
     key: WorkerId
 
@@ -453,7 +453,7 @@ class RecordExits:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Let the shim go and remove the place's files but the logs. Answered by an event."""
+    """Let the shim go and remove the worker's files but the logs. Answered by an event."""
 
     key: WorkerId
 

@@ -11,7 +11,7 @@ _PORT_TAKEN = ("EADDRINUSE", "Address already in use", "address already in use")
 
 
 def unseen_exits(journal: Journal | None, generation: int, ranks: tuple[int, ...], found: int) -> tuple[Exit, ...]:
-    """Exits for those of ``ranks`` that have none in the journal, once the place is proven empty.
+    """Exits for those of ``ranks`` that have none in the journal, once the worker is proven empty.
 
     ``found`` is the number of processes that had to be killed. NOT_STARTED is said only where nothing at all points
     to a start; a boot in between hides such signs, so it is never said then.

@@ -1,15 +1,15 @@
 """Whether a generation's GPUs are free again: the second half of the proof that a place is empty.
 
 Theory of operation. The kernel may have reaped the last process of a generation while the driver still tears
-down its memory, so a place that was given GPUs goes from "no process is left" through ``Freeing``. It is empty
-once each of its devices lists no compute process of the place's and holds no more than ``SLACK_BYTES`` above
+down its memory, so a worker that was given GPUs goes from "no process is left" through ``Freeing``. It is empty
+once each of its devices lists no compute process of the worker's and holds no more than ``SLACK_BYTES`` above
 what it held when nothing used it: the lowest figure ever read of it while it listed no compute process. Looks
 come at once, then after 50 ms, twice that, and so on. What takes longer than ``STUCK_AFTER_S`` is said; the
 looks go on.
 
 A figure that the driver doesn't have proves nothing and withholds nothing; then the processes' end alone counts. So
 it is with a device that is gone or ill by itself: the inventory says so and keeps work away from it. But while the
-driver as a whole doesn't answer, nothing at all can be known, and the place is withheld.
+driver as a whole doesn't answer, nothing at all can be known, and the worker is withheld.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _held(gpu: GpuUsage, foreign: frozenset[int], unused: int | None, name: str)
 
 
 def begin(worker: Worker, now: float) -> list[Action]:
-    """No process of the place is left: look at its GPUs."""
+    """No process of the worker is left: look at its GPUs."""
     generation = worker.state.generation
     worker.move(Freeing(generation, now, FIRST_PAUSE_S))
     return [ReadGpus(worker.key, generation)]

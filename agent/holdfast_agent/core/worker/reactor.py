@@ -3,7 +3,7 @@
 Theory of operation. Each worker goes its own way (``worker.worker``); the reactor routes events to workers, keeps
 the outbox of ends that the controller has not acknowledged, and guards against controllers of the past: an epoch
 lower than the highest seen is refused, a generation lower than the newest heard of is ignored. While there is no
-session nothing is reported, because the next hello says where every place stands and the outbox is sent again
+session nothing is reported, because the next hello says the state of every worker and the outbox is sent again
 after it.
 
 Longer than 400 lines because it has one handler for each event, and they are read together.
@@ -140,7 +140,7 @@ class Reactor:
     # --- the controller -----------------------------------------------------------------------------------------
 
     def on_dialled(self) -> list[Action]:
-        """Say who is here, places that an earlier life has prepared and never launched among them.
+        """Say who is here, workers that an earlier life has prepared and never launched among them.
 
         Of those the controller would otherwise believe that their ranks ran and were lost.
         """
@@ -178,7 +178,7 @@ class Reactor:
         return actions
 
     def on_assigned(self, event: ev.Assigned, now: float) -> list[Action]:
-        """Take the wish, unless it is of the past, and go towards it. Always answered by where the place stands."""
+        """Take the assignment, unless it is of the past, and go towards it. Always answered by the worker's state."""
         desired = event.assignment
         if desired.epoch < self.epoch:
             return [
@@ -203,7 +203,7 @@ class Reactor:
         return actions + self._advance(worker, now, always=True) + keep_going(worker)
 
     def on_exit_acked(self, event: ev.ExitAcked, now: float) -> list[Action]:
-        """The controller has it; a place that waits to be forgotten may have waited for this."""
+        """The controller has it; a worker that waits to be forgotten may have waited for this."""
         exit_id = self._sent.pop(event.sequence, None)
         if exit_id is None or self.outbox.pop(exit_id, None) is None:
             return []
@@ -226,7 +226,7 @@ class Reactor:
     # --- the shell ----------------------------------------------------------------------------------------------
 
     def on_worker_found(self, event: ev.WorkerFound, now: float) -> list[Action]:
-        """Take up a place of an earlier life: nothing is reported yet, a shim that has died is followed up."""
+        """Take up a worker of an earlier life: nothing is reported yet, a shim that has died is followed up."""
         worker = self.workers[event.key] = Worker(event.key, shim_pid=event.shim_pid)
         worker.attempts = sorted(event.attempts)
         for journal in event.journals:
@@ -256,7 +256,7 @@ class Reactor:
         return []
 
     def on_worker_prepared(self, event: ev.WorkerPrepared, now: float) -> list[Action]:
-        """All is ready; if the wish has moved on meanwhile, so does the place."""
+        """All is ready; if another generation is desired by now, the worker goes on to that."""
         worker = self._in_state(event.key, Preparing, event.generation)
         if worker is None:
             return []
@@ -324,7 +324,7 @@ class Reactor:
                 return []
 
     def on_gpus_read(self, event: ev.GpusRead, now: float) -> list[Action]:
-        """Learn what an empty GPU holds; go on with the place that waits for its own to be empty."""
+        """Learn what an empty GPU holds; go on with the worker that waits for its own to be empty."""
         actions: list[Action] = []
         if not isinstance(event.usage, Blind) and gpu_release.learn(self.unused, event.usage):
             actions.append(ev.RememberUnused(tuple(sorted(self.unused.items()))))
@@ -367,7 +367,7 @@ class Reactor:
         if worker is None:
             return [ev.Note("shim.refused", event.key, event.message)]
         worker.move(CannotPrepare(event.generation, f"{self.facts.name}: {event.message}", event.host_fault))
-        # The same wish again would only be refused again; a new one counts.
+        # The same assignment would only be refused again; a new one counts.
         return [ev.FreePorts(worker.key), *self._report(worker)]
 
     # --- shims --------------------------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ class Reactor:
         return self.on_assigned(ev.Assigned(worker.desired), now)
 
     def _forget_unused(self, worker: Worker) -> list[Action]:
-        """A place of an earlier life in which nothing was ever launched, so that nobody may ever speak of it again.
+        """A worker of an earlier life in which nothing was ever launched, so that nobody may ever speak of it again.
 
         Whoever does finds it made anew.
         """
@@ -449,7 +449,7 @@ class Reactor:
         return plan_ranks(desired, self.facts.running_as(worker.user), worker.container, worker.code)
 
     def _advance(self, worker: Worker, now: float, *, always: bool = False) -> list[Action]:
-        """Steps towards the wish, then a report where the standing has changed (or ``always``)."""
+        """Steps towards the desired state, then a report where the state has changed (or ``always``)."""
         before = worker.state
         starts = worker.desired is not None and worker.desired.launch is not None
         actions = [] if self.going_down and starts else advance(worker, self._plan, now)
@@ -459,7 +459,7 @@ class Reactor:
         return actions
 
     def _settle(self, worker: Worker, now: float) -> list[Action]:
-        """Report where the place stands now, then go on."""
+        """Report the worker's state, then go on."""
         return [*self._report(worker), *self._advance(worker, now)]
 
     def _emptied(self, worker: Worker, now: float) -> list[Action]:
@@ -470,7 +470,7 @@ class Reactor:
         return [ev.SendReport(worker.report())] if self._connected else []
 
     def _account(self, worker: Worker) -> list[Action]:
-        """A rank was started or has failed to start: the place runs, reported once all ranks are accounted for."""
+        """A rank was started or has failed to start: the worker runs, reported once all ranks are accounted for."""
         generation = worker.state.generation
         if isinstance(worker.state, Launching):
             worker.move(Running(generation))
@@ -479,7 +479,7 @@ class Reactor:
         return self._report(worker) + keep_going(worker) if complete and isinstance(worker.state, Running) else []
 
     def _in_state(self, key: WorkerId, kind: type[object], generation: int) -> Worker | None:
-        """The place, if it stands as an answer about this generation expects."""
+        """The worker, if it is in the state that an answer about this generation expects."""
         worker = self.workers.get(key)
         if worker is None or not isinstance(worker.state, kind) or worker.state.generation != generation:
             return None

@@ -1,13 +1,13 @@
-"""One worker's place on this host: where it stands, and the next step towards what the controller wants.
+"""One worker on this host: its state, and the next step towards what the controller wants.
 
-Theory of operation. A place has a *standing* (one of the variants below, each with its own data) and, once the
-controller has spoken, a *wish*: the newest assignment. ``advance`` compares the two and takes the next step; it is
-called after everything that changes either, so the order in which wishes and events arrive doesn't matter, and a
-wish that is said twice changes nothing. A generation is launched only from ``Prepared``, and that of a newer
+Theory of operation. A worker has a *state* (one of the variants below, each with its own data) and, once the
+controller has spoken, a *desired* state: the newest assignment. ``advance`` compares the two and takes the next step.
+It is called after everything that changes either, so the order in which assignments and events arrive doesn't matter,
+and an assignment that comes twice changes nothing. A generation is launched only from ``Prepared``, and that of a newer
 generation is reached only through ``Empty`` of the older: so two generations never run at once. Where ranks were
 given GPUs, ``Empty`` is reached only through ``Freeing`` (see ``core/worker/gpu_release``).
 
-Longer than 400 lines because the standings, their table and the steps between them are read together.
+Longer than 400 lines because the states, their table and the steps between them are read together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from holdfast_agent.core.worker.events import (
 
 
 class StateKind(enum.Enum):
-    """Where a place stands."""
+    """Which state a worker is in, without its data."""
 
     EMPTY = "EMPTY"
     PREPARING = "PREPARING"
@@ -187,7 +187,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """The place's files are being removed."""
+    """The worker's files are being removed."""
 
     generation: int
     kind = StateKind.FORGETTING
@@ -195,7 +195,7 @@ class Forgetting:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The end of the place."""
+    """The end of the worker."""
 
     generation: int
     kind = StateKind.FORGOTTEN
@@ -255,10 +255,10 @@ TRANSITIONS: dict[StateKind, frozenset[StateKind]] = {
     StateKind.FORGETTING: frozenset({StateKind.FORGOTTEN}),
     StateKind.FORGOTTEN: frozenset(),
 }
-"""From where to where a place may go."""
+"""From which state to which a worker may go."""
 
 FOUND = frozenset({StateKind.EMPTY, StateKind.RUNNING, StateKind.STOPPING, StateKind.LOST, StateKind.FREEING})
-"""Where a place may stand when the agent starts."""
+"""States in which a worker may be found when the agent starts."""
 
 
 class IllegalTransition(Exception):
@@ -267,7 +267,7 @@ class IllegalTransition(Exception):
 
 @dataclass
 class Worker:
-    """Everything that is known of one place."""
+    """Everything that is known of one worker."""
 
     key: WorkerId
     state: State = field(default_factory=lambda: Empty(0))
@@ -306,7 +306,7 @@ class Worker:
     """Exits of the newest generations, acknowledged or not, by generation and rank."""
 
     def move(self, state: State) -> None:
-        """The only way from one standing to another. Raises ``IllegalTransition`` for any not in the table."""
+        """The only way from one state to another. Raises ``IllegalTransition`` for any not in the table."""
         if state.kind not in TRANSITIONS[self.state.kind]:
             raise IllegalTransition(f"{self.key}: {self.state} to {state}")
         self.state = state
@@ -357,7 +357,7 @@ PlanRanks = Callable[[Assignment], tuple[RankLaunch, ...]]
 
 
 def advance(worker: Worker, plan: PlanRanks, now: float) -> list[Action]:
-    """The next steps of a place towards its wish; none where it has arrived or an answer is awaited."""
+    """The next steps of a worker towards its desired state; none where it is there or an answer is awaited."""
     actions: list[Action] = []
     while step := _step(worker, plan, now, actions):
         if step is Settled.DONE:
@@ -366,7 +366,7 @@ def advance(worker: Worker, plan: PlanRanks, now: float) -> list[Action]:
 
 
 class Settled(enum.Enum):
-    """Whether another look at the place may find more to do."""
+    """Whether another look at the worker may find more to do."""
 
     AGAIN = 1
     DONE = 2
@@ -467,7 +467,7 @@ def _from_prepared(
 
 
 def launch_of(worker: Worker, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
-    """The order to start the generation at which the place stands."""
+    """The order to start the generation that the worker is in."""
     memory_mb = worker.launched.memory_mb if worker.launched else 0
     fence_s = worker.desired.fence_s if worker.desired else 0.0
     return LaunchRanks(
@@ -499,7 +499,7 @@ def keep_going(worker: Worker) -> list[Action]:
 
 
 def close(worker: Worker) -> list[Action]:
-    """An empty place has its epilog run before it counts as empty."""
+    """An empty worker has its epilog run before it counts as empty."""
     generation = worker.state.generation
     worker.move(Closing(generation))
     return [RunEpilog(worker.key, generation, worker.attempt(generation), worker.gpus)]

@@ -25,7 +25,7 @@ class Cgroups:
     why: str = ""
 
     def directory(self, key: WorkerId) -> str:
-        """The directory of a place; empty without cgroups."""
+        """The directory of a worker; empty without cgroups."""
         return f"{self.root}/{key.job}/{key.worker}" if self.root else ""
 
     def generation(self, key: WorkerId, generation: int) -> str:
@@ -42,7 +42,7 @@ class Cgroups:
                 pass  # another agent's is there
 
     def forget(self, key: WorkerId) -> None:
-        """Remove a place's, and its job's where that was the last."""
+        """Remove a worker's, and its job's where that was the last."""
         if self.root:
             cgroup.remove(self.directory(key))
             try:

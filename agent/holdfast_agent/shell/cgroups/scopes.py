@@ -39,13 +39,13 @@ class Scopes:
     """Bounds of each scope come from its job's machineSpec where this is set: threads of one worker."""
 
     def directory(self, key: WorkerId, shim_pid: int) -> str:
-        """The cgroup of the place, if its shim is in a scope; else empty."""
+        """The cgroup of the worker, if its shim is in a scope; else empty."""
         path = f"/{SLICE}/{scope_name(key)}"
         inside = self.tree and f"{_cgroup(shim_pid)}/".endswith(f"{path}/shim/")
         return self.tree + path if inside else ""
 
     def left(self, key: WorkerId) -> str:
-        """The cgroup of a place whose shim may be dead, if there still is one; else empty."""
+        """The cgroup of a worker whose shim may be dead, if there still is one; else empty."""
         path = f"{self.tree}/{SLICE}/{scope_name(key)}"
         return path if self.tree and os.path.isdir(path) else ""
 

@@ -1,6 +1,6 @@
 """Carries events to the agent's reactor, and what it decides to the performer. Decides nothing.
 
-Events come from callbacks of the event loop (shims, the control stream) and from tasks (preparations, strays).
+Events come from callbacks of the event loop (shims, the control stream) and from tasks (preparations, orphans).
 Each is stepped and its actions are performed at once, in the callback that brought it.
 """
 
@@ -68,7 +68,7 @@ class Driver:
         return self._reactor.facts
 
     async def adopt(self) -> None:
-        """Take up every place of an earlier life; returns once living shims have said where they stand.
+        """Take up every worker of an earlier life; returns once living shims have said their state.
 
         Raises ``StoreError`` where it can't be told whether a shim lives.
         """
@@ -101,11 +101,11 @@ class Driver:
         return self._reactor.unused
 
     def known(self) -> Collection[WorkerId]:
-        """The places that there are, now and later."""
+        """The workers that there are, now and later."""
         return self._reactor.workers.keys()
 
     def worker(self, key: WorkerId) -> Worker | None:
-        """What is known of a place; None where there is none."""
+        """What is known of a worker; None where there is none."""
         return self._reactor.workers.get(key)
 
     def is_over(self, key: WorkerId, generation: int, rank: int) -> bool:
@@ -158,7 +158,7 @@ class Driver:
         return f"{workers} {'worker' if workers == 1 else 'workers'}, {to}"
 
     async def remove_orphan_containers(self) -> None:
-        """Those of workers that are not known here; not before all places of an earlier life have been taken up."""
+        """Those of workers that are not known here; not before all workers of an earlier life have been taken up."""
         await self.parts.preparation.containers.remove_orphans(self.known())
 
     async def wind_down(self) -> None:

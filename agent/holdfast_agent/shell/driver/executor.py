@@ -1,7 +1,7 @@
 """Does what the agent's reactor decides. Decides nothing.
 
 Each action is performed at once, in the callback that brought its cause: on the way of a rank's exit to the
-controller, or of a launch to the shim, nothing is awaited. What takes long (a preparation, a search for strays)
+controller, or of a launch to the shim, nothing is awaited. What takes long (a preparation, a search for orphans)
 goes on in a task, and its result is fed back as an event.
 """
 
@@ -101,7 +101,7 @@ class Performer:
         parts = self._parts
         match action:
             case ev.SendReport(report):
-                # In order: what the controller has not heard of a generation by the time that its place is ready
+                # In order: what the controller has not heard of a generation by the time that its worker is ready
                 # for the next one, it takes for never started.
                 hit("agent.report.before")
                 parts.link.send(agent_pb2.SessionRequest(worker_report=codec.worker_report_to_proto(report)))

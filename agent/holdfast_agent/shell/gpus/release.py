@@ -70,7 +70,7 @@ class GpuFreeing:
         fresh.replace(self._path)
 
     def _born(self, key: WorkerId) -> int:
-        """Start ticks of the place's shim, which is older than whatever it has started; 0 where it isn't known."""
+        """Start ticks of the worker's shim, which is older than whatever it has started; 0 where it isn't known."""
         with contextlib.suppress(OSError, ValueError):
             shim = shim_files.read_shim_id(self._files.directory(key) / "shim.json")
             if shim is not None and shim.boot_id == shim_files.boot_id():
@@ -79,7 +79,7 @@ class GpuFreeing:
 
 
 def _is_foreign(pid: int, born: int) -> bool:
-    """Whether a process can't be what a place has left. One that can't be seen may be."""
+    """Whether a process can't be what a worker has left. One that can't be seen may be."""
     try:
         return Process(pid).start_ticks < born or read_small(f"/proc/{pid}/comm").strip() == MPS_SERVER
     except OSError:

@@ -21,7 +21,7 @@ JOURNAL_EVERY_S = 10.0
 
 
 class HangReports:
-    """One host's. ``place`` gives what is known of a place, ``send`` says whether there is a session."""
+    """One host's. ``worker`` gives what is known of a worker, ``send`` says whether there is a session."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class HangReports:
         return key in self._stopping
 
     def forget(self, key: WorkerId) -> None:
-        """The place is gone."""
+        """The worker is gone."""
         self._watches.pop(key, None)
         self._journalled.pop(key, None)
 

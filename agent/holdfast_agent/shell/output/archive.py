@@ -58,7 +58,7 @@ class Order:
 
 @dataclass
 class Archive:
-    """``tell`` says of a place what keeps its output from being copied, and whether that was sent."""
+    """``tell`` says of a worker what keeps its output from being copied, and whether that was sent."""
 
     directory: Path
     facts: HostFacts

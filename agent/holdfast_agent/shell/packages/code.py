@@ -56,7 +56,7 @@ class Code:
         self._threads = anyio.CapacityLimiter(UNPACKS_AT_ONCE)
 
     def clean(self, jobs: Collection[str]) -> None:
-        """Once, at the agent's start. ``jobs`` are those that have a place here."""
+        """Once, at the agent's start. ``jobs`` are those that have a worker here."""
         safe_paths.try_to_remove(self.staging)
         self.environments.clean(jobs)
 

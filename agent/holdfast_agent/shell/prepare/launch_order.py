@@ -30,7 +30,7 @@ class Means:
     umask: int = 0o022
 
     def cgroup(self, key: WorkerId, shim_pid: int) -> str:
-        """The cgroup of a place: in its scope where it has one. Empty without cgroups."""
+        """The cgroup of a worker: in its scope where it has one. Empty without cgroups."""
         return self.cgroups.root and (self.scopes.directory(key, shim_pid) or self.cgroups.directory(key))
 
     def left(self, key: WorkerId, generation: int) -> str:

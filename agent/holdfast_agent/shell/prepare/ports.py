@@ -1,4 +1,4 @@
-"""Ports of the host's range: found free, held until the launch, then kept from others until the place is empty."""
+"""Ports of the host's range: found free, held until the launch, then kept from others until the worker is empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes a place ready for a launch: checks, the admin's prolog, a shim, directories, ports.
+"""Makes a worker ready for a launch: checks, the admin's prolog, a shim, directories, ports.
 
 What the program is to blame for fails the job; what the host is to blame for says so, and the work goes elsewhere.
 """
@@ -138,7 +138,7 @@ class Preparation:
         )
 
     def abandon(self, key: WorkerId) -> None:
-        """What is fetched, installed or made for a place is no longer wanted there."""
+        """What is fetched, installed or made for a worker is no longer wanted there."""
         if (scope := self._scopes.get(key)) is not None:
             scope.cancel()
 
@@ -201,7 +201,7 @@ class Preparation:
         return f"{facts.name}: {problem}."
 
     async def _shim_problem(self, desired: Assignment) -> str:
-        """Why the place has no shim; empty once it has one that can be told to launch."""
+        """Why the worker has no shim; empty once it has one that can be told to launch."""
         try:
             self.shims.ensure(desired.key)
         except OSError as error:
@@ -221,7 +221,7 @@ class Preparation:
         )
 
     async def _left_by_others(self, action: Prepare, facts: HostFacts) -> str:
-        """A later generation at a place without a shim: an agent that lost its files may have left the earlier one.
+        """A later generation of a worker without a shim: an agent that lost its files may have left the earlier one.
 
         Empty once that is proven gone, else what is left of it.
         """

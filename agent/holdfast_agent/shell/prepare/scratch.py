@@ -1,4 +1,4 @@
-"""The directories in which workers run that name none of their own: one per job, gone with the job's last place."""
+"""The directories in which workers run that name none of their own: one per job, gone with the job's last worker."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from holdfast.v1 import agent_pb2
 
 
 class SecretValues:
-    """What each place's newest order has brought, by variable."""
+    """What each worker's newest order has brought, by variable."""
 
     def __init__(self) -> None:
         self._held: dict[WorkerId, tuple[int, dict[str, Secret]]] = {}

@@ -161,7 +161,7 @@ def read_once(path: str, most: int) -> bytes:
 
 
 class Table(Subject):
-    """The host's process table: one pass over /proc finds the new processes of all places."""
+    """The host's process table: one pass over /proc finds the new processes of all workers."""
 
     def __init__(self) -> None:
         self._orphans: set[int] = set()

@@ -33,7 +33,7 @@ OnTick = Callable[[float, bool], None]
 
 
 class Sampler:
-    """``watched`` says what runs now; ``on_sample`` is called in the event loop, once per place and tick."""
+    """``watched`` says what runs now; ``on_sample`` is called in the event loop, once per worker and tick."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Sampler:
             self.close()
 
     async def tick(self) -> None:
-        """Sample every place once."""
+        """Sample every worker once."""
         wanted = list(self._watched())
         if not wanted and not self._workers:
             return
@@ -97,7 +97,7 @@ class Sampler:
             self._workers.clear()
 
     def _follow(self, wanted: Iterable[Watched]) -> None:
-        """Have exactly the places that run."""
+        """Have exactly the workers that run."""
         now_s = time.monotonic()
         current = {one.key: one for one in wanted}
         for key in [key for key, worker in self._workers.items() if _over(worker, current.get(key))]:
@@ -105,7 +105,7 @@ class Sampler:
         for key, one in current.items():
             worker = self._workers.get(key)
             if worker is None:
-                # Files are looked at less often than the rest, and not of all places in one tick.
+                # Files are looked at less often than the rest, and not of all workers in one tick.
                 after_s = len(self._workers) * self._tick_s % FILES_EVERY_S
                 self._workers[key] = WorkerSampling(one, self._facts, now_s, after_s)
                 self._table.forget()
@@ -119,7 +119,7 @@ class Sampler:
         out: list[tuple[WorkerId, WorkerSample]],
         turn: Turn,
     ) -> None:
-        """In a reader's thread: the process table, then place by place."""
+        """In a reader's thread: the process table, then worker by worker."""
         self._follow(wanted)
         workers = [self._workers[key] for key in list(keys)]
         members = {pid for worker in self._workers.values() for pid in worker.members()}

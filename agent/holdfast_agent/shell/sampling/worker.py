@@ -1,4 +1,4 @@
-"""One worker's place while it runs: everything of it that is sampled, put together."""
+"""One worker while it runs: everything of it that is sampled, put together."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class WorkerSampling:
         return any(rank not in self._trees and rank not in watched.ended for rank in watched.pids)
 
     def settle(self, alive: set[int], found: Mapping[int, Stat]) -> list[int]:
-        """Take in what the pass over /proc has found; the pids that are this place's."""
+        """Take in what the pass over /proc has found; the pids that are this worker's."""
         for tree in self._trees.values():
             tree.drop(alive)
         ours = []

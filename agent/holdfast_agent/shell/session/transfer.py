@@ -36,7 +36,7 @@ LOOK_AGAIN_S = 1.0
 """Followed files are looked at this often even where the kernel reports no change (network file systems)."""
 
 EARLY_S = 3.0
-"""A wish to follow may overtake the assignment that it is about: they come on different connections."""
+"""A request to follow may overtake the assignment that it is about: they come on different connections."""
 
 Asked = TypeVar("Asked", agent_pb2.OpenLog, agent_pb2.OpenSamples)
 IsOver = Callable[[WorkerId, int, int], bool]

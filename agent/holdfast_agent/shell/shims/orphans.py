@@ -1,6 +1,6 @@
 """Finds and ends what a dead shim has left, and proves that nothing is left.
 
-A process belongs to a place when its environment carries the place's marks, or when it is in the dead shim's
+A process belongs to a worker when its environment carries the worker's marks, or when it is in the dead shim's
 session and started after it. It is signalled through a pidfd that was opened before its start time was compared
 again, so that a reused pid never gets a signal. Zombies count as gone. May block (``/proc/PID/environ`` of a
 process in trouble), so it runs in a thread.
@@ -25,7 +25,7 @@ ROUND_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What tells a place's processes from all others."""
+    """What tells a worker's processes from all others."""
 
     key: WorkerId
     host: str
@@ -34,7 +34,7 @@ class Mark:
     """0 where the shim is not known."""
     shim_start_ticks: int = 0
     cgroup: str = ""
-    """The directory of the generation's, where the host has cgroups: whoever is in it is the place's."""
+    """The directory of the generation's, where the host has cgroups: whoever is in it is the worker's."""
 
     @property
     def _variables(self) -> frozenset[bytes]:
@@ -48,7 +48,7 @@ class Mark:
         )
 
     def fits(self, process: Process) -> bool:
-        """Whether a process is the place's. Raises ``OSError`` where it can't be looked at."""
+        """Whether a process is the worker's. Raises ``OSError`` where it can't be looked at."""
         if process.pid == os.getpid():
             return False
         if self._in_session(process):
@@ -84,7 +84,7 @@ def _generation(variable: bytes) -> float:
 
 
 def clear(mark: Mark) -> tuple[int, str]:
-    """Kill the place's processes until none is found twice in a row.
+    """Kill the worker's processes until none is found twice in a row.
 
     Returns (how many there were, what is left after the bound; empty when the place is proven empty).
     """
@@ -118,7 +118,7 @@ def clear(mark: Mark) -> tuple[int, str]:
 
 
 def _find(mark: Mark) -> list[Process]:
-    """The place's processes. Raises ``OSError`` rather than miss one for want of descriptors or memory."""
+    """The worker's processes. Raises ``OSError`` rather than miss one for want of descriptors or memory."""
     found = []
     members = _members(mark.cgroup) if mark.cgroup else frozenset()
     for name in os.listdir("/proc"):

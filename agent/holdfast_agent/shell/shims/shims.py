@@ -1,4 +1,4 @@
-"""The shims of this host: one per place, found again after a restart of the agent, watched until they are gone."""
+"""The shims of this host: one per worker, found again after a restart of the agent, watched until they are gone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Held:
 
 
 class Shims:
-    """Keeps a connection to each place's shim. Callbacks come from the event loop, not from within a call."""
+    """Keeps a connection to each worker's shim. Callbacks come from the event loop, not from within a call."""
 
     def __init__(
         self,
@@ -64,17 +64,17 @@ class Shims:
         return len(self._held)
 
     def pid(self, key: WorkerId) -> int:
-        """Of the place's shim; 0 without one."""
+        """Of the worker's shim; 0 without one."""
         held = self._held.get(key)
         return held.pid if held else 0
 
     def is_ready(self, key: WorkerId) -> bool:
-        """Whether the place's shim has its directory and can be told to launch."""
+        """Whether the worker's shim has its directory and can be told to launch."""
         held = self._held.get(key)
         return held is not None and held.link is not None and held.greeted.is_set() and not held.refusal
 
     async def ready(self, key: WorkerId) -> str:
-        """Wait until the place's shim has its directory. Returns why that failed, empty when all is well."""
+        """Wait until the worker's shim has its directory. Returns why that failed, empty when all is well."""
         held = self._held.get(key)
         if held is None:
             return "its shim ended at once"
@@ -82,7 +82,7 @@ class Shims:
         return held.refusal
 
     def ensure(self, key: WorkerId) -> None:
-        """Have a shim for the place: the one that has its directory, else a new one. Raises ``OSError``."""
+        """Have a shim for the worker: the one that has its directory, else a new one. Raises ``OSError``."""
         if key in self._held or self.adopt(key):
             return
         directory = self._files.directory(key)
@@ -99,7 +99,7 @@ class Shims:
         hit("agent.assign.after")
 
     def adopt(self, key: WorkerId) -> bool:
-        """Reconnect to the shim that listens in the place's directory. False where none does.
+        """Reconnect to the shim that listens in the worker's directory. False where none does.
 
         Who listens is taken from the kernel, so a file that names another process can't mislead. Raises ``OSError``
         where that can't be told at present (no descriptors left, a shim that is stopped): what is taken for dead
@@ -134,7 +134,7 @@ class Shims:
         )
 
     def send(self, key: WorkerId, message: dict[str, Any]) -> bool:
-        """Tell the place's shim. Lost while it can't be reached: what counts is said again when it greets.
+        """Tell the worker's shim. Lost while it can't be reached: what counts is said again when it greets.
 
         False for a message that is too long for any shim.
         """
@@ -142,7 +142,7 @@ class Shims:
         return held is None or held.link is None or held.link.send(message)
 
     def dismiss(self, key: WorkerId) -> None:
-        """Let the place's shim end; it is no longer watched."""
+        """Let the worker's shim end; it is no longer watched."""
         held = self._held.pop(key, None)
         if held is None:
             return

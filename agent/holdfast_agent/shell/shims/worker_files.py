@@ -1,4 +1,4 @@
-"""What is on disk about each place: the shim's journals, and the little that the agent notes beside them.
+"""What is on disk about each worker: the shim's journals, and the little that the agent notes beside them.
 
 ``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK", and
 ``freed`` the newest generation whose GPUs were proven free, ``closed`` the newest whose epilog has ended. Losing
@@ -35,17 +35,17 @@ _BLOCK_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class WorkerFiles:
-    """The directories of all places of one host."""
+    """The directories of all workers of one host."""
 
     workers: Path
     facts: HostFacts
 
     def directory(self, key: WorkerId) -> Path:
-        """Of one place."""
+        """Of one worker."""
         return self.workers / key.job / key.worker
 
     def found(self) -> list[WorkerId]:
-        """Every place that has files."""
+        """Every worker that has files."""
         return [WorkerId(path.parent.name, path.name) for path in sorted(self.workers.glob("*/*")) if path.is_dir()]
 
     def journals(self, key: WorkerId) -> tuple[Journal, ...]:
@@ -161,7 +161,7 @@ class WorkerFiles:
                     path.unlink()
 
     def remove(self, key: WorkerId) -> None:
-        """Remove the place's directory, and its job's where that is empty. Raises ``OSError``."""
+        """Remove the worker's directory, and its job's where that is empty. Raises ``OSError``."""
         directory = self.directory(key)
         if not directory.exists():
             return
