@@ -27,7 +27,7 @@ from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
-from holdfast_controller.core.scheduling.schedule import place_queue, takers
+from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies, Step
 
@@ -96,7 +96,7 @@ class Core:
         """Milliseconds for the reasons of so many jobs that wait."""
         jobs = [self.cluster.jobs[name] for name in list(self.cluster.queue)[-count:]]
         began = time.perf_counter()
-        hosts = takers(self.cluster)
+        hosts = schedulable_hosts(self.cluster)
         standing = Standing(self.cluster, hosts, self.policies.quotas)
         assert all(wait_reason(self.cluster, job, hosts, standing) for job in jobs)
         return ms_since(began)

@@ -41,7 +41,7 @@ from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import TRY_AGAIN_S, on_expired
-from holdfast_controller.core.scheduling.schedule import place_queue, takers
+from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import Assign, Note, Reply
@@ -68,13 +68,13 @@ class Reactor:
         ``kept`` is what an earlier controller has learned of the jobs' rhythms.
         """
         wake(self.cluster, kept or {}, now)
-        if any(host.in_doubt for host in self.cluster.hosts.values()) or any(
-            job.doubt is not None for job in self.cluster.jobs.values()
+        if any(host.unreconciled for host in self.cluster.hosts.values()) or any(
+            job.unreconciled is not None for job in self.cluster.jobs.values()
         ):
             # Hosts that joined after the backup are unknown, and may still call.
-            self.cluster.in_doubt_until = now.mono_in(self.policies.leases.suspect_s)
-            self.timers.set((ClusterTimer.RECONCILE, ""), self.cluster.in_doubt_until)
-        self.cluster.unheard = {name for name, host in self.cluster.hosts.items() if not host.lost}
+            self.cluster.reconcile_until = now.mono_in(self.policies.leases.suspect_s)
+            self.timers.set((ClusterTimer.RECONCILE, ""), self.cluster.reconcile_until)
+        self.cluster.awaited_hosts = {name for name, host in self.cluster.hosts.items() if not host.lost}
         for name in self.cluster.hosts:
             presence = self.cluster.presence_of(name)
             presence.last_seen = now.mono
@@ -353,7 +353,7 @@ class Reactor:
 
     def _on_job_timer(self, step: Step, kind: JobTimer, job: Job) -> None:
         """Handle a job's timer. Each handler checks its own premise, which another timer of the moment may end."""
-        if job.doubt is not None:
+        if job.unreconciled is not None:
             self.timers.set((kind, job.id), step.now.mono_in(self.policies.leases.suspect_s))
             return
         match kind:
@@ -372,10 +372,10 @@ class Reactor:
             case JobTimer.PAUSE:
                 attempts.on_pause_due(step, job)
             case JobTimer.EXPIRE:
-                on_expired(step, job, takers(self.cluster))
+                on_expired(step, job, schedulable_hosts(self.cluster))
             case JobTimer.RETRY:
                 if job.not_before is not None:
-                    self.cluster.ripe[job.id] = job.not_before
+                    self.cluster.elapsed_backoffs[job.id] = job.not_before
                 step.capacity_freed = True
             case _:
                 assert_never(kind)

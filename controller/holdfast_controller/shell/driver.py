@@ -262,12 +262,12 @@ class Driver:
         changed = (jobs[name] for kind, _, name in (e.partition("/") for e in self._dirty) if kind == "job")
         entities = [(f"job/{job.id}", codec.dump_entity(job)) for job in changed]
         # A job's events change its hosts too.
-        for name in self.cluster.altered:
+        for name in self.cluster.dirty_hosts:
             host = self.cluster.hosts.get(name)
             entities.append((f"host/{name}", "" if host is None else codec.dump_entity(host)))
         entities.append(("people", codec.dump_entity(self.cluster.people)))
         self._dirty = set()
-        self.cluster.altered.clear()
+        self.cluster.dirty_hosts.clear()
         return sequence, entities
 
 

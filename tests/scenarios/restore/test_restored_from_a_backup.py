@@ -10,7 +10,7 @@ from tests.scenarios.world import GAP, World, gang
 from holdfast._session.reports import Exit, ExitReason, ExitReport, WorkerId, WorkerReport
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Retries, Scope, Strategy
-from holdfast_controller.core.model.job import Doubt
+from holdfast_controller.core.model.job import Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
@@ -30,7 +30,7 @@ def seen(world: World, job: str, *workers: int, state: str = "RUNNING", generati
 def test_a_job_that_did_not_change_goes_on_untouched() -> None:
     world = running()
     world.restore(world.back_up())
-    assert world.cluster.jobs["a"].doubt is Doubt.OPEN
+    assert world.cluster.jobs["a"].unreconciled is Unreconciled.OPEN
     first = world.join("host-0", places=seen(world, "a", 0, generation=1))
     assert first == ["> host-0 welcome 0"], "nothing is ordered before all of it was heard of"
     told = world.join("host-1", places=seen(world, "a", 1, generation=1))
@@ -145,7 +145,7 @@ def test_parts_of_a_gang_are_stopped_and_it_starts_anew_beyond_what_they_were() 
     told = world.wait(30, beating=["host-0", "host-1"])
     assert told[:2] == ["a unsure, beyond g1004", "a leaves to RETRY: CONTROLLER_RESTORED of the controller"]
     assert {"> host-0 STOP a w0 g1004", "> host-1 STOP a w1 g1004"} <= set(told)
-    assert world.cluster.jobs["a"].doubt is None and world.cluster.jobs["a"].awaited
+    assert world.cluster.jobs["a"].unreconciled is None and world.cluster.jobs["a"].awaited
     world.exit("a", 0, "STOPPED:15", 3, host="host-0")
     world.report("a", 0, "EMPTY")
     assert "a placed g1005 on host-0 host-1" in world.report("a", 1, "EMPTY")
@@ -165,7 +165,7 @@ def test_a_gang_that_moved_is_waited_for_until_its_last_worker_is_gone() -> None
     told = world.wait(30, beating=["host-0", "host-1", "host-2"])
     assert "> host-2 dismiss a workerpool1-0 g1002" in told
     job = world.cluster.jobs["a"]
-    assert job.doubt is Doubt.CLEARING and job.state is JobState.QUEUED
+    assert job.unreconciled is Unreconciled.CLEARING and job.state is JobState.QUEUED
     told = world.report("a", 1, "EMPTY", 1002, host="host-2")
     assert told[:2] == ["host-2 stranger a 0 gone", "a cleared"] and "a placed g1003 on host-0 host-1" in told
 
@@ -216,7 +216,7 @@ def test_nothing_is_decided_while_a_host_is_silent_until_an_admin_vouches() -> N
     world.join("host-2")
     world.wait(600, beating=["host-0", "host-2"])
     job = world.cluster.jobs["a"]
-    assert job.doubt is Doubt.OPEN and world.cluster.jobs["q"].doubt is Doubt.OPEN
+    assert job.unreconciled is Unreconciled.OPEN and world.cluster.jobs["q"].unreconciled is Unreconciled.OPEN
     assert world.cancel("a") == ["> refuse WRONG_STATE"]
     # New work is not held up.
     world.submit("n", gang(1))
@@ -240,7 +240,7 @@ def test_an_end_that_is_nowhere_any_more_pauses_the_job() -> None:
     world.restore(world.back_up())
     world.join("host-0", places=seen(world, "a", 0, state="EMPTY", generation=1))
     world.join("host-1", places=seen(world, "a", 1, generation=1))
-    assert world.cluster.jobs["a"].doubt is None
+    assert world.cluster.jobs["a"].unreconciled is None
     told = world.report("a", 0, "EMPTY")
     assert told[:2] == ["a exit g1 r0 LOST_RECORD", "a to pause"]
     world.exit("a", 1, "STOPPED:15")
@@ -251,7 +251,7 @@ def test_jobs_that_were_ending_end_and_terminal_ones_stay_so() -> None:
     world = running()
     world.cancel("a")
     world.restore(world.back_up())
-    assert world.cluster.jobs["a"].doubt is None
+    assert world.cluster.jobs["a"].unreconciled is None
     world.join("host-0", places=seen(world, "a", 0, state="STOPPING", generation=1))
     world.join("host-1")
     reasons = {e.exit.reason for e in world.log if isinstance(e, ev.RankExited)}
@@ -281,7 +281,7 @@ def test_no_spot_job_gives_way_while_it_is_in_doubt() -> None:
     world.restore(world.back_up())
     world.join("host-0", places=seen(world, "s", 0, generation=1))
     world.submit("n", gang(1))
-    assert world.cluster.jobs["s"].doubt is Doubt.OPEN and not world.cluster.jobs["s"].stopping
+    assert world.cluster.jobs["s"].unreconciled is Unreconciled.OPEN and not world.cluster.jobs["s"].stopping
 
 
 def test_events_go_on_past_every_number_that_was_given_out() -> None:
@@ -306,7 +306,7 @@ def test_a_gang_that_the_backup_saw_on_its_way_up(moment: str) -> None:
     for number in (0, 1):
         world.join(f"host-{number}", places=seen(world, "a", number, state=state, generation=1))
     job = world.cluster.jobs["a"]
-    assert job.doubt is None
+    assert job.unreconciled is None
     if moment == "running":
         assert job.state is JobState.RUNNING and job.launched
     else:

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from holdfast_controller.core.model.capacity import capacity_of
-from holdfast_controller.core.model.free_capacity import Openings
+from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Allocation, Gpu, Host, Inventory
 from holdfast_controller.core.scheduling.placement import Plan, plan
@@ -41,38 +41,38 @@ def is_open(closed: set[str], host: Host) -> bool:
 def test_a_worker_goes_where_a_look_at_all_hosts_would_put_it(seed: int) -> None:
     dice = random.Random(seed)
     hosts = {f"h{n}": made(f"h{n}", dice) for n in range(12)}
-    openings = Openings()
+    free_capacity = FreeCapacity()
     for name in hosts:
-        openings.changed(name)
+        free_capacity.changed(name)
     held: list[tuple[str, str]] = []
     for number in range(200):
         if held and dice.random() < 0.4:
             name, key = held.pop(dice.randrange(len(held)))
             del hosts[name].allocations[key]
-            openings.changed(name)
+            free_capacity.changed(name)
         closed = {name for name in hosts if dice.random() < 0.2}
         pool = wanted(dice)
         expected = plan(Gang((pool,)), [host for host in hosts.values() if host.name not in closed])
-        found = openings.first(pool, hosts, partial(is_open, closed))
+        found = free_capacity.first(pool, hosts, partial(is_open, closed))
         if found is None:
             assert not isinstance(expected, Plan)
             continue
         place = found.copy().take(pool)
         assert expected == Plan((place,))
-        assert openings.capacity_of(hosts[place.host]) == capacity_of(hosts[place.host])
+        assert free_capacity.capacity_of(hosts[place.host]) == capacity_of(hosts[place.host])
         hosts[place.host].allocations[f"j{number}/0"] = Allocation(pool.cpus, pool.memory_mb, place.gpus)
-        openings.changed(place.host)
+        free_capacity.changed(place.host)
         held.append((place.host, f"j{number}/0"))
     assert held
 
 
 def test_a_host_that_comes_back_with_other_gpus_is_looked_at_again() -> None:
     host = Host("h", "10.0.0.1", "b", "1", Inventory(8, GIB, (), 2))
-    openings = Openings()
+    free_capacity = FreeCapacity()
     pool = Pool(1, Task(("x",)), gpus=1)
-    openings.changed("h")
-    assert openings.first(pool, {"h": host}, lambda _: True) is None
+    free_capacity.changed("h")
+    assert free_capacity.first(pool, {"h": host}, lambda _: True) is None
     host.inventory = Inventory(8, GIB, (Gpu("g", 0, "NVIDIA H100", GIB),), 2)
-    openings.changed("h")
-    found = openings.first(pool, {"h": host}, lambda _: True)
+    free_capacity.changed("h")
+    found = free_capacity.first(pool, {"h": host}, lambda _: True)
     assert found is not None and found.host == "h"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_controller.core.model.free_capacity import Openings
+from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.host import Allocation, Host
 from holdfast_controller.core.model.job import Cluster, Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
@@ -30,20 +30,20 @@ def let_go(cluster: Cluster, host: Host, key: str) -> None:
 
 def recount(cluster: Cluster) -> None:
     """Make queue and sums anew from jobs and hosts: for a state that was not folded from the log's beginning."""
-    cluster.queue, cluster.holdings, cluster.openings = Queue(), Holdings(), Openings()
+    cluster.queue, cluster.holdings, cluster.free_capacity = Queue(), Holdings(), FreeCapacity()
     for job in cluster.jobs.values():
         if job.state is JobState.QUEUED and job.outcome is None and job.vacating is not Leaving.PAUSE:
             cluster.queue.add(job.id, job.turn)
     for host in cluster.hosts.values():
-        cluster.openings.changed(host.name)
+        cluster.free_capacity.changed(host.name)
         for key, share in host.allocations.items():
             job = _job(cluster, key)
             cluster.holdings.take(job.gang.project, job.id, len(share.gpus))
 
 
 def _note_change(cluster: Cluster, host: Host) -> None:
-    cluster.openings.changed(host.name)
-    cluster.altered.add(host.name)
+    cluster.free_capacity.changed(host.name)
+    cluster.dirty_hosts.add(host.name)
 
 
 def _job(cluster: Cluster, key: str) -> Job:

@@ -16,10 +16,10 @@ from holdfast_controller.core.model.job import Cluster
 
 def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
     """Apply ``event`` to its host."""
-    cluster.altered.add(event.host)
+    cluster.dirty_hosts.add(event.host)
     match event:
         case ev.HostJoined():
-            cluster.openings.changed(event.host)
+            cluster.free_capacity.changed(event.host)
             cluster.can_fit.clear()
             host = cluster.hosts.get(event.host)
             if host is None:
@@ -63,7 +63,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
         case ev.HostDrained():
             cluster.hosts[event.host].drained = True
         case ev.HostFenced():
-            cluster.hosts[event.host].in_doubt = False
+            cluster.hosts[event.host].unreconciled = False
             # What follows for the places there are events of their jobs.
         case ev.HostPlaceFreed():
             let_go(cluster, cluster.hosts[event.host], event.place)
@@ -74,7 +74,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
         case ev.HostRemoved():
             cluster.hosts.pop(event.host, None)
             cluster.draining.discard(event.host)
-            cluster.openings.forget(event.host)
+            cluster.free_capacity.forget(event.host)
             cluster.can_fit.clear()
             make_void(cluster.people, Kind.HOST, event.host, event.at)
         case ev.HostShutdownBegan():

@@ -22,7 +22,11 @@ from holdfast_controller.core.fold.attempt import (
 )
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
 from holdfast_controller.core.fold.host import fold_host
-from holdfast_controller.core.fold.restore import fold_cluster_doubt, fold_job_doubt, fold_stranger
+from holdfast_controller.core.fold.restore import (
+    fold_cluster_reconciliation,
+    fold_job_reconciliation,
+    fold_stranger,
+)
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.host import Allocation, place_key
 from holdfast_controller.core.model.job import Cluster, Job
@@ -71,9 +75,9 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
         case ev.CommonCauseNoticed():
             pass
         case ev.ClusterRestored() | ev.DoubtEnded():
-            fold_cluster_doubt(cluster, event)
+            fold_cluster_reconciliation(cluster, event)
         case ev.StrangerFound() | ev.StrangerEnded() | ev.StrangerDismissed() | ev.StrangerGone():
-            cluster.altered.add(event.host)
+            cluster.dirty_hosts.add(event.host)
             fold_stranger(cluster, event)
         case _:
             job = cluster.jobs[event.job_id]
@@ -182,7 +186,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.phase = Ended(outcome=event.state, error=event.error or job.error, at=event.at)
             cluster.runtime.pop(job.id, None)
         case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
-            fold_job_doubt(cluster, job, event)
+            fold_job_reconciliation(cluster, job, event)
         case _:
             assert_never(event)
 

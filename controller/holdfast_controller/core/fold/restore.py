@@ -8,7 +8,7 @@ from holdfast_controller.core.events import restore as ev
 from holdfast_controller.core.fold.allocation import hold, let_go
 from holdfast_controller.core.fold.attempt import leave_queue, release_reserved
 from holdfast_controller.core.model.host import Allocation, Stranger, place_key
-from holdfast_controller.core.model.job import Cluster, Doubt, Job
+from holdfast_controller.core.model.job import Cluster, Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Placed
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement, Rendezvous
@@ -21,43 +21,43 @@ _ON_THE_WAY = {
 }
 
 
-def fold_cluster_doubt(cluster: Cluster, event: ev.ClusterDoubt) -> None:
+def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterDoubt) -> None:
     """Apply ``event``; the sequence was counted already."""
     match event:
         case ev.ClusterRestored():
             cluster.gaps.append((cluster.sequence - 1, event.sequence))
             cluster.sequence = event.sequence
             for host in cluster.hosts.values():
-                host.in_doubt = True
-                cluster.altered.add(host.name)
+                host.unreconciled = True
+                cluster.dirty_hosts.add(host.name)
             for job in cluster.jobs.values():
                 if job.outcome is None and not job.terminal:
-                    job.doubt, job.cursor = Doubt.OPEN, cluster.sequence
+                    job.unreconciled, job.cursor = Unreconciled.OPEN, cluster.sequence
             tokens = cluster.people.tokens
             cluster.people.tokens = {digest: token for digest, token in tokens.items() if token.used_by}
         case ev.DoubtEnded():
             for host in cluster.hosts.values():
-                host.in_doubt = False
-                cluster.altered.add(host.name)
+                host.unreconciled = False
+                cluster.dirty_hosts.add(host.name)
         case _:
             assert_never(event)
 
 
-def fold_job_doubt(cluster: Cluster, job: Job, event: ev.JobDoubt) -> None:
+def fold_job_reconciliation(cluster: Cluster, job: Job, event: ev.JobDoubt) -> None:
     """Apply ``event``."""
     match event:
         case ev.JobFound():
-            job.doubt = None
+            job.unreconciled = None
             _found(cluster, job, event)
         case ev.JobUnsure():
-            job.doubt = Doubt.CLEARING
+            job.unreconciled = Unreconciled.CLEARING
             _skip(job, event.generation + 1)
             job.generation = event.generation
             before = job.launch
             job.launch = GangLaunch(event.generation, not_before=before.not_before, started=before.started)
             job.launch.primary_done_at = before.primary_done_at
         case ev.JobCleared():
-            job.doubt = None
+            job.unreconciled = None
         case _:
             assert_never(event)
 
@@ -78,8 +78,8 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
         for member in job.gang.members:
             let_go(cluster, host, place_key(job.id, member.index))
             if host.strangers.pop(f"{job.id}/{member.name}", None) is not None:
-                cluster.openings.changed(host.name)
-                cluster.altered.add(host.name)
+                cluster.free_capacity.changed(host.name)
+                cluster.dirty_hosts.add(host.name)
     release_reserved(cluster, job)
     leave_queue(cluster, job)
     while job.state in _ON_THE_WAY:
@@ -110,7 +110,7 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
 def fold_stranger(cluster: Cluster, event: ev.StrangerEvent) -> None:
     """Apply ``event``."""
     host = cluster.hosts[event.host]
-    cluster.openings.changed(event.host)
+    cluster.free_capacity.changed(event.host)
     match event:
         case ev.StrangerFound():
             key = f"{event.job}/{event.worker}"

@@ -43,7 +43,7 @@ def why_braked(cluster: Cluster, job: Job, cause: CommonCause | None, now_s: flo
     return cause.sentence if cause is not None and not over else ""
 
 
-def note_withheld(step: Step, job: Job, cause: CommonCause) -> None:
+def note_suppressed(step: Step, job: Job, cause: CommonCause) -> None:
     """The brake has kept a job from being killed: with the first of them the cluster is told, once per cause."""
     causes = step.cluster.shared_causes
     shared = set(cause.jobs) | {job.id}

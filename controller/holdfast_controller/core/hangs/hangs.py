@@ -23,7 +23,7 @@ from holdfast_controller.core.hangs.common_cause import (
     forget_passed,
     note_hang,
     note_relaunched,
-    note_withheld,
+    note_suppressed,
     why_braked,
 )
 from holdfast_controller.core.hangs.evidence import counts_of, keep, take_again, take_evidence, take_in
@@ -103,7 +103,7 @@ def _is_current(job: Job, index: int, host: str, generation: int) -> bool:
 
 def _is_judged(job: Job) -> bool:
     """A gang whose primary is done may stand still: it ends by itself, or is ended when its grace is over."""
-    runs = job.launched and not job.stopping and job.launch.primary_done_at is None and job.doubt is None
+    runs = job.launched and not job.stopping and job.launch.primary_done_at is None and job.unreconciled is None
     return runs and job.gang.hang.action is not Action.OFF
 
 
@@ -145,7 +145,7 @@ def on_look(step: Step, job: Job) -> None:
     note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
     forget_passed(step.cluster, job, step.now.mono)
     if cause is not None and why and result.verdict.withheld == cause.sentence:
-        note_withheld(step, job, cause)
+        note_suppressed(step, job, cause)
     runtime.health = result.verdict.sentence
     for order in result.orders:
         _obey(step, job, runtime, result.verdict, order)

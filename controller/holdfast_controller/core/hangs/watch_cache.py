@@ -34,7 +34,7 @@ def forget_ended(step: Step) -> None:
     """Nobody watches a job that is ending: what was kept of it goes in the same commit."""
     for entry in step.entries:
         if isinstance(entry.event, ev.JobEnding):
-            step.cluster.ripe.pop(entry.event.job_id, None)
+            step.cluster.elapsed_backoffs.pop(entry.event.job_id, None)
             known = step.cluster.kept_watches.pop(entry.event.job_id, None)
             if known is not None:
                 step.do(KeepWatch(entry.event.job_id, None))

@@ -37,7 +37,7 @@ def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
     if presence is not None and presence.session is not None:
         step.do(CloseSession(asked.host, presence.session, "the host was removed"))
     step.emit(ev.HostRemoved(host=asked.host, at=step.now.wall, by=asked.by))
-    cluster.unheard.discard(asked.host)
+    cluster.awaited_hosts.discard(asked.host)
     end_if_all_told(step)
     for kind in HostTimer:
         step.timers.clear((kind, asked.host))

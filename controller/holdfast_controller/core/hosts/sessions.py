@@ -9,7 +9,7 @@ from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vani
 from holdfast_controller.core.lifecycle.stop import settle
 from holdfast_controller.core.model import lease
 from holdfast_controller.core.model.host import Host, Liveness, Presence
-from holdfast_controller.core.model.job import Doubt, Job
+from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.step.actions import CloseSession, Note, Refuse, Reply, Welcome
 from holdfast_controller.core.step.assignment import on_host, withheld
@@ -55,8 +55,12 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     heard(step, hello.host)
     reconcile.on_hello(step, hello)
     reported = {report.key for report in hello.places}
-    placed = [(job, index) for job, index in on_host(step.cluster, hello.host) if job.doubt is not Doubt.OPEN]
-    uncertain = step.cluster.hosts[hello.host].in_doubt or known is None
+    placed = [
+        (job, index)
+        for job, index in on_host(step.cluster, hello.host)
+        if job.unreconciled is not Unreconciled.OPEN
+    ]
+    uncertain = step.cluster.hosts[hello.host].unreconciled or known is None
     tell_all = bool(step.cluster.gaps) and uncertain
     step.do(Welcome(hello.host, hello.session, len(placed), tell_all))
     for job, index in placed:
@@ -138,9 +142,9 @@ def heard(step: Step, name: str) -> None:
 
 def _is_known(step: Step, name: str) -> None:
     """What is to be expected of the host is known: it has said hello, or has let the time for it pass."""
-    if name in step.cluster.unheard:
-        step.cluster.unheard.discard(name)
-        step.capacity_freed |= not step.cluster.unheard
+    if name in step.cluster.awaited_hosts:
+        step.cluster.awaited_hosts.discard(name)
+        step.capacity_freed |= not step.cluster.awaited_hosts
 
 
 def _watch(step: Step, name: str, presence: Presence) -> None:
@@ -205,7 +209,7 @@ def _lose(step: Step, name: str, silent_s: float) -> None:
         return
     step.emit(ev.HostLost(host=name, at=step.now.wall, silent_s=silent_s))
     for job in _jobs_on(step, name):
-        if job.gang.replace_when_lost and job.doubt is None:
+        if job.gang.replace_when_lost and job.unreconciled is None:
             lose_workers(step, job, name, f"{name} was lost")
         settle(step, job)
 

@@ -23,7 +23,7 @@ def on_going_down(step: Step, told: ShutdownAnnounced) -> None:
         step.emit(ev.HostShutdownBegan(host=host.name, at=step.now.wall))
     jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, host.name)}
     for job in jobs.values():
-        if not job.stopping and job.doubt is None:
+        if not job.stopping and job.unreconciled is None:
             story = Story(Related(host=host.name), step.now.wall)
             away = frozenset({host.name})
             retry(

@@ -81,7 +81,7 @@ def _saved_since(step: Step, job: Job, since: Wall) -> bool:
 
 def move_off(step: Step, job: Job, host: str) -> None:
     """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
-    if not job.stopping and job.doubt is None:
+    if not job.stopping and job.unreconciled is None:
         story = Story(Related(host=host), step.now.wall)
         retry(step, job, ev.Failure(key="DRAINED"), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
 

@@ -19,7 +19,7 @@ from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import ExitReported
 from holdfast_controller.core.model.gang import Member, Scope, Success
-from holdfast_controller.core.model.job import Doubt, Job
+from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Related, of_rank
 from holdfast_controller.core.step.actions import AckExit, Note
@@ -39,8 +39,8 @@ def on_exit(step: Step, reported: ExitReported) -> None:
     report = reported.report
     job = step.cluster.jobs.get(report.key.job)
     index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
-    if job is not None and job.doubt is Doubt.OPEN:
-        step.cluster.unjudged.setdefault(job.id, []).append(reported)
+    if job is not None and job.unreconciled is Unreconciled.OPEN:
+        step.cluster.deferred_exits.setdefault(job.id, []).append(reported)
         return
     if (job is None or index is None) and step.cluster.gaps:
         step.emit(
@@ -330,7 +330,7 @@ def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fa
 def on_place_vanished(step: Step, job: Job, index: int, *, rebooted: bool) -> None:
     """The host knows nothing of a worker that was launched there: its ranks are lost, never launched twice."""
     reason = ExitReason.LOST_REBOOT if rebooted else ExitReason.LOST_SHIM_DIED
-    if step.cluster.hosts[job.places[index].host].in_doubt:
+    if step.cluster.hosts[job.places[index].host].unreconciled:
         reason = ExitReason.LOST_RECORD  # it may have ended, and been forgotten, after the backup
     member = job.gang.members[index]
     message = f"{job.places[index].host} has no record of it"

@@ -16,8 +16,8 @@ from holdfast_controller.core.model.host import Host
 
 
 @dataclass
-class Openings:
-    """Rooms by host. It is made from the hosts, and looks again only at those that have ``changed``."""
+class FreeCapacity:
+    """Free capacity by host, kept up to date by looking again only at hosts that have ``changed``."""
 
     _changed: set[str] = field(default_factory=set)
     _capacities: dict[str, HostCapacity] = field(default_factory=dict)

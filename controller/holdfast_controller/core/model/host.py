@@ -118,7 +118,7 @@ class Host:
     """It has said so in this boot of its."""
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
-    in_doubt: bool = False
+    unreconciled: bool = False
     """The log was restored from a backup, and not every host has told yet what it holds."""
     strangers: dict[str, Stranger] = field(default_factory=dict)
     """By ``JOB/WORKER``: what runs here of which the restored log knows nothing."""

@@ -16,7 +16,7 @@ from holdfast.hang.judge.state import JobWatch
 from holdfast_controller.core.model.budgets import Budgets, Recovery
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
 from holdfast_controller.core.model.exits import JobError
-from holdfast_controller.core.model.free_capacity import Openings
+from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hang import Hang, KeptWatch, SharedCause, Suspect
 from holdfast_controller.core.model.host import Host, Place, Presence
@@ -52,8 +52,8 @@ class Leaving(enum.Enum):
     PAUSE = "PAUSE"
 
 
-class Doubt(enum.Enum):
-    """After a restore: OPEN, its hosts have not told yet where it stands; CLEARING, what is left of it goes."""
+class Unreconciled(enum.Enum):
+    """After a restore: OPEN, its hosts have yet to report it; CLEARING, what is left of it is being stopped."""
 
     OPEN = "OPEN"
     CLEARING = "CLEARING"
@@ -85,7 +85,7 @@ class Job:
     phase: JobPhase = field(default_factory=lambda: Queued(since=NEVER))
     vacating: Leaving | None = None
     """Set while the attempt's workers are stopped for good, though the job goes on."""
-    doubt: Doubt | None = None
+    unreconciled: Unreconciled | None = None
     generation: int = 0
     """The newest of any worker."""
     placement: Placement = field(default_factory=Placement)
@@ -277,11 +277,11 @@ class Cluster:
     """Hosts that are being drained, or have been and take no work yet."""
     queue: Queue = field(default_factory=Queue)
     holdings: Holdings = field(default_factory=Holdings)
-    hopeless: set[tuple[object, ...]] = field(default_factory=set)
-    """Shapes of waiting gangs that had no room at the last look at the queue. What is freed brings a new look."""
-    altered: set[str] = field(default_factory=set)
-    """Hosts that have changed since whoever takes snapshots has last emptied this."""
-    openings: Openings = field(default_factory=Openings)
+    unplaceable: set[tuple[object, ...]] = field(default_factory=set)
+    """Shapes of waiting gangs that did not fit at the last pass over the queue; freed capacity brings a new pass."""
+    dirty_hosts: set[str] = field(default_factory=set)
+    """Hosts that have changed since the last snapshot."""
+    free_capacity: FreeCapacity = field(default_factory=FreeCapacity)
     can_fit: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of gangs that all hosts together can hold when they are empty."""
     requests: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -289,12 +289,12 @@ class Cluster:
     answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
     """By (caller, request id), oldest first: what was answered."""
     presence: dict[str, Presence] = field(default_factory=dict)
-    unheard: set[str] = field(default_factory=set)
-    """Hosts that this controller has not heard of since it started, and that may still say hello."""
+    awaited_hosts: set[str] = field(default_factory=set)
+    """Hosts that have not connected since this controller started, and still have time to."""
     spared_until: Mono = BOOT
-    """Before that no host is given up, since most were silent just now; monotonic."""
-    ripe: dict[str, Wall] = field(default_factory=dict)
-    """By job: the ``not_before`` that has come by our own clock, whatever the wall clock says."""
+    """No host is declared lost before this time, since most were silent just now."""
+    elapsed_backoffs: dict[str, Wall] = field(default_factory=dict)
+    """By job: the ``not_before`` that has passed on the monotonic clock, whatever the wall clock says."""
     runtime: dict[str, Runtime] = field(default_factory=dict)
     watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
     """By job: the generation that is watched for hangs, and what is remembered of it."""
@@ -306,13 +306,13 @@ class Cluster:
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """For each restore from a backup: the last event that is left of what was before, and the first after it."""
     found: dict[str, dict[int, dict[str, WorkerReport]]] = field(default_factory=dict)
-    """By job in doubt, worker and host: what hosts have said of it since this controller started."""
-    told: set[str] = field(default_factory=set)
-    """Hosts that have said what they hold since this controller started."""
-    in_doubt_until: Mono = BOOT
-    """Not before that is decided of jobs that nobody has told of; monotonic."""
-    unjudged: dict[str, list[ExitReported]] = field(default_factory=dict)
-    """By job in doubt: ends that were reported meanwhile."""
+    """By unreconciled job, worker and host: the newest report since this controller started."""
+    reported_hosts: set[str] = field(default_factory=set)
+    """Hosts that have reported their workers since this controller started."""
+    reconcile_until: Mono = BOOT
+    """Jobs that no host has reported are not decided on before this time."""
+    deferred_exits: dict[str, list[ExitReported]] = field(default_factory=dict)
+    """By unreconciled job: exits that were reported meanwhile."""
 
     def runtime_of(self, job_id: str) -> Runtime:
         """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""

@@ -31,7 +31,7 @@ from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pa
 from holdfast_controller.core.lifecycle.exits import on_exit
 from holdfast_controller.core.lifecycle.missing_exits import LOST, close_records, unknown_ends
 from holdfast_controller.core.model.host import Host, Stranger, place_key
-from holdfast_controller.core.model.job import Doubt, Job, Leaving
+from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.restore.reported_gangs import as_known, whole_gang
@@ -55,9 +55,9 @@ def on_hello(step: Step, hello: HostConnected) -> None:
     cluster, host = step.cluster, step.cluster.hosts[hello.host]
     if not cluster.gaps:
         return
-    cluster.told.add(host.name)
-    for job_id, ends in cluster.unjudged.items():
-        cluster.unjudged[job_id] = [end for end in ends if end.host != host.name]
+    cluster.reported_hosts.add(host.name)
+    for job_id, ends in cluster.deferred_exits.items():
+        cluster.deferred_exits[job_id] = [end for end in ends if end.host != host.name]
     said = {report.key for report in hello.places}
     for job in _open_jobs(step):
         for index, places in cluster.found.get(job.id, {}).items():
@@ -102,7 +102,7 @@ def _take_in(step: Step, host: Host, report: WorkerReport) -> bool:
         _on_stranger(step, host, report, None)
         return True
     held = holds(cluster, job, index, host.name)
-    if job.doubt is Doubt.OPEN:
+    if job.unreconciled is Unreconciled.OPEN:
         cluster.found.setdefault(job.id, {}).setdefault(index, {})[host.name] = report
         share = host.allocations.get(place_key(job.id, index))
         if report.state is not ReportedState.EMPTY and (share is None or set(report.gpus) - set(share.gpus)):
@@ -122,7 +122,7 @@ def _take_in(step: Step, host: Host, report: WorkerReport) -> bool:
 def _look(step: Step, job_id: str) -> None:
     """Whether enough of a job was heard of by now to go on with it."""
     job = step.cluster.jobs.get(job_id)
-    if job is None or job.doubt is not Doubt.OPEN:
+    if job is None or job.unreconciled is not Unreconciled.OPEN:
         return
     reports = step.cluster.found.get(job_id, {})
     if as_known(job, reports):
@@ -160,7 +160,7 @@ def _judge(step: Step, job: Job) -> None:
             host = step.cluster.hosts.get(name)
             if host is not None and not holds(step.cluster, job, index, name):
                 _on_stranger(step, host, report, job)
-    for end in step.cluster.unjudged.pop(job.id, []):
+    for end in step.cluster.deferred_exits.pop(job.id, []):
         if step.cluster.presence_of(end.host).session == end.session:
             on_exit(step, end)
 
@@ -169,10 +169,10 @@ def end_if_all_told(step: Step) -> None:
     """Once every host of the restored log has spoken: decide of what is left, and be done."""
     cluster = step.cluster
     open_jobs = _open_jobs(step)
-    doubted = [host for host in cluster.hosts.values() if host.in_doubt]
-    if (not open_jobs and not doubted) or step.now.mono < cluster.in_doubt_until:
+    doubted = [host for host in cluster.hosts.values() if host.unreconciled]
+    if (not open_jobs and not doubted) or step.now.mono < cluster.reconcile_until:
         return
-    if any(host.name not in cluster.told for host in doubted):
+    if any(host.name not in cluster.reported_hosts for host in doubted):
         return
     for job in open_jobs:
         _give_up(step, job)
@@ -235,7 +235,7 @@ def _allocations(step: Step, host: str) -> set[str]:
 
 
 def _open_jobs(step: Step) -> list[Job]:
-    return [job for job in step.cluster.jobs.values() if job.doubt is Doubt.OPEN]
+    return [job for job in step.cluster.jobs.values() if job.unreconciled is Unreconciled.OPEN]
 
 
 def on_unaccounted(step: Step, job: Job, index: int) -> None:
@@ -260,7 +260,7 @@ def _on_stranger(step: Step, host: Host, report: WorkerReport, job: Job | None) 
     if report.state is ReportedState.EMPTY:
         if known is not None:
             _gone(step, host, known)
-        if job is None or job.doubt is not Doubt.OPEN:
+        if job is None or job.unreconciled is not Unreconciled.OPEN:
             _dismiss(step, host, report.key.job, report.key.worker, _beyond(job, report.generation))
         return
     if known is None or (known.generation, known.gpus) != (report.generation, report.gpus):
@@ -274,7 +274,9 @@ def _on_stranger(step: Step, host: Host, report: WorkerReport, job: Job | None) 
                 gpus=report.gpus,
             )
         )
-    superseded = job is not None and job.doubt is not Doubt.OPEN and report.generation <= job.generation
+    superseded = (
+        job is not None and job.unreconciled is not Unreconciled.OPEN and report.generation <= job.generation
+    )
     if superseded or report.key.job in host.dismissed:
         _dismiss(step, host, report.key.job, report.key.worker, _beyond(job, report.generation))
 
@@ -292,7 +294,7 @@ def _gone(step: Step, host: Host, stranger: Stranger) -> None:
 def _clear(step: Step, job_id: str) -> None:
     """A job whose strangers are all gone may be placed again."""
     job = step.cluster.jobs.get(job_id)
-    if job is None or job.doubt is not Doubt.CLEARING:
+    if job is None or job.unreconciled is not Unreconciled.CLEARING:
         return
     if not any(
         stranger.job == job_id for host in step.cluster.hosts.values() for stranger in host.strangers.values()
@@ -332,7 +334,7 @@ def on_dismiss(step: Step, asked: DismissAsked) -> None:
         step.do(Refuse(asked.token, WrongState(problem, fix=f"See: holdfast host show {host.name}")))
         return
     job = step.cluster.jobs.get(asked.job)
-    if job is not None and job.doubt is Doubt.OPEN:
+    if job is not None and job.unreconciled is Unreconciled.OPEN:
         problem = f"The job {asked.job} is known; hosts are still to say where it stands."
         step.do(Refuse(asked.token, WrongState(problem, fix="Wait until they have.")))
         return

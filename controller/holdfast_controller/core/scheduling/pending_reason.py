@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from holdfast_controller.core.model.host import Host, Liveness
-from holdfast_controller.core.model.job import Cluster, Doubt, Job, Leaving
+from holdfast_controller.core.model.job import Cluster, Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.quota import Quotas, lack, quota_of
 from holdfast_controller.core.model.recovery import Recover
@@ -15,8 +15,8 @@ from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_j
 class Standing:
     """How things stand in the queue at one moment: what the reasons of all jobs in it share, found out once."""
 
-    def __init__(self, cluster: Cluster, takers: list[Host], quotas: Quotas) -> None:
-        self.cluster, self.takers, self.quotas = cluster, takers, quotas
+    def __init__(self, cluster: Cluster, schedulable_hosts: list[Host], quotas: Quotas) -> None:
+        self.cluster, self.schedulable_hosts, self.quotas = cluster, schedulable_hosts, quotas
 
     @cached_property
     def head(self) -> Job | None:
@@ -25,7 +25,7 @@ class Standing:
         return next((job for job in jobs if not self._is_held_up(job)), None)
 
     def _is_held_up(self, job: Job) -> bool:
-        return bool(job.awaited or job.placement_attempts or job.doubt is not None or self.quota_lack(job))
+        return bool(job.awaited or job.placement_attempts or job.unreconciled is not None or self.quota_lack(job))
 
     @cached_property
     def head_lacks(self) -> str:
@@ -51,18 +51,18 @@ class Standing:
         """What hosts lack for a job if nobody were ahead of it; empty when nothing."""
         if not self.cluster.hosts:
             return "no host has joined yet"
-        found = plan_job(job, self.takers)
+        found = plan_job(job, self.schedulable_hosts)
         return found.reason if isinstance(found, Wait) else ""
 
 
-def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standing | None = None) -> str:
+def wait_reason(cluster: Cluster, job: Job, schedulable_hosts: list[Host], standing: Standing | None = None) -> str:
     """Why ``job`` isn't running at present; empty when it is, or has ended.
 
     Whoever asks for many jobs hands the same ``standing`` in each time. Without one, no project has a quota.
     """
     if job.terminal:
         return ""
-    if job.doubt is not None:
+    if job.unreconciled is not None:
         return _in_doubt(cluster, job)
     if job.state is JobState.PAUSED:
         return f"paused; go on with: holdfast job resume {job.id}"
@@ -72,7 +72,7 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standi
             cluster, job, f"{verb}; waits for its workers to be gone from", set(job.placement.emptied)
         )
     if job.state is JobState.QUEUED:
-        return _queued(job, standing or Standing(cluster, takers, {}))
+        return _queued(job, standing or Standing(cluster, schedulable_hosts, {}))
     if job.outcome is not None:
         return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if not job.launched:
@@ -92,10 +92,12 @@ def wait_reason(cluster: Cluster, job: Job, takers: list[Host], standing: Standi
 
 def _in_doubt(cluster: Cluster, job: Job) -> str:
     """What has to be known after a restore before anything happens to the job."""
-    if job.doubt is Doubt.CLEARING:
+    if job.unreconciled is Unreconciled.CLEARING:
         hosts = [h.name for h in cluster.hosts.values() if any(s.job == job.id for s in h.strangers.values())]
         return f"waits for what it ran before the restore to be gone from {', '.join(sorted(hosts)) or 'its hosts'}"
-    silent = sorted(h.name for h in cluster.hosts.values() if h.in_doubt and h.name not in cluster.told)
+    silent = sorted(
+        h.name for h in cluster.hosts.values() if h.unreconciled and h.name not in cluster.reported_hosts
+    )
     if not silent:
         return "restored from a backup; where it stands is being found out"
     shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
@@ -150,7 +152,7 @@ def _queued(job: Job, standing: Standing) -> str:
     first = standing.over_quota.get(project) if quota_of(standing.quotas, project) else None
     if first is not None and cluster.queue.position(first) < ahead:
         return f"behind {first}, which waits for the quota of project {project}"
-    if standing.takers and not may_have(job.gang, standing.takers):
+    if standing.schedulable_hosts and not may_have(job.gang, standing.schedulable_hosts):
         return standing.lack_of_room(job)
     head = standing.head
     if head is None or head is job:

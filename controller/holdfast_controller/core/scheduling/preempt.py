@@ -46,7 +46,7 @@ def _young_first(cluster: Cluster, job: Job) -> list[Job]:
         and not other.stopping
         and other.pause_due is None
         and not other.terminal
-        and other.doubt is None
+        and other.unreconciled is None
         and (True, -other.gang.priority, True, other.number) > job.turn
     ]
     return sorted(found, key=lambda j: (j.placement.running_since or float("inf"), j.number), reverse=True)

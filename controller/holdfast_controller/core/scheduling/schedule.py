@@ -31,7 +31,7 @@ PLANS_IN_VAIN = 100
 """In one look: after so many plans that came to nothing, jobs of other kinds wait for the next one."""
 
 
-def takers(cluster: Cluster) -> list[Host]:
+def schedulable_hosts(cluster: Cluster) -> list[Host]:
     """Hosts that may be given new work now: heard from, connected, not cordoned and not going down."""
     return [host for host in cluster.hosts.values() if takes_work(cluster, host)]
 
@@ -51,30 +51,30 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
 
     A job that avoids a host waits, after a start of ours, until all have said hello that may: the spare one too.
     """
-    if job.awaited or job.doubt is not None or (job.excluded and cluster.unheard):
+    if job.awaited or job.unreconciled is not None or (job.excluded and cluster.awaited_hosts):
         return False
     if job.not_before is None or job.not_before <= now_wall:
         return True
-    return cluster.ripe.get(job.id) == job.not_before
+    return cluster.elapsed_backoffs.get(job.id) == job.not_before
 
 
 def place_queue(step: Step) -> None:
     """Give hosts to all waiting jobs that may have them now."""
     if not len(step.cluster.queue):
-        step.cluster.hopeless = set()
+        step.cluster.unplaceable = set()
         return
     look = _Look(step)
     for name in list(step.cluster.queue):
         job = step.cluster.jobs[name]
         if may_be_placed(step.cluster, job, step.now.wall):
             look.serve(job)
-    step.cluster.hopeless = look.hopeless & look.reserved
+    step.cluster.unplaceable = look.unplaceable & look.reserved
 
 
 def may_start_at_once(cluster: Cluster, job: Job) -> bool:
     """Whether a new job has to be looked at: not where one like it, ahead of it and all others, had no room."""
     is_last = cluster.queue.position(job.id) == len(cluster.queue) - 1
-    return not (is_last and job.gang.waits and job.gang.shape in cluster.hopeless)
+    return not (is_last and job.gang.waits and job.gang.shape in cluster.unplaceable)
 
 
 class _Look:
@@ -83,7 +83,7 @@ class _Look:
     def __init__(self, step: Step) -> None:
         self.step = step
         self.reservations = Reservations()
-        self.hopeless: set[tuple[object, ...]] = set()
+        self.unplaceable: set[tuple[object, ...]] = set()
         """Shapes of jobs for which there is no room."""
         self.reserved: set[tuple[object, ...]] = set()
         self.ahead: dict[str, Ahead] = {}
@@ -97,7 +97,7 @@ class _Look:
     @cached_property
     def hosts(self) -> list[Host]:
         """Those that may be given work."""
-        return takers(self.step.cluster)
+        return schedulable_hosts(self.step.cluster)
 
     def serve(self, job: Job) -> None:
         """Place a job, or let it wait and keep what it waits for from those behind it."""
@@ -122,13 +122,13 @@ class _Look:
         return quota.lack(limits, self.step.cluster.holdings, job.id, job.gang, ahead)
 
     def _place_if_it_fits(self, job: Job) -> bool:
-        if job.gang.shape in self.hopeless or self.in_vain >= PLANS_IN_VAIN:
+        if job.gang.shape in self.unplaceable or self.in_vain >= PLANS_IN_VAIN:
             return False
         found = self._plan(job)
         if isinstance(found, Wait):
             # A job that has been placed before may have other wishes than its like: see plan_job.
             if not job.places:
-                self.hopeless.add(job.gang.shape)
+                self.unplaceable.add(job.gang.shape)
             return False
         self.in_vain -= 1
         _place(self.step, job, found)
@@ -158,14 +158,14 @@ class _Look:
         if waits or job.places or len(job.gang.members) != 1 or job.gang.selector != ANYWHERE:
             return None
         cluster = self.step.cluster
-        found = cluster.openings.first(job.gang.pools[0], cluster.hosts, partial(takes_work, cluster))
+        found = cluster.free_capacity.first(job.gang.pools[0], cluster.hosts, partial(takes_work, cluster))
         return Plan((found.copy().take(job.gang.pools[0]),)) if found is not None else None
 
     def _capacity_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
         """What a host has left for the job at hand."""
         if any(place in host.allocations for place in without):
             return self.reservations.limit(capacity_of(host, without), host)
-        return self.reservations.limit(self.step.cluster.openings.capacity_of(host).copy(), host)
+        return self.reservations.limit(self.step.cluster.free_capacity.capacity_of(host).copy(), host)
 
     def _charge(self, job: Job) -> None:
         held, ahead = self.step.cluster.holdings.gpus_by_job.get(job.id), self.ahead[job.gang.project]

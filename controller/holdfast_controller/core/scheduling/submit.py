@@ -15,7 +15,7 @@ from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import never
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
-from holdfast_controller.core.scheduling.schedule import may_start_at_once, place_queue, takers
+from holdfast_controller.core.scheduling.schedule import may_start_at_once, place_queue, schedulable_hosts
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies, Step
@@ -57,7 +57,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     if may_start_at_once(cluster, job):
         place_queue(step)
     if not job.places and not job.placement_attempts:
-        hosts = takers(cluster)
+        hosts = schedulable_hosts(cluster)
         reason = wait_reason(cluster, job, hosts, Standing(cluster, hosts, step.policies.quotas))
         step.emit(ev.JobQueued(job_id=job.id, at=step.now.wall, reason=reason))
 

@@ -14,7 +14,7 @@ def find_job(step: Step, token: int, job_id: str) -> Job | None:
     job = step.cluster.jobs.get(job_id)
     if job is None:
         step.do(Refuse(token, unknown_job(job_id)))
-    elif job.doubt is not None:
+    elif job.unreconciled is not None:
         problem = f"Where the job {job.id} stands is not known yet, after the restore from a backup."
         step.do(Refuse(token, WrongState(problem, fix=f"See what it waits for: holdfast job show {job.id}")))
         return None

@@ -12,7 +12,7 @@ from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quotas
 from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
-from holdfast_controller.core.scheduling.schedule import takers
+from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.views.overview import HostStanding, Overview, standing_of
 
 LONG_WAIT_S = 600.0
@@ -133,9 +133,9 @@ def _waiting(cluster: Cluster, sees: Callable[[str], bool], quotas: Quotas, now:
         for job in jobs
         if job.queued_since is not None and now.wall - job.queued_since >= LONG_WAIT_S and sees(job.gang.project)
     )
-    standing = Standing(cluster, takers(cluster), quotas)
+    standing = Standing(cluster, schedulable_hosts(cluster), quotas)
     for job in islice(long, MOST_OF_A_KIND):
-        reason = wait_reason(cluster, job, standing.takers, standing)
+        reason = wait_reason(cluster, job, standing.schedulable_hosts, standing)
         yield Attention(Kind.JOB_WAITS, f"job/{job.id}", f"waits: {reason}", job.queued_since)
 
 

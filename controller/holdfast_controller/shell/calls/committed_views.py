@@ -10,7 +10,7 @@ from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.scheduling.pending_reason import Standing
-from holdfast_controller.core.scheduling.schedule import takers
+from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step.lookup import unknown_job
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto
 from holdfast_controller.shell.driver import Driver
@@ -26,7 +26,7 @@ def find_job(driver: Driver, job_id: str) -> Job:
 
 def standing(driver: Driver) -> Standing:
     """How things stand in the queue now."""
-    return Standing(driver.cluster, takers(driver.cluster), driver.reactor.policies.quotas)
+    return Standing(driver.cluster, schedulable_hosts(driver.cluster), driver.reactor.policies.quotas)
 
 
 async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:

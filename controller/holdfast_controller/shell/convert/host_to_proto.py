@@ -54,7 +54,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         refused=host.refused,
         going_down=host.going_down,
         cordoned_by=host.cordoned_by,
-        in_doubt=host.in_doubt and host.name not in cluster.told,
+        in_doubt=host.unreconciled and host.name not in cluster.reported_hosts,
         strange_work=[
             host_pb2.StrangeWork(
                 job_id=stranger.job,

@@ -53,7 +53,7 @@ def job_to_proto(
         update_time=timestamp(job.updated_at),
         attempt=job.attempt,
         generation=job.generation,
-        wait_reason=wait_reason(cluster, job, standing.takers, standing),
+        wait_reason=wait_reason(cluster, job, standing.schedulable_hosts, standing),
         recoveries=[_recovery(recovery) for recovery in job.recoveries],
         owner=job.owner,
         project=job.gang.project,
