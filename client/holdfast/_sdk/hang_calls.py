@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import AsyncGenerator, Iterable
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,12 @@ class HangCalls(Calling):
     _hangs: hang_pb2_grpc.HangServiceAsyncStub
 
     async def hold_job(self, job_id: str, seconds: float) -> job_pb2.CustomJob:
-        """Act on no hang of the job for so long, counted from now; 0 ends a hold. Hangs are still noticed."""
+        """Deprecated: the old name of ``suspend_hang_action``."""
+        warnings.warn("hold_job is now suspend_hang_action", DeprecationWarning, stacklevel=2)
+        return await self.suspend_hang_action(job_id, seconds)
+
+    async def suspend_hang_action(self, job_id: str, seconds: float) -> job_pb2.CustomJob:
+        """Act on no hang of the job for so long, counted from now; 0 ends that. Hangs are still noticed."""
         request = hang_pb2.HoldJobRequest(id=job_id, request_id=fresh_id())
         request.duration.FromNanoseconds(round(seconds * 1e9))
         return (await self._unary(self._hangs.HoldJob, request)).job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,12 @@ class HostCalls(Calling):
         return (await self._unary(self._hosts.CancelMaintenance, request)).host
 
     async def dismiss_work(self, name: str, job_id: str) -> host_pb2.Host:
-        """Have work of a job stopped that the controller doesn't know, since it was restored from a backup."""
+        """Deprecated: the old name of ``stop_orphans``."""
+        warnings.warn("dismiss_work is now stop_orphans", DeprecationWarning, stacklevel=2)
+        return await self.stop_orphans(name, job_id)
+
+    async def stop_orphans(self, name: str, job_id: str) -> host_pb2.Host:
+        """Stop a job's workers on a host of which the controller has no record, as after a restore."""
         request = host_pb2.DismissWorkRequest(name=name, job_id=job_id, request_id=fresh_id())
         return (await self._unary(self._hosts.DismissWork, request)).host
 

@@ -19,7 +19,7 @@ from holdfast.cli.cluster.users import audit, login, user, whoami
 from holdfast.cli.hangs.hang import hang
 from holdfast.cli.hosts.host_admission import remove, token
 from holdfast.cli.hosts.hosts import host
-from holdfast.cli.hosts.maintenance import dismiss, maintenance
+from holdfast.cli.hosts.maintenance import dismiss, maintenance, stop_orphans
 from holdfast.cli.jobs.jobs import cancel, job, ps
 from holdfast.cli.jobs.logs import logs
 from holdfast.cli.jobs.run import run
@@ -80,6 +80,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 host.add_command(token)
 host.add_command(remove)
 host.add_command(maintenance)
+host.add_command(stop_orphans)
 host.add_command(dismiss)
 for _command in (
     run,

@@ -37,6 +37,8 @@ def markdown() -> str:
 def _sections(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
+            if child.hidden:
+                continue
             yield from _sections(child, (*path, name))
         return
     arguments = [p for p in command.params if isinstance(p, click.Argument)]

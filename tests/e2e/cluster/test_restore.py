@@ -102,7 +102,7 @@ def test_a_controller_whose_disk_is_lost_goes_on_from_a_backup(tmp_path: Path) -
         fresh = site.holdfast("etc/admin", *run, "true").stdout.strip()
         assert fresh not in (a, b, c)
         reach(site, fresh, "SUCCEEDED")
-        site.holdfast("etc/admin", "host", "dismiss", "h1", b)
+        site.holdfast("etc/admin", "host", "stop-orphans", "h1", b)
         until(lambda: not show(site, "host", "show", "h1")["strangeWork"], WITHIN_S, "for B to be gone")
         assert processes.stat(of_b) is None
         site.holdfast("etc/admin", "cancel", a)

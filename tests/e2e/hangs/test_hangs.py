@@ -251,7 +251,7 @@ def test_held_job_is_restarted_once_the_hold_ends_and_without_detection_nobody_l
     program = [sys.executable, "-c", PROGRAM, ALWAYS]
     unseen = submit_small(cluster, program)
     job_id = submit_small(cluster, [*program[:-1], "1"], action="RESTART", startupTimeout="8s")
-    cluster.holdfast("job", "hold", job_id, "--for", "1h")
+    cluster.holdfast("job", "hang-action", job_id, "off", "--for", "1h")
     before = cluster.reach(job_id, "RUNNING")
     held = sees(cluster, job_id, judged(1))
     (hang,) = held["hangs"]
@@ -259,7 +259,7 @@ def test_held_job_is_restarted_once_the_hold_ends_and_without_detection_nobody_l
     assert "held" in hang["note"]
     assert rank_pids(held) == rank_pids(before)
     assert held["heldUntil"]
-    cluster.holdfast("job", "hold", job_id, "--end")
+    cluster.holdfast("job", "hang-action", job_id, "on")
     job = cluster.reach(job_id, "SUCCEEDED", "FAILED")
     assert (job["state"], job["generation"]) == ("JOB_STATE_SUCCEEDED", 2)
     assert job["hangs"][0]["outcome"] == "RESTARTED"

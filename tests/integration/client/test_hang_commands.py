@@ -47,8 +47,9 @@ def hung(controller: FakeController) -> FakeController:
 
 async def test_a_hold_reaches_the_controller_and_ends(hung: FakeController) -> None:
     async with Client(hung.settings()) as client:
-        assert (await client.hold_job("j1", 7200.5)).HasField("held_until")
-        assert not (await client.hold_job("j1", 0)).HasField("held_until")
+        assert (await client.suspend_hang_action("j1", 7200.5)).HasField("held_until")
+        with pytest.warns(DeprecationWarning, match="suspend_hang_action"):
+            assert not (await client.hold_job("j1", 0)).HasField("held_until")
     held = [request.duration.ToMilliseconds() for method, request in hung.calls if method == "HoldJob"]
     assert held == [7_200_500, 0]
 
@@ -172,30 +173,41 @@ async def test_stacks_of_what_does_not_run_or_exist_are_refused(hung: FakeContro
 
 
 async def test_hold_says_until_when(hung: FakeController, tmp_path: Path) -> None:
-    result = await holdfast(hung, tmp_path, "job", "hold", "j1", "--for", "2h")
+    result = await holdfast(hung, tmp_path, "job", "hang-action", "j1", "off", "--for", "2h")
     assert result.returncode == 0
     assert result.stderr.startswith(b"holdfast: no hang of job j1 is acted on until 20")
     result = await holdfast(hung, tmp_path, "job", "show", "j1")
     assert b"left): no hang is acted on" in result.stdout
-    result = await holdfast(hung, tmp_path, "job", "hold", "j1", "--end")
-    assert b"job j1 is not held" in result.stderr
+    result = await holdfast(hung, tmp_path, "job", "hang-action", "j1", "on")
+    assert b"hangs of job j1 are acted on as it asks" in result.stderr
+
+
+async def test_the_old_name_of_hang_action_works_with_a_hint(hung: FakeController, tmp_path: Path) -> None:
+    result = await holdfast(hung, tmp_path, "job", "hold", "j1", "--for", "2h")
+    assert result.returncode == 0
+    first, second = result.stderr.splitlines()
+    assert first == b"holdfast: job hold is now: holdfast job hang-action j1 off --for TIME"
+    assert second.startswith(b"holdfast: no hang of job j1 is acted on until 20")
+    assert (await holdfast(hung, tmp_path, "job", "hold", "j1", "--end")).returncode == 0
+    assert (await holdfast(hung, tmp_path, "job", "hold", "j1")).returncode == 2
+    assert b"\n  hold" not in (await holdfast(hung, tmp_path, "job", "--help")).stdout
 
 
 async def test_a_job_that_has_ended_cannot_be_held(controller: FakeController, tmp_path: Path) -> None:
     controller.add_job(job_pb2.CustomJob(state=job_pb2.JOB_STATE_SUCCEEDED))
-    result = await holdfast(controller, tmp_path, "job", "hold", "j1", "--for", "5m")
+    result = await holdfast(controller, tmp_path, "job", "hang-action", "j1", "off", "--for", "5m")
     assert b"has ended already" in result.stderr
 
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("--for", "2h", "--end"), ("--for", "0"), ("--for", "soon")],
-    ids=["none", "both", "zero", "words"],
+    [(), ("off",), ("on", "--for", "2h"), ("off", "--for", "0"), ("off", "--for", "soon")],
+    ids=["none", "for ever", "on for a time", "zero", "words"],
 )
 async def test_a_hold_is_for_a_time_or_ends(
     controller: FakeController, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    result = await holdfast(controller, tmp_path, "job", "hold", "j1", *words)
+    result = await holdfast(controller, tmp_path, "job", "hang-action", "j1", *words)
     assert result.returncode == 2
     assert controller.calls == []
 

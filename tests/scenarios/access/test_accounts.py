@@ -58,7 +58,7 @@ def test_without_a_word_of_the_admin_each_host_has_its_own_way(world: World) -> 
 
 
 def test_the_first_account_is_that_of_jobs_that_name_none(world: World) -> None:
-    assert set_accounts(world, "ann", "vision") == ["jobs of ann may run as ann, vision, by root", "> reply ann"]
+    assert set_accounts(world, "ann", "vision") == ["accounts of ann set to ann, vision by root", "> reply ann"]
     assert set_accounts(world, "ann", "vision") == ["> reply ann"]
     assert submit(world, "a") == "ann"
     assert submit(world, "b", "vision") == "vision"
@@ -66,7 +66,7 @@ def test_the_first_account_is_that_of_jobs_that_name_none(world: World) -> None:
 
 def test_a_user_may_be_added_with_accounts(world: World) -> None:
     words = world.step(st.RoleAsked(3, "root", "bob", "*", Role.USER, ("bob",)))
-    assert "jobs of bob may run as bob, by root" in words
+    assert "accounts of bob set to bob by root" in words
     assert world.step(st.RoleAsked(4, "root", "bob", "*", Role.ADMIN))[-1] == "> reply bob"
     assert world.cluster.people.accounts == {"bob": ("bob",)}, "another role is no other account"
 
@@ -116,7 +116,7 @@ def test_who_is_removed_and_added_again_has_no_account_left(world: World) -> Non
 
 def test_accounts_are_taken_away_again(world: World) -> None:
     set_accounts(world, "ann")
-    assert set_accounts(world)[0] == "jobs of ann have no account of their own any more, by root"
+    assert set_accounts(world)[0] == "accounts of ann reset to the cluster's default by root"
     assert set_accounts(world) == ["> reply ann"]
     assert submit(world, "a") == ""
 

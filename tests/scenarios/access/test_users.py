@@ -48,10 +48,10 @@ def remove_host(world: World, host: str, *, force: bool = False) -> list[str]:
 
 
 def test_a_role_is_given_changed_and_taken(world: World) -> None:
-    assert add(world) == ["bob is user everywhere by root", "> user/bob may do otherwise", "> reply bob"]
+    assert add(world) == ["bob made user everywhere by root", "> user/bob may do otherwise", "> reply bob"]
     assert add(world) == ["> reply bob"]
-    assert add(world, role=Role.ADMIN, project="vision")[0] == "bob is admin in project vision by root"
-    assert remove(world, project="vision")[0] == "bob has no role in project vision any more, by root"
+    assert add(world, role=Role.ADMIN, project="vision")[0] == "bob made admin in project vision by root"
+    assert remove(world, project="vision")[0] == "role of bob in project vision removed by root"
     assert world.cluster.people.roles == {"bob": {"*": Role.USER}}
 
 
@@ -76,7 +76,7 @@ def test_names_that_are_none_are_refused(world: World, user: str, project: str) 
 
 def test_a_token_is_good_once_and_for_one_key(world: World) -> None:
     make_token(world)
-    assert enrol(world) == ["host h9 has its first certificate", "> reply host/h9"]
+    assert enrol(world) == ["first certificate issued to host h9", "> reply host/h9"]
     assert enrol(world) == ["> reply host/h9"], "the answer may have been lost"
     assert "was used already, by host h9" in enrol(world, key="other")[0]
     assert "was used already" in enrol(world, name="h10", key="other")[0]

@@ -161,7 +161,7 @@ def _cordon(host: host_pb2.Host, now: float) -> str:
 def _strange(host: host_pb2.Host) -> str:
     """Jobs that run there and that the controller doesn't know, and how to be rid of them."""
     names = list(dict.fromkeys(work.job_id for work in host.strange_work))
-    return f"{', '.join(names)} (stop it with: holdfast host dismiss {host.name} {names[0]})" if names else ""
+    return f"{', '.join(names)} (stop it with: holdfast host stop-orphans {host.name} {names[0]})" if names else ""
 
 
 def _drain(host: host_pb2.Host, now: float) -> str:

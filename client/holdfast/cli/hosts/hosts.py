@@ -169,7 +169,7 @@ def planned(host: host_pb2.Host) -> str:
 @click.option("--yes-it-is-off", is_flag=True, help="You know that nothing of its work runs any more.")
 @click.option("--reason", default="", help="Why, for others to read.")
 def fence(name: str, yes_it_is_off: bool, reason: str) -> None:
-    """Vouch that a host is off, so that its work is placed elsewhere.
+    """Declare a host off, so that its work moves elsewhere.
 
     For a host that can't be reached and won't come back soon. If its work still runs there, two copies of a job
     write to the same files: cut its power first.

@@ -137,18 +137,30 @@ def cancel(name: tuple[str, ...]) -> None:
     for_each(name, call)
 
 
-@click.command()
+@click.command("stop-orphans")
+@click.argument("name")
+@click.argument("job_id", metavar="JOB")
+def stop_orphans(name: str, job_id: str) -> None:
+    """Stop workers that the controller has no record of.
+
+    After a restore from a backup hosts may run jobs that the controller does not know any more; `holdfast host show`
+    names them. They run on, and their GPUs are kept for them, until they end or are stopped.
+    """
+    _stop_orphans(name, job_id)
+
+
+@click.command(hidden=True)
 @click.argument("name")
 @click.argument("job_id", metavar="JOB")
 def dismiss(name: str, job_id: str) -> None:
-    """Stop work on a host that the cluster doesn't know.
+    """The old name of stop-orphans."""
+    Console().note(f"host dismiss is now: holdfast host stop-orphans {name} {job_id}")
+    _stop_orphans(name, job_id)
 
-    After a restore from a backup hosts may run jobs of which the controller knows nothing any more; `holdfast host
-    show` names them. They run on, and their GPUs are kept for them, until they end or are dismissed.
-    """
 
+def _stop_orphans(name: str, job_id: str) -> None:
     async def work(client: Client) -> None:
-        await client.dismiss_work(name, job_id)
+        await client.stop_orphans(name, job_id)
 
     with_client(work)
-    Console().note(f"host {name} stops what it runs of {job_id}")
+    Console().note(f"host {name} stops its workers of {job_id}")

@@ -124,30 +124,48 @@ def stacks(job_id: str, native: tuple[int, ...], full: bool, output: str) -> Non
         sys.exit(exit_status.OUR_FAILURE)
 
 
-@click.command()
+@click.command("hang-action")
+@job_argument()
+@click.argument("action", type=click.Choice(("off", "on")))
+@click.option("--for", "length", type=duration, metavar="TIME", help="With off: how long from now, such as 2h.")
+def hang_action(job_id: str, action: str, length: float | None) -> None:
+    """Turn action on hangs of a job off for a while, or on again.
+
+    For a debugging session, say. While it is off, hangs are still noticed and reported. It stays off through restarts
+    of the job and of the controller.
+    """
+    if (length is None) != (action == "on"):
+        raise click.UsageError("Give --for TIME with off, and not with on.")
+    _turn(job_id, length)
+
+
+@click.command(hidden=True)
 @job_argument()
 @click.option("--for", "length", type=duration, metavar="TIME", help="How long from now, such as 2h.")
 @click.option("--end", is_flag=True, help="End a hold now.")
 def hold(job_id: str, length: float | None, end: bool) -> None:
-    """Suspend action on hangs of a job for a while.
-
-    For a debugging session, say. Hangs are still noticed and told. It outlives restarts of the job and of the
-    controller.
-    """
+    """The old name of hang-action."""
     if (length is None) != end:
         raise click.UsageError("Give either --for TIME or --end.")
+    new = "on" if end else "off --for TIME"
+    Console().note(f"job hold is now: holdfast job hang-action {job_id} {new}")
+    _turn(job_id, length)
+
+
+def _turn(job_id: str, length: float | None) -> None:
+    """Action on hangs is off for so many seconds; on where it is None."""
     if length is not None and length <= 0:
-        raise click.BadParameter("must be longer than 0 seconds; --end ends a hold.", param_hint="--for")
+        raise click.BadParameter("must be longer than 0 seconds.", param_hint="--for")
 
     async def work(client: Client) -> job_pb2.CustomJob:
-        return await client.hold_job(job_id, length or 0.0)
+        return await client.suspend_hang_action(job_id, length or 0.0)
 
     job = with_client(work)
     from holdfast.client import TERMINAL
 
     if job.state in TERMINAL:
-        Console().note(f"job {job_id} has ended already; there is nothing to hold.")
+        Console().note(f"job {job_id} has ended already; no hang is acted on.")
     elif job.HasField("held_until"):
         Console().note(f"no hang of job {job_id} is acted on until {local(job.held_until.seconds)}.")
     else:
-        Console().note(f"job {job_id} is not held; hangs are acted on as it asks.")
+        Console().note(f"hangs of job {job_id} are acted on as it asks.")

@@ -13,20 +13,20 @@ def narrate_people(event: ev.PeopleEvent) -> str:
     """The sentence for ``event``."""
     match event:
         case ev.RoleGranted():
-            return f"{event.user} is {event.role.name.lower()} {_where(event.project)} by {event.by}"
+            return f"{event.user} made {event.role.name.lower()} {_where(event.project)} by {event.by}"
         case ev.RoleTaken():
-            return f"{event.user} has no role {_where(event.project)} any more, by {event.by}"
+            return f"role of {event.user} {_where(event.project)} removed by {event.by}"
         case ev.AccountsMapped() if event.accounts:
-            return f"jobs of {event.user} may run as {', '.join(event.accounts)}, by {event.by}"
+            return f"accounts of {event.user} set to {', '.join(event.accounts)} by {event.by}"
         case ev.AccountsMapped():
-            return f"jobs of {event.user} have no account of their own any more, by {event.by}"
+            return f"accounts of {event.user} reset to the cluster's default by {event.by}"
         case ev.UserRemoved():
             return f"user {event.user} removed by {event.by}; its certificates are void"
         case ev.TokenMade():
             whom = f"{event.kind.value} {event.name}" if event.name else "a new host"
-            return f"token for {whom} made by {event.by}"
+            return f"token for {whom} created by {event.by}"
         case ev.TokenUsed():
-            return f"{event.kind.value} {event.name} has its first certificate"
+            return f"first certificate issued to {event.kind.value} {event.name}"
         case ev.SecretSet():
             return f"secret {event.name} of {holder_in_words(event.holder)} set by {event.by}"
         case ev.SecretRemoved():

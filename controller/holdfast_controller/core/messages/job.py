@@ -22,23 +22,23 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             gpus = f", {_count(len(event.inventory.gpus), 'GPU')}" if event.inventory.gpus else ""
             return f"{event.host} joined from {event.address} with {_count(event.inventory.cpus, 'core')}{gpus}"
         case ev.HostRefused():
-            return f"{event.host} turned away: {event.problem}"
+            return f"{event.host} refused: {event.problem}"
         case ev.HostCordoned():
             return f"{event.host} cordoned by {event.by}" + (f": {event.reason}" if event.reason else "")
         case ev.HostUncordoned():
             return f"{event.host} uncordoned by {event.by}"
         case ev.HostDraining():
-            until = ", moved off at its deadline" if event.deadline is not None else ""
+            until = "; remaining work is moved at the deadline" if event.deadline is not None else ""
             why = f": {event.reason}" if event.reason else ""
             return f"{event.host} is being drained by {event.by}{until}{why}"
         case ev.HostDrained():
-            return f"{event.host} is drained: nothing of its work is left"
+            return f"{event.host} is drained: no work is left on it"
         case ev.HostFenced():
             return f"{event.host} fenced by {event.by}: nothing runs there any more" + (
                 f" ({event.reason})" if event.reason else ""
             )
         case ev.HostPlaceFreed():
-            return f"{event.host} has proven the place of {event.place} empty"
+            return f"{event.host}: every process of {event.place} is proven gone, its share is free again"
         case ev.HostLost():
             return f"{event.host} lost: silent for {event.silent_s:.0f} s"
         case ev.HostReturned():
@@ -80,7 +80,7 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.JobQueued():
             return f"queued: {event.reason}"
         case ev.PlacementTried():
-            return f"no room at try {event.number} of {PLACEMENT_TRIES}: {event.reason}"
+            return f"placement failed, try {event.number} of {PLACEMENT_TRIES}: {event.reason}"
         case ev.JobPlaced():
             counts = Counter(place.host for place in event.places)
             return "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
@@ -94,12 +94,12 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.RankExited():
             return f"{_rank(event.worker, event.exit.rank)} {event.exit.message or event.exit.reason.name}"
         case ev.LateExitFound():
-            return f"late news of {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
+            return f"late exit report for {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
         case ev.RestartDecided():
             whom = "" if event.worker is None else f" {job.gang.members[event.worker].name} alone"
             return f"restarting{whom} in place as generation {event.generation}: {_restart_cause(event, job)}"
         case ev.WorkerLaunched():
-            return f"{event.worker} is launched as generation {event.generation}"
+            return f"{event.worker} launched as generation {event.generation}"
         case ev.WorkerStarted():
             return f"{event.worker} is running as generation {event.generation}"
         case ev.AttemptEnded():
@@ -111,28 +111,29 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             which = _SIGNALS.get(event.signal, f"signal {event.signal}")
             return f"the ranks get {which}, {event.until - event.at:.0f} s ahead of {event.why}"
         case ev.JobPaused():
-            return f"PAUSED: it holds no hosts; go on with: holdfast job resume {job.id}"
+            return f"paused: it holds no hosts; resume it with: holdfast job resume {job.id}"
         case ev.JobResumed():
             return f"resumed by {event.by}"
         case ev.WorkerFenced():
-            return f"{event.worker} is taken as gone"
+            why = "an admin vouches that its host is off" if event.vouched else "host unreachable past its lease"
+            return f"{event.worker} fenced: {why}"
         case ev.CauseFound():
             return f"first to fail was {_cause(event.related, event.end_reason)}"
         case ev.HangNoticed():
             whom = f"; suspected: {' and '.join(map(str, event.suspects))}" if event.suspects else ""
             return f"possible hang ({event.rule.value}): {event.sentence}{whom}"
         case ev.HangDiagnosed():
-            return f"stacks: {event.stacks or 'none could be taken'}"
+            return f"stack dumps: {event.stacks or 'none could be taken'}"
         case ev.HangJudged():
             return _JUDGED[event.outcome] + (f": {event.note}" if event.note else "")
         case ev.HangStuck():
             why = f": {event.why}" if event.why else ""
-            return f"escalated: {event.host} holds processes of {event.worker} that outlive KILL{why}"
+            return f"cannot restart yet: processes of {event.worker} on {event.host} survive SIGKILL{why}"
         case ev.HangOver():
-            return f"moves again: {event.note}"
+            return f"no longer hangs: {event.note}"
         case ev.JobHeld():
             held = event.until is not None
-            return f"held by {event.by}: no hang is acted on" if held else f"hold ended by {event.by}"
+            return f"action on hangs turned {'off' if held else 'on'} by {event.by}"
         case ev.CaughtUp():
             return f"generation {event.generation} is back at step {event.step:g}"
         case ev.PrimaryCompleted():
@@ -143,10 +144,10 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"ending as {event.outcome.name}" + (f": {event.error.message}" if event.error else "")
         case ev.OutputArchived():
             if event.problem:
-                return f"the output of {event.worker} is not archived: {event.problem}"
-            return f"the output of {event.worker} is archived"
+                return f"output of {event.worker} not archived: {event.problem}"
+            return f"output of {event.worker} archived"
         case ev.WorkerEmptied():
-            return f"{event.worker} is gone from its host"
+            return f"every process of {event.worker} is gone"
         case ev.JobEnded():
             return event.state.name
         case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
@@ -154,7 +155,7 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.MaintenanceAhead():
             return maintenance_ahead(event)
         case ev.NotificationGivenUp():
-            return f"{event.to} could not be told of {event.notice.value}: {event.reason}"
+            return f"notification {event.notice.value} to {event.to} failed: {event.reason}"
         case _:
             assert_never(event)
 
@@ -164,7 +165,7 @@ _JUDGED = {
     HangOutcome.RESTARTED: "hang confirmed, relaunching in place",
     HangOutcome.WOULD_RESTART: "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",
     HangOutcome.WITHHELD: "hang confirmed, not acted on",
-    HangOutcome.BUDGET_SPENT: "hang confirmed, no hang restart is left",
+    HangOutcome.BUDGET_SPENT: "hang confirmed, but no hang restarts are left",
 }
 
 
@@ -176,14 +177,14 @@ def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
     if event.end_reason is EndReason.HOST_SHUTDOWN:
         return f"moving away from {_listing(list(event.avoid))}, which shuts down; workers elsewhere stay there"
     if event.end_reason is EndReason.PREEMPTED:
-        return f"preempted for {event.related}; it waits for hosts again"
+        return f"preempted by {event.related}; it waits for hosts again"
     cause = _cause(event.related, event.end_reason)
     away = f" away from {_listing(list(event.avoid))}" if event.avoid else ""
     if event.keep:
         return f"moving{away}; workers elsewhere stay there: {cause}"
     retries = f", job retry {job.budgets.spent.job_retries} of {job.gang.retries.job_retries}"
     count = retries if event.budget is Budget.JOB else ""
-    return f"trying the whole job again{away}: {cause}{count}"
+    return f"retrying the whole job{away}: {cause}{count}"
 
 
 def _cause(related: Related, reason: EndReason) -> str:

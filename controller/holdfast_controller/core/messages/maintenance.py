@@ -33,7 +33,7 @@ def maintenance_ahead(event: MaintenanceAhead) -> str:
     """The sentence for a job on such a host."""
     why = f" ({event.reason})" if event.reason else ""
     when = f"in {span(event.start - event.at)}" if event.start > event.at else "now"
-    return f"{event.host} is emptied for maintenance {when}{why}"
+    return f"maintenance of {event.host} {when}: its work moves to other hosts{why}"
 
 
 def span(seconds: float) -> str:

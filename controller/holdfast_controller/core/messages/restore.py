@@ -12,9 +12,10 @@ def narrate_cluster_doubt(event: ev.ClusterDoubt) -> str:
     """The sentence for an event of the cluster."""
     match event:
         case ev.ClusterRestored():
-            return f"restored from a backup made {span(event.at - event.taken_at)} before; hosts say what they hold"
+            ago = span(event.at - event.taken_at)
+            return f"restored from a backup made {ago} before; waiting for hosts to report what they run"
         case ev.DoubtEnded():
-            return "every host has said what it holds; the restore is over"
+            return "every host has reported; the restore is complete"
         case _:
             assert_never(event)
 
@@ -24,7 +25,7 @@ def narrate_job_doubt(event: ev.JobDoubt) -> str:
     match event:
         case ev.JobFound():
             hosts = ", ".join(dict.fromkeys(place.host for place in event.places))
-            return f"found on {hosts} after the restore, as generation {max(event.generations)}; it goes on"
+            return f"found on {hosts} after the restore, running as generation {max(event.generations)}"
         case ev.JobUnsure() | ev.JobCleared():
             return event.reason
         case _:
@@ -35,13 +36,13 @@ def narrate_stranger(event: ev.StrangerEvent) -> str:
     """The sentence for an event of a host."""
     match event:
         case ev.StrangerFound():
-            return f"{event.host} runs {event.job} {event.worker}, which the restored log doesn't know there"
+            return f"{event.host} runs an orphaned worker: {event.job} {event.worker} is not in the restored log"
         case ev.StrangerEnded():
             said = event.exit.message or event.exit.reason.name
-            return f"{event.host}: {event.job} {event.worker} rank {event.exit.rank} {said}"
+            return f"{event.host}: orphaned {event.job} {event.worker} rank {event.exit.rank} {said}"
         case ev.StrangerDismissed():
-            return f"{event.by} has {event.job} stopped on {event.host}"
+            return f"{event.host}: orphaned workers of {event.job} stopped by {event.by}"
         case ev.StrangerGone():
-            return f"nothing is left of {event.job} {event.worker} on {event.host}"
+            return f"{event.host}: orphaned worker {event.job} {event.worker} is gone"
         case _:
             assert_never(event)

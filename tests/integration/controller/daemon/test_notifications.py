@@ -245,7 +245,7 @@ async def test_who_cannot_be_reached_for_long_is_given_up_and_the_job_s_history_
                     # Nobody rings for a history that has ended.
                     while (history := await ended(jobs, made.id))[-1].type != "NotificationGivenUp":  # noqa: ASYNC110
                         await asyncio.sleep(0.2)
-    assert history[-1].message == "ops could not be told of FAILED: it answered with HTTP status 500"
+    assert history[-1].message == "notification FAILED to ops failed: it answered with HTTP status 500"
     assert hook.events()[0] == "FAILED" and "non-zero status of 3" in hook.got[0]["message"]
 
 
