@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.records.corpus import Run, read
 from holdfast.hang.records.evaluate import Learned, Policy, Score, score
 from holdfast.hang.tuning import Tuning
@@ -37,13 +37,13 @@ class Fixed:
     def shortest_s(self) -> float:
         return self.after_s
 
-    def observe(self, rhythm: Rhythm, at_s: float) -> Rhythm:
-        return rhythm._replace(last_s=at_s)
+    def observe(self, rate: ProgressRate, at_s: float) -> ProgressRate:
+        return rate._replace(last_s=at_s)
 
-    def notice_after_s(self, _rhythm: Rhythm) -> float:
+    def notice_after_s(self, _rhythm: ProgressRate) -> float:
         return self.after_s
 
-    def act_after_s(self, _rhythm: Rhythm) -> float:
+    def act_after_s(self, _rhythm: ProgressRate) -> float:
         return self.after_s if self.acts else math.inf
 
 
@@ -57,16 +57,16 @@ class Naive:
     def shortest_s(self) -> float:
         return self.floor_s
 
-    def observe(self, rhythm: Rhythm, at_s: float) -> Rhythm:
-        gap_s = at_s - rhythm.last_s
-        longest_s = max(rhythm.longest_s, gap_s) if rhythm.events else 0.0
-        return rhythm._replace(last_s=at_s, longest_s=longest_s, events=rhythm.events + 1)
+    def observe(self, rate: ProgressRate, at_s: float) -> ProgressRate:
+        gap_s = at_s - rate.last_s
+        longest_s = max(rate.longest_s, gap_s) if rate.events else 0.0
+        return rate._replace(last_s=at_s, longest_s=longest_s, events=rate.events + 1)
 
-    def notice_after_s(self, rhythm: Rhythm) -> float:
-        return max(self.floor_s, 3 * rhythm.longest_s)
+    def notice_after_s(self, rate: ProgressRate) -> float:
+        return max(self.floor_s, 3 * rate.longest_s)
 
-    def act_after_s(self, rhythm: Rhythm) -> float:
-        return self.notice_after_s(rhythm)
+    def act_after_s(self, rate: ProgressRate) -> float:
+        return self.notice_after_s(rate)
 
 
 def scored(runs: Sequence[Run], policy: Policy) -> Score:

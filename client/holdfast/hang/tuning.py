@@ -25,7 +25,7 @@ class HangSettings:
     action: Action = Action.NOTIFY
     # Silence of the output after which a hang is noticed and, unless ``ceiling_s`` says otherwise, acted on.
     timeout_s: float | None = None
-    # The least silence, whatever the job's rhythm.
+    # The least silence, whatever the job's progress rate.
     floor_s: float | None = None
     # Silence after which a hang is acted on even though only one family of signals shows it.
     ceiling_s: float | None = None
@@ -57,14 +57,14 @@ class Tuning:
     # Start-up ends when three gaps of one size have been seen: law, "first progress and three gaps". Of one
     # size: the third longest is at least this share of the longest; no cliff between 1/2 and 1/5 on the corpus.
     settle_share: float = 1 / 3
-    # Lines of one burst are no rhythm: the corpus' initialisation prints within 5 s at a time.
+    # Lines of one burst are no rate: the corpus' initialisation prints within 5 s at a time.
     settle_gap_min_s: float = 5.0
-    # A job that has progressed for so long has a rhythm too fast to show such gaps; on the corpus 150 s to 300
+    # A job that has progressed for so long has a rate too fast to show such gaps; on the corpus 150 s to 300
     # s give the same, 120 s is worse.
     settle_age_s: float = 240.0
     # Acting on silence alone: the default of managed services, 30 min (range 10-720).
     ceiling_s: float = 1800.0
-    # The same before the rhythm is known; as long as lone work may take. Halves the false kills on the corpus.
+    # The same before the rate is known; as long as lone work may take. Halves the false kills on the corpus.
     startup_ceiling_s: float = 3600.0
     # Law: lone work is noticed at max(5 min, 3 × the longest survived), acted on at 60 min.
     lone_notice_s: float = 300.0
@@ -82,7 +82,7 @@ class Tuning:
     busy_cpu_share: float = 0.5
     blocked_cpu_share: float = 0.02
     blocked_switch_share: float = 0.10
-    # Switches a second below which a rank of unknown rhythm counts as blocked. Law: 46 per 5 s healthy, 0 hung.
+    # Switches a second below which a rank of unknown progress rate counts as blocked. Law: 46 per 5 s healthy, 0 hung.
     blocked_switches_unknown: float = 1.0
     # A log line or heartbeat dirties one 4 KiB page; sixteen of them in a sample are more than talk.
     work_bytes: float = 65536.0

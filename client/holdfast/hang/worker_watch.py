@@ -1,6 +1,6 @@
 """Turns one worker's samples into the features that the controller judges by. Pure.
 
-Each rank's counters are compared with its own past (``pipeline.rank_baseline``); its lines are told apart into
+Each rank's counters are compared with its own past (``pipeline.rank_baseline``); its lines are divided into
 progress and talk (``pipeline.log_progress``). A new generation starts from nothing. What was learned can be written
 down and taken up again, so that an agent's restart makes no rank look new.
 """

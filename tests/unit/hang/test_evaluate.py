@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.records.corpus import CorpusError, Run, parsed, read
 from holdfast.hang.records.evaluate import Learned, rate_interval, score, share_interval
 from holdfast.hang.tuning import Tuning
@@ -24,13 +24,13 @@ class Fixed:
     def __init__(self, notice_s: float, act_s: float) -> None:
         self.notice_s, self.act_s = notice_s, act_s
 
-    def observe(self, rhythm: Rhythm, at_s: float) -> Rhythm:
-        return rhythm._replace(last_s=at_s)
+    def observe(self, rate: ProgressRate, at_s: float) -> ProgressRate:
+        return rate._replace(last_s=at_s)
 
-    def notice_after_s(self, _rhythm: Rhythm) -> float:
+    def notice_after_s(self, _rhythm: ProgressRate) -> float:
         return self.notice_s
 
-    def act_after_s(self, _rhythm: Rhythm) -> float:
+    def act_after_s(self, _rhythm: ProgressRate) -> float:
         return self.act_s
 
 

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.tuning import HangSettings, Tuning, tuned
 
 T = Tuning()
 
 
-def after(gaps_s: Iterable[float], tuning: Tuning = T) -> Rhythm:
-    rhythm, at_s = Rhythm.begin(100.0), 100.0
+def after(gaps_s: Iterable[float], tuning: Tuning = T) -> ProgressRate:
+    rate, at_s = ProgressRate.begin(100.0), 100.0
     for gap_s in gaps_s:
         at_s += gap_s
-        rhythm = rhythm.observe(at_s, tuning)
-    return rhythm
+        rate = rate.observe(at_s, tuning)
+    return rate
 
 
 def test_before_any_progress_only_the_startup_limit_counts() -> None:
@@ -52,9 +52,9 @@ def test_a_regular_long_gap_is_learned_at_first_sight() -> None:
 
 
 def test_a_long_gap_early_counts_for_the_output_alone_and_not_where_two_families_agree() -> None:
-    rhythm = after([100.0] + [10.0] * 40)
-    assert rhythm.notice_after_s(T) == 200.0
-    assert rhythm.agree_after_s(T) == T.still_floor_s
+    rate = after([100.0] + [10.0] * 40)
+    assert rate.notice_after_s(T) == 200.0
+    assert rate.agree_after_s(T) == T.still_floor_s
 
 
 def test_repeated_gaps_count_where_two_families_agree() -> None:
@@ -67,32 +67,32 @@ def test_the_ceiling_grows_with_what_was_survived() -> None:
 
 
 def test_an_event_older_than_the_last_changes_nothing() -> None:
-    rhythm = after([10.0, 10.0])
-    assert rhythm.observe(105.0, T) == rhythm
+    rate = after([10.0, 10.0])
+    assert rate.observe(105.0, T) == rate
 
 
 def test_forgiven_time_is_neither_silence_nor_survived() -> None:
-    rhythm = after([10.0, 10.0]).forgive(3600.0)
-    assert rhythm.silent_s(100.0 + 20.0 + 3600.0) == 0.0
-    assert rhythm.observe(100.0 + 20.0 + 3600.0 + 5.0, T).longest_s == 10.0
+    rate = after([10.0, 10.0]).forgive(3600.0)
+    assert rate.silent_s(100.0 + 20.0 + 3600.0) == 0.0
+    assert rate.observe(100.0 + 20.0 + 3600.0 + 5.0, T).longest_s == 10.0
 
 
 def test_an_explicit_timeout_governs_once_started() -> None:
     tuning = tuned(HangSettings(timeout_s=60.0))
-    rhythm = after([1.0] * 400, tuning)
-    assert (rhythm.notice_after_s(tuning), rhythm.act_after_s(tuning)) == (60.0, 60.0)
+    rate = after([1.0] * 400, tuning)
+    assert (rate.notice_after_s(tuning), rate.act_after_s(tuning)) == (60.0, 60.0)
     assert after([], tuning).notice_after_s(tuning) == T.startup_s
 
 
 def test_an_explicit_ceiling_and_floor_govern() -> None:
     tuning = tuned(HangSettings(floor_s=20.0, ceiling_s=600.0))
-    rhythm = after([1.0] * 400, tuning)
-    assert (rhythm.notice_after_s(tuning), rhythm.act_after_s(tuning)) == (20.0, 600.0)
+    rate = after([1.0] * 400, tuning)
+    assert (rate.notice_after_s(tuning), rate.act_after_s(tuning)) == (20.0, 600.0)
 
 
 @given(st.lists(st.floats(0.0, 5000.0), max_size=60))
 def test_no_threshold_sits_below_what_was_survived(gaps_s: list[float]) -> None:
-    rhythm = after(gaps_s)
+    rate = after(gaps_s)
     survived = max(gaps_s, default=0.0)
-    assert rhythm.notice_after_s(T) >= survived * 0.999999
-    assert rhythm.act_after_s(T) >= rhythm.notice_after_s(T)
+    assert rate.notice_after_s(T) >= survived * 0.999999
+    assert rate.act_after_s(T) >= rate.notice_after_s(T)

@@ -9,8 +9,8 @@ from holdfast.hang.evidence.stacks import (
     grouped,
     mismatched,
     odd_ones,
+    outside_collectives,
     sentence,
-    strays,
 )
 
 LIB = "/usr/lib/python3.11/"
@@ -55,14 +55,14 @@ def test_sends_and_receives_are_no_mismatch() -> None:
     assert mismatched(grouped([rank(0, BARRIER), rank(1, REDUCE)]))
 
 
-def test_without_a_majority_the_ranks_in_no_meeting_are_the_strays() -> None:
-    assert [s.rank for s in strays(grouped([rank(0, REDUCE), rank(1, GET)]))] == [1]
+def test_without_a_majority_the_ranks_in_no_meeting_are_returned() -> None:
+    assert [s.rank for s in outside_collectives(grouped([rank(0, REDUCE), rank(1, GET)]))] == [1]
     halves = [rank(0, REDUCE), rank(1, REDUCE), rank(2, GET), rank(3, GET)]
-    assert [s.rank for s in strays(grouped(halves))] == [2, 3]
-    assert strays(grouped([rank(0, REDUCE), rank(1, BARRIER)])) == ()
+    assert [s.rank for s in outside_collectives(grouped(halves))] == [2, 3]
+    assert outside_collectives(grouped([rank(0, REDUCE), rank(1, BARRIER)])) == ()
     loads = (Frame("load", "/home/u/other.py", 5), MAIN)
-    assert strays(grouped([rank(0, loads), rank(1, GET)])) == ()
-    assert strays(grouped(gang(r5=GET))) == ()
+    assert outside_collectives(grouped([rank(0, loads), rank(1, GET)])) == ()
+    assert outside_collectives(grouped(gang(r5=GET))) == ()
 
 
 def test_poll_loops_and_library_lines_do_not_tell_stacks_apart() -> None:

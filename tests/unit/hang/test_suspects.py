@@ -10,7 +10,7 @@ from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, grouped
 from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.judge.suspects import guilty
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
-from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.tuning import Tuning
 
@@ -29,8 +29,8 @@ def look(*ranks: RankFeatures, stacks: tuple[tuple[Frame, ...], ...] = (), **mor
     seen = tuple(Seen(f"workerpool0-{n}", f"h{n}", replace(rank, rank=n)) for n, rank in enumerate(ranks))
     dumps = [RankStack(f"workerpool0-{n}", n, frames) for n, frames in enumerate(stacks)]
     diagnosis = Diagnosis(90.0, grouped(dumps)) if dumps else None
-    rhythm = Rhythm.begin(0.0)
-    return View(100.0, Tuning(), seen, rhythm, True, 1800.0, diagnosis=diagnosis, **more)  # type: ignore[arg-type]
+    rate = ProgressRate.begin(0.0)
+    return View(100.0, Tuning(), seen, rate, True, 1800.0, diagnosis=diagnosis, **more)  # type: ignore[arg-type]
 
 
 def named(view: View) -> list[int]:

@@ -40,7 +40,7 @@ def encode(evidence: Evidence, max_bytes: int = MAX_BYTES) -> str:
 
 
 def decode(text: str) -> Evidence:
-    """What ``encode`` has written. Keys it doesn't know are passed over. Raises ``ValueError``."""
+    """Return the evidence that ``encode`` wrote. Unknown keys are ignored. Raises ``ValueError``."""
     try:
         data = json.loads(text)
         if data.get("version") != VERSION:

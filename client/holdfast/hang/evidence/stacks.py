@@ -202,7 +202,7 @@ def odd_ones(groups: Sequence[Group]) -> tuple[RankStack, ...]:
     return tuple(stack for group in groups[1:] for stack in group.stacks)
 
 
-def strays(groups: Sequence[Group]) -> tuple[RankStack, ...]:
+def outside_collectives(groups: Sequence[Group]) -> tuple[RankStack, ...]:
     """If no group holds more than half: the ranks in no collective, if all the others wait in one."""
     if not groups or 2 * len(groups[0].stacks) > sum(len(group.stacks) for group in groups):
         return ()

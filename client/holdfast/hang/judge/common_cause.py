@@ -1,6 +1,4 @@
-"""Looks across jobs: when several turn suspect together, their hosts share a fault, and killing them helps
-nobody.
-"""
+"""Looks across jobs: when several turn suspect together, their hosts share a fault, and a kill helps none of them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.phase import Phase
-from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.tuning import Tuning
 
@@ -47,8 +47,8 @@ class View:
     now_s: float
     tuning: Tuning
     ranks: tuple[Seen, ...]
-    output: Rhythm
-    # Start-up is over: the output has a rhythm, or work has been going on for long.
+    output: ProgressRate
+    # Start-up is over: the output has a known rate, or work has been going on for long.
     started: bool
     # How long start-up may take while every rank is blocked.
     startup_limit_s: float

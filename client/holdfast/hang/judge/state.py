@@ -17,7 +17,7 @@ from holdfast.hang.judge.snapshot import Counts, Seen, View
 from holdfast.hang.judge.stages import Rung, climb
 from holdfast.hang.pipeline.features import GpuLook, Motion, WorkerFeatures
 from holdfast.hang.pipeline.phase import Phase, facts_of, next_phase
-from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.tuning import Tuning
 
 
@@ -37,12 +37,12 @@ class JobWatch:
 
     began_s: float
     seen_s: float
-    output: Rhythm
+    output: ProgressRate
     # How long the start-up of an earlier generation took; None in the first.
     earlier_start_s: float | None = None
     phases: Mapping[str, Phase] = field(default_factory=dict)
     started_s: float | None = None
-    # When all GPUs first worked: with output too rare for a rhythm, some minutes later start-up is over.
+    # When all GPUs first worked: with output too rare for a rate, some minutes later start-up is over.
     first_work_s: float | None = None
     # The silence that the user was notified of, by its beginning: one notice per silence.
     told_of_s: float | None = None
@@ -64,7 +64,7 @@ def begin(now_s: float, earlier: JobWatch | None = None) -> JobWatch:
     took_s = None
     if earlier is not None:
         took_s = earlier.earlier_start_s if earlier.started_s is None else earlier.started_s - earlier.began_s
-    return JobWatch(began_s=now_s, seen_s=now_s, output=Rhythm.begin(now_s), earlier_start_s=took_s)
+    return JobWatch(began_s=now_s, seen_s=now_s, output=ProgressRate.begin(now_s), earlier_start_s=took_s)
 
 
 def hold(watch: JobWatch, until_s: float) -> JobWatch:

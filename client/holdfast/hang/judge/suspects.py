@@ -1,4 +1,4 @@
-"""R5: who is guilty. Only ranks that differ from their waiting peers are named, by the strongest sign there is.
+"""R5: suspects of a hang. Only ranks that differ from their waiting peers are named, by the strongest sign there is.
 
 Where more than half of the ranks are alike, the others are the odd ones. A gang of two has no majority, nor has one
 that is split in halves; then it counts what the ranks do: who waits in a collective waits for others, so the one
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from holdfast.hang.evidence.stacks import RankStack, mismatched, odd_ones, strays
+from holdfast.hang.evidence.stacks import RankStack, mismatched, odd_ones, outside_collectives
 from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.pipeline.features import GpuLook, Motion
 from holdfast.hang.pipeline.samples import State
@@ -72,7 +72,7 @@ def _by_stack(view: View) -> Sequence[Seen]:
 
 
 def _in_no_collective(view: View) -> Sequence[Seen]:
-    return _with_stacks(view, strays(view.diagnosis.groups) if view.diagnosis else ())
+    return _with_stacks(view, outside_collectives(view.diagnosis.groups) if view.diagnosis else ())
 
 
 def _in_other_collectives(view: View) -> Sequence[Seen]:

@@ -18,7 +18,7 @@ from holdfast.hang.tuning import Tuning
 class Phase(enum.Enum):
     """Phases of a worker within one generation."""
 
-    # Until the first progress and a rhythm; only the start-up limit counts.
+    # Until the first progress and a known rate; only the start-up limit counts.
     STARTUP = "starting up"
     STEADY = "steady"
     # A checkpoint file is open and grew lately: 15 min since its last byte.

@@ -1,9 +1,9 @@
-"""What a job's progress has looked like, and how long a silence it has thereby earned.
+"""Progress rate of a job: the gaps between its progress events, and how long a silence is normal after them.
 
 Theory of operation. Progress events (a line that tells something new, a checkpoint or event file that grew)
-leave gaps between them. Until the gaps show a rhythm the job is starting up, and only the start-up limit
+leave gaps between them. Until the gaps show a rate the job is starting up, and only the start-up limit
 counts: programs print a screenful at once and then say nothing until their first block of work is done, and
-most false alarms of gap-based rules lie exactly there. The rhythm is known once the three longest gaps are of
+most false alarms of gap-based rules lie exactly there. The rate is known once the three longest gaps are of
 one size, or after some minutes of progress. From then on a silence is noticed at ``silence_factor`` × the
 longest gap survived, so regular long gaps (an epoch, an evaluation) are learned at their first sight, and no
 threshold ever sits below what this job has done and survived.
@@ -20,11 +20,11 @@ from typing import NamedTuple
 from holdfast.hang.tuning import Tuning
 
 
-class Rhythm(NamedTuple):
+class ProgressRate(NamedTuple):
     """The history of one stream of progress; a value of seven numbers, cheap to copy and to journal.
 
     Times are seconds on the caller's monotonic clock, gaps are seconds. ``steady_s`` is the longest gap since the
-    rhythm is known.
+    rate is known.
     """
 
     began_s: float
@@ -36,12 +36,12 @@ class Rhythm(NamedTuple):
     events: int = 0
 
     @classmethod
-    def begin(cls, at_s: float) -> Rhythm:
+    def begin(cls, at_s: float) -> ProgressRate:
         """A generation that starts now and has not progressed yet."""
         return cls(at_s, at_s)
 
-    def observe(self, at_s: float, tuning: Tuning) -> Rhythm:
-        """The rhythm after progress at that time; an event older than the last one changes nothing."""
+    def observe(self, at_s: float, tuning: Tuning) -> ProgressRate:
+        """The history after progress at that time; an event older than the last one changes nothing."""
         began, last, longest, second, third, steady, events = self
         gap = at_s - last
         if gap < 0:
@@ -49,18 +49,18 @@ class Rhythm(NamedTuple):
         if gap > steady and self.settled(tuning):
             steady = gap
         if gap > longest:
-            return Rhythm(began, at_s, gap, longest, second, steady, events + 1)
+            return ProgressRate(began, at_s, gap, longest, second, steady, events + 1)
         if gap > second:
-            return Rhythm(began, at_s, longest, gap, second, steady, events + 1)
+            return ProgressRate(began, at_s, longest, gap, second, steady, events + 1)
         if gap > third:
-            return Rhythm(began, at_s, longest, second, gap, steady, events + 1)
-        return Rhythm(began, at_s, longest, second, third, steady, events + 1)
+            return ProgressRate(began, at_s, longest, second, gap, steady, events + 1)
+        return ProgressRate(began, at_s, longest, second, third, steady, events + 1)
 
-    def forgive(self, silent_s: float) -> Rhythm:
-        """Time that nobody watched, or that was declared idle, is neither a silence nor a gap survived."""
+    def forgive(self, silent_s: float) -> ProgressRate:
+        """The history without ``silent_s`` of unwatched or declared idle time: neither a silence nor a gap survived."""
         return self._replace(began_s=self.began_s + silent_s, last_s=self.last_s + silent_s)
 
-    def shifted(self, by_s: float) -> Rhythm:
+    def shifted(self, by_s: float) -> ProgressRate:
         """The same history on a clock that reads ``by_s`` more."""
         return self._replace(began_s=self.began_s + by_s, last_s=self.last_s + by_s)
 
@@ -74,7 +74,7 @@ class Rhythm(NamedTuple):
         return self.third_s >= max(tuning.settle_gap_min_s, tuning.settle_share * self.longest_s)
 
     def _governed(self, tuning: Tuning) -> bool:
-        """Whether the job's own timeout counts: from the first progress on, whatever is known of the rhythm."""
+        """Whether the job's own timeout counts: from the first progress on, whatever is known of the rate."""
         return tuning.timeout_s is not None and self.events > 0
 
     def notice_after_s(self, tuning: Tuning) -> float:
@@ -89,7 +89,7 @@ class Rhythm(NamedTuple):
         """The silence after which this stream may agree with another family that nothing moves."""
         if self._governed(tuning) or not self.settled(tuning):
             return self.notice_after_s(tuning)
-        # The third longest stands for gaps that repeated before the rhythm was known.
+        # The third longest stands for gaps that repeated before the rate was known.
         return max(tuning.still_floor_s, tuning.still_factor * max(self.steady_s, self.third_s))
 
     def act_after_s(self, tuning: Tuning) -> float:

@@ -264,7 +264,7 @@ def _judge(
     if power_share is not None and power_share > tuning.spin_power_share:
         return GpuLook.WORK
     if util is None:
-        # Only energy is readable (MIG): the idle slope tells idle; between idle and work nothing can be told.
+        # Only energy is readable (MIG): the idle slope shows idle; between idle and work nothing can be decided.
         idle = power_share is not None and power_share <= tuning.idle_power_share
         return GpuLook.IDLE if idle else GpuLook.UNCLEAR
     if util <= tuning.idle_util_pct:
@@ -275,7 +275,7 @@ def _judge(
     memory_contrast = (base.memory_util_pct or 0.0) >= tuning.contrast_memory_util_pct
     memory_flat = gpu.memory_util_pct is not None and gpu.memory_util_pct <= tuning.spin_memory_util_pct
     if gpu.memory_util_pct is not None and not memory_flat:
-        # Without power, memory traffic is the evidence; with it, low power contradicts: nothing can be told.
+        # Without power, memory traffic is the evidence; with it, low power contradicts: nothing can be decided.
         return GpuLook.WORK if power_share is None else GpuLook.UNCLEAR
     if links_share is not None and links_share > tuning.spin_links_share:
         return GpuLook.UNCLEAR

@@ -1,6 +1,6 @@
 """Raw samples as an agent takes them: counters and states, nothing decided. Recorded vectors are these, replayed.
 
-Counters only grow within one generation (a smaller value means another process, and the sample starts anew);
+Counters only grow within one generation (a smaller value means another process, and the sample starts again);
 None means that the signal is absent on this machine. Times are seconds on the host's monotonic clock.
 """
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from holdfast.hang.pipeline.progress_rate import Rhythm
+from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.records.corpus import Run
 from holdfast.hang.tuning import Tuning
 
@@ -23,13 +23,13 @@ _DAY_H = 24.0
 
 
 class Policy(Protocol):
-    """How long a silence may last, given the rhythm before it. Seconds; ``shortest_s`` bounds both from below."""
+    """Longest silence before a notice and a kill, given the progress so far. Seconds, at least ``shortest_s``."""
 
     @property
     def shortest_s(self) -> float: ...
-    def observe(self, rhythm: Rhythm, at_s: float) -> Rhythm: ...
-    def notice_after_s(self, rhythm: Rhythm) -> float: ...
-    def act_after_s(self, rhythm: Rhythm) -> float: ...
+    def observe(self, rate: ProgressRate, at_s: float) -> ProgressRate: ...
+    def notice_after_s(self, rate: ProgressRate) -> float: ...
+    def act_after_s(self, rate: ProgressRate) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Learned:
     def shortest_s(self) -> float:
         return 0.0 if self.tuning.timeout_s is not None else min(self.tuning.silence_floor_s, self.tuning.startup_s)
 
-    def observe(self, rhythm: Rhythm, at_s: float) -> Rhythm:
-        return rhythm.observe(at_s, self.tuning)
+    def observe(self, rate: ProgressRate, at_s: float) -> ProgressRate:
+        return rate.observe(at_s, self.tuning)
 
-    def notice_after_s(self, rhythm: Rhythm) -> float:
-        return rhythm.notice_after_s(self.tuning)
+    def notice_after_s(self, rate: ProgressRate) -> float:
+        return rate.notice_after_s(self.tuning)
 
-    def act_after_s(self, rhythm: Rhythm) -> float:
-        return rhythm.act_after_s(self.tuning)
+    def act_after_s(self, rate: ProgressRate) -> float:
+        return rate.act_after_s(self.tuning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _score_run(gaps_s: Sequence[float], policy: Policy, draws: Sequence[float]) 
     """
     total_s = math.fsum(gaps_s)
     pending = sorted((draw * total_s for draw in draws), reverse=True)
-    rhythm = Rhythm.begin(0.0)
+    rate = ProgressRate.begin(0.0)
     stops: list[_Silence] = []
     notices = 0
     now_s = 0.0
@@ -155,7 +155,7 @@ def _score_run(gaps_s: Sequence[float], policy: Policy, draws: Sequence[float]) 
         end_s = now_s + gap_s
         stopped = bool(pending) and pending[-1] < end_s
         if stopped or gap_s > shortest_s:
-            notice_s, act_s = policy.notice_after_s(rhythm), policy.act_after_s(rhythm)
+            notice_s, act_s = policy.notice_after_s(rate), policy.act_after_s(rate)
             killed = gap_s > act_s
             until_s = now_s + act_s if killed else end_s
             while pending and pending[-1] < until_s:
@@ -163,7 +163,7 @@ def _score_run(gaps_s: Sequence[float], policy: Policy, draws: Sequence[float]) 
             notices += gap_s > notice_s
             if killed:
                 return _RunScore(until_s, notices, True, tuple(stops))
-        rhythm = policy.observe(rhythm, end_s)
+        rate = policy.observe(rate, end_s)
         now_s = end_s
     return _RunScore(now_s, notices, False, tuple(stops))
 

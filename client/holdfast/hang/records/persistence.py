@@ -1,9 +1,9 @@
-"""What of a watch outlives the process that watches: which part, on which clock, and when it is worth writing down.
+"""The part of a watch that outlives its process: which fields, on which clock, and when it is worth storing.
 
 What a job has shown to be normal is learned once and changes rarely, so a steady job is hardly ever written. A kept
-watch has its times relative to the moment of keeping, and goes on as if none had passed since: time in which nobody
-watched is neither silence nor survived, and no clock of the old process has to be trusted. A suspicion isn't kept.
-The next look finds it again, since agents went on watching, and has the dumps taken anew.
+watch has its times relative to the moment of keeping, and goes on as if none had passed since: unwatched time is
+neither silence nor survived, and no clock of the old process has to be trusted. A suspicion isn't kept. The next
+evaluation finds it again, since agents went on watching, and orders new dumps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TUNING = Tuning()
 
 
 def resting(watch: JobWatch, now_s: float) -> JobWatch:
-    """What is kept of it, with times relative to ``now_s``."""
+    """The part of the watch to keep: no suspicion and no phases, times relative to ``now_s``."""
     calm = replace(watch, rung=Rung.HEALTHY, suspicion=None, still_since_s=None, lone_since_s=None)
     return _shifted(replace(calm, hold_until_s=None, phases={}), -now_s)
 
@@ -43,11 +43,11 @@ def worth_keeping(kept: JobWatch, kept_s: float, watch: JobWatch, now_s: float) 
 
 
 def _learned(watch: JobWatch) -> tuple[object, ...]:
-    """What changes rarely, and what a restart without it would make slower."""
-    rhythm = watch.output
+    """The fields that change rarely and that a restart would have to learn again, to compare two watches by."""
+    rate = watch.output
     return (
-        (bool(rhythm.events), rhythm.settled(_TUNING), watch.started_s is None, watch.first_work_s is None),
-        (rhythm.longest_s, rhythm.second_s, rhythm.third_s, rhythm.steady_s),
+        (bool(rate.events), rate.settled(_TUNING), watch.started_s is None, watch.first_work_s is None),
+        (rate.longest_s, rate.second_s, rate.third_s, rate.steady_s),
         (watch.still_longest_s, watch.lone_longest_s, watch.dumps),
     )
 

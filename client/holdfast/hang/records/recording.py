@@ -1,4 +1,4 @@
-"""What an agent samples of one worker at one time, and its form in a file: one JSON object a line.
+"""Samples that an agent takes of one worker at one time, and their form in a file: one JSON object a line.
 
 A record holds only what differs from the default, so that an idle worker costs little. Times are seconds on the
 sender's monotonic clock. A field that a reader doesn't know is an error: records are made to be replayed exactly.
@@ -49,7 +49,7 @@ class SavedFiles:
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
-    """What a rank's training loop has said by ``holdfast.progress``; ``at_s`` is the time of the newest report."""
+    """Progress that a rank's training loop reported by ``holdfast.progress``; ``at_s`` is the newest report's time."""
 
     rank: int
     reports: int = 0
