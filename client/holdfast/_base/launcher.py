@@ -50,10 +50,10 @@ def _python_runs_launcher(args: Sequence[str]) -> bool:
         if arg in _OPTIONS_WITH_VALUE:
             next(rest, None)
         elif not arg.startswith("--"):
-            letters, module_flag, module = arg[1:].partition("m")
-            if letters.startswith(("W", "X")):  # their value is joined to them: -Wmodule, -Ximporttime
+            flags, module_flag, module = arg[1:].partition("m")
+            if flags.startswith(("W", "X")):  # their value is joined to them: -Wmodule, -Ximporttime
                 continue
-            if "c" in letters:
+            if "c" in flags:
                 return False
             if module_flag:
                 return (module or next(rest, "")) in MODULES

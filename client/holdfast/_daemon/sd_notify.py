@@ -1,7 +1,7 @@
 """Notifies the service manager that started a daemon: ready, alive, status.
 
-The protocol is sd_notify(3): datagrams of ``NAME=VALUE`` lines to the socket in NOTIFY_SOCKET. A daemon that nobody
-supervises sends nothing. The sign of life comes out of the daemon's own event loop, so a loop that is
+The protocol is sd_notify(3): datagrams of ``NAME=VALUE`` lines to the socket in NOTIFY_SOCKET. Without a service
+manager nothing is sent. The sign of life comes out of the daemon's own event loop, so a loop that is
 stuck gives none, and is ended after WatchdogSec with a traceback of every thread on stderr.
 """
 
@@ -32,7 +32,7 @@ class Supervisor:
 
     @property
     def present(self) -> bool:
-        """Whether anybody listens."""
+        """Whether a service manager listens."""
         return bool(self._address)
 
     def tell(self, **said: str | int) -> None:

@@ -58,7 +58,7 @@ def ends_at(path: Path) -> float:
 
 
 def parse(pem: str) -> Certificate:
-    """The first certificate of a PEM text. Raises ``ValueError``, and ``Unauthenticated`` if it names nobody."""
+    """The first certificate of a PEM text. Raises ``ValueError``, and ``Unauthenticated`` if it names no party."""
     body = _body(pem)
     begins_at, ends_at = _validity(body)
     return Certificate(_identity(body), begins_at + BACKDATED_S, ends_at)

@@ -1,4 +1,4 @@
-"""What a controller wants of a host's workers: frozen values that both daemons and the simulation use as they are.
+"""The desired state of a host's workers: frozen values that both daemons and the simulation use as they are.
 
 ``codec`` carries them over the wire.
 """
@@ -45,12 +45,12 @@ class SecretVariable:
     file: str = ""
     secret: str = ""
     holder: str = ""
-    """Owner of the secret, ``user/NAME`` or ``project/NAME``. Hosts are not told."""
+    """Owner of the secret, ``user/NAME`` or ``project/NAME``. Not sent to hosts."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What each rank of a worker runs. ``env`` holds (name, value) pairs, not yet expanded."""
+    """The program that each rank of a worker runs. ``env`` holds (name, value) pairs, not yet expanded."""
 
     command: tuple[str, ...]
     args: tuple[str, ...] = ()

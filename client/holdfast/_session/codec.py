@@ -274,7 +274,7 @@ def _rendezvous_from_proto(message: agent_pb2.Rendezvous) -> Rendezvous:
 
 
 def output_uri_in(spec_json: str) -> str:
-    """Where a job's results go, from its spec: for what 0.1.0 has sent and stored, which says it nowhere else."""
+    """URI for a job's results, from its spec: 0.1.0 stored and sent it nowhere else. Empty where there is none."""
     try:
         return str(json.loads(spec_json)["baseOutputDirectory"]["outputUriPrefix"])
     except (ValueError, KeyError, TypeError):

@@ -102,7 +102,7 @@ def _present(
 
 @dataclass(frozen=True, slots=True)
 class WorkerEvidence:
-    """What came from one worker: its evidence, or why there is none. ``host`` is empty where it is not known."""
+    """Evidence of one worker, or why there is none. ``host`` is empty where it is not known."""
 
     worker: str
     host: str

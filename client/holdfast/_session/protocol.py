@@ -14,7 +14,7 @@ from holdfast.errors import WrongVersion
 PROTOCOL = 2
 """That this version speaks. 1: hellos without a number. 2: hellos and welcomes say version and protocol."""
 UNSAID = 1
-"""Spoken by whoever doesn't say what it speaks."""
+"""The protocol of a peer that doesn't send a number."""
 STEP = 1
 """How far apart two protocols may be."""
 
@@ -28,7 +28,7 @@ class Speaker:
 
     @property
     def speaks(self) -> int:
-        """Its protocol."""
+        """The peer's protocol, ``UNSAID`` where it sent none."""
         return self.protocol or UNSAID
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What an agent reports of its workers: frozen values that both daemons and the simulation use as they are.
+"""Reports of an agent on its workers: frozen values that both daemons and the simulation use as they are.
 
 ``codec`` carries them over the wire.
 """

@@ -112,7 +112,7 @@ def load_text(text: str, *, source: str) -> object:
 
 
 def parse_text(text: str, *, source: str) -> JobFile:
-    """As ``parse_file``, from a text. ``source`` says in messages where it came from, such as a path or "stdin"."""
+    """The job in a text, by the rules of ``parse_file``. ``source`` names it in messages: a path, or "stdin"."""
     return parse(load_text(text, source=source), what=source, name=name_of(source))
 
 
@@ -138,14 +138,14 @@ def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
 
 
 def job_to_proto(job: JobFile) -> job_pb2.CustomJob:
-    """What CreateJob takes: all that a user may set."""
+    """The CustomJob that CreateJob takes, with all fields that a user may set."""
     from holdfast.v1 import job_pb2
 
     return job_pb2.CustomJob(**job.model_dump(mode=PROTO, exclude_unset=True, exclude_none=True))
 
 
 def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
-    """What a user may set of a CustomJob, by the rules of a file. Raises ``InvalidSpec``."""
+    """The fields of a CustomJob that a user may set, held to the rules of a file. Raises ``InvalidSpec``."""
     from holdfast.spec.parse import proto
 
     return proto.job_from_proto(message)

@@ -1,4 +1,4 @@
-"""What a text may hold beyond plain data, values in a few words for messages, and complaints without a path.
+"""Kinds of text in a job file, values in a few words for messages, and complaints without a path.
 
 The lowest layer of ``spec``: it knows no field.
 """

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.cli.hangs import START, evidence, hung_job
 
 from holdfast._session.hang_wire import WorkerEvidence
-from holdfast.cli.hangs.hang_page import evidence_text, hang_lines, standing, verdict_lines
+from holdfast.cli.hangs.hang_page import detector_sentence, evidence_text, hang_lines, verdict_lines
 from holdfast.cli.jobs import recovery_table
 from holdfast.cli.jobs.job_page import page
 from holdfast.cli.kit.durations import local
@@ -54,8 +54,8 @@ def test_moments_stand_in_the_order_in_which_they_came() -> None:
         (
             "WOULD_RESTART",
             "",
-            "told only",
-            "told only; with --restart-on-hang it would have been relaunched in place",
+            "notified only",
+            "notified only; with --restart-on-hang it would have been relaunched in place",
         ),
         ("WITHHELD", "held until 05:00", "not acted on", "confirmed, but not acted on: held until 05:00"),
         ("BUDGET_SPENT", "", "job failed", "no hang restart was left, so the job failed"),
@@ -117,15 +117,15 @@ def test_without_a_hang_the_page_says_what_detection_does(change: job_pb2.Custom
 def test_a_detection_that_is_off_says_so() -> None:
     job = hung_job()
     job.job_spec.fault_tolerance.hang_detection.action = spec_pb2.HANG_ACTION_OFF
-    assert standing(job, NOW) == "Hang detection is off for this job."
+    assert detector_sentence(job, NOW) == "Hang detection is off for this job."
 
 
 def test_a_hold_is_told_while_it_lasts() -> None:
     job = hung_job()
     job.held_until.FromSeconds(int(NOW) + 60)
-    assert standing(job, NOW).endswith(f"Until {local(NOW + 60)} no hang is acted on.")
+    assert detector_sentence(job, NOW).endswith(f"Until {local(NOW + 60)} no hang is acted on.")
     assert f"  held        until {local(NOW + 60)} (1m left): no hang is acted on" in shown(job)
-    assert "no hang" not in standing(job, NOW + 61)
+    assert "no hang" not in detector_sentence(job, NOW + 61)
     assert not any(line.startswith("  held") for line in page(job, NOW + 61, wide=False, width=80, colour=False))
 
 

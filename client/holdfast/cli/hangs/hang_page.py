@@ -23,9 +23,9 @@ _OUTCOMES = {
     "": ("open", "33", "open: watched on"),
     "RESTARTED": ("relaunched", "36", "killed and relaunched in place"),
     "WOULD_RESTART": (
-        "told only",
+        "notified only",
         "33",
-        "told only; with --restart-on-hang it would have been relaunched in place",
+        "notified only; with --restart-on-hang it would have been relaunched in place",
     ),
     "WITHHELD": ("not acted on", "33", "confirmed, but not acted on"),
     "BUDGET_SPENT": ("job failed", "31", "no hang restart was left, so the job failed"),
@@ -37,7 +37,7 @@ _JUDGED = {"RESTARTED": "acted", "BUDGET_SPENT": "given up", "OVER": "over", "EN
 
 
 def outcome_cell(hang: job_pb2.Hang) -> Cell:
-    """What became of it, in a word; as it was sent where the word is new."""
+    """Cell with a hang's outcome in a word or two; an outcome unknown here is shown as it was sent."""
     word, style, _ = _outcome(hang)
     return Cell(word, style)
 
@@ -116,8 +116,8 @@ def _labelled(name: str, text: str, colour: bool) -> str:
     return styled(f"  {name:<11}", "2", colour=colour) + f" {text}"
 
 
-def standing(job: job_pb2.CustomJob, now: float) -> str:
-    """What the detection does at present, in a sentence; empty once the job has ended."""
+def detector_sentence(job: job_pb2.CustomJob, now: float) -> str:
+    """Return what hang detection does now for the job, in a sentence; empty once the job has ended."""
     from holdfast.client import TERMINAL
 
     if job.state in TERMINAL:
@@ -141,7 +141,7 @@ def verdict_lines(
     for hang in hangs:
         yield from hang_lines(hang, width=width, colour=colour)
         yield ""
-    now_says = standing(job, now)
+    now_says = detector_sentence(job, now)
     if not hangs:
         now_says = f"No hang was noticed{' so far' if now_says else ''}. {now_says}".rstrip()
     yield from textwrap.wrap(now_says, width or _ENDLESS, break_on_hyphens=False)
@@ -150,7 +150,7 @@ def verdict_lines(
 
 
 def evidence_text(found: Sequence[WorkerEvidence], *, width: int | None, full: bool) -> str:
-    """What came from the workers, the odd ones first, and why nothing came from the others."""
+    """Text of the workers' evidence, the odd ones first, and why the others sent none."""
     from holdfast.hang.evidence.render_evidence import render
 
     parts = [each.evidence for each in found if each.evidence is not None]

@@ -67,12 +67,12 @@ def _line(file: WorkerFile) -> str:
 
 
 def replay_command(job: job_pb2.CustomJob, recording: JobRecording) -> str:
-    """The command line that replays the files with the job's own wishes."""
-    wishes = job.job_spec.fault_tolerance.hang_detection
+    """The command line that replays the files with the job's own settings."""
+    settings = job.job_spec.fault_tolerance.hang_detection
     words = ["holdfast", "hang", "replay", *(str(file.path) for file in recording.in_order)]
-    for field, value in wishes.ListFields():
+    for field, value in settings.ListFields():
         if field.name in ("timeout", "floor", "ceiling", "startup_timeout"):
             words += [f"--{field.name.replace('_', '-')}", f"{seconds(value):g}s"]
-    if wishes.step_pattern:
-        words += ["--step-pattern", wishes.step_pattern]
+    if settings.step_pattern:
+        words += ["--step-pattern", settings.step_pattern]
     return shlex.join(words)

@@ -38,7 +38,7 @@ async def wait_until_empty(client: Client, host: host_pb2.Host, console: Console
 
     It asks again and again, because a watch of hosts tells of them and not of the jobs that come and go there.
     """
-    told = left_in_words(host)
+    said = left_in_words(host)
     outage = Outage(console.on_link("Waiting"))
     while True:
         await anyio.sleep(_LOOK_EVERY_S)
@@ -56,6 +56,6 @@ async def wait_until_empty(client: Client, host: host_pb2.Host, console: Console
         if not host.draining:
             console.note(f"host {host.name} is not drained any more: {left_in_words(host)}")
             return False
-        if (now := left_in_words(host)) != told:
-            told = now
-            console.note(f"host {host.name}: {told}")
+        if (now := left_in_words(host)) != said:
+            said = now
+            console.note(f"host {host.name}: {said}")

@@ -35,7 +35,7 @@ def title_of(event: job_pb2.WatchJobResponse) -> str:
 
 
 def sentence(event: job_pb2.WatchJobResponse) -> str:
-    """The event for somebody who waits; empty when it would only be noise. Events of unknown kinds are told."""
+    """The event as a user who waits reads it; empty when it would only be noise. Unknown kinds are printed."""
     kind = kind_of(event)
     if kind in _ALONG_THE_WAY:
         return ""

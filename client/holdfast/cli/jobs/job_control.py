@@ -43,7 +43,7 @@ def resume(job_id: tuple[str, ...]) -> None:
 def _each(
     ids: tuple[str, ...],
     call: Callable[[Client, str], Awaitable[job_pb2.CustomJob]],
-    standing: Callable[[job_pb2.CustomJob], str],
+    sentence: Callable[[job_pb2.CustomJob], str],
 ) -> None:
     async def work(client: Client) -> bool:
         console, well = Console(), True
@@ -54,7 +54,7 @@ def _each(
                 console.error(error)
                 well = False
             else:
-                console.note(f"job {each} {standing(job)}")
+                console.note(f"job {each} {sentence(job)}")
         return well
 
     if not with_client(work):

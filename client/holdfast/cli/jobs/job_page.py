@@ -111,14 +111,14 @@ def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
     if strategy not in ("UNSPECIFIED", "STANDARD", "ON_DEMAND"):
         yield "strategy", strategy
     selector = scheduling.host_selector
-    wishes = [
+    requested = [
         *(["on " + ", ".join(selector.hosts)] if selector.hosts else []),
         *(["not on " + ", ".join(selector.avoid_hosts)] if selector.avoid_hosts else []),
         *(["with " + _pairs(selector.labels)] if selector.labels else []),
         *(["without " + _pairs(selector.avoid_labels)] if selector.avoid_labels else []),
     ]
-    if wishes:
-        yield "hosts", printable("; ".join(wishes))
+    if requested:
+        yield "hosts", printable("; ".join(requested))
 
 
 def _pairs(mapping: Mapping[str, str]) -> str:

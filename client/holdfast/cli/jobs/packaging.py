@@ -118,13 +118,13 @@ class Packed:
     async def upload(self, client: Client, console: Console) -> None:
         """Have the cluster hold all of them."""
         for bundle in self.bundles:
-            told = 0
+            quarters = 0
 
             def progress(sent: int, size: int) -> None:
-                nonlocal told
-                if size >= SAY_FROM_BYTES and sent * 4 // size > told:
-                    told = sent * 4 // size
-                    console.note(f"uploaded {told * 25} % of {_amount(size)}")
+                nonlocal quarters
+                if size >= SAY_FROM_BYTES and sent * 4 // size > quarters:
+                    quarters = sent * 4 // size
+                    console.note(f"uploaded {quarters * 25} % of {_amount(size)}")
 
             files = "1 file" if bundle.files == 1 else f"{bundle.files:,} files"
             about = f"packed {files}, {_amount(bundle.unpacked_bytes)}, into {_amount(bundle.size)}"
@@ -147,12 +147,12 @@ def bring_code(data: dict[str, Any], options: CodeOptions | None, packed: Packed
     """
     pools = _pools(data)
     if options is not None:
-        takers = [pool for pool in pools if not any(name in pool for name in _BRING_THEIR_OWN)]
-        if pools and not takers:
+        receiving = [pool for pool in pools if not any(name in pool for name in _BRING_THEIR_OWN)]
+        if pools and not receiving:
             fix = "submit it without local code, or use a processSpec"
             raise _wrong("jobSpec.workerPoolSpecs", "every pool brings code of its own: an image or a package", fix)
         code = packed.code(options)
-        for pool in takers:
+        for pool in receiving:
             _give_code(pool, code, options)
     for pool in pools:
         for kind, name in (("pythonPackageSpec", "packageUris"), ("python_package_spec", "package_uris")):

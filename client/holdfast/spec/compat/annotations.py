@@ -1,4 +1,4 @@
-"""What annotations and variables of another service ask for, in the fields of this one.
+"""Translates annotations and variables of another service into the fields of this one.
 
 ``fault-tolerance/job-retry-num``, ``…/job-unconditional-retry`` and ``…/hang-retry`` become ``maxJobRetries``,
 ``unconditionalRetry`` and the action of ``hangDetection``; ``MA_HANG_DETECT_TIME`` in the primary's environment
@@ -46,7 +46,7 @@ class Requested:
 
 
 def requested_by(job_file: Fields) -> Iterator[Requested | Broken]:
-    """What is asked for beside the fields, or what is wrong with the asking."""
+    """Yield each field value that an annotation or variable asks for, or what is wrong with it."""
     for key, value in (job_file.get("annotations") or {}).items():
         if key.startswith(PREFIX) and value is not None:
             yield _of_annotation(key, value)

@@ -17,7 +17,7 @@ from holdfast.spec.models.scalars import Text
 
 
 class Metadata(Model):
-    """What another service keeps about a job."""
+    """Metadata of a job in another service's format."""
 
     name: DisplayName = ""
     """The display name."""

@@ -1,4 +1,4 @@
-"""What every model of the job file shares: the base class, and text that occurs in several of them."""
+"""Parts that all models of the job file share: the base class, and text that occurs in several of them."""
 
 from __future__ import annotations
 

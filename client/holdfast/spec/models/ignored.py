@@ -13,7 +13,7 @@ Kept = Annotated[str, Text(max_chars=4096)]
 
 
 class OutputDirectory(Model):
-    """Where a job's results go."""
+    """The directory or URI for a job's results."""
 
     output_uri_prefix: Annotated[
         str,

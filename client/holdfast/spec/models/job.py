@@ -106,7 +106,7 @@ class PythonPackageSpec(Model):
 
 
 class MachineSpec(Model):
-    """What one worker needs of its host."""
+    """The resources that one worker needs of its host."""
 
     machine_type: Name = ""
     """A name for people; placement goes by the counts below."""
@@ -153,7 +153,7 @@ POOLS_FIX = "pool 0 is the primary, 1 the workers, 2 parameter servers, 3 evalua
 
 
 class JobSpec(Model):
-    """What a job runs and how: the contract's CustomJobSpec."""
+    """The programs that a job runs and how: the contract's CustomJobSpec."""
 
     worker_pool_specs: Annotated[tuple[WorkerPoolSpec, ...], Many(1, 4, POOLS_FIX)] = Field(
         examples=[EXAMPLE_POOLS]
@@ -190,7 +190,7 @@ class JobSpec(Model):
     models: Annotated[tuple[Kept, ...], Many(0, 100)] = ()
     """Kept; there is no model registry."""
     notifications: Notifications = ()
-    """Who is told of what happens to the job, beside those whom the cluster tells of every job."""
+    """Receivers of the job's notifications, beside those that the cluster notifies of every job."""
     run_as: Account = ""
     """Account of the hosts that ranks run as: one that an admin has mapped you to; the first of them when empty."""
 
@@ -234,7 +234,7 @@ class JobFile(Model):
 
 
 def to_dict(job: JobFile | JobSpec) -> dict[str, Any]:
-    """What the user set, in camelCase: whole numbers as numbers, durations as ``"3600s"``; defaults are left out.
+    """The fields that the user set, in camelCase: whole numbers as such, durations as ``"3600s"``; no defaults.
 
     ``parse`` makes an equal job of it again.
     """

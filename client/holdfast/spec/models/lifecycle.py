@@ -21,7 +21,7 @@ Labels = Annotated[dict[LabelKey, Label], Many(0, 64)]
 
 
 class SchedulingStrategy(enum.Enum):
-    """What a job lets happen to its hosts. Values are the names in the contract."""
+    """How readily a job gives up its hosts. Values are the names in the contract."""
 
     STANDARD = "SCHEDULING_STRATEGY_STANDARD"
     SPOT = "SCHEDULING_STRATEGY_SPOT"
@@ -94,7 +94,7 @@ class Scheduling(Model):
 
 
 class HangAction(enum.Enum):
-    """What a confirmed hang leads to. Values are the names in the contract."""
+    """The answer to a confirmed hang. Values are the names in the contract."""
 
     NOTIFY = "HANG_ACTION_NOTIFY"
     RESTART = "HANG_ACTION_RESTART"
@@ -102,19 +102,19 @@ class HangAction(enum.Enum):
 
 
 Learned = Annotated[float | None, Seconds(30 * DAY_S, zero=False, optional=True)]
-"""A time that the job's own rhythm decides unless it is set."""
+"""A time that is learned from the job's progress unless it is set."""
 
 
 class HangDetection(Model):
-    """What is done about a hang, and how long is too long. What is unset is learned from the job."""
+    """The answer to a hang, and how long is too long. Times that are unset are learned from the job."""
 
     action: Annotated[HangAction | None, Choice(HangAction, "HANG_ACTION_", None)] = None
-    """NOTIFY: explained and told. RESTART: killed and relaunched in place. OFF: nobody looks. The cluster's
+    """NOTIFY: explained and reported. RESTART: killed and relaunched in place. OFF: not looked for. The cluster's
     default unless set."""
     timeout: Learned = None
     """Silence of the output after which a hang is noticed and, unless ceiling says otherwise, acted on."""
     floor: Learned = None
-    """The least silence that counts, whatever the job's rhythm."""
+    """The least silence that counts, whatever the job's progress rate."""
     ceiling: Learned = None
     """Silence after which a hang is acted on though only one family of signals shows it."""
     startup_timeout: Learned = None
@@ -126,14 +126,14 @@ class HangDetection(Model):
 
 
 class RestartScope(enum.Enum):
-    """What a restart in place relaunches. Values are the names in the contract."""
+    """The part of the job that a restart in place relaunches. Values are the names in the contract."""
 
     GANG = "RESTART_SCOPE_GANG"
     WORKER = "RESTART_SCOPE_WORKER"
 
 
 class DisconnectPolicy(enum.Enum):
-    """What happens to the work on a host that is cut off. Values are the names in the contract."""
+    """The fate of the work on a host that is cut off. Values are the names in the contract."""
 
     KEEP = "DISCONNECT_POLICY_KEEP"
     STOP_AND_REPLACE = "DISCONNECT_POLICY_STOP_AND_REPLACE"

@@ -1,4 +1,4 @@
-"""Whom a job tells of what happens to it."""
+"""Notifications of a job: their receivers, and the events they are sent for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.spec.models.scalars import Choice, Many, Text
 
 
 class NotificationEvent(enum.Enum):
-    """What can be told of a job. Values are the names in the contract."""
+    """Events of a job that receivers can be notified of. Values are the names in the contract."""
 
     STARTED = "NOTIFICATION_EVENT_STARTED"
     COMPLETED = "NOTIFICATION_EVENT_COMPLETED"
@@ -40,7 +40,7 @@ class Notification(Model):
         tuple[Annotated[NotificationEvent, Choice(NotificationEvent, "NOTIFICATION_EVENT_", None)], ...],
         Many(0, len(NotificationEvent)),
     ] = ()
-    """What is told; everything when empty."""
+    """Events to send; all of them when empty."""
 
 
 Notifications = Annotated[tuple[Notification, ...], Many(0, 16)]

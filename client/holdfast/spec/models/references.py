@@ -1,4 +1,4 @@
-"""What a spec names outside itself, with the path of each field: bundles, packages and secrets."""
+"""References of a spec to things outside it, with the path of each field: bundles, packages and secrets."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Scalar:
-    """What the kinds of values share: how pydantic calls them."""
+    """Base of the kinds of values: how pydantic calls them."""
 
     def read(self, value: object) -> Any:
         """The value in its one internal form. Raises ``Refused``."""
@@ -67,7 +67,7 @@ class Written(Scalar):
         raise NotImplementedError
 
     def proto(self, value: Any) -> Any:
-        """What protobuf's constructors take for it."""
+        """The form of a value that protobuf's constructors take."""
         return self.json(value)
 
     def _write(self, value: Any, info: SerializationInfo) -> Any:
@@ -309,7 +309,7 @@ def _as_list(of_models: bool, value: object) -> str:
 
 
 def read_once(written: object, value: object, handler: ValidatorFunctionWrapHandler) -> Any:
-    """What ``handler`` makes of ``value``; keys that were repeated in ``written`` are errors beside its own."""
+    """Return ``handler(value)``. Keys that are repeated in ``written`` are errors beside the handler's own."""
     repeated = getattr(written, "repeated", None)
     if not repeated:
         return handler(value)

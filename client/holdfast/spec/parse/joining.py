@@ -1,4 +1,4 @@
-"""What is decided once a whole job file was read: what metadata and annotations ask for, and rules across fields.
+"""Last step of reading a job file: metadata and annotations are applied, and rules across fields are checked.
 
 Works on the fields that are set (absent where unset, None where refused) and completes them in place.
 """
@@ -38,7 +38,7 @@ def join(job: dict[str, Any], metadata: Fields, reading: Reading) -> bool:
 
 
 def _take_metadata(job: dict[str, Any], metadata: Fields, reading: Reading) -> dict[Place, Place]:
-    """Where in the data those fields are that came from the metadata."""
+    """Copy the metadata's fields into ``job``; return the place in the data of each field that came from there."""
     origins: dict[Place, Place] = {}
     name = metadata.get("name")
     if name is not None:

@@ -27,7 +27,7 @@ def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
 
 
 def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
-    """What a user may set of a CustomJob, by the rules of a file; other fields are the controller's and ignored.
+    """The fields of a CustomJob that a user may set, held to the rules of a file; the controller's are ignored.
 
     Raises ``InvalidSpec``.
     """

@@ -42,7 +42,7 @@ _GROUPS = {"extra_forbidden": "unknown", "invalid_key": "unknown", REPEATED: "re
 
 
 class Reading:
-    """What is wrong with one job file. Places are counted from the job file; a list is cut after ``at_most``."""
+    """The faults of one job file. Places are counted from the job file; a list is cut after ``at_most``."""
 
     def __init__(self, data: object, at_most: int = MAX_VIOLATIONS) -> None:
         self.count = 0
@@ -204,14 +204,14 @@ def _fields(model: type[Model] | None) -> Mapping[str, str]:
 
 
 def _example(model: type[Model] | None, key: str) -> str:
-    """What to write where a field is missing."""
+    """Advice on a missing field: an example where the model has one."""
     assert model is not None
     examples = model.model_fields[_fields(model)[key]].examples
     return f"such as {to_camel(key)}: {json.dumps(examples[0])}" if examples else f"add {to_camel(key)}"
 
 
 def guess(key: str, model: type[Model]) -> str:
-    """What to do about a field that ``model`` does not have: did you mean this, or put it there."""
+    """Advice on a field that ``model`` does not have: did you mean this, or put it there."""
     camel = to_camel(key) if "_" in key else key
     own = [to_camel(name) for name in model.model_fields]
     elsewhere = _homes()
@@ -229,7 +229,7 @@ def guess(key: str, model: type[Model]) -> str:
 
 @functools.cache
 def _homes() -> Mapping[str, str]:
-    """Where each field of the job file belongs, in words; the first home of those that have several."""
+    """Each field of the job file and where it belongs, in words; the first place of those that have several."""
     homes: dict[str, str] = {}
 
     def walk(model: type[Model], where: str) -> None:

@@ -78,7 +78,7 @@ def load(text: str, *, source: str) -> object:
 
 
 def load_json(text: str, *, source: str) -> object:
-    """As ``load``, where YAML is not taken: the data in a JSON text."""
+    """The plain data of a JSON text; YAML is refused. Raises ``InvalidSpec``."""
     if len(text) > MAX_BYTES or len(text.encode(errors="surrogatepass")) > MAX_BYTES:
         raise InvalidSpec([_too_large()], what=source)
     try:
@@ -166,7 +166,7 @@ class _Builder:
             assert top is not None
             top.merging = True
             return
-        # A key is text whatever YAML 1.1 takes it for: nobody means true by a label named "on".
+        # A key is text whatever YAML 1.1 takes it for: a label named "on" doesn't mean true.
         value = event.value if is_key else _scalar_value(event)
         weight = len(event.value) + 1
         if event.anchor:
@@ -217,7 +217,7 @@ class _Builder:
 
 
 def _load_yaml_or(text: str, otherwise: Unreadable) -> object:
-    """As ``_load_yaml``, but with ``otherwise`` as the complaint."""
+    """The data of a YAML text. Raises ``otherwise`` where it can't be read."""
     try:
         return _load_yaml(text)
     except Unreadable:
@@ -269,7 +269,7 @@ def _unquoted_value(kind: str, written: str) -> bool | int | float | str | None:
 
 
 def _merged(value: object, line: int) -> list[Table]:
-    """What ``<<`` draws in: a mapping, or a list of them of which earlier ones win."""
+    """The mappings that ``<<`` merges: one, or a list in which earlier ones win."""
     tables = []
     for table in value if isinstance(value, list) else [value]:
         if not isinstance(table, Table):

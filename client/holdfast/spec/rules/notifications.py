@@ -18,7 +18,7 @@ def broken(job: Fields) -> Iterator[Broken]:
             continue
         place = ("notifications", index)
         if bool(one.get("channel")) == bool(one.get("url")):
-            problem = "names both a channel and a url" if one.get("url") else "names nobody"
+            problem = "names both a channel and a url" if one.get("url") else "names no receiver"
             yield Broken(place, problem, "write a channel of the cluster or a url")
         elif one.get("url") and (problem := _problem(one["url"])):
             yield Broken((*place, "url"), problem, "write it whole, such as https://hooks.example/training")
@@ -34,7 +34,7 @@ def parts(url: str) -> SplitResult | None:
 
 
 def redacted(url: str) -> str:
-    """What of a URL may be shown: ``https://hooks.example/***``, and of other schemes not even the host."""
+    """The part of a URL that may be shown: ``https://hooks.example/***``; of other schemes not even the host."""
     found = parts(url)
     if found is None or found.scheme not in ("http", "https"):
         scheme, colon, _ = url.partition("://")
