@@ -82,6 +82,18 @@ def record_exits(
     step: Step, job: Job, member: Member, exits: list[Exit], *, port_taken: bool = False, unfit: bool = False
 ) -> None:
     """Write terminal records of a worker's ranks where there are none, then act on those of this generation."""
+    fresh = _record(step, job, member, exits)
+    generation = job.generation_of(member.index)
+    older = any(exit_.generation < generation for exit_ in fresh)
+    if (older or job.stopping) and not job.terminal:
+        name_cause(step, job)
+    current = [exit_ for exit_ in fresh if exit_.generation == generation]
+    if current and not job.stopping:
+        _act_on(step, job, member, current, port_taken=port_taken, unfit=unfit)
+
+
+def _record(step: Step, job: Job, member: Member, exits: list[Exit]) -> list[Exit]:
+    """Write what is not known yet; returns the first records of their ranks, without late ones."""
     fresh = []
     for exit_ in exits:
         known = job.exit_of(exit_.generation, exit_.rank)
@@ -90,29 +102,30 @@ def record_exits(
             fresh.append(exit_)
         elif _differs(known, exit_) and exit_ not in job.late_exits and _is_heard(job, exit_):
             step.emit(ev.LateExitFound(job_id=job.id, at=step.now.wall, worker=member.name, exit=exit_))
-    generation = job.generation_of(member.index)
-    older = any(exit_.generation < generation for exit_ in fresh)
-    if (older or job.stopping) and not job.terminal:
-        name_cause(step, job)
-    current = [exit_ for exit_ in fresh if exit_.generation == generation]
-    if not current or job.stopping:
-        return
+    return fresh
+
+
+def _act_on(step: Step, job: Job, member: Member, current: list[Exit], *, port_taken: bool, unfit: bool) -> None:
+    """Decide on new exits of the generation that a worker is in, or wait until their cause can be told."""
     leaves = leaves_by_itself(step, job)
     if leaves is not None:
         _check_left(step, job, leaves)
-        return
-    if job.launch.primary_done_at is not None or all_well(job):
+    elif job.launch.primary_done_at is not None or all_well(job):
         _check_done(step, job)
     elif _is_alone(job) and not port_taken:
-        # One that nobody is to blame for counts as well: its shim has stopped it, or it never started.
-        bad = next((exit_ for exit_ in current if blame(exit_) is not Blame.NONE), None)
-        bad = bad or next((exit_ for exit_ in current if not exit_.ok), None)
+        bad = _to_answer_for(current)
         if bad is not None:
             _answer_for(step, job, member, bad, unfit=unfit)
     elif port_taken or is_settled(job):
         answer(step, job, port_taken=port_taken, unfit=unfit)
     elif (JobTimer.SETTLE, job.id) not in step.timers.due:
         step.timers.set((JobTimer.SETTLE, job.id), step.now.mono_in(SETTLE_S))
+
+
+def _to_answer_for(exits: list[Exit]) -> Exit | None:
+    """The exit to blame, else one that nothing is to blame for: stopped by its shim, or never started."""
+    blamed = next((exit_ for exit_ in exits if blame(exit_) is not Blame.NONE), None)
+    return blamed or next((exit_ for exit_ in exits if not exit_.ok), None)
 
 
 def _check_left(step: Step, job: Job, host: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,34 +128,40 @@ def _turn(pool: Pool, left: HostCapacity, used: Counter[str]) -> tuple[int, int,
 
 def _lack(pool: Pool, capacities: list[HostCapacity], placed: int, total: int) -> str:
     """What the first worker without a host lacks, by the nearest host."""
-    without = [r for r in capacities if r.no_containers] if pool.task.image else []
-    if without and len(without) == len(capacities):
-        return f"needs a host that runs containers ({without[0].host}: {without[0].no_containers})"
-    strangers = [r for r in capacities if r.no_accounts] if pool.task.account else []
-    if strangers and len(strangers) == len(capacities):
-        why = f"{strangers[0].host}: {strangers[0].no_accounts}"
-        return f"needs a host that starts workers as {pool.task.account} ({why})"
-    old = [r for r in capacities if not r.gives_secrets] if pool.task.secrets else []
-    if old and len(old) == len(capacities):
-        return f"needs a host whose agent gives secrets; upgrade that of {old[0].host}"
-    capacities = [r for r in capacities if r not in without and r not in strangers and r not in old] or capacities
-    wants = []
-    if pool.gpus:
-        best = max(r.matching(pool) for r in capacities)
-        kind = f" {pool.gpu_type}" if pool.gpu_type else ""
-        gpus = f"{pool.gpus}{kind} GPU{'s' if pool.gpus > 1 else ''}"
-        wants.append((best >= pool.gpus, f"{gpus} on one host ({best} free on the best)"))
-    if pool.cpus:
-        cpus = max(r.cpus for r in capacities)
-        wants.append((cpus >= pool.cpus, f"{pool.cpus} cores on one host ({max(cpus, 0)} free on the best)"))
-    if pool.memory_mb:
-        memory = max(r.memory_mb for r in capacities)
-        wants.append(
-            (memory >= pool.memory_mb, f"{pool.memory_mb} MiB on one host ({max(memory, 0)} free on the best)")
-        )
-    lacking = [text for enough, text in wants if not enough]
-    if not lacking and not any(r.slots >= 1 for r in capacities):
+    unable: set[str] = set()
+    for hosts, problem in _without_ability(pool, capacities):
+        if len(hosts) == len(capacities):
+            return f"needs {problem}"
+        unable.update(host.host for host in hosts)
+    able = [host for host in capacities if host.host not in unable] or capacities
+    lacking = _too_small(pool, able)
+    if not lacking and not any(host.slots >= 1 for host in able):
         lacking = ["a free worker slot"]
     what = " and ".join(lacking) or "a host with room for all it asks for at once"
     have = f"; {placed} of {total} workers would fit now" if placed else ""
     return f"needs {what}{have}"
+
+
+def _without_ability(pool: Pool, capacities: list[HostCapacity]) -> Iterator[tuple[list[HostCapacity], str]]:
+    """For each ability that the pool needs and some hosts lack: those hosts, and what is needed instead."""
+    if pool.task.image and (hosts := [host for host in capacities if host.no_containers]):
+        yield hosts, f"a host that runs containers ({hosts[0].host}: {hosts[0].no_containers})"
+    if pool.task.account and (hosts := [host for host in capacities if host.no_accounts]):
+        why = f"{hosts[0].host}: {hosts[0].no_accounts}"
+        yield hosts, f"a host that starts workers as {pool.task.account} ({why})"
+    if pool.task.secrets and (hosts := [host for host in capacities if not host.gives_secrets]):
+        yield hosts, f"a host whose agent gives secrets; upgrade that of {hosts[0].host}"
+
+
+def _too_small(pool: Pool, capacities: list[HostCapacity]) -> list[str]:
+    """The resources that no single host has enough of."""
+    lacking = []
+    if pool.gpus and (best := max(host.matching(pool) for host in capacities)) < pool.gpus:
+        kind = f" {pool.gpu_type}" if pool.gpu_type else ""
+        gpus = f"{pool.gpus}{kind} GPU{'s' if pool.gpus > 1 else ''}"
+        lacking.append(f"{gpus} on one host ({best} free on the best)")
+    if pool.cpus and (cpus := max(host.cpus for host in capacities)) < pool.cpus:
+        lacking.append(f"{pool.cpus} cores on one host ({max(cpus, 0)} free on the best)")
+    if pool.memory_mb and (memory := max(host.memory_mb for host in capacities)) < pool.memory_mb:
+        lacking.append(f"{pool.memory_mb} MiB on one host ({max(memory, 0)} free on the best)")
+    return lacking
