@@ -36,18 +36,18 @@ async def usage_of(source: GpuSource) -> tuple[GpuUsage, ...]:
     return usage
 
 
-async def test_gpus_are_distinct_healthy_and_in_index_order(source: GpuSource):
+async def test_gpus_are_distinct_healthy_and_in_index_order(source: GpuSource) -> None:
     gpus = (await read(source)).gpus
     assert [gpu.index for gpu in gpus] == list(range(COUNT))
     assert len({gpu.uuid for gpu in gpus}) == COUNT
     assert all(gpu.model and gpu.memory_bytes >= 1 << 30 and not gpu.problem for gpu in gpus)
 
 
-async def test_reading_twice_gives_the_same(source: GpuSource):
+async def test_reading_twice_gives_the_same(source: GpuSource) -> None:
     assert await read(source) == await read(source)
 
 
-async def test_merging_a_reading_into_nothing_finds_every_gpu(source: GpuSource):
+async def test_merging_a_reading_into_nothing_finds_every_gpu(source: GpuSource) -> None:
     reading = await read(source)
     inventory, changes = merge((), reading)
     assert inventory == reading.gpus
@@ -55,18 +55,18 @@ async def test_merging_a_reading_into_nothing_finds_every_gpu(source: GpuSource)
     assert merge(inventory, await read(source)) == (inventory, ())
 
 
-async def test_every_healthy_gpu_counts_as_answering(source: GpuSource):
+async def test_every_healthy_gpu_counts_as_answering(source: GpuSource) -> None:
     reading = await read(source)
     assert reading.physical == {gpu.uuid for gpu in reading.gpus}
     assert (reading.unidentified, reading.note) == ((), "")
 
 
-async def test_usage_names_the_same_gpus_and_an_idle_one_is_empty(source: GpuSource):
+async def test_usage_names_the_same_gpus_and_an_idle_one_is_empty(source: GpuSource) -> None:
     gpus = (await read(source)).gpus
     assert await usage_of(source) == tuple(GpuUsage(gpu.uuid, 0, ()) for gpu in gpus)
 
 
-async def test_overlapping_calls_are_all_answered(source: GpuSource):
+async def test_overlapping_calls_are_all_answered(source: GpuSource) -> None:
     answers: list[object] = []
 
     async def one(call: int) -> None:
@@ -79,7 +79,7 @@ async def test_overlapping_calls_are_all_answered(source: GpuSource):
     assert [type(answer) for answer in answers].count(tuple) == 3
 
 
-async def test_cancelled_call_leaves_the_source_usable(source: GpuSource):
+async def test_cancelled_call_leaves_the_source_usable(source: GpuSource) -> None:
     before = await read(source)
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -87,17 +87,17 @@ async def test_cancelled_call_leaves_the_source_usable(source: GpuSource):
     assert await read(source) == before
 
 
-async def test_closed_source_can_be_read_again(source: GpuSource):
+async def test_closed_source_can_be_read_again(source: GpuSource) -> None:
     before = await read(source)
     await source.aclose()
     await source.aclose()
     assert await read(source) == before
 
 
-async def test_simulated_gpus_are_named_after_host_and_index():
+async def test_simulated_gpus_are_named_after_host_and_index() -> None:
     gpus = (await read(SimulatedSource("host-1", 2))).gpus
     assert gpus[1] == Gpu("GPU-sim-host-1-1", 1, "Simulated GPU", 16 << 30)
 
 
-async def test_simulated_host_may_have_no_gpus():
+async def test_simulated_host_may_have_no_gpus() -> None:
     assert await read(SimulatedSource("host-1", 0)) == Reading()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import narrate_people
 from holdfast_controller.core.model.job import Cluster
@@ -128,8 +130,18 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.CommonCauseNoticed():
             where = f" at {event.mount}" if event.mount else f" on {' '.join(event.hosts)}" if event.hosts else ""
             return f"common cause of {' '.join(event.jobs)}{where}: {event.sentence}"
+        case ev.PreparationNoted():
+            index = cluster.jobs[event.job_id].gang.index_by_name[event.worker]
+            return f"{event.job_id} prepares w{index} on {event.host}: {event.doing}"
+        case ev.OutputArchived():
+            index = cluster.jobs[event.job_id].gang.index_by_name[event.worker]
+            return f"{event.job_id} archives w{index}: {event.problem or 'done'}"
+        case ev.NotificationGivenUp():
+            return f"{event.job_id} gave up telling {event.to}: {event.reason}"
         case ev.JobEnded():
             return f"{event.job_id} ended {event.state.name}"
+        case _:
+            assert_never(event)
 
 
 _WORDS = {ev.PauseRequested: "to pause", ev.JobPaused: "paused", ev.JobResumed: "resumed"}

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.scenarios.lines import action_line, line
 
+from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
@@ -22,12 +23,12 @@ from holdfast.hang.tuning import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Success, Task
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster, Job
-from holdfast_controller.core.model.job_state import TERMINAL
+from holdfast_controller.core.model.job_state import TERMINAL, JobState
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.sanity import check_sanity
 from holdfast_controller.core.reactor import Reactor
@@ -53,6 +54,12 @@ def inventory(
     gpus: int = 4, *, model: str = "NVIDIA H100", cpus: int = 16, memory: int = 64, name: str = ""
 ) -> Inventory:
     return Inventory(cpus, memory * GIB, tuple(Gpu(f"GPU-{name}-{i}", i, model, 80 * GIB) for i in range(gpus)))
+
+
+def launch_of(order: Assignment) -> Launch:
+    """What an order starts; it has to start something."""
+    assert order.launch is not None
+    return order.launch
 
 
 class World:
@@ -160,8 +167,8 @@ class World:
     ) -> list[str]:
         """``start`` and ``end`` count from now."""
         self._token += 1
-        times = tuple(None if at is None else self.wall + at for at in (start, end))
-        return self.step(st.MaintenanceAsked(self._token, "ann", host, "disk", *times, drain, deadline_s))
+        begins, ends = (None if at is None else Wall(self.wall + at) for at in (start, end))
+        return self.step(st.MaintenanceAsked(self._token, "ann", host, "disk", begins, ends, drain, deadline_s))
 
     def call_off(self, host: str) -> list[str]:
         self._token += 1
@@ -338,8 +345,11 @@ class World:
         self.cluster, self._replayed = cluster, None
         self.reactor = Reactor(cluster, self.policies)
         kept = {job: codec.load_watch(payload) for job, payload in self.kept.items()}
-        self.reactor.resume(Now(self.mono, self.wall), kept)
+        self.reactor.resume(Now(Mono(self.mono), Wall(self.wall)), kept)
         self.sessions.clear()
+
+    def state(self, job: str) -> JobState:
+        return self.cluster.jobs[job].state
 
     def back_up(self) -> list[ev.Event]:
         """The log as it stands."""
@@ -351,13 +361,15 @@ class World:
         cluster = Cluster(epoch=self.cluster.epoch + 1000)
         for event in backup:
             fold(cluster, event)
-        restored = ev.ClusterRestored(at=self.wall, sequence=cluster.sequence + GAP, taken_at=self.wall - 600)
+        restored = ev.ClusterRestored(
+            at=Wall(self.wall), sequence=cluster.sequence + GAP, taken_at=Wall(self.wall - 600)
+        )
         fold(cluster, restored)
         self.log = [*backup, restored]
         self.restored = True
         self.cluster, self._replayed = cluster, None
         self.reactor = Reactor(cluster, self.policies)
-        self.reactor.resume(Now(self.mono, self.wall), {})
+        self.reactor.resume(Now(Mono(self.mono), Wall(self.wall)), {})
         self.sessions.clear()
         self.kept.clear()
 
@@ -365,7 +377,7 @@ class World:
 
     def step(self, stimulus: st.Stimulus) -> list[str]:
         before = {job.id: job.state for job in self.cluster.jobs.values()}
-        decision = self.reactor.step(stimulus, Now(self.mono, self.wall))
+        decision = self.reactor.step(stimulus, Now(Mono(self.mono), Wall(self.wall)))
         first = self.cluster.sequence - len(decision.entries) + 1
         for number, entry in enumerate(decision.entries, first):
             self.log.append(entry.event)
@@ -407,8 +419,8 @@ class World:
         for event in self.log:
             histories.setdefault(getattr(event, "job_id", ""), []).append(event)
         for host in self.cluster.hosts.values():
-            shares = (*host.allocations.values(), *host.strangers.values())
-            granted = [gpu for held in shares for gpu in held.gpus]
+            granted = [gpu for share in host.allocations.values() for gpu in share.gpus]
+            granted += [gpu for stranger in host.strangers.values() for gpu in stranger.gpus]
             assert len(granted) == len(set(granted)), f"a GPU of {host.name} is granted twice"
         for job in self.cluster.jobs.values():
             if before.get(job.id) in TERMINAL:

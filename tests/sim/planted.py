@@ -31,10 +31,11 @@ from holdfast_agent.core.worker import worker as agent_worker
 from holdfast_controller.core import reactor as controller_reactor
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import sessions
-from holdfast_controller.core.lifecycle import launch
+from holdfast_controller.core.lifecycle import exits, launch, stop
 from holdfast_controller.core.model import lease
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
+from holdfast_controller.core.step import assignment, idempotency
 from holdfast_controller.core.step import step as steps
 from holdfast_controller.core.step.actions import AckExit
 from holdfast_controller.core.step.step import Step
@@ -77,7 +78,7 @@ def _epoch_not_noted() -> AbstractContextManager[Any]:
 
 
 def _no_fence() -> AbstractContextManager[Any]:
-    sound = steps.desired
+    sound = assignment.desired
     return patch.object(steps, "desired", lambda *args: replace(sound(*args), fence_s=0.0))
 
 
@@ -87,7 +88,7 @@ def _lost_hosts_give_all_back() -> AbstractContextManager[Any]:
     def lose(step: Step, name: str, silent_s: float) -> None:
         sound(step, name, silent_s)
         for job in sessions._jobs_on(step, name):
-            sessions.lose_workers(step, job, name, f"{name} was lost", vouched=True)
+            exits.lose_workers(step, job, name, f"{name} was lost", vouched=True)
 
     return patch.object(sessions, "_lose", lose)
 
@@ -122,7 +123,7 @@ def _share_freed_at_once() -> AbstractContextManager[Any]:
 
 
 def _cancels_what_has_ended() -> AbstractContextManager[Any]:
-    sound = controller_reactor.on_cancel
+    sound = stop.on_cancel
 
     def on_cancel(step: Step, asked: Any) -> None:
         job = step.cluster.jobs.get(asked.job_id)
@@ -152,7 +153,7 @@ def _acks_what_it_drops() -> AbstractContextManager[Any]:
 
 
 def _does_not_wait_for_all() -> AbstractContextManager[Any]:
-    sound = controller_reactor.on_prepared
+    sound = launch.on_prepared
 
     def on_prepared(step: Step, job: Any, index: int, report: Any) -> None:
         sound(step, job, index, report)
@@ -180,7 +181,7 @@ def _told_to_stop_is_gone() -> AbstractContextManager[Any]:
 
 
 def _requests_are_forgotten() -> AbstractContextManager[Any]:
-    sound = controller_reactor.on_once
+    sound = idempotency.on_once
 
     def on_once(step: Step, once: Any, act: Any) -> None:
         step.cluster.requests.clear()

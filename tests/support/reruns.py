@@ -16,18 +16,14 @@ BOUND = 3
 """So many tests may pass only on a rerun."""
 
 
-class Unreasoned(pytest.UsageError):
-    """A test is marked without a reason."""
-
-
 def allow(items: Iterable[pytest.Item]) -> None:
-    """Let marked tests be run again. Raises ``Unreasoned`` for a mark that gives no reason."""
+    """Let marked tests be run again. Raises ``UsageError`` for a mark that gives no reason."""
     for item in items:
         if (marker := item.get_closest_marker("races")) is None:
             continue
         reason = marker.kwargs.get("reason")
         if marker.args or set(marker.kwargs) != {"reason"} or not (isinstance(reason, str) and reason.strip()):
-            raise Unreasoned(f'{item.nodeid}: say what it races with: @pytest.mark.races(reason="…")')
+            raise pytest.UsageError(f'{item.nodeid}: say what it races with: @pytest.mark.races(reason="…")')
         item.add_marker(pytest.mark.flaky(reruns=RERUNS, reruns_delay=DELAY_S))
         item.user_properties.append(("races", reason))
 
@@ -41,13 +37,14 @@ class Reruns:
         """Reasons by test."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.outcome == "rerun":
+        outcome: str = report.outcome  # one more than pytest's own three
+        if outcome == "rerun":
             self._again.add(report.nodeid)
         elif report.failed:
             self._again.discard(report.nodeid)
             self._passed.pop(report.nodeid, None)
         elif report.when == "call" and report.passed and report.nodeid in self._again:
-            self._passed[report.nodeid] = dict(report.user_properties)["races"]
+            self._passed[report.nodeid] = str(dict(report.user_properties)["races"])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.scenarios.training import Training
@@ -47,7 +48,7 @@ def one_move(world: World, dice: random.Random) -> None:
         case 0:
             success = dice.choice(list(Success))
             action = dice.choice(list(Action))
-            rules = {
+            rules: dict[str, Any] = {
                 "processes": dice.choice([1, 2]),
                 "success": success,
                 "max_worker_restarts": dice.choice([0, 1, 5]),
@@ -184,8 +185,8 @@ def calm(world: World) -> None:
                     world.report(job.id, index, "EMPTY")
     for host in world.cluster.hosts.values():
         for key in withheld(world.cluster, host.name):
-            job_id, _, number = key.rpartition("/")
-            world.report(job_id, int(number), "EMPTY", host=host.name)
+            job_id, _, index_text = key.rpartition("/")
+            world.report(job_id, int(index_text), "EMPTY", host=host.name)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -14,6 +14,7 @@ from tests.scenarios.hang_stories import (
     newest,
 )
 from tests.scenarios.training import IN_LOADER, Training, training
+from tests.scenarios.world import launch_of
 
 from holdfast._session.reports import ExitReason
 from holdfast.hang.pipeline.features import Motion
@@ -44,7 +45,7 @@ def test_gang_that_goes_still_is_noticed_looked_into_and_relaunched_in_place(pro
     )
     orders = [a.assignment for a in world.sent if isinstance(a, act.Assign)][-2:]
     assert [(o.stop_reason, o.grace_s) for o in orders] == [(ExitReason.HANG_KILLED, 5.0)] * 2
-    assert [order.launch.last_end for order in orders] == ["HANG"] * 2
+    assert [launch_of(order).last_end for order in orders] == ["HANG"] * 2
     for rank in (0, 1):
         assert world.exit("a", rank, "HANG_KILLED:9", 1) == [
             f"a exit g1 r{rank} HANG_KILLED signal 9",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.scenarios.hang_stories import job_of, newest, vectors_of_still
 from tests.scenarios.training import Training, training
 
@@ -16,7 +18,7 @@ NOTHING = "nothing is killed for 10 min, since a switch or a file server may be 
 WHY = f"2 jobs turned suspect within 3 min: {NOTHING}"
 
 
-def two(**rules: object) -> tuple[Training, Training]:
+def two(**rules: Any) -> tuple[Training, Training]:
     """Two jobs that have trained for five minutes, each on two hosts of its own."""
     first = training("a", hosts=4)
     return first, training("b", world=first.world, **rules)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.scenarios.training import Training
-from tests.scenarios.world import World, gang
+from tests.scenarios.world import World, gang, launch_of
 
 from holdfast_controller.core.model.gang import Retries
 from holdfast_controller.core.model.job import Job
@@ -70,7 +70,7 @@ def test_failure_past_the_worker_s_budget_retries_the_job_away_from_that_host(wo
     ]
     assert all(recovery.ended_at is not None for recovery in job.recoveries)
     wanted = [desired(world.cluster, job, index, 60.0) for index in (0, 1)]
-    assert [order.launch.process_starts for order in wanted] == [1, 1], "of this attempt"
+    assert [launch_of(order).process_starts for order in wanted] == [1, 1], "of this attempt"
 
 
 def test_when_its_retries_are_spent_too_the_job_fails(world: World) -> None:

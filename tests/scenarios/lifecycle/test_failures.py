@@ -191,13 +191,13 @@ def test_rank_that_fails_before_the_gang_is_seen_running_restarts_it() -> None:
     world.submit("a")
     world.launch("a")
     assert world.exit("a", 0, 1)[1] == "a restarts as g2: NONZERO_EXIT of workerpool0-0 rank 0, w0 pays"
-    assert world.cluster.jobs["a"].state is JobState.PENDING
+    assert world.state("a") is JobState.PENDING
     # The order to start never reached the other one: its place was ready, and is ready again.
     assert world.report("a", 1, "PREPARED") == ["a exit g1 r1 NOT_STARTED"]
     assert world.report("a", 0, "PREPARED")[0] == "a launched g2"
     world.report("a", 0, "RUNNING")
     assert world.report("a", 1, "RUNNING") == ["a started g2"]
-    assert world.cluster.jobs["a"].state is JobState.RUNNING
+    assert world.state("a") is JobState.RUNNING
 
 
 def test_reports_of_an_older_generation_change_nothing(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.scenarios.world import World, gang
+from tests.scenarios.world import World, gang, launch_of
 
 from holdfast._session.assignment import Assignment
 from holdfast_controller.core.model.gang import Gang, Retries, Scope, Success
@@ -66,7 +66,7 @@ def test_two_workers_restart_side_by_side_and_each_pays_for_itself(world: World)
     assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
     assert world.exit("a", 1, 7)[1] == "a restarts w1 as g4: NONZERO_EXIT of workerpool1-0 rank 1, w1 pays"
     assert job_of(world).budgets.spent.worker_restarts == {1: 2, 2: 1}
-    assert [wanted(world, index).launch.process_starts for index in range(3)] == [1, 3, 2]
+    assert [launch_of(wanted(world, index)).process_starts for index in range(3)] == [1, 3, 2]
 
 
 def test_recovery_that_fails_before_it_was_seen_through_is_over_and_the_other_goes_on(world: World) -> None:

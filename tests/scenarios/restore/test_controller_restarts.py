@@ -91,13 +91,13 @@ def test_job_goes_on_to_its_end(before: Callable[[World], None]) -> None:
         world.launch("a")
     world.report("a", 0, "RUNNING")
     world.report("a", 1, "RUNNING")
-    assert job.state is JobState.RUNNING
+    assert world.state("a") is JobState.RUNNING
     launches = [event for event in world.log if type(event).__name__ == "GangLaunched"]
     assert len(launches) == job.generation
     world.exit("a", 0)
     world.exit("a", 1)
     world.empty("a")
-    assert job.state is JobState.SUCCEEDED
+    assert world.state("a") is JobState.SUCCEEDED
 
 
 def test_first_assignments_carry_the_new_epoch() -> None:

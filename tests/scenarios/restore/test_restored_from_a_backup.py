@@ -36,7 +36,7 @@ def test_a_job_that_did_not_change_goes_on_untouched() -> None:
     told = world.join("host-1", places=seen(world, "a", 1, generation=1))
     assert told == ["a cleared", "> host-1 welcome 1", "> host-0 RUN a w0 g1", "> host-1 RUN a w1 g1"]
     assert world.wait(30, beating=["host-0", "host-1"]) == ["doubt ended"]
-    assert world.cluster.jobs["a"].state is JobState.RUNNING
+    assert world.state("a") is JobState.RUNNING
 
 
 def test_a_job_that_was_relaunched_after_the_backup_is_taken_up_as_found() -> None:
@@ -94,7 +94,7 @@ def test_a_job_that_no_host_knows_is_paused_and_its_owner_decides() -> None:
     told = world.wait(30, beating=["host-0", "host-1"])
     job = world.cluster.jobs["a"]
     assert told[0] == "a unsure, beyond g1001" and "doubt ended" in told
-    assert job.state is JobState.PAUSED
+    assert world.state("a") is JobState.PAUSED
     ends = [e.exit.reason for e in world.log if isinstance(e, ev.RankExited)]
     assert ends == [ExitReason.LOST_RECORD, ExitReason.LOST_RECORD], "no code is invented"
     world.resume("a")
@@ -108,13 +108,13 @@ def test_a_job_that_waited_may_have_run_since_and_is_paused() -> None:
     world.submit("a", gang(1))
     world.submit("b", gang(1))
     world.run("a")
-    assert world.cluster.jobs["b"].state is JobState.QUEUED
+    assert world.state("b") is JobState.QUEUED
     world.restore(world.back_up())
     world.join("host-0", places=seen(world, "a", 0, generation=1))
     world.exit("a", 0)
     world.wait(30, beating=["host-0"])
     world.empty("a")
-    assert world.cluster.jobs["b"].state is JobState.PAUSED
+    assert world.state("b") is JobState.PAUSED
     world.resume("b")
     assert world.cluster.jobs["b"].generation == 1001
 
@@ -125,13 +125,13 @@ def test_a_job_that_waited_and_was_placed_since_is_taken_up_where_it_runs() -> N
     world.cordon("host-0")
     world.submit("b", gang(1, gpus=2))
     backup = world.back_up()
-    assert world.cluster.jobs["b"].state is JobState.QUEUED
+    assert world.state("b") is JobState.QUEUED
     world.restore(backup)
     uuids = ("GPU-host-0-2", "GPU-host-0-3")
     found = [dataclasses.replace(report, gpus=uuids) for report in seen(world, "b", 0, generation=1)]
     told = world.join("host-0", places=[*seen(world, "a", 0, state="PREPARING", generation=1), *found])
     assert "b found g1 on host-0" in told and "a cleared" in told
-    assert world.cluster.jobs["b"].state is JobState.RUNNING
+    assert world.state("b") is JobState.RUNNING
     assert world.cluster.hosts["host-0"].allocations["b/0"].gpus == uuids
     assert not world.cluster.hosts["host-0"].strangers
 
@@ -178,16 +178,16 @@ def test_work_that_nobody_knows_runs_on_and_its_gpus_are_withheld() -> None:
     report = dataclasses.replace(world.place("b", 0, "RUNNING", 1), gpus=gpus)
     assert world.join("host-0", places=[report])[0] == "host-0 stranger b 0 found"
     world.submit("small", gang(1, gpus=1))
-    assert world.cluster.jobs["small"].state is JobState.PENDING
+    assert world.state("small") is JobState.PENDING
     world.submit("big", gang(1, gpus=2))
-    assert world.cluster.jobs["big"].state is JobState.QUEUED
+    assert world.state("big") is JobState.QUEUED
     assert not any(isinstance(a, act.Dismiss) for a in world.sent), "it is not stopped"
     # It ends by itself: that is on record, and its place is forgotten.
     told = world.step(_stranger_ends(world))
     assert told == ["host-0 stranger b ended", "> host-0 ack"]
     told = world.report("b", 0, "EMPTY", 1, host="host-0")
     assert told[0] == "host-0 stranger b 0 gone" and "> host-0 dismiss b workerpool0-0 g1" in told
-    assert world.cluster.jobs["big"].state is JobState.PENDING
+    assert world.state("big") is JobState.PENDING
 
 
 def _stranger_ends(world: World) -> st.ExitReported:
@@ -220,7 +220,7 @@ def test_nothing_is_decided_while_a_host_is_silent_until_an_admin_vouches() -> N
     assert world.cancel("a") == ["> refuse WRONG_STATE"]
     # New work is not held up.
     world.submit("n", gang(1))
-    assert world.cluster.jobs["n"].state is JobState.PENDING
+    assert world.state("n") is JobState.PENDING
     told = world.fence("host-1")
     assert "a unsure, beyond g1001" in told and "doubt ended" in told
     assert "> host-0 STOP a w0 g1001" in told
@@ -259,7 +259,7 @@ def test_jobs_that_were_ending_end_and_terminal_ones_stay_so() -> None:
     world.report("a", 1, "EMPTY")
     world.exit("a", 0, "STOPPED:15")
     world.report("a", 0, "EMPTY")
-    assert world.cluster.jobs["a"].state is JobState.CANCELLED
+    assert world.state("a") is JobState.CANCELLED
 
 
 def test_workers_relaunched_alone_are_found_at_their_own_generations() -> None:

@@ -15,7 +15,7 @@ from tests.scenarios.world import GIB
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster
@@ -106,7 +106,7 @@ class Play:
 
     def step(self, stimulus: st.Stimulus) -> None:
         queue = list(self.reactor.cluster.queue)
-        decision = self.reactor.step(stimulus, Now(self.now, self.now + 1e6))
+        decision = self.reactor.step(stimulus, Now(Mono(self.now), Wall(self.now + 1e6)))
         for entry in decision.entries:
             if isinstance(entry.event, ev.JobPlaced):
                 name = entry.event.job_id

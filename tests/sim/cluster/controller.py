@@ -11,7 +11,7 @@ from tests.sim.cluster.network import End, Stream
 from tests.sim.engine import Life
 
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.sanity import check_sanity
 from holdfast_controller.core.reactor import Reactor
@@ -185,7 +185,7 @@ class Controller:
 
     def _now(self) -> Now:
         clock = self.world.controller_clock
-        return Now(clock.mono(), clock.wall())
+        return Now(Mono(clock.mono()), Wall(clock.wall()))
 
     def _arm(self) -> None:
         due = self.reactor.next_due()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.cluster.framing import Hello, Welcome
@@ -139,7 +140,7 @@ class Stream:
         self.broken = True
         for end in (self.agent, self.controller):
             delay_s = self.world.dice.random() * KEEPALIVE_S
-            self.world.engine.after(delay_s, lambda end=end: self._end(end), end.life, end.died)
+            self.world.engine.after(delay_s, partial(self._end, end), end.life, end.died)
 
     def _end(self, end: End) -> None:
         if end.open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster.processes import KILL, Process
@@ -99,7 +100,7 @@ class Programs:
             for peer in host.table.all_running():
                 if peer.key.job == process.key.job and peer.generation == process.generation:
                     delay_s = self.world.dice.random() * PEER_LOST_S
-                    self.world.engine.after(delay_s, lambda peer=peer: self._end(peer, 1 << 8))
+                    self.world.engine.after(delay_s, partial(self._end, peer, 1 << 8))
 
     def _end(self, process: Process, status: int) -> None:
         if process.runs and not process.unkillable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 
 AGAIN_S = 5.0
 TRIES = 40
+
+
+def _resume(job_id: str, token: int) -> st.ResumeAsked:
+    return st.ResumeAsked(token, "ann", job_id)
+
+
+def _cancel(job_id: str, token: int) -> st.CancelAsked:
+    return st.CancelAsked(token, "ann", job_id)
 
 
 class Users:
@@ -127,9 +136,9 @@ class Users:
         for job_id, job in self.world.oracles.ledger.jobs.items():
             if job.ended:
                 continue
-            self.ask(f"resume {job_id}", lambda token, job_id=job_id: st.ResumeAsked(token, "ann", job_id))
+            self.ask(f"resume {job_id}", partial(_resume, job_id))
             if first and self._hangs(job_id):
-                self.ask(f"cancel {job_id}", lambda token, job_id=job_id: st.CancelAsked(token, "ann", job_id))
+                self.ask(f"cancel {job_id}", partial(_cancel, job_id))
 
     def _hangs(self, job_id: str) -> bool:
         return any(

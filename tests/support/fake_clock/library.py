@@ -16,7 +16,18 @@ class FakeClock:
         self._library = directory / "clock.so"
         self._offset = directory / "clock.offset"
         source = Path(__file__).with_name("clock.c")
-        command = ["cc", "-Wall", "-Werror", "-O1", "-shared", "-fPIC", "-o", self._library, source, "-ldl"]
+        command: list[str | Path] = [
+            "cc",
+            "-Wall",
+            "-Werror",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-o",
+            self._library,
+            source,
+            "-ldl",
+        ]
         subprocess.run(command, check=True)
         self._offset.write_bytes(struct.pack("q", 0))
 

@@ -14,19 +14,23 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from holdfast._security import tls
 from holdfast._security.tls import TlsFiles
-from holdfast.v1 import host_pb2, host_pb2_grpc
+from holdfast.v1 import host_pb2
 
 
-class Hosts(host_pb2_grpc.HostServiceServicer):
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+def lister(directory: Path) -> grpc.GenericRpcHandler:
+    """The one call that is answered: ``ListHosts``, of the hosts whose agents have said hello."""
 
-    def ListHosts(self, request: object, context: object) -> host_pb2.ListHostsResponse:
+    def list_hosts(request: host_pb2.ListHostsRequest, context: grpc.ServicerContext) -> host_pb2.ListHostsResponse:
         reply = host_pb2.ListHostsResponse()
-        for hello in sorted(self._directory.glob("hosts/*/hello")):
+        for hello in sorted(directory.glob("hosts/*/hello")):
             host = reply.hosts.add(name=hello.parent.name, state=host_pb2.HOST_STATE_READY)
             host.last_seen.FromNanoseconds(hello.stat().st_mtime_ns)
         return reply
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        list_hosts, host_pb2.ListHostsRequest.FromString, host_pb2.ListHostsResponse.SerializeToString
+    )
+    return grpc.method_handlers_generic_handler("holdfast.v1.HostService", {"ListHosts": handler})
 
 
 def main() -> None:
@@ -40,7 +44,7 @@ def main() -> None:
     checks = health.HealthServicer()
     checks.set("", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    host_pb2_grpc.add_HostServiceServicer_to_server(Hosts(base), server)
+    server.add_generic_rpc_handlers((lister(base),))
     server.add_secure_port(settings["listen"], tls.server_credentials(files))
     server.start()
     signal.sigwait({signal.SIGTERM})
