@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.shell.shims.shim_files import Empty, Exited, Intent, Started, is_alive, read_shim_id
+from holdfast._session.reports import Exit
+from holdfast_agent.shell.shims.shim_files import Empty, Intent, Started, is_alive, read_shim_id
 
 Shim = Any
 Eventually = Callable[[Callable[[], bool]], None]
@@ -36,7 +37,7 @@ def test_killed_shim_leaves_a_readable_journal(shim: Shim, strays: list[int]) ->
     records = shim.journal()
     assert isinstance(records[0], Intent) and records[0].ranks == (0, 1)
     assert {r.rank: r.pid for r in records if isinstance(r, Started)} == pids
-    assert [r.rank for r in records if isinstance(r, Exited)] == [1]
+    assert [r.rank for r in records if isinstance(r, Exit)] == [1]
     identity = read_shim_id(shim.directory / "shim.json")
     assert identity is not None and not is_alive(identity)
 
@@ -162,7 +163,7 @@ def test_exit_that_cannot_be_written_is_told_only_once_it_is(
     shim.expect("refused")
     ballast.unlink()
     assert shim.until("empty", timeout_s=5)[-2]["status"] == 7 << 8
-    assert [type(r) for r in shim.journal()] == [Intent, Started, Exited, Empty]
+    assert [type(r) for r in shim.journal()] == [Intent, Started, Exit, Empty]
 
 
 def on_disk(start_shim: Callable[..., Shim], disk: Path) -> Shim:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_agent.shell.shims.shim_files import Exited, Stopping
+from holdfast._session.reports import Exit
+from holdfast_agent.shell.shims.shim_files import Stopping
 
 Shim = Any
 Running = Callable[[int], bool]
@@ -144,7 +145,7 @@ def test_exit_before_the_stop_keeps_its_own_reason(shim: Shim) -> None:
     shim.until("exited")
     shim.stop()
     shim.until("empty")
-    reasons = {r.rank: r.reason for r in shim.journal() if isinstance(r, Exited)}
+    reasons = {r.rank: r.reason for r in shim.journal() if isinstance(r, Exit)}
     assert reasons == {0: "NONZERO_EXIT", 1: "STOPPED"}
 
 
