@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._session.reports import Exit
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_agent.shell.shims.shim_files import Stopping
 
 Shim = Any
@@ -146,7 +146,7 @@ def test_exit_before_the_stop_keeps_its_own_reason(shim: Shim) -> None:
     shim.stop()
     shim.until("empty")
     reasons = {r.rank: r.reason for r in shim.journal() if isinstance(r, Exit)}
-    assert reasons == {0: "NONZERO_EXIT", 1: "STOPPED"}
+    assert reasons == {0: ExitReason.NONZERO_EXIT, 1: ExitReason.STOPPED}
 
 
 def test_later_stop_may_shorten_the_grace(shim: Shim) -> None:
