@@ -1,4 +1,4 @@
-"""The vocabulary of the session between controller and agent, shared by both daemons.
+"""What controller and agent say to each other: frozen types that both cores use, and codecs that alone know protobuf.
 
-Private; a change here is a change of the protocol's version.
+Private. ``protocol`` says which changes raise the protocol's number. Decisions don't belong here.
 """
