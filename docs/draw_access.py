@@ -83,7 +83,7 @@ WHERE = {
 
 
 def who(rule: Rule) -> str:
-    """Who may make a call, in words."""
+    """Return in words who may make a call."""
     if rule.anyone:
         return "anyone, without a certificate"
     if rule.kinds == frozenset(Kind):
@@ -99,13 +99,13 @@ def who(rule: Rule) -> str:
 
 
 def row(call: str, rule: Rule) -> str:
-    """One call."""
+    """Return one call as a row of the page's table."""
     service, _, method = call.rpartition(".")[2].partition("/")
     return f"| {service} | {method} | {who(rule)} | {'●' if rule.changes else ''} |".replace("|  |", "| |")
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     rows = [row(call, rule) for call, rule in RULES.items()]
     return "\n".join([HEAD.rstrip("\n"), "| service | call | who | audited |", "|---|---|---|---|", *rows, TAIL])
 

@@ -166,7 +166,7 @@ def _does_not_wait_for_all() -> AbstractContextManager[Any]:
     return patch.object(controller_reactor, "on_prepared", on_prepared)
 
 
-def _told_to_stop_is_gone() -> AbstractContextManager[Any]:
+def _ordered_to_stop_is_gone() -> AbstractContextManager[Any]:
     sound = agent_reactor.Reactor.on_assigned
 
     def on_assigned(self: Any, event: Any, now: float) -> Any:
@@ -245,20 +245,22 @@ PLANTED: dict[str, Planted] = {
     "acts before commit": Planted("answer and order before the commit", bugs=lambda: Bugs(acts_before_commit=True)),
     "tells before fsync": Planted("tell an exit before it is durable", bugs=lambda: Bugs(tells_before_sync=True)),
     "forks before intent": Planted("spawn before the intent", bugs=lambda: Bugs(forks_before_intent=True)),
-    "invents codes": Planted("137 for an end that nobody saw", bugs=lambda: Bugs(invents_codes=True)),
+    "invents codes": Planted("137 for an end that was not observed", bugs=lambda: Bugs(invents_codes=True)),
     "not started, it says": Planted("claim of a rank that ran that it never did", plant=_unseen_is_not_started),
     "no fence": Planted("forget the deadline of cut-off work", plant=_no_fence),
     "lost hosts give back": Planted(
         "start work of a silent host elsewhere though nothing stops it there", plant=_lost_hosts_give_all_back
     ),
-    "double grant": Planted("free a job's share when it is told to stop", plant=_share_freed_at_once),
+    "double grant": Planted("free a job's share when it is ordered to stop", plant=_share_freed_at_once),
     "generation again": Planted("reuse a generation", plant=_generation_again),
     "hello outranks exits": Planted("believe a hello before the ends that follow it", plant=_hello_outranks_exits),
     "terminal overwritten": Planted("cancel a job that has ended", plant=_cancels_what_has_ended),
     "sent is delivered": Planted("drop an end from the outbox once it is sent", plant=_sent_is_delivered),
     "acks what it drops": Planted("acknowledge an end without recording it", plant=_acks_what_it_drops),
     "does not wait for all": Planted("launch when the first place is ready", plant=_does_not_wait_for_all),
-    "told to stop is gone": Planted("take a place for empty once it is told to stop", plant=_told_to_stop_is_gone),
+    "ordered to stop is gone": Planted(
+        "take a place for empty once it is ordered to stop", plant=_ordered_to_stop_is_gone
+    ),
     "stuck is empty": Planted("take what outlives KILL for gone", plant=_stuck_is_empty),
     "one secret": Planted("use a rendezvous secret for two generations", plant=_one_secret_for_a_job),
     "requests forgotten": Planted("make a second job of a repeated request", plant=_requests_are_forgotten),
@@ -266,7 +268,7 @@ PLANTED: dict[str, Planted] = {
     "no brake": Planted(
         "give hosts up although most are silent", plant=lambda: patch.object(lease, "brake", lambda *_: False)
     ),
-    "adopts nothing": Planted("kill what a living shim looks after at the agent's start", plant=_adopts_nothing),
+    "adopts nothing": Planted("kill what a living shim supervises at the agent's start", plant=_adopts_nothing),
     "silent after a hello": Planted("say nothing to an agent that is back", plant=_says_nothing_after_a_hello),
 }
 
