@@ -26,7 +26,7 @@ from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.reactor import Reactor
-from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies, Step
@@ -68,8 +68,8 @@ class Core:
     def cluster(self) -> Cluster:
         return self.reactor.cluster
 
-    def feed(self, stimulus: st.Stimulus) -> None:
-        self.reactor.step(stimulus, self.now)
+    def feed(self, incoming: st.Input) -> None:
+        self.reactor.step(incoming, self.now)
 
     def submit(self, name: str, gang: Gang) -> None:
         self.feed(st.JobSubmission(0, "ann", "", name, name, {}, gang, "{}"))
@@ -97,8 +97,8 @@ class Core:
         jobs = [self.cluster.jobs[name] for name in list(self.cluster.queue)[-count:]]
         began = time.perf_counter()
         hosts = schedulable_hosts(self.cluster)
-        standing = Standing(self.cluster, hosts, self.policies.quotas)
-        assert all(wait_reason(self.cluster, job, hosts, standing) for job in jobs)
+        queue_view = QueueView(self.cluster, hosts, self.policies.quotas)
+        assert all(wait_reason(self.cluster, job, hosts, queue_view) for job in jobs)
         return ms_since(began)
 
 

@@ -92,7 +92,7 @@ class Stage:
             for _ in range(min(len(self.answers), 64)):
                 host, message = self.answers.popleft()
                 self.driver.feed(
-                    agent_service.stimulus(host, SESSION, agent_pb2.SessionRequest.FromString(message))
+                    agent_service.input_of(host, SESSION, agent_pb2.SessionRequest.FromString(message))
                 )
             await asyncio.sleep(0)
         await self.driver.settled()

@@ -47,8 +47,8 @@ class Gangs:
                 place = WorkerReport(WorkerId(job, member.name), 1, 1, ReportedState.PREPARED, 20000, 20001)
                 self.feed(st.WorkerReported(host, 1, place))
 
-    def feed(self, stimulus: st.Stimulus) -> None:
-        self.reactor.step(stimulus, Now(Mono(self.now), Wall(self.now + 1e9)))
+    def feed(self, incoming: st.Input) -> None:
+        self.reactor.step(incoming, Now(Mono(self.now), Wall(self.now + 1e9)))
 
     def tell(self, job: str, index: int, vector: WorkerFeatures) -> None:
         host = self.hosts[job, index]

@@ -375,9 +375,9 @@ class World:
 
     # --- the step ------------------------------------------------------------------------------------------------
 
-    def step(self, stimulus: st.Stimulus) -> list[str]:
+    def step(self, incoming: st.Input) -> list[str]:
         before = {job.id: job.state for job in self.cluster.jobs.values()}
-        decision = self.reactor.step(stimulus, Now(Mono(self.mono), Wall(self.wall)))
+        decision = self.reactor.step(incoming, Now(Mono(self.mono), Wall(self.wall)))
         first = self.cluster.sequence - len(decision.entries) + 1
         for number, entry in enumerate(decision.entries, first):
             self.log.append(entry.event)

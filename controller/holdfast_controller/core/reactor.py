@@ -46,7 +46,7 @@ from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import Assign, Note, Reply
 from holdfast_controller.core.step.assignment import holds, released
-from holdfast_controller.core.step.commands import Stimulus
+from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.step import Decision, Policies, Step
 from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers
@@ -125,72 +125,72 @@ class Reactor:
         """When ``TimePassed`` is wanted, on the monotonic clock."""
         return self.timers.next_due()
 
-    def step(self, stimulus: Stimulus, now: Now) -> Decision:
+    def step(self, incoming: Input, now: Now) -> Decision:
         """Take one stimulus in."""
         step = Step(self.cluster, self.policies, self.timers, now)
-        self._dispatch(step, stimulus)
+        self._dispatch(step, incoming)
         if step.capacity_freed:
             place_queue(step)
             drain.note_drained(step)
         forget_ended(step)
         return step.finish()
 
-    def _dispatch(self, step: Step, stimulus: Stimulus) -> None:
-        match stimulus:
+    def _dispatch(self, step: Step, incoming: Input) -> None:
+        match incoming:
             case commands.JobSubmission():
-                on_submission(step, stimulus)
+                on_submission(step, incoming)
             case commands.CancelAsked():
-                on_cancel(step, stimulus)
+                on_cancel(step, incoming)
             case commands.RestartAsked():
-                self._on_restart_asked(step, stimulus)
+                self._on_restart_asked(step, incoming)
             case commands.PauseAsked():
-                attempts.on_pause(step, stimulus)
+                attempts.on_pause(step, incoming)
             case commands.ResumeAsked():
-                attempts.on_resume(step, stimulus)
+                attempts.on_resume(step, incoming)
             case commands.CordonAsked():
-                sessions.on_cordon(step, stimulus)
+                sessions.on_cordon(step, incoming)
             case commands.UncordonAsked():
-                sessions.on_uncordon(step, stimulus)
+                sessions.on_uncordon(step, incoming)
             case commands.DrainAsked():
-                drain.on_drain(step, stimulus)
+                drain.on_drain(step, incoming)
             case commands.FenceAsked():
-                sessions.on_fence(step, stimulus)
+                sessions.on_fence(step, incoming)
             case commands.MaintenanceAsked():
-                maintenance.on_maintenance(step, stimulus)
+                maintenance.on_maintenance(step, incoming)
             case commands.MaintenanceCancelled():
-                maintenance.on_cancel(step, stimulus)
+                maintenance.on_cancel(step, incoming)
             case commands.DismissAsked():
-                reconcile.on_dismiss(step, stimulus)
+                reconcile.on_dismiss(step, incoming)
             case commands.HostRemovalAsked():
-                on_host_removal(step, stimulus)
+                on_host_removal(step, incoming)
             case commands.RoleAsked():
-                users.on_role(step, stimulus)
+                users.on_role(step, incoming)
             case commands.AccountsAsked():
-                accounts.on_accounts(step, stimulus)
+                accounts.on_accounts(step, incoming)
             case commands.UserRemovalAsked():
-                users.on_user_removal(step, stimulus)
+                users.on_user_removal(step, incoming)
             case commands.TokenAsked():
-                users.on_token(step, stimulus)
+                users.on_token(step, incoming)
             case commands.EnrolAsked():
-                users.on_enrol(step, stimulus)
+                users.on_enrol(step, incoming)
             case commands.SecretGiven():
-                secrets.on_secret_given(step, stimulus)
+                secrets.on_secret_given(step, incoming)
             case commands.SecretRemovalAsked():
-                secrets.on_secret_removal(step, stimulus)
+                secrets.on_secret_removal(step, incoming)
             case commands.HostConnected():
-                sessions.on_connected(step, stimulus)
-                for report in stimulus.places:
-                    self._on_place_found(step, stimulus.host, report)
+                sessions.on_connected(step, incoming)
+                for report in incoming.places:
+                    self._on_place_found(step, incoming.host, report)
             case commands.HostTurnedAway():
-                sessions.on_refused(step, stimulus)
+                sessions.on_refused(step, incoming)
             case commands.HostDisconnected():
-                sessions.on_disconnected(step, stimulus)
+                sessions.on_disconnected(step, incoming)
             case commands.TimePassed():
                 self._on_time(step)
             case commands.HoldAsked():
-                hangs.on_hold(step, stimulus)
+                hangs.on_hold(step, incoming)
             case commands.Once():
-                on_once(step, stimulus, lambda wish: self._dispatch(step, wish))
+                on_once(step, incoming, lambda command: self._dispatch(step, command))
             case commands.NotificationFailed(job_id, notice, to, reason):
                 if job_id in self.cluster.jobs:
                     step.emit(
@@ -199,10 +199,10 @@ class Reactor:
                         )
                     )
             case commands.EvidenceArrived():
-                hangs.on_evidence(step, stimulus)
+                hangs.on_evidence(step, incoming)
             case commands.ArchiveReported():
-                if self.cluster.presence_of(stimulus.host).session == stimulus.session:
-                    output_archive.on_archived(step, stimulus)
+                if self.cluster.presence_of(incoming.host).session == incoming.session:
+                    output_archive.on_archived(step, incoming)
             case (
                 commands.HostBeat()
                 | commands.ShutdownAnnounced()
@@ -210,11 +210,11 @@ class Reactor:
                 | commands.ExitReported()
                 | commands.FeaturesReported()
             ):
-                if self.cluster.presence_of(stimulus.host).session == stimulus.session:
-                    sessions.heard(step, stimulus.host)
-                    self._on_message(step, stimulus)
+                if self.cluster.presence_of(incoming.host).session == incoming.session:
+                    sessions.heard(step, incoming.host)
+                    self._on_message(step, incoming)
             case _:
-                assert_never(stimulus)
+                assert_never(incoming)
 
     def _on_message(
         self,

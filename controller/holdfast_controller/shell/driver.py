@@ -23,7 +23,7 @@ from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
-from holdfast_controller.core.step.commands import Stimulus, TimePassed
+from holdfast_controller.core.step.commands import Input, TimePassed
 from holdfast_controller.core.step.step import Decision, Entry, Policies
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.store import Record, Store
@@ -78,7 +78,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
 
     def start(self, kept: dict[str, KeptWatch] | None = None, observers: Observers | None = None) -> None:
-        """Give every lease a full term, go on with the watches that were kept, and arm the timers.
+        """Give every lease a full term, resume the stored hang watches, and arm the timers.
 
         Call it once, before the first ``feed`` and before ``run``.
         """
@@ -86,15 +86,15 @@ class Driver:
         self.reactor.resume(now(), kept)
         self._arm()
 
-    def feed(self, stimulus: Stimulus) -> None:
-        """Queue a command; its effects follow once they are durable.
+    def feed(self, incoming: Input) -> None:
+        """Step the reactor with an input; its effects follow once they are durable.
 
         A step that fails leaves a state that is neither the old nor the new one, so it ends the process.
         """
         if self._broken is not None:
             raise Unavailable("The controller is about to end.", fix="Try again once it has been restarted.")
         try:
-            decision = self.reactor.step(stimulus, now())
+            decision = self.reactor.step(incoming, now())
         except BaseException as error:
             self._broken = error
             self._wake.set()
@@ -105,10 +105,10 @@ class Driver:
             self._wake.set()
         self._arm()
 
-    async def ask(self, make: Callable[[int], Stimulus]) -> str:
-        """Feed a user's wish and wait for its durable answer. Raises what the core refuses with.
+    async def ask(self, make: Callable[[int], Input]) -> str:
+        """Feed a user's command and return its durable answer: the subject's name. Raises the core's refusals.
 
-        Cancelling the wait does not undo the wish.
+        Cancelling the wait does not undo the command.
         """
         if len(self._pending) >= MAX_PENDING:
             raise Unavailable("The controller's disk is too slow for the calls that wait.", fix="Try again later.")
@@ -127,15 +127,15 @@ class Driver:
         return len(self._pending)
 
     async def settled(self) -> None:
-        """Wait until all that the state shows now is durable. Look first, then wait, then tell: so no reader is
-        told what may yet be lost, and none waits for more than one or two commits.
+        """Wait until all that the state shows now is durable. Read first, then wait, then answer: so no answer
+        holds what may yet be lost, and none waits for more than one or two commits.
         """
         seen = self._fed
         while self._performed < seen:
             await self._settled.wait()
 
     async def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:
-        """(worker, content) of what was kept of a job's hang."""
+        """(worker, content) of the stored evidence of one hang of a job."""
         found: list[tuple[str, bytes]] = await asyncio.wrap_future(
             self.store.call(self.store.evidence, job_id, hang)
         )
@@ -151,7 +151,7 @@ class Driver:
         self._outboxes[host, session] = outbox
 
     def unregister(self, host: str, session: int) -> None:
-        """The session is over."""
+        """Send no more messages to the session's outbox."""
         self._outboxes.pop((host, session), None)
 
     def watch(self, entity: str) -> asyncio.Event:
@@ -161,14 +161,14 @@ class Driver:
         return bell
 
     def unwatch(self, entity: str, bell: asyncio.Event) -> None:
-        """The watcher has left."""
+        """Stop setting the event that ``watch`` returned."""
         self._watchers[entity].discard(bell)
         if not self._watchers[entity]:
             del self._watchers[entity]
 
     async def run(self) -> None:
-        """The writer: commit, publish, perform, for ever. Cancel it to stop; what was fed is then lost or kept
-        as a power cut would have it."""
+        """Commit, publish and perform decisions until cancelled; pending ones are then lost or kept, as in a power
+        cut."""
         while True:
             await self._wake.wait()
             if self._broken is not None:
@@ -195,7 +195,7 @@ class Driver:
 
     def _publish(self, records: list[Record]) -> None:
         for record in records:
-            # A job's story is in the store, thousands of lines a second of it; hosts and people have few.
+            # Jobs' events are in the store, thousands a second; those of hosts and users are few.
             level = log.DEBUG if record.entity.startswith("job/") else log.INFO
             log.write(level, "event.committed", type=record.type, entity=record.entity, message=record.message)
         entities = {record.entity for record in records}
@@ -286,5 +286,5 @@ def _record(entry: Entry) -> Record:
 
 
 def now() -> Now:
-    """The present on both clocks. The monotonic one is the event loop's too, so timers and leases agree."""
+    """The time now on both clocks. The monotonic one is the event loop's too, so timers and leases agree."""
     return Now(Mono(time.monotonic()), Wall(time.time()))

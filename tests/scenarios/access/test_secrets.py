@@ -24,9 +24,9 @@ def world() -> World:
     return made
 
 
-def step(world: World, stimulus: st.Stimulus) -> list[str]:
+def step(world: World, incoming: st.Input) -> list[str]:
     """As the world tells it, and a refusal in its own words."""
-    told = world.step(stimulus)
+    told = world.step(incoming)
     last = world.sent[-1]
     assert "canary" not in repr(world.log) + repr(world.sent) + codec.dump_entity(world.cluster.people)
     return [f"> refuse {last.error}"] if isinstance(last, act.Refuse) else told

@@ -18,9 +18,9 @@ def world() -> World:
     return World(hosts=2, policies=Policies(secret_key=b"k", admins=frozenset({"root"})))
 
 
-def step(world: World, stimulus: st.Stimulus) -> list[str]:
+def step(world: World, incoming: st.Input) -> list[str]:
     """As the world tells it, and a refusal in its own words."""
-    told = world.step(stimulus)
+    told = world.step(incoming)
     last = world.sent[-1]
     return [f"> refuse {last.error}"] if isinstance(last, act.Refuse) else told
 

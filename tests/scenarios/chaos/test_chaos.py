@@ -19,7 +19,7 @@ from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.model.gang import Retries, Scope, Strategy, Success, WarningSignal
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.quota import Quota
-from holdfast_controller.core.step.assignment import desired, withheld
+from holdfast_controller.core.step.assignment import desired, quarantined
 from holdfast_controller.core.step.step import Policies
 
 HOSTS = 4
@@ -184,7 +184,7 @@ def calm(world: World) -> None:
                 if desired(world.cluster, job, index, 60.0).phase.name == "STOP":
                     world.report(job.id, index, "EMPTY")
     for host in world.cluster.hosts.values():
-        for key in withheld(world.cluster, host.name):
+        for key in quarantined(world.cluster, host.name):
             job_id, _, index_text = key.rpartition("/")
             world.report(job_id, int(index_text), "EMPTY", host=host.name)
 

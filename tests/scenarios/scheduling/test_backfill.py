@@ -104,9 +104,9 @@ class Play:
                 self.now, name = heapq.heappop(self.ends)
                 self.end(name)
 
-    def step(self, stimulus: st.Stimulus) -> None:
+    def step(self, incoming: st.Input) -> None:
         queue = list(self.reactor.cluster.queue)
-        decision = self.reactor.step(stimulus, Now(Mono(self.now), Wall(self.now + 1e6)))
+        decision = self.reactor.step(incoming, Now(Mono(self.now), Wall(self.now + 1e6)))
         for entry in decision.entries:
             if isinstance(entry.event, ev.JobPlaced):
                 name = entry.event.job_id

@@ -10,7 +10,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.model.recovery import EndReason, Recover
-from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step.step import Policies
 
@@ -30,8 +30,8 @@ def job_of(world: World, name: str) -> Job:
 def why(world: World, name: str) -> str:
     """The words that users see."""
     hosts = schedulable_hosts(world.cluster)
-    standing = Standing(world.cluster, hosts, world.policies.quotas)
-    return wait_reason(world.cluster, job_of(world, name), hosts, standing)
+    queue_view = QueueView(world.cluster, hosts, world.policies.quotas)
+    return wait_reason(world.cluster, job_of(world, name), hosts, queue_view)
 
 
 def states(world: World) -> dict[str, str]:

@@ -93,9 +93,9 @@ class Controller:
         self._callers[token] = answer
         self.feed(make(token))
 
-    def feed(self, stimulus: st.Stimulus) -> None:
+    def feed(self, incoming: st.Input) -> None:
         """As the driver does."""
-        decision = self.reactor.step(stimulus, self._now())
+        decision = self.reactor.step(incoming, self._now())
         if decision.entries or decision.actions:
             self._pending.append(decision)
         self._write()

@@ -59,7 +59,7 @@ def hello(host: str, session: int, message: Hello) -> st.HostConnected:
     )
 
 
-def from_agent(host: str, session: int, message: Any) -> st.Stimulus:
+def from_agent(host: str, session: int, message: Any) -> st.Input:
     """What a message of a session means to the controller."""
     match message:
         case agent_ev.SendReport(report):

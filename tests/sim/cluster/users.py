@@ -36,9 +36,7 @@ class Users:
         """Submissions that have no answer yet."""
         self._probe = ""
 
-    def ask(
-        self, what: str, make: Callable[[int], st.Stimulus], then: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def ask(self, what: str, make: Callable[[int], st.Input], then: Callable[[str], None] = lambda _: None) -> None:
         """Call until there is an answer, or for too long."""
         world, done = self.world, False
 
@@ -83,7 +81,7 @@ class Users:
         self.open.add(request)
         calls = 0
 
-        def make(token: int) -> st.Stimulus:
+        def make(token: int) -> st.Input:
             nonlocal calls
             calls += 1
             job_id = name if calls == 1 else f"{name}.{calls}"
@@ -102,7 +100,7 @@ class Users:
     def of_job(self, verb: str, name: str, *args: Any) -> None:
         """Cancel, pause, resume, restart or hold."""
         job_id = self.id_of(name)
-        makes: dict[str, Callable[[int], st.Stimulus]] = {
+        makes: dict[str, Callable[[int], st.Input]] = {
             "cancel": lambda token: st.CancelAsked(token, "ann", job_id),
             "pause": lambda token: st.PauseAsked(token, "ann", job_id),
             "resume": lambda token: st.ResumeAsked(token, "ann", job_id),
@@ -114,7 +112,7 @@ class Users:
 
     def of_host(self, verb: str, host: str, *args: Any) -> None:
         """Cordon, uncordon or drain."""
-        makes: dict[str, Callable[[int], st.Stimulus]] = {
+        makes: dict[str, Callable[[int], st.Input]] = {
             "cordon": lambda token: st.CordonAsked(token, "bob", host, "disk"),
             "uncordon": lambda token: st.UncordonAsked(token, "bob", host),
             "drain": lambda token: st.DrainAsked(token, "bob", host, "upgrade", *args),

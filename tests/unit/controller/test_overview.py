@@ -12,9 +12,9 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.host import Gpu, Inventory, Liveness, Place
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.views import metric_families as fam
-from holdfast_controller.core.views.alerts import MOST_OF_A_KIND, Attention, Beside, Kind, attention
+from holdfast_controller.core.views.alerts import MOST_OF_A_KIND, Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.gauges import gauges
-from holdfast_controller.core.views.overview import GpuStanding, HostStanding, overview, standing_of
+from holdfast_controller.core.views.overview import GpuState, HostState, host_state, overview
 
 NOW = Now(Mono(1000.0), Wall(50_000.0))
 VERSION = "1.2.0"
@@ -70,15 +70,15 @@ def place(cluster: Cluster, job_id: str = "a") -> None:
     fold(cluster, ev.JobPlaced(job_id=job_id, at=Wall(49_991.0), attempt=1, generation=1, places=places))
 
 
-def told(cluster: Cluster, sees: bool = True, **beside: object) -> list[Attention]:
-    facts = Beside(VERSION, **({"certificate_ends": {}} | beside))  # type: ignore[arg-type]
-    return attention(cluster, overview(cluster, NOW), lambda _: sees, {}, facts, NOW)[0]
+def told(cluster: Cluster, sees: bool = True, **beside: object) -> list[Alert]:
+    facts = ControllerStatus(VERSION, **({"certificate_ends": {}} | beside))  # type: ignore[arg-type]
+    return alerts(cluster, overview(cluster, NOW), lambda _: sees, {}, facts, NOW)[0]
 
 
 def test_empty_cluster_has_all_states_at_nothing() -> None:
     found = overview(Cluster(), NOW)
-    assert set(found.hosts) == set(HostStanding) and not sum(found.hosts.values())
-    assert set(found.gpus) == set(GpuStanding) and not sum(found.gpus.values())
+    assert set(found.hosts) == set(HostState) and not sum(found.hosts.values())
+    assert set(found.gpus) == set(GpuState) and not sum(found.gpus.values())
     assert found.jobs["RUNNING"] == 0
     assert told(Cluster()) == []
 
@@ -99,7 +99,7 @@ def test_each_gpu_counts_once(cluster: Cluster) -> None:
     )
     found = overview(cluster, NOW)
     assert found.gpus == {"used": 2, "free": 3, "unavailable": 4, "unhealthy": 1, "withheld": 0}
-    assert found.hosts[HostStanding.CORDONED] == 1 and found.hosts[HostStanding.READY] == 2
+    assert found.hosts[HostState.CORDONED] == 1 and found.hosts[HostState.READY] == 2
 
 
 def test_gpus_that_nobody_can_read_are_unhealthy_unless_they_are_held(cluster: Cluster) -> None:
@@ -110,7 +110,7 @@ def test_gpus_that_nobody_can_read_are_unhealthy_unless_they_are_held(cluster: C
         ev.HostJoined(host="h1", at=Wall(3.0), address="x", boot_id="b", agent_version=VERSION, inventory=blind),
     )
     found = overview(cluster, NOW)
-    assert (found.gpus[GpuStanding.USED], found.gpus[GpuStanding.UNHEALTHY]) == (2, 2)
+    assert (found.gpus[GpuState.USED], found.gpus[GpuState.UNHEALTHY]) == (2, 2)
     assert [(each.kind, each.message) for each in told(cluster)] == [(Kind.GPU_FAULT, "the driver hangs")]
 
 
@@ -118,25 +118,25 @@ def test_share_of_a_fenced_worker_is_withheld_until_its_host_frees_it(cluster: C
     place(cluster)
     fold(cluster, ev.WorkerFenced(job_id="a", at=Wall(5.0), worker="workerpool0-0"))
     found = overview(cluster, NOW)
-    assert (found.gpus[GpuStanding.WITHHELD], found.withheld) == (2, {"h1": 1})
-    assert [each.kind for each in told(cluster)] == [Kind.WITHHELD]
+    assert (found.gpus[GpuState.QUARANTINED], found.quarantined) == (2, {"h1": 1})
+    assert [each.kind for each in told(cluster)] == [Kind.QUARANTINED]
     fold(cluster, ev.HostPlaceFreed(host="h1", at=Wall(6.0), place="a/0"))
-    assert overview(cluster, NOW).withheld == {}
+    assert overview(cluster, NOW).quarantined == {}
 
 
 def test_the_first_trouble_of_a_host_names_it(cluster: Cluster) -> None:
     fold(cluster, ev.HostDraining(host="h1", at=Wall(2.0), reason="kernel", by="ann"))
-    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.DRAINING
+    assert host_state(cluster, cluster.hosts["h1"]) is HostState.DRAINING
     fold(cluster, ev.HostDrained(host="h1", at=Wall(3.0)))
-    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.DRAINED
+    assert host_state(cluster, cluster.hosts["h1"]) is HostState.DRAINED
     fold(cluster, ev.HostShutdownBegan(host="h1", at=Wall(4.0)))
-    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.GOING_DOWN
+    assert host_state(cluster, cluster.hosts["h1"]) is HostState.GOING_DOWN
     cluster.presence_of("h1").liveness = Liveness.SUSPECT
-    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.SILENT
+    assert host_state(cluster, cluster.hosts["h1"]) is HostState.SILENT
     fold(cluster, ev.HostLost(host="h1", at=Wall(5.0), silent_s=80.0))
-    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.LOST
+    assert host_state(cluster, cluster.hosts["h1"]) is HostState.LOST
     fold(cluster, ev.HostRefused(host="h1", at=Wall(6.0), agent_version="9.0", problem="too new"))
-    assert standing_of(cluster, cluster.hosts["h1"]) is HostStanding.REFUSED
+    assert host_state(cluster, cluster.hosts["h1"]) is HostState.REFUSED
 
 
 def test_silent_host_is_told_first_with_the_time_since_when(cluster: Cluster) -> None:
@@ -220,8 +220,8 @@ def test_of_each_kind_no_more_is_told_than_people_read() -> None:
             ),
         )
         fold(cluster, ev.HostLost(host=f"h{number:02}", at=Wall(2.0), silent_s=80.0))
-    facts = Beside(VERSION, {})
-    found, more = attention(cluster, overview(cluster, NOW), lambda _: True, {}, facts, NOW)
+    facts = ControllerStatus(VERSION, {})
+    found, more = alerts(cluster, overview(cluster, NOW), lambda _: True, {}, facts, NOW)
     assert (len(found), more) == (MOST_OF_A_KIND, 30 - MOST_OF_A_KIND)
 
 
@@ -233,7 +233,7 @@ def test_gauges_name_hosts_only_where_something_is_wrong(cluster: Cluster) -> No
     presence.liveness, presence.session, presence.last_seen = Liveness.SUSPECT, None, Mono(900.0)
     series = gauges(cluster, NOW)
     assert series.of(fam.HOST_SILENT) == {("h3",): 100.0}
-    assert series.of(fam.HOST_WITHHELD) == {("h1",): 1.0}
+    assert series.of(fam.HOST_QUARANTINED) == {("h1",): 1.0}
     assert series.of(fam.SESSIONS) == {(): 2.0}
     assert series.of(fam.QUEUE_OLDEST) == {(): 1000.0}
     assert series.of(fam.QUEUE_SMALLEST) == {(): float(GANG.gpus)}

@@ -20,7 +20,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Cluster
-from holdfast_controller.core.scheduling.pending_reason import Standing
+from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto
 from holdfast_controller.shell.services.job_service import _entry
 from holdfast_controller.shell.store import codec
@@ -60,7 +60,7 @@ def shown(cluster: Cluster) -> dict[str, dict[str, Any]]:
     """
     found = {}
     for job in cluster.jobs.values():
-        message = job_to_proto(cluster, job, spec_pb2.CustomJobSpec(), Standing(cluster, [], {}))
+        message = job_to_proto(cluster, job, spec_pb2.CustomJobSpec(), QueueView(cluster, [], {}))
         message.wait_reason = message.health = ""
         message.error.ClearField("rank")
         for hang in message.hangs:

@@ -12,7 +12,7 @@ from holdfast_controller.core.model.host import Host, Liveness, Presence
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.step.actions import CloseSession, Note, Refuse, Reply, Welcome
-from holdfast_controller.core.step.assignment import on_host, withheld
+from holdfast_controller.core.step.assignment import on_host, quarantined
 from holdfast_controller.core.step.commands import (
     CordonAsked,
     FenceAsked,
@@ -67,7 +67,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
         step.touch(job, index)
         if (job.id, job.gang.members[index].name) not in reported:
             on_place_vanished(step, job, index, rebooted=rebooted)
-    for key in withheld(step.cluster, hello.host):
+    for key in quarantined(step.cluster, hello.host):
         job_id, _, number = key.rpartition("/")
         if (job_id, step.cluster.jobs[job_id].gang.members[int(number)].name) not in reported:
             step.emit(ev.HostPlaceFreed(host=hello.host, at=step.now.wall, place=key))
@@ -240,7 +240,7 @@ def give_up_work(step: Step, host: Host, why: str) -> None:
     for job in _jobs_on(step, host.name):
         lose_workers(step, job, host.name, why, vouched=True)
         settle(step, job)
-    for key in withheld(step.cluster, host.name):
+    for key in quarantined(step.cluster, host.name):
         step.emit(ev.HostPlaceFreed(host=host.name, at=step.now.wall, place=key))
     step.capacity_freed = True
 

@@ -10,7 +10,7 @@ from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
-from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
@@ -22,7 +22,7 @@ def on_expired(step: Step, job: Job, hosts: list[Host]) -> None:
     """It has waited as long as it may."""
     if job.state is not JobState.QUEUED or job.outcome is not None:
         return
-    reason = wait_reason(step.cluster, job, hosts, Standing(step.cluster, hosts, step.policies.quotas))
+    reason = wait_reason(step.cluster, job, hosts, QueueView(step.cluster, hosts, step.policies.quotas))
     waited = f"The job waited {job.gang.max_wait_s:g}s for hosts, as long as its maxWaitDuration lets it"
     end(step, job, JobState.EXPIRED, JobError(DEADLINE_EXCEEDED, f"{waited}: {reason}."))
     step.capacity_freed = True
@@ -33,8 +33,10 @@ def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
     if (JobTimer.RETRY, job.id) in step.timers.due:
         return  # After a start of ours hosts get time to say hello.
     number = job.placement_attempts + 1
-    standing = Standing(step.cluster, hosts, step.policies.quotas)
-    reason = standing.quota_lack(job) or standing.lack_of_room(job) or "what is free is left to jobs ahead of it"
+    queue_view = QueueView(step.cluster, hosts, step.policies.quotas)
+    reason = (
+        queue_view.quota_lack(job) or queue_view.lack_of_room(job) or "what is free is left to jobs ahead of it"
+    )
     if number < PLACEMENT_TRIES:
         wait_s = TRY_AGAIN_S * 2.0 ** (number - 1)
         step.emit(

@@ -12,15 +12,15 @@ from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 
 
-class Standing:
-    """How things stand in the queue at one moment: what the reasons of all jobs in it share, found out once."""
+class QueueView:
+    """The queue at one moment: what the pending reasons of all its jobs share, computed once and on demand."""
 
     def __init__(self, cluster: Cluster, schedulable_hosts: list[Host], quotas: Quotas) -> None:
         self.cluster, self.schedulable_hosts, self.quotas = cluster, schedulable_hosts, quotas
 
     @cached_property
     def head(self) -> Job | None:
-        """The first job that waits for room, and not for its quota, its own workers or its next try."""
+        """The first job that waits for free capacity, and not for its quota, its own workers or its next try."""
         jobs = (self.cluster.jobs[name] for name in self.cluster.queue)
         return next((job for job in jobs if not self._is_held_up(job)), None)
 
@@ -29,7 +29,7 @@ class Standing:
 
     @cached_property
     def head_lacks(self) -> str:
-        """What the head waits for."""
+        """What the head of the queue waits for; empty where it has all it needs or there is none."""
         return self.lack_of_room(self.head) if self.head is not None else ""
 
     @cached_property
@@ -44,21 +44,23 @@ class Standing:
         return found
 
     def quota_lack(self, job: Job) -> str:
-        """Why the quota of its project lets it not start; empty when it does."""
+        """Why the job's project quota keeps it from starting; empty when it does not."""
         return lack(self.quotas, self.cluster.holdings, job.id, job.gang) if self.quotas else ""
 
     def lack_of_room(self, job: Job) -> str:
-        """What hosts lack for a job if nobody were ahead of it; empty when nothing."""
+        """What hosts lack for a job if no other job were ahead of it; empty when nothing."""
         if not self.cluster.hosts:
             return "no host has joined yet"
         found = plan_job(job, self.schedulable_hosts)
         return found.reason if isinstance(found, Wait) else ""
 
 
-def wait_reason(cluster: Cluster, job: Job, schedulable_hosts: list[Host], standing: Standing | None = None) -> str:
+def wait_reason(
+    cluster: Cluster, job: Job, schedulable_hosts: list[Host], queue_view: QueueView | None = None
+) -> str:
     """Why ``job`` isn't running at present; empty when it is, or has ended.
 
-    Whoever asks for many jobs hands the same ``standing`` in each time. Without one, no project has a quota.
+    A caller that asks for many jobs passes the same ``queue_view`` each time. Without one, no project has a quota.
     """
     if job.terminal:
         return ""
@@ -72,7 +74,7 @@ def wait_reason(cluster: Cluster, job: Job, schedulable_hosts: list[Host], stand
             cluster, job, f"{verb}; waits for its workers to be gone from", set(job.placement.emptied)
         )
     if job.state is JobState.QUEUED:
-        return _queued(job, standing or Standing(cluster, schedulable_hosts, {}))
+        return _queued(job, queue_view or QueueView(cluster, schedulable_hosts, {}))
     if job.outcome is not None:
         return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if not job.launched:
@@ -140,27 +142,27 @@ def _backs_off(job: Job) -> str:
     return f"backs off after {times}"
 
 
-def _queued(job: Job, standing: Standing) -> str:
-    cluster, project = standing.cluster, job.gang.project
+def _queued(job: Job, queue_view: QueueView) -> str:
+    cluster, project = queue_view.cluster, job.gang.project
     if job.placement_attempts:
         again = "no room so far; it doesn't wait for it and is tried again in a moment"
-        return f"{again}: {standing.lack_of_room(job)}".removesuffix(": ")
-    over = standing.quota_lack(job)
+        return f"{again}: {queue_view.lack_of_room(job)}".removesuffix(": ")
+    over = queue_view.quota_lack(job)
     if over:
         return over
     ahead = cluster.queue.position(job.id)
-    first = standing.over_quota.get(project) if quota_of(standing.quotas, project) else None
+    first = queue_view.over_quota.get(project) if quota_of(queue_view.quotas, project) else None
     if first is not None and cluster.queue.position(first) < ahead:
         return f"behind {first}, which waits for the quota of project {project}"
-    if standing.schedulable_hosts and not may_have(job.gang, standing.schedulable_hosts):
-        return standing.lack_of_room(job)
-    head = standing.head
+    if queue_view.schedulable_hosts and not may_have(job.gang, queue_view.schedulable_hosts):
+        return queue_view.lack_of_room(job)
+    head = queue_view.head
     if head is None or head is job:
-        return standing.head_lacks or _no_lack(job)
+        return queue_view.head_lacks or _no_lack(job)
     behind = (
         f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"
     )
-    return f"{behind}, which {standing.head_lacks}" if standing.head_lacks.startswith("needs") else behind
+    return f"{behind}, which {queue_view.head_lacks}" if queue_view.head_lacks.startswith("needs") else behind
 
 
 def _no_lack(job: Job) -> str:

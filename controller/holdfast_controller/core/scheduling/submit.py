@@ -13,7 +13,7 @@ from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import never
-from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
 from holdfast_controller.core.scheduling.schedule import may_start_at_once, place_queue, schedulable_hosts
 from holdfast_controller.core.step.actions import Refuse, Reply
@@ -58,7 +58,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
         place_queue(step)
     if not job.places and not job.placement_attempts:
         hosts = schedulable_hosts(cluster)
-        reason = wait_reason(cluster, job, hosts, Standing(cluster, hosts, step.policies.quotas))
+        reason = wait_reason(cluster, job, hosts, QueueView(cluster, hosts, step.policies.quotas))
         step.emit(ev.JobQueued(job_id=job.id, at=step.now.wall, reason=reason))
 
 

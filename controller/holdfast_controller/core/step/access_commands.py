@@ -18,12 +18,12 @@ class RoleAsked:
     project: str
     role: Role
     accounts: tuple[str, ...] = ()
-    """As in ``AccountsAsked``; none leaves them as they are."""
+    """Unix accounts as in ``AccountsAsked``; empty leaves them unchanged."""
 
 
 @dataclass(frozen=True)
 class AccountsAsked:
-    """An admin says as which accounts of the hosts a user's jobs may run, in place of what was said before."""
+    """An admin sets the Unix accounts that a user's jobs may run as, in place of earlier ones."""
 
     token: int
     by: str
@@ -33,7 +33,7 @@ class AccountsAsked:
 
 @dataclass(frozen=True)
 class UserRemovalAsked:
-    """An admin takes a role in one project away, or, without a project, everything."""
+    """An admin removes a user's role in one project, or, without a project, the user."""
 
     token: int
     by: str
@@ -43,7 +43,7 @@ class UserRemovalAsked:
 
 @dataclass(frozen=True)
 class TokenAsked:
-    """An admin wants a token, which the shell has drawn and of which only the digest comes here."""
+    """An admin wants a join token; the shell has generated it and passes only its digest."""
 
     token: int
     by: str
@@ -55,7 +55,7 @@ class TokenAsked:
 
 @dataclass(frozen=True)
 class EnrolAsked:
-    """Somebody shows a token, and a key to certify. ``name`` is empty where the token says it."""
+    """A holder of a join token wants its key certified. ``name`` is empty where the token names it."""
 
     token: int
     digest: str
@@ -66,7 +66,7 @@ class EnrolAsked:
 
 @dataclass(frozen=True)
 class HostRemovalAsked:
-    """An admin wants a host forgotten; ``force`` vouches that nothing runs there any more."""
+    """An admin wants a host removed; ``force`` vouches that nothing runs there any more."""
 
     token: int
     by: str
@@ -76,7 +76,7 @@ class HostRemovalAsked:
 
 @dataclass(frozen=True)
 class SecretGiven:
-    """A user has a value kept, which the shell has sealed."""
+    """A user sets a secret; the shell has encrypted its value."""
 
     token: int
     by: str
@@ -87,7 +87,7 @@ class SecretGiven:
 
 @dataclass(frozen=True)
 class SecretRemovalAsked:
-    """A user wants a value forgotten; ``force``: even if jobs will miss it."""
+    """A user wants a secret deleted; ``force``: even if jobs still use it."""
 
     token: int
     by: str
@@ -96,7 +96,7 @@ class SecretRemovalAsked:
     force: bool = False
 
 
-PeopleStimulus = (
+AccessCommand = (
     RoleAsked
     | AccountsAsked
     | UserRemovalAsked

@@ -1,4 +1,4 @@
-"""What a step wants done, imperative, frozen. Performed only once the step's events are durable."""
+"""Actions that a step asks of the driver, which performs them only once the step's events are durable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast_controller.core.model.request_cache import Answer
 
 @dataclass(frozen=True)
 class Reply:
-    """Tell a caller that it is done; ``subject`` is the job's id or the host's name."""
+    """Answer a caller's command with success; ``subject`` is the job's id or the host's name."""
 
     token: int
     subject: str
@@ -20,7 +20,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Tell a caller why not."""
+    """Answer a caller's command with an error."""
 
     token: int
     error: HoldfastError
@@ -28,9 +28,9 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Welcome:
-    """Answer a hello; ``assignments`` messages follow for what the controller knows there.
+    """Answer an agent's hello; ``assignments`` messages with its workers' desired states follow.
 
-    ``tell_all``: ends that were acknowledged are to be told again, since those acknowledgements may be lost.
+    ``tell_all``: the agent sends acknowledged exits again, since those acknowledgements may be lost.
     """
 
     host: str
@@ -50,7 +50,7 @@ class Assign:
 
 @dataclass(frozen=True)
 class Dismiss:
-    """Have a worker stopped and forgotten that the log doesn't place on its host."""
+    """Have an orphaned worker stopped and forgotten on its host."""
 
     host: str
     session: int
@@ -61,7 +61,7 @@ class Dismiss:
 
 @dataclass(frozen=True)
 class AckExit:
-    """The exit is durable here."""
+    """Acknowledge an exit report to its agent: the exit is durable here."""
 
     host: str
     session: int
@@ -70,7 +70,7 @@ class AckExit:
 
 @dataclass(frozen=True)
 class CloseSession:
-    """End a session that a newer one of the same host replaces."""
+    """Close a session that a newer one of the same host replaces."""
 
     host: str
     session: int
@@ -79,9 +79,9 @@ class CloseSession:
 
 @dataclass(frozen=True)
 class TakeEvidence:
-    """Have a worker's ranks dumped; ``suspects`` are global ranks that are looked at more closely.
+    """Have an agent record evidence of a worker; ``suspects`` are global ranks that are examined more closely.
 
-    ``dump`` comes back with the answer.
+    ``dump`` is returned with the answer.
     """
 
     host: str
@@ -94,7 +94,7 @@ class TakeEvidence:
 
 @dataclass(frozen=True)
 class KeepEvidence:
-    """Keep what was found of one worker with the job, in the same commit as the events of this step."""
+    """Store one worker's evidence, in the same commit as the events of this step."""
 
     job_id: str
     hang: int
@@ -104,7 +104,7 @@ class KeepEvidence:
 
 @dataclass(frozen=True)
 class KeepWatch:
-    """Keep what was learned of a job's rhythm, in the same commit; None: nothing is worth keeping any more."""
+    """Store what was learned of a job's progress, in the same commit; None deletes it."""
 
     job_id: str
     kept: KeptWatch | None
@@ -112,7 +112,7 @@ class KeepWatch:
 
 @dataclass(frozen=True)
 class KeepAnswer:
-    """Remember what a call with an id of its own was answered, in the same commit."""
+    """Store the answer to a request id, in the same commit."""
 
     by: str
     request_id: str
@@ -121,7 +121,7 @@ class KeepAnswer:
 
 @dataclass(frozen=True)
 class KeepSecret:
-    """Keep a secret's sealed value, in the same commit; None: forget it."""
+    """Store a secret's sealed value, in the same commit; None deletes it."""
 
     holder: str
     name: str
@@ -130,21 +130,21 @@ class KeepSecret:
 
 @dataclass(frozen=True)
 class AccessChanged:
-    """What a party (``user/NAME``, ``host/NAME``) may do has changed: its open streams are looked at again."""
+    """The rights of a party (``user/NAME``, ``host/NAME``) changed: its open streams are checked again."""
 
     party: str
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something an operator should find in the log; ``fields`` are name and value pairs."""
+    """Write a warning to the controller's log; ``fields`` are pairs of name and value."""
 
     event: str
     fields: tuple[tuple[str, str], ...] = ()
 
 
 Kept = KeepEvidence | KeepWatch | KeepAnswer | KeepSecret
-"""What is part of the commit itself."""
+"""Actions that are part of the commit itself."""
 Action = (
     Reply
     | Refuse

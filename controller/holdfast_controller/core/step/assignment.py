@@ -1,5 +1,5 @@
-"""The desired state of each worker, computed from the job as it stands. There is no outbox: what is lost on
-the way is computed again when the agent says hello.
+"""The desired state of each worker, computed from its job. There is no outbox: an assignment that is lost on the
+way is computed again when the agent reconnects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HANG_GRACE_S = 5.0
 def desired(cluster: Cluster, job: Job, index: int, lease_s: float) -> Assignment:
     """What worker ``index`` of a placed job should be doing now.
 
-    A job that is replaced when its host is lost has its work there end by itself after ``lease_s`` without us.
+    Workers of a job that is replaced when a host is lost end by themselves after ``lease_s`` without a controller.
     """
     phase = _phase(job, index)
     hung = job.stop_reason is ExitReason.HANG_KILLED
@@ -63,7 +63,7 @@ def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
 
 
 def _rendezvous(cluster: Cluster, job: Job) -> Rendezvous | None:
-    """As hosts are told it: put together once for all workers of a generation."""
+    """The rendezvous of a launched generation, built once for all its workers; None before the launch."""
     found, runtime = job.launch.rendezvous, cluster.runtime_of(job.id)
     if found is None:
         return None
@@ -72,8 +72,7 @@ def _rendezvous(cluster: Cluster, job: Job) -> Rendezvous | None:
         for member, address, port in zip(job.gang.members, found.addresses, found.ports, strict=True):
             pools[member.pool].append(f"{address}:{port}")
         addresses = tuple(map(tuple, pools))
-        told = Rendezvous(found.master_address, found.master_port, found.secret, addresses)
-        runtime.rendezvous = found, told
+        runtime.rendezvous = found, Rendezvous(found.master_address, found.master_port, found.secret, addresses)
     return runtime.rendezvous[1]
 
 
@@ -86,12 +85,12 @@ def _phase(job: Job, index: int) -> Phase:
 
 
 def released(cluster: Cluster, job: Job, index: int) -> Assignment:
-    """The order to a host that a worker has left: nothing of it is wanted there any more."""
+    """The assignment for a host that a worker has left: stop it there and forget it."""
     return replace(desired(cluster, job, index, 0.0), phase=Phase.FORGET, launch=None, warn_signal=0)
 
 
 def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:
-    """Every worker that is placed on the host and holds its share there."""
+    """(Job, worker index) of each worker that is placed on the host and holds its share there."""
     found = []
     for key in cluster.hosts[host].allocations:
         job_id, _, index = key.rpartition("/")
@@ -101,13 +100,13 @@ def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:
     return found
 
 
-def withheld(cluster: Cluster, host: str) -> list[str]:
-    """Shares of the host whose workers were taken as gone: the host has not proven them empty."""
+def quarantined(cluster: Cluster, host: str) -> list[str]:
+    """Keys of the host's quarantined shares: their workers were taken as gone, and are not proven to be."""
     here = {place_key(job.id, index) for job, index in on_host(cluster, host)}
     return [key for key in cluster.hosts[host].allocations if key not in here]
 
 
 def holds(cluster: Cluster, job: Job, index: int, host: str) -> bool:
-    """Whether the worker is placed on that very host, and has its share there."""
+    """Whether the worker is placed on ``host`` and holds its share there."""
     placed = index < len(job.places) and job.places[index].host == host and index not in job.placement.fenced
     return placed and place_key(job.id, index) in cluster.hosts[host].allocations

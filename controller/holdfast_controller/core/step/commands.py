@@ -1,4 +1,5 @@
-"""What reaches the controller from outside, in past tense, frozen. Each is answered by one ``Reactor.step``.
+"""Inputs of the reactor: users' commands, agents' reports and the passing of time. Each is handled by one
+``Reactor.step``.
 
 ``token`` names the caller who waits for a reply. Identities were taken from certificates by the shell.
 """
@@ -14,10 +15,10 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import ExitReported as ExitReported
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.step.access_commands import AccessCommand as AccessCommand
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
 from holdfast_controller.core.step.access_commands import EnrolAsked as EnrolAsked
 from holdfast_controller.core.step.access_commands import HostRemovalAsked as HostRemovalAsked
-from holdfast_controller.core.step.access_commands import PeopleStimulus as PeopleStimulus
 from holdfast_controller.core.step.access_commands import RoleAsked as RoleAsked
 from holdfast_controller.core.step.access_commands import SecretGiven as SecretGiven
 from holdfast_controller.core.step.access_commands import SecretRemovalAsked as SecretRemovalAsked
@@ -27,7 +28,7 @@ from holdfast_controller.core.step.access_commands import UserRemovalAsked as Us
 
 @dataclass(frozen=True)
 class JobSubmission:
-    """A user hands in a job under an id that the shell has drawn."""
+    """A user submits a job; the shell has generated its id."""
 
     token: int
     owner: str
@@ -60,7 +61,7 @@ class RestartAsked:
 
 @dataclass(frozen=True)
 class PauseAsked:
-    """A user wants the job to give its hosts up and wait."""
+    """A user wants the job to release its hosts and wait."""
 
     token: int
     by: str
@@ -69,7 +70,7 @@ class PauseAsked:
 
 @dataclass(frozen=True)
 class ResumeAsked:
-    """A user wants a paused job to go on."""
+    """A user wants a paused job to resume."""
 
     token: int
     by: str
@@ -97,7 +98,7 @@ class UncordonAsked:
 
 @dataclass(frozen=True)
 class DrainAsked:
-    """An admin wants a host's work to end or to move off. ``deadline_s`` from now; None: it may end by itself."""
+    """An admin wants a host drained. Its work is moved after ``deadline_s``, or ends by itself where that is None."""
 
     token: int
     by: str
@@ -109,7 +110,7 @@ class DrainAsked:
 
 @dataclass(frozen=True)
 class FenceAsked:
-    """An admin vouches that nothing runs on a host any more."""
+    """An admin vouches that no process of ours runs on a host any more."""
 
     token: int
     by: str
@@ -119,7 +120,7 @@ class FenceAsked:
 
 @dataclass(frozen=True)
 class MaintenanceAsked:
-    """An admin plans a time in which a host takes no work. Wall clock; without ``start`` it begins now."""
+    """An admin plans a maintenance window of a host, on the wall clock; without ``start`` it begins now."""
 
     token: int
     by: str
@@ -134,7 +135,7 @@ class MaintenanceAsked:
 
 @dataclass(frozen=True)
 class MaintenanceCancelled:
-    """An admin calls a host's maintenance off, or ends it."""
+    """An admin cancels a planned maintenance, or ends one that has begun."""
 
     token: int
     by: str
@@ -143,7 +144,7 @@ class MaintenanceCancelled:
 
 @dataclass(frozen=True)
 class DismissAsked:
-    """An admin wants work stopped, of a job that the restored log doesn't know."""
+    """An admin wants orphaned workers of a job stopped on a host."""
 
     token: int
     by: str
@@ -167,7 +168,7 @@ class HostConnected:
 
 @dataclass(frozen=True)
 class HostTurnedAway:
-    """An agent called that this controller can't work with."""
+    """An agent connected whose version this controller can't work with."""
 
     host: str
     agent_version: str
@@ -176,7 +177,7 @@ class HostTurnedAway:
 
 @dataclass(frozen=True)
 class HostDisconnected:
-    """A session is over. Its host may be alive."""
+    """A host's session ended; the host may be alive."""
 
     host: str
     session: int
@@ -184,7 +185,7 @@ class HostDisconnected:
 
 @dataclass(frozen=True)
 class HostBeat:
-    """A heartbeat; ``inventory`` when it has changed."""
+    """A host's heartbeat, with its ``inventory`` where that has changed."""
 
     host: str
     session: int
@@ -193,7 +194,7 @@ class HostBeat:
 
 @dataclass(frozen=True)
 class WorkerReported:
-    """An agent reports a place."""
+    """An agent reports the state of one worker."""
 
     host: str
     session: int
@@ -202,7 +203,7 @@ class WorkerReported:
 
 @dataclass(frozen=True)
 class FeaturesReported:
-    """How a worker's ranks move; ``sent_s`` is the agent's monotonic clock, on which the vector's times are."""
+    """Progress features of a worker's ranks; ``sent_s`` and all times in them are on the agent's monotonic clock."""
 
     host: str
     session: int
@@ -225,7 +226,7 @@ class ArchiveReported:
 
 @dataclass(frozen=True)
 class EvidenceArrived:
-    """A worker's ranks were dumped, twice; or ``problem`` says why not. ``content`` is what is kept."""
+    """Evidence of a worker's hang was recorded, or ``problem`` says why not. ``content`` is stored as it is."""
 
     host: str
     job_id: str
@@ -247,7 +248,7 @@ class HoldAsked:
     duration_s: float
 
 
-Asked = (
+Command = (
     JobSubmission
     | CancelAsked
     | RestartAsked
@@ -262,22 +263,22 @@ Asked = (
     | MaintenanceCancelled
     | HoldAsked
 )
-"""What users ask for."""
+"""What users and admins ask of the controller."""
 
 
 @dataclass(frozen=True)
 class Once:
-    """A wish that came with a request id of its caller's; ``digest`` tells one content from another."""
+    """A command with its caller's request id: repeating it acts once. ``digest`` is of the request's content."""
 
-    wish_by: str
+    by: str
     request_id: str
     digest: str
-    wish: Asked
+    command: Command
 
 
 @dataclass(frozen=True)
 class NotificationFailed:
-    """Somebody who was to be told of a job could not be reached, and is not tried again."""
+    """A job's notification could not be delivered, and is not tried again."""
 
     job_id: str
     notice: str
@@ -298,7 +299,7 @@ class ShutdownAnnounced:
     session: int
 
 
-Stimulus = (
+Input = (
     JobSubmission
     | CancelAsked
     | RestartAsked
@@ -324,6 +325,6 @@ Stimulus = (
     | HoldAsked
     | Once
     | NotificationFailed
-    | PeopleStimulus
+    | AccessCommand
     | TimePassed
 )

@@ -1,4 +1,4 @@
-"""Calls that carry an id of their caller's are acted on once, however often they arrive.
+"""Idempotency: a call that carries its caller's request id is acted on once, however often it arrives.
 
 An answer is kept in the commit that holds what the call led to: after a crash either both are there or neither is.
 A refusal changed nothing and is not kept; the same call may do better later. A job remembers the id that it was
@@ -12,19 +12,19 @@ from collections.abc import Callable
 from holdfast.errors import InvalidInput, Violation
 from holdfast_controller.core.model.request_cache import Answer
 from holdfast_controller.core.step.actions import KeepAnswer, Refuse, Reply
-from holdfast_controller.core.step.commands import Asked, JobSubmission, Once
+from holdfast_controller.core.step.commands import Command, JobSubmission, Once
 from holdfast_controller.core.step.step import Step
 
 KEPT_ANSWERS = 10_000
 """The newest ones; a call that is repeated comes seconds after the first, not that many calls later."""
 
 
-def on_once(step: Step, once: Once, act: Callable[[Asked], None]) -> None:
-    """Answer as before what was answered before; else ``act`` on the wish, and remember what came of it."""
-    answers, key = step.cluster.answers, (once.wish_by, once.request_id)
+def on_once(step: Step, once: Once, act: Callable[[Command], None]) -> None:
+    """Repeat the earlier answer to a request id; without one, ``act`` on the command and remember its answer."""
+    answers, key = step.cluster.answers, (once.by, once.request_id)
     known = answers.get(key)
-    token = once.wish.token
-    if known is None and isinstance(once.wish, JobSubmission) and key in step.cluster.requests:
+    token = once.command.token
+    if known is None and isinstance(once.command, JobSubmission) and key in step.cluster.requests:
         step.do(Reply(token, step.cluster.requests[key]))
         return
     if known is not None and known.digest != once.digest:
@@ -34,7 +34,7 @@ def on_once(step: Step, once: Once, act: Callable[[Asked], None]) -> None:
     if known is not None:
         step.do(Reply(token, known.subject))
         return
-    act(once.wish)
+    act(once.command)
     subject = next((a.subject for a in step.actions if isinstance(a, Reply) and a.token == token), None)
     if subject is None:
         return

@@ -1,4 +1,4 @@
-"""Finding what a caller names, or telling the caller that there is no such thing."""
+"""Look up jobs and hosts by name, and refuse the call where there is none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast_controller.core.step.step import Step
 
 
 def find_job(step: Step, token: int, job_id: str) -> Job | None:
-    """The job; None if there is none or nobody may act on it now, and the caller is told."""
+    """The job; None where there is none or no command may act on it now, after refusing the call."""
     job = step.cluster.jobs.get(job_id)
     if job is None:
         step.do(Refuse(token, unknown_job(job_id)))
@@ -27,7 +27,7 @@ def unknown_job(job_id: str) -> NotFound:
 
 
 def find_host(step: Step, token: int, name: str) -> Host | None:
-    """The host; None if there is none, and the caller is told."""
+    """The host; None where there is none, after refusing the call."""
     host = step.cluster.hosts.get(name)
     if host is None:
         step.do(Refuse(token, NotFound(f"There is no host {name!r}.", fix="See: holdfast host list")))

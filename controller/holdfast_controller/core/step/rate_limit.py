@@ -1,4 +1,4 @@
-"""Token buckets: how often something may happen, by key, within a bound on memory. Monotonic seconds."""
+"""Token buckets by key, within a bound on memory. Times are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 class Buckets:
     """Each key may spend ``burst`` at once and gets ``per_s`` back each second.
 
-    Keys past ``most`` push out the ones that were used longest ago; who comes back then has a full bucket, so a
-    bound over all keys is another ``Buckets`` with one key.
+    Keys past ``most`` push out the least recently used ones. A key that returns after that has a full bucket, so a
+    bound over all keys needs another ``Buckets`` with one key.
     """
 
     burst: float
@@ -21,7 +21,7 @@ class Buckets:
     """By key: what is left, and as of when."""
 
     def spend(self, key: str, now: float) -> bool:
-        """Take one; False, and nothing is taken, where none is left."""
+        """Take one token; False, and none is taken, where none is left."""
         left = self._now(key, now)
         allowed = left >= 1
         self._left.pop(key, None)
@@ -31,7 +31,7 @@ class Buckets:
         return allowed
 
     def has(self, key: str, now: float) -> bool:
-        """Whether there is one to take; none is taken."""
+        """Whether a token is left; takes none."""
         return self._now(key, now) >= 1
 
     def _now(self, key: str, now: float) -> float:

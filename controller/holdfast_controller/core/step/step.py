@@ -1,4 +1,4 @@
-"""What every verb works with during one step: the state, the time, and what has been decided so far."""
+"""One step of the reactor in progress: the state, the time, and the events and actions decided so far."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATE_NAMES = {state: state.name for state in JobState}
 
 @dataclass(frozen=True)
 class Policies:
-    """What the core is told once, at the start. ``secret_key`` seeds each generation's rendezvous secret."""
+    """Settings of the core, fixed at its start. ``secret_key`` seeds each generation's rendezvous secret."""
 
     leases: LeasePolicy = field(default_factory=LeasePolicy)
     secret_key: bytes = b""
@@ -33,7 +33,7 @@ class Policies:
     """Jobs that may be waiting or running at once."""
     cluster_name: str = "holdfast"
     quotas: Quotas = field(default_factory=dict)
-    """By project; a project without one may hold all there is."""
+    """By project; a project without one has no limit."""
     admins: frozenset[str] = frozenset()
     """Users who are admins by configuration."""
     run_as: RunAs = RunAs.SERVICE
@@ -41,7 +41,7 @@ class Policies:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the log as decided: its place, what happened, and the story in words as of then."""
+    """One entry of the event log: sequence number, event, the job's state after it, and the event in words."""
 
     sequence: int
     event: Event
@@ -59,7 +59,7 @@ class Decision:
 
 @dataclass
 class Step:
-    """One step in progress."""
+    """One step in progress: ``emit`` events, ``do`` actions, ``touch`` workers; ``finish`` returns the decision."""
 
     cluster: Cluster
     policies: Policies
@@ -71,14 +71,14 @@ class Step:
     capacity_freed: bool = False
 
     def emit(self, event: Event) -> None:
-        """Something happened: fold it in and put it in the log."""
+        """Fold an event into the state and append it to the log."""
         fold(self.cluster, event)
         job = self.cluster.jobs.get(getattr(event, "job_id", ""))
         state = STATE_NAMES[job.state] if job is not None else ""
         self.entries.append(Entry(self.cluster.sequence, event, state, narrate(event, job)))
 
     def do(self, action: Action) -> None:
-        """Have something done once this step's events are durable."""
+        """Perform ``action`` once this step's events are durable."""
         self.actions.append(action)
 
     def touch(self, job: Job, *indices: int) -> None:

@@ -1,4 +1,4 @@
-"""What needs somebody's attention, in words: the most urgent first, and of each kind no more than people read."""
+"""Alerts of the status page, in words: the most urgent first, and of each kind no more than people read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quotas
-from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
-from holdfast_controller.core.views.overview import HostStanding, Overview, standing_of
+from holdfast_controller.core.views.overview import HostState, Overview, host_state
 
 LONG_WAIT_S = 600.0
 """A job that has waited for so long is worth a line."""
@@ -23,12 +23,12 @@ MOST_OF_A_KIND = 8
 
 
 class Kind(enum.Enum):
-    """As the contract names them, in the order in which they are told."""
+    """Kinds of alerts in the order in which they are listed; the values are the API's names."""
 
     HOST_LOST = "HOST_LOST"
     HOST_SILENT = "HOST_SILENT"
     HOST_REFUSED = "HOST_REFUSED"
-    WITHHELD = "WITHHELD"
+    QUARANTINED = "WITHHELD"
     GPU_FAULT = "GPU_FAULT"
     HANG = "HANG"
     CERTIFICATE = "CERTIFICATE"
@@ -39,8 +39,8 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Attention:
-    """One thing. ``since`` is wall clock; None where nobody knows."""
+class Alert:
+    """One line of the status page's list. ``since`` is wall clock; None where it is not known."""
 
     kind: Kind
     subject: str
@@ -49,8 +49,8 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What is not in the model: this controller's certificates by name, its version, and its notifications."""
+class ControllerStatus:
+    """Facts about this controller that are not in the model: version, ends of certificates by name, notifications."""
 
     version: str
     certificate_ends: dict[str, float]
@@ -58,55 +58,58 @@ class Beside:
     receivers_failing: int = 0
 
 
-def attention(
-    cluster: Cluster, found: Overview, sees: Callable[[str], bool], quotas: Quotas, beside: Beside, now: Now
-) -> tuple[list[Attention], int]:
-    """(what to tell, how many more there are). ``sees`` says of which projects' jobs; hosts are everybody's."""
+def alerts(
+    cluster: Cluster,
+    found: Overview,
+    sees: Callable[[str], bool],
+    quotas: Quotas,
+    controller: ControllerStatus,
+    now: Now,
+) -> tuple[list[Alert], int]:
+    """(Alerts to list, how many more there are). Of jobs only those in projects that ``sees`` allows."""
     whole = [
         *_hosts(cluster, found, now),
         *_hangs(found, sees),
-        *_cluster(cluster, found, beside, now),
+        *_cluster(cluster, found, controller, now),
         *_waiting(cluster, sees, quotas, now),
     ]
-    told: list[Attention] = []
+    listed: list[Alert] = []
     for kind in Kind:
-        told += [each for each in whole if each.kind is kind][:MOST_OF_A_KIND]
-    return told, len(whole) - len(told)
+        listed += [each for each in whole if each.kind is kind][:MOST_OF_A_KIND]
+    return listed, len(whole) - len(listed)
 
 
-def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Attention]:
+def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
     for name in sorted(cluster.hosts):
         host = cluster.hosts[name]
-        subject, standing = f"host/{name}", standing_of(cluster, host)
+        subject, state = f"host/{name}", host_state(cluster, host)
         silent_s = found.silent_s.get(name)
         since = now.wall_in(-silent_s) if silent_s is not None else None
-        match standing:
-            case HostStanding.LOST:
+        match state:
+            case HostState.LOST:
                 work = "; its work waits for word" if host.allocations else ""
-                yield Attention(
+                yield Alert(
                     Kind.HOST_LOST, subject, f"nothing is heard from it, and its lease is over{work}", since
                 )
-            case HostStanding.SILENT:
-                yield Attention(Kind.HOST_SILENT, subject, "nothing is heard from it", since)
-            case HostStanding.REFUSED:
-                yield Attention(Kind.HOST_REFUSED, subject, host.refused)
-            case HostStanding.GOING_DOWN | HostStanding.DRAINED | HostStanding.DRAINING | HostStanding.CORDONED:
-                yield Attention(
-                    Kind.HOST_CORDONED, subject, _kept_from_work(host, standing), host.drain_since or None
-                )
-            case HostStanding.READY:
+            case HostState.SILENT:
+                yield Alert(Kind.HOST_SILENT, subject, "nothing is heard from it", since)
+            case HostState.REFUSED:
+                yield Alert(Kind.HOST_REFUSED, subject, host.refused)
+            case HostState.GOING_DOWN | HostState.DRAINED | HostState.DRAINING | HostState.CORDONED:
+                yield Alert(Kind.HOST_CORDONED, subject, _kept_from_work(host, state), host.drain_since or None)
+            case HostState.READY:
                 pass
-        shares = found.withheld.get(name, 0)
+        shares = found.quarantined.get(name, 0)
         if shares:
             whose = "1 worker" if shares == 1 else f"{shares} workers"
             message = f"what {whose} held there is withheld until it is proven empty"
-            yield Attention(Kind.WITHHELD, subject, message)
+            yield Alert(Kind.QUARANTINED, subject, message)
         if host.inventory.faulty:
-            yield Attention(Kind.GPU_FAULT, subject, _gpu_fault(host))
+            yield Alert(Kind.GPU_FAULT, subject, _gpu_fault(host))
 
 
-def _kept_from_work(host: Host, standing: HostStanding) -> str:
-    word = standing.value.replace("_", " ")
+def _kept_from_work(host: Host, state: HostState) -> str:
+    word = state.value.replace("_", " ")
     return f"{word}: {host.cordon_reason}" if host.cordon_reason else word
 
 
@@ -118,40 +121,42 @@ def _gpu_fault(host: Host) -> str:
     return "; ".join(bad[:2]) + more
 
 
-def _hangs(found: Overview, sees: Callable[[str], bool]) -> Iterator[Attention]:
+def _hangs(found: Overview, sees: Callable[[str], bool]) -> Iterator[Alert]:
     for job in found.hangs:
         if sees(job.gang.project):
             hang = job.hangs[-1]
-            yield Attention(Kind.HANG, f"job/{job.id}", f"hangs: {hang.sentence}", hang.since)
+            yield Alert(Kind.HANG, f"job/{job.id}", f"hangs: {hang.sentence}", hang.since)
 
 
-def _waiting(cluster: Cluster, sees: Callable[[str], bool], quotas: Quotas, now: Now) -> Iterator[Attention]:
-    """The first that are served, which need not be those that have waited longest."""
+def _waiting(cluster: Cluster, sees: Callable[[str], bool], quotas: Quotas, now: Now) -> Iterator[Alert]:
+    """The first jobs in the queue's order that have waited long; others may have waited longer."""
     jobs = (cluster.jobs[job_id] for job_id in cluster.queue)
     long = (
         job
         for job in jobs
         if job.queued_since is not None and now.wall - job.queued_since >= LONG_WAIT_S and sees(job.gang.project)
     )
-    standing = Standing(cluster, schedulable_hosts(cluster), quotas)
+    queue_view = QueueView(cluster, schedulable_hosts(cluster), quotas)
     for job in islice(long, MOST_OF_A_KIND):
-        reason = wait_reason(cluster, job, standing.schedulable_hosts, standing)
-        yield Attention(Kind.JOB_WAITS, f"job/{job.id}", f"waits: {reason}", job.queued_since)
+        reason = wait_reason(cluster, job, queue_view.schedulable_hosts, queue_view)
+        yield Alert(Kind.JOB_WAITS, f"job/{job.id}", f"waits: {reason}", job.queued_since)
 
 
-def _cluster(cluster: Cluster, found: Overview, beside: Beside, now: Now) -> Iterator[Attention]:
-    for name, ends in beside.certificate_ends.items():
+def _cluster(cluster: Cluster, found: Overview, controller: ControllerStatus, now: Now) -> Iterator[Alert]:
+    for name, ends in controller.certificate_ends.items():
         left_s = ends - now.wall
         if left_s <= 0:
-            yield Attention(Kind.CERTIFICATE, "controller", f"the {name} certificate has ended", Wall(ends))
+            yield Alert(Kind.CERTIFICATE, "controller", f"the {name} certificate has ended", Wall(ends))
         elif left_s < CERTIFICATE_S:
-            yield Attention(Kind.CERTIFICATE, "controller", f"the {name} certificate ends in {left_s / 3600:.0f} h")
-    if beside.receivers_failing:
-        receivers = "1 receiver" if beside.receivers_failing == 1 else f"{beside.receivers_failing} receivers"
-        message = f"{receivers} can't be reached; {beside.notifications_waiting} notifications wait"
-        yield Attention(Kind.NOTIFICATIONS, "controller", message)
-    others = {version: count for version, count in found.versions.items() if version != beside.version}
+            yield Alert(Kind.CERTIFICATE, "controller", f"the {name} certificate ends in {left_s / 3600:.0f} h")
+    if controller.receivers_failing:
+        receivers = (
+            "1 receiver" if controller.receivers_failing == 1 else f"{controller.receivers_failing} receivers"
+        )
+        message = f"{receivers} can't be reached; {controller.notifications_waiting} notifications wait"
+        yield Alert(Kind.NOTIFICATIONS, "controller", message)
+    others = {version: count for version, count in found.versions.items() if version != controller.version}
     if others:
         shown = ", ".join(f"{count} of {version}" for version, count in sorted(others.items()))
-        message = f"agents of another version than the controller's {beside.version}: {shown}"
-        yield Attention(Kind.VERSIONS, "controller", message)
+        message = f"agents of another version than the controller's {controller.version}: {shown}"
+        yield Alert(Kind.VERSIONS, "controller", message)

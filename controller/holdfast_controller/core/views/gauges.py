@@ -1,4 +1,4 @@
-"""The overview, and what stands in the model beside it, as gauges."""
+"""Gauges of the controller's metrics: the overview, and other values of the model."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from holdfast_controller.core.views.overview import overview
 
 
 def gauges(cluster: Cluster, now: Now) -> Series:
-    """How the cluster stands, for one scrape."""
+    """Every gauge of the cluster, for one scrape."""
     series, found = Series(), overview(cluster, now)
     for state, count in found.jobs.items():
         series.set(fam.JOBS, count, state)
-    for standing, count in found.hosts.items():
-        series.set(fam.HOSTS, count, standing)
-    for gpu_standing, count in found.gpus.items():
-        series.set(fam.GPUS, count, gpu_standing)
+    for state, count in found.hosts.items():
+        series.set(fam.HOSTS, count, state)
+    for gpu_state, count in found.gpus.items():
+        series.set(fam.GPUS, count, gpu_state)
     for version, count in found.versions.items():
         series.set(fam.AGENTS, count, version)
     for host, silent_s in found.silent_s.items():
         series.set(fam.HOST_SILENT, silent_s, host)
-    for host, shares in found.withheld.items():
-        series.set(fam.HOST_WITHHELD, shares, host)
+    for host, shares in found.quarantined.items():
+        series.set(fam.HOST_QUARANTINED, shares, host)
     series.set(fam.QUEUE, found.waiting)
     oldest = found.oldest_since
     series.set(fam.QUEUE_OLDEST, 0.0 if oldest is None else max(now.wall - oldest, 0.0))

@@ -23,14 +23,14 @@ PHASES = ("detect", "diagnose", "stop", "start", "catch_up")
 
 
 class Meter:
-    """What has happened since the controller began. ``series`` is what to tell of it."""
+    """Counts events since the controller's start; ``series`` holds the metrics."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.series = Series()
         self._cluster = cluster
         self._placed: dict[str, float] = {}
         """By job: when its attempt was placed, until its ranks are started."""
-        self._takers: dict[type[Any], Callable[[Any], None]] = {
+        self._counters: dict[type[Any], Callable[[Any], None]] = {
             ev.JobSubmitted: lambda _: self.series.add(fam.JOBS_SUBMITTED),
             ev.JobPlaced: self._on_placed,
             ev.GangStarted: self._on_started,
@@ -50,16 +50,16 @@ class Meter:
             ev.WorkerFenced: lambda _: self.series.add(fam.PLACES_FENCED),
             ev.NotificationGivenUp: lambda _: self.series.add(fam.NOTIFICATIONS_GIVEN_UP),
         }
-        self._begin()
+        self._declare()
 
     def take(self, event: ev.Event) -> None:
-        """Count one event that is durable."""
-        taker = self._takers.get(type(event))
-        if taker is not None:
-            taker(event)
+        """Count one event, which must be durable."""
+        count = self._counters.get(type(event))
+        if count is not None:
+            count(event)
 
-    def _begin(self) -> None:
-        """What has never happened is 0, not absent."""
+    def _declare(self) -> None:
+        """Export 0 for whatever has not happened yet, so that no series is absent."""
         for family in fam.COUNTED:
             if not family.labels:
                 self.series.declare(family)
@@ -88,8 +88,8 @@ class Meter:
         if recovery is None:
             return
         spent = phases_of(recovery)
-        told = (spent.detect_s, spent.diagnose_s, spent.stop_s, spent.start_s)
-        for phase, seconds in zip(PHASES[:-1], told, strict=True):
+        durations = (spent.detect_s, spent.diagnose_s, spent.stop_s, spent.start_s)
+        for phase, seconds in zip(PHASES[:-1], durations, strict=True):
             if seconds is not None:
                 self.series.observe(fam.RECOVERY, seconds, phase)
         if spent.lost_s is not None:

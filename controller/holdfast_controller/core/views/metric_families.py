@@ -1,7 +1,7 @@
-"""What the controller tells Prometheus. ``docs/admins/metrics.md`` explains each; a test holds the two together.
+"""The controller's metric families. ``docs/admins/metrics.md`` explains each; a test compares the two.
 
-Counters begin at nothing when the controller does, as Prometheus expects; only the position in the event log goes
-on where it was. No label holds the name of a user, a project or a job.
+Counters begin at 0 when the controller starts, as Prometheus expects; only the position in the event log continues.
+No label holds the name of a user, a project or a job.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from holdfast._daemon.metrics.series import LONG_SECONDS, counter, gauge, histog
 
 # --- counted as events are committed ------------------------------------------------------------------------------
 
-JOBS_SUBMITTED = counter("holdfast_jobs_submitted_total", "Jobs that were taken in.")
+JOBS_SUBMITTED = counter("holdfast_jobs_submitted_total", "Jobs submitted.")
 JOBS_ENDED = counter("holdfast_jobs_ended_total", "Jobs that have reached a final state.", "state")
 JOB_WAIT = histogram(
     "holdfast_job_wait_seconds",
@@ -25,7 +25,7 @@ JOB_START = histogram(
 )
 JOB_RESTARTS = counter(
     "holdfast_job_restarts_total",
-    "Answers to a failure or a wish: in_place, worker (one alone, in place) or reschedule.",
+    "Restarts after a failure or a user's command: in_place, worker (one alone, in place) or reschedule.",
     "reason",
     "how",
 )
@@ -40,20 +40,22 @@ RECOVERY_LOST = histogram(
     "From a failure until all ranks ran again.",
     bounds=(0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 7200.0),
 )
-RANK_EXITS = counter("holdfast_rank_exits_total", "Ends of ranks, by the reason on record.", "reason")
-LATE_EXITS = counter("holdfast_late_exits_total", "Truths that turned up after a rank's end was on record.")
-HANG_NOTICES = counter("holdfast_hang_notices_total", "Hangs that users were told of, by rule.", "rule")
+RANK_EXITS = counter("holdfast_rank_exits_total", "Exits of ranks, by the recorded reason.", "reason")
+LATE_EXITS = counter("holdfast_late_exits_total", "Exits that were reported after a rank's exit had been recorded.")
+HANG_NOTICES = counter("holdfast_hang_notices_total", "Hangs that users were notified of, by rule.", "rule")
 HANG_VERDICTS = counter(
     "holdfast_hang_verdicts_total",
-    "What came of hangs, by what the job asks for; OVER: it moved again by itself.",
+    "Outcomes of hangs, by the job's action on hangs; OVER: it progressed again by itself.",
     "action",
     "outcome",
 )
 HANG_COMMON_CAUSES = counter("holdfast_hang_common_causes_total", "Causes that made several jobs hang at once.")
-HOSTS_LOST = counter("holdfast_hosts_lost_total", "Leases that ran out: hosts that were given up.")
-HOST_REFUSALS = counter("holdfast_host_refusals_total", "Agents that were turned away, for their version.")
-PLACES_FENCED = counter("holdfast_places_fenced_total", "Workers taken as gone without their host's word.")
-NOTIFICATIONS_GIVEN_UP = counter("holdfast_notifications_given_up_total", "Notifications that reached nobody.")
+HOSTS_LOST = counter("holdfast_hosts_lost_total", "Hosts taken as lost because their lease ran out.")
+HOST_REFUSALS = counter("holdfast_host_refusals_total", "Agents that were refused for their version.")
+PLACES_FENCED = counter("holdfast_places_fenced_total", "Workers taken as gone without their host's report.")
+NOTIFICATIONS_GIVEN_UP = counter(
+    "holdfast_notifications_given_up_total", "Notifications that could not be delivered."
+)
 
 # --- read from the model ------------------------------------------------------------------------------------------
 
@@ -64,13 +66,13 @@ QUEUE_SMALLEST = gauge(
     "holdfast_queue_smallest_gpus", "Fewest GPUs that a waiting job asks for; absent where none waits."
 )
 HANG_SUSPECTS = gauge("holdfast_hang_suspects", "Jobs that are suspected to hang at present.")
-HANGS_OPEN = gauge("holdfast_hangs_open", "Hangs that users were told of and that go on.")
+HANGS_OPEN = gauge("holdfast_hangs_open", "Hangs that users were notified of and that are still open.")
 HOSTS = gauge("holdfast_hosts", "Hosts; each counts in one state.", "state")
 GPUS = gauge("holdfast_gpus", "GPUs of all hosts; each counts in one state.", "state")
-HOST_SILENT = gauge("holdfast_host_silent_seconds", "How long nothing was heard of a host that is silent.", "host")
-HOST_WITHHELD = gauge(
+HOST_SILENT = gauge("holdfast_host_silent_seconds", "Time since the last message of a host that is silent.", "host")
+HOST_QUARANTINED = gauge(
     "holdfast_host_withheld_shares",
-    "Workers' shares of a host that nobody may use, since it has not proven them empty.",
+    "Workers' shares of a host that no job may use because they are not proven empty.",
     "host",
 )
 SESSIONS = gauge("holdfast_sessions", "Hosts whose agents are connected.")
@@ -80,7 +82,7 @@ EPOCH = gauge("holdfast_epoch", "Term of this controller; goes up with each star
 
 # --- measured by the shell ----------------------------------------------------------------------------------------
 
-COMMIT = histogram("holdfast_commit_duration_seconds", "From handing a group of events over until it is on disk.")
+COMMIT = histogram("holdfast_commit_duration_seconds", "From the start of a commit until its events are on disk.")
 COMMIT_EVENTS = histogram(
     "holdfast_commit_events",
     "Events in a commit.",
@@ -90,13 +92,13 @@ COMMIT_PENDING = gauge("holdfast_commit_pending", "Decisions that wait for the d
 RPC = histogram("holdfast_rpc_duration_seconds", "Unary calls, from their admission to their answer.", "method")
 RPCS = counter("holdfast_rpc_total", "Calls that have ended, refused ones too, by gRPC status.", "method", "code")
 OPEN_STREAMS = gauge("holdfast_open_streams", "Streams that are open now.", "method")
-LOOP_LAG = histogram("holdfast_event_loop_lag_seconds", "How much too late the event loop woke a timer up.")
-STORE = gauge("holdfast_store_bytes", "Size of the store: its database, and the log that is written ahead.", "file")
+LOOP_LAG = histogram("holdfast_event_loop_lag_seconds", "Delay of the event loop's timers.")
+STORE = gauge("holdfast_store_bytes", "Size of the store: the database and its write-ahead log.", "file")
 NOTIFICATIONS_WAITING = gauge("holdfast_notifications_waiting", "Notifications that are not delivered yet.")
 NOTIFICATIONS_FAILING = gauge("holdfast_notification_receivers_failing", "Receivers whose last delivery failed.")
-NOTIFICATIONS_DELIVERED = counter("holdfast_notifications_delivered_total", "Notifications that have arrived.")
-AUDIT_REFUSALS = counter("holdfast_audit_refusals_total", "Calls that were refused for who made them.")
-AUDIT_UNWRITTEN = counter("holdfast_audit_unwritten_total", "Entries of the audit log that were only counted.")
+NOTIFICATIONS_DELIVERED = counter("holdfast_notifications_delivered_total", "Notifications that were delivered.")
+AUDIT_REFUSALS = counter("holdfast_audit_refusals_total", "Calls that were refused because of who made them.")
+AUDIT_UNWRITTEN = counter("holdfast_audit_unwritten_total", "Audit log entries that could not be written.")
 
 COUNTED = (
     JOBS_SUBMITTED, JOBS_ENDED, JOB_WAIT, JOB_START, JOB_RESTARTS, RECOVERY, RECOVERY_LOST, RANK_EXITS, LATE_EXITS,
@@ -104,7 +106,7 @@ COUNTED = (
     NOTIFICATIONS_GIVEN_UP,
 )  # fmt: skip
 READ = (
-    JOBS, QUEUE, QUEUE_OLDEST, QUEUE_SMALLEST, HANG_SUSPECTS, HANGS_OPEN, HOSTS, GPUS, HOST_SILENT, HOST_WITHHELD,
+    JOBS, QUEUE, QUEUE_OLDEST, QUEUE_SMALLEST, HANG_SUSPECTS, HANGS_OPEN, HOSTS, GPUS, HOST_SILENT, HOST_QUARANTINED,
     SESSIONS, AGENTS, LOG_EVENTS, EPOCH,
 )  # fmt: skip
 MEASURED = (

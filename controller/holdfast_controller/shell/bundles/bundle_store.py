@@ -65,7 +65,7 @@ class BundleStore:
             raise _unknown(digest)
         os.utime(found, (self._clock(), self._clock()))
 
-    def standing(self, digest: str, owner: str) -> tuple[bool, int]:
+    def progress_of(self, digest: str, owner: str) -> tuple[bool, int]:
         """(whether this owner has sent all of it, bytes that it has so far). Raises ``InvalidInput``."""
         _check(digest)
         with contextlib.suppress(NotFound):

@@ -9,7 +9,7 @@ from google.protobuf import json_format
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.scheduling.pending_reason import Standing
+from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step.lookup import unknown_job
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto
@@ -24,16 +24,16 @@ def find_job(driver: Driver, job_id: str) -> Job:
     return job
 
 
-def standing(driver: Driver) -> Standing:
+def queue_view(driver: Driver) -> QueueView:
     """How things stand in the queue now."""
-    return Standing(driver.cluster, schedulable_hosts(driver.cluster), driver.reactor.policies.quotas)
+    return QueueView(driver.cluster, schedulable_hosts(driver.cluster), driver.reactor.policies.quotas)
 
 
 async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable. Raises ``NotFound``."""
     cluster, job = driver.cluster, find_job(driver, job_id)
     # A job that doesn't wait has no pending reason.
-    now = standing(driver) if job.state is JobState.QUEUED else Standing(cluster, [], {})
+    now = queue_view(driver) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
     picture = job_to_proto(cluster, job, spec_message(job.spec_json), now)
     await driver.settled()
     return picture

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from holdfast._base import rpc_status
 from holdfast._security import tls
 from holdfast.errors import HoldfastError, InvalidInput, Violation
-from holdfast_controller.core.step.commands import Asked, Once
+from holdfast_controller.core.step.commands import Command, Once
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -83,7 +83,7 @@ async def beside(work: Coroutine[Any, Any, None], when_done: Callable[[], object
         task.result()
 
 
-def once(by: str, request: Any, make: Callable[[int], Asked]) -> Callable[[int], Asked | Once]:
+def once(by: str, request: Any, make: Callable[[int], Command]) -> Callable[[int], Command | Once]:
     """Command for ``Driver.ask`` from a request of ``by``. Raises ``InvalidInput`` for too long an id."""
     request_id: str = request.request_id
     if len(request_id) > ID_LENGTH:

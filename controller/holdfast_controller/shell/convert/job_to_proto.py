@@ -16,7 +16,7 @@ from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Cluster, Job, WorkerState
 from holdfast_controller.core.model.recovery import related_in_words
-from holdfast_controller.core.scheduling.pending_reason import Standing, wait_reason
+from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.shell.convert.recovery_to_proto import (
     end_reason_to_proto,
     hang_outcome_to_proto,
@@ -38,7 +38,7 @@ def job_to_proto(
     cluster: Cluster,
     job: Job,
     spec: spec_pb2.CustomJobSpec,
-    standing: Standing,
+    queue_view: QueueView,
     *,
     workers: bool = True,
 ) -> job_pb2.CustomJob:
@@ -53,7 +53,7 @@ def job_to_proto(
         update_time=timestamp(job.updated_at),
         attempt=job.attempt,
         generation=job.generation,
-        wait_reason=wait_reason(cluster, job, standing.schedulable_hosts, standing),
+        wait_reason=wait_reason(cluster, job, queue_view.schedulable_hosts, queue_view),
         recoveries=[_recovery(recovery) for recovery in job.recoveries],
         owner=job.owner,
         project=job.gang.project,

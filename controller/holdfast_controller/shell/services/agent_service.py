@@ -26,8 +26,8 @@ from holdfast_controller.core.step.commands import (
     HostBeat,
     HostDisconnected,
     HostTurnedAway,
+    Input,
     ShutdownAnnounced,
-    Stimulus,
     WorkerReported,
 )
 from holdfast_controller.shell.calls.rpc import Context, beside, caller_name, streaming
@@ -115,7 +115,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         try:
             async for message in messages:
                 try:
-                    said = stimulus(host, session, message)
+                    said = input_of(host, session, message)
                 except InvalidInput as error:
                     # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
                     log.warning("session.message_invalid", host=host, error=str(error))
@@ -169,7 +169,7 @@ def to_agent(
             raise AssertionError("a session is closed without a message")
 
 
-def stimulus(host: str, session: int, message: agent_pb2.SessionRequest) -> Stimulus:
+def input_of(host: str, session: int, message: agent_pb2.SessionRequest) -> Input:
     """Convert an agent's message to a command. Raises ``InvalidInput`` for an unknown one."""
     match message.WhichOneof("message"):
         case "worker_report":

@@ -29,7 +29,7 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         self, request: bundle_pb2.GetBundleRequest, context: Context
     ) -> bundle_pb2.GetBundleResponse:
         owner = caller_name(context)
-        complete, offset = await asyncio.to_thread(self._store.standing, request.digest, owner)
+        complete, offset = await asyncio.to_thread(self._store.progress_of, request.digest, owner)
         return bundle_pb2.GetBundleResponse(complete=complete, offset=offset)
 
     @unary

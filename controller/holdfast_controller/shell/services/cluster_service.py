@@ -12,7 +12,7 @@ from holdfast._base.version import __version__
 from holdfast.doctor.reach import TIME_KEY
 from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
-from holdfast_controller.core.views.alerts import Attention, Beside, attention
+from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
 from holdfast_controller.core.views.overview import overview
 from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
@@ -40,10 +40,10 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
         at = now()
         found = overview(cluster, at)
-        beside = Beside(
+        controller = ControllerStatus(
             __version__, self._metrics.certificate_ends(), self._dispatcher.waiting, self._dispatcher.failing
         )
-        told, more = attention(cluster, found, sees, policies.quotas, beside, at)
+        found_alerts, more = alerts(cluster, found, sees, policies.quotas, controller, at)
         jobs = Counter(job.state.name for job in cluster.jobs.values() if sees(job.gang.project))
         await self._driver.settled()
         return cluster_pb2.GetStatusResponse(
@@ -51,11 +51,11 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             version=__version__,
             started=timestamp(self._started),
             epoch=cluster.epoch,
-            hosts={str(standing): count for standing, count in found.hosts.items()},
-            gpus={str(standing): count for standing, count in found.gpus.items()},
+            hosts={str(state): count for state, count in found.hosts.items()},
+            gpus={str(state): count for state, count in found.gpus.items()},
             jobs={state: jobs.get(state, 0) for state in found.jobs},
             agents=found.versions,
-            attention=[_to_proto(each) for each in told],
+            attention=[_to_proto(each) for each in found_alerts],
             attention_more=more,
         )
 
@@ -67,9 +67,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         return cluster_pb2.GetMetricsResponse(content_type=content_type, text=text)
 
 
-def _to_proto(found: Attention) -> cluster_pb2.Attention:
+def _to_proto(found: Alert) -> cluster_pb2.Attention:
     message = cluster_pb2.Attention(
-        kind=cluster_pb2.AttentionKind.Value(f"ATTENTION_KIND_{found.kind.name}"),
+        kind=cluster_pb2.AttentionKind.Value(f"ATTENTION_KIND_{found.kind.value}"),
         subject=found.subject,
         message=found.message,
     )

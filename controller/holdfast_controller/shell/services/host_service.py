@@ -68,12 +68,12 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         by = caller_name(context)
         start, end = _window(request)
 
-        def wish(token: int) -> CordonAsked | MaintenanceAsked:
+        def command(token: int) -> CordonAsked | MaintenanceAsked:
             if start is None and end is None:
                 return CordonAsked(token, by, request.name, request.reason)
             return MaintenanceAsked(token, by, request.name, request.reason, start, end, drain=False)
 
-        name = await self._driver.ask(once(by, request, wish))
+        name = await self._driver.ask(once(by, request, command))
         return host_pb2.CordonResponse(host=await self._host(name))
 
     @unary
@@ -91,13 +91,13 @@ class HostService(host_pb2_grpc.HostServiceServicer):
 
         start, end = _window(request)
 
-        def wish(token: int) -> DrainAsked | MaintenanceAsked:
+        def command(token: int) -> DrainAsked | MaintenanceAsked:
             what = (token, by, request.name, request.reason)
             if start is None and end is None:
                 return DrainAsked(*what, deadline_s, request.at_checkpoint)
             return MaintenanceAsked(*what, start, end, True, deadline_s, request.at_checkpoint)
 
-        name = await self._driver.ask(once(by, request, wish))
+        name = await self._driver.ask(once(by, request, command))
         return host_pb2.DrainResponse(host=await self._host(name))
 
     @unary

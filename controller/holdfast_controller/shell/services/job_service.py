@@ -25,8 +25,8 @@ from holdfast_controller.shell.calls.committed_views import (
     durable_picture,
     find_job,
     know_spec,
+    queue_view,
     spec_message,
-    standing,
 )
 from holdfast_controller.shell.calls.job_filter import parse_filter
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
@@ -111,7 +111,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             start = _start(request.page_token)
             later = [job for job in found if job.number > start]
             page, rest = later[:size], len(later) > size
-        now = standing(self._driver)
+        now = queue_view(self._driver)
         jobs = [job_to_proto(cluster, job, spec_message(job.spec_json), now, workers=False) for job in page]
         await self._driver.settled()
         return job_pb2.ListJobsResponse(jobs=jobs, next_page_token=str(page[-1].number) if rest else "")
