@@ -58,10 +58,10 @@ def test_nothing_is_proven_empty_while_no_process_can_be_looked_at(start: Start)
     stray = start(ENV)
     code = (
         "import os, resource, sys\n"
-        "from holdfast_agent.core.model.model import PlaceKey\n"
+        "from holdfast._session.reports import WorkerId\n"
         "from holdfast_agent.shell.shims import orphans\n"
         "orphans.ROUNDS, orphans.ROUND_S = 3, 0.01\n"
-        "mark = orphans.Mark(PlaceKey(sys.argv[1], 'workerpool0-0'), 'host-0', 3)\n"
+        "mark = orphans.Mark(WorkerId(sys.argv[1], 'workerpool0-0'), 'host-0', 3)\n"
         "listed, held = os.listdir, []\n"
         "def listdir(path):\n"
         "    held.clear()\n"
