@@ -216,6 +216,8 @@ def test_signal_and_core_are_in_show_and_stream_within_a_second(
     (event,) = watcher.of("RankExited")
     (line,) = [e for e in map(json.loads, typed.out.read_text().splitlines()) if e["type"] == "RankExited"]
     assert line == event
+    assert event["event"]["kind"] == "rank_exited"
+    assert event["event"]["exit"]["signal"] == 11
     streamed = event["data"]["exit"]
     assert (streamed["signal"], streamed["core_dumped"], streamed["reason"]) == (11, expected, "SIGNALED")
     assert streamed["exit_code"] is None
@@ -231,6 +233,7 @@ def test_signal_and_core_are_in_show_and_stream_within_a_second(
         "message": shown["message"],
         "endTime": shown["endTime"],
         "lateExit": None,
+        "raised": None,
     }
     printed = json.loads(cluster.holdfast("job", "show", job_id, "-o", "json").stdout)
     assert printed["workers"][0]["exits"] == [shown]
