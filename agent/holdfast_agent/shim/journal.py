@@ -2,7 +2,7 @@
 
 A journal line is `CRC32HEX JSON\\n`. It is written by offset, not by append: after an error all bytes that are not
 known to be durable are written again to the same place, so a half-written line never ends up in the middle, and
-pages that a failed sync has dropped are dirtied again.
+pages that a failed sync has dropped are dirtied again. The fields of each record are ``generation``'s matter.
 """
 
 from __future__ import annotations

@@ -29,14 +29,14 @@ from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Launching, Worker
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
-from holdfast_agent.shell.hangs.feature_reporter import HangReports
-from holdfast_agent.shell.output.log_index import Sampler
+from holdfast_agent.shell.hangs.feature_reporter import FeatureReporter
+from holdfast_agent.shell.output.log_index import LogSampler
 from holdfast_agent.shell.prepare.launch_order import Means, launch_order
 from holdfast_agent.shell.prepare.name_check import Peers
 from holdfast_agent.shell.prepare.prepare import Preparation
 from holdfast_agent.shell.prepare.scratch import remove_scratch
 from holdfast_agent.shell.prepare.secret_values import SecretValues
-from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
+from holdfast_agent.shell.sampling.sampler import Sampler
 from holdfast_agent.shell.session.link import Link
 from holdfast_agent.shell.session.transfer import Transfer
 from holdfast_agent.shell.shims import orphans, shim_files
@@ -57,14 +57,14 @@ class Parts:
     epoch: EpochFile
     gpus: GpuWatch
     freeing: GpuFreeing
-    sampler: Sampler
+    sampler: LogSampler
     preparation: Preparation
     peers: Peers
     shims: Shims
     link: Link
     transfer: Transfer
-    sampling: HangSampler
-    hangs: HangReports
+    sampling: Sampler
+    hangs: FeatureReporter
     secrets: SecretValues = dataclasses.field(default_factory=SecretValues)
 
 

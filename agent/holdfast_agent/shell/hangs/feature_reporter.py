@@ -20,7 +20,7 @@ from holdfast_agent.shell.evidence import Examiner
 JOURNAL_EVERY_S = 10.0
 
 
-class HangReports:
+class FeatureReporter:
     """One host's. ``worker`` gives what is known of a worker, ``send`` says whether there is a session."""
 
     def __init__(

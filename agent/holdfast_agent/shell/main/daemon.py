@@ -35,13 +35,13 @@ from holdfast_agent.shell.driver.executor import Parts
 from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
-from holdfast_agent.shell.hangs.feature_reporter import HangReports
+from holdfast_agent.shell.hangs.feature_reporter import FeatureReporter
 from holdfast_agent.shell.main import host_shutdown
 from holdfast_agent.shell.main.metrics import Metrics
 from holdfast_agent.shell.main.renewal import Renewal
 from holdfast_agent.shell.main.status_socket import LocalStatus
 from holdfast_agent.shell.output.archive import Archive
-from holdfast_agent.shell.output.log_index import Sampler
+from holdfast_agent.shell.output.log_index import LogSampler
 from holdfast_agent.shell.packages.as_user import EnvironmentsByUser
 from holdfast_agent.shell.packages.bundles import BundleCache
 from holdfast_agent.shell.packages.code import Code
@@ -51,7 +51,7 @@ from holdfast_agent.shell.prepare.ports import Ports
 from holdfast_agent.shell.prepare.preflight import Fitness
 from holdfast_agent.shell.prepare.prepare import Preparation
 from holdfast_agent.shell.sampling.listeners import Listeners
-from holdfast_agent.shell.sampling.sampler import Sampler as HangSampler
+from holdfast_agent.shell.sampling.sampler import Sampler
 from holdfast_agent.shell.session.link import Link
 from holdfast_agent.shell.session.transfer import Transfer
 from holdfast_agent.shell.shims.shims import Shims
@@ -200,7 +200,7 @@ def _assemble(
         gives_secrets=True,
     )
     link = Link(settings.controller, tls, driver)
-    hangs = HangReports(
+    hangs = FeatureReporter(
         facts.name,
         settings.state_dir / "workers",
         Examiner(lambda: driver.facts, source),
@@ -224,7 +224,7 @@ def _assemble(
         epoch=epoch,
         gpus=gpus,
         freeing=freeing,
-        sampler=Sampler(facts, settings.log_limit_mb << 20),
+        sampler=LogSampler(facts, settings.log_limit_mb << 20),
         preparation=Preparation(
             shims,
             ports,
@@ -242,7 +242,7 @@ def _assemble(
         shims=shims,
         link=link,
         transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine, listeners),
-        sampling=HangSampler(
+        sampling=Sampler(
             facts,
             source,
             driver.watched,

@@ -84,7 +84,7 @@ class Stream:
     due: float = 0.0
 
 
-class Sampler:
+class LogSampler:
     """Looks at each stream that is being written, once a second: keeps its time index and its bound."""
 
     def __init__(self, facts: HostFacts, limit_bytes: int) -> None:

@@ -3,7 +3,7 @@
 The rules are ``holdfast.hang``'s. Here their orders meet the job: a notice becomes an event that the user sees, a
 diagnosis is asked of every host, and an order to act becomes the next generation in place, within the budget of
 hang restarts, or the job's end. Nothing is judged before every worker was heard of. Across a restart of this
-controller what was learned of a job is remembered (``watch_keeping``) and a suspicion is not, so the evidence is
+controller what was learned of a job is remembered (``watch_cache``) and a suspicion is not, so the evidence is
 taken anew; a hang that was told stays open until something is seen to move.
 """
 

@@ -1,5 +1,5 @@
 """Who failed first. What is reported first need not have happened first, and what happened first need not be the
-cause: so the answer weighs what each end says of itself (see ``blame``) before its time, and is looked at again as
+cause: so the answer weighs what each end says of itself (see ``exit_blame``) before its time, and is looked at again as
 a generation's last exits come in, which may be only once the next one is under way.
 """
 

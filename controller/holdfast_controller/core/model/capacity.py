@@ -29,6 +29,16 @@ class HostCapacity:
     """Why no work runs here as an account of its own."""
     gives_secrets: bool = False
 
+    @property
+    def fullness(self) -> tuple[int, str]:
+        """Sort key by which a worker with GPUs takes the fullest host first."""
+        return len(self.gpus), self.host
+
+    @property
+    def emptiness(self) -> tuple[int, int, str]:
+        """Sort key by which a worker without GPUs takes the emptiest host first."""
+        return -self.slots, -self.cpus, self.host
+
     def fits(self, pool: Pool) -> bool:
         """Whether one worker of ``pool`` has room here."""
         return (

@@ -1,7 +1,6 @@
-"""What each host has left, kept up as shares come and go: so that one worker's host is found without asking all.
+"""An index of the hosts' free capacity, so that the host of a one-worker job is found without looking at all hosts.
 
-The order is that of ``placement``: a worker with GPUs takes the fullest host that still holds it, any other one the
-emptiest. Most jobs are one worker; for a gang the rooms are at hand, and placing it is ``placement``'s matter.
+The order is that of ``HostCapacity.fullness`` and ``emptiness``, which ``scheduling.placement`` uses for gangs too.
 """
 
 from __future__ import annotations
@@ -68,18 +67,10 @@ class FreeCapacity:
         if before is not None:
             self._take_out(before)
         now = self._capacities[host.name] = capacity_of(host)
-        bisect.insort(self._emptiest, _emptiness(now))
-        bisect.insort(self._fullest, _fullness(now))
+        bisect.insort(self._emptiest, now.emptiness)
+        bisect.insort(self._fullest, now.fullness)
         self._changed.discard(host.name)
 
     def _take_out(self, before: HostCapacity) -> None:
-        del self._emptiest[bisect.bisect_left(self._emptiest, _emptiness(before))]
-        del self._fullest[bisect.bisect_left(self._fullest, _fullness(before))]
-
-
-def _emptiness(left: HostCapacity) -> tuple[int, int, str]:
-    return -left.slots, -left.cpus, left.host
-
-
-def _fullness(left: HostCapacity) -> tuple[int, str]:
-    return len(left.gpus), left.host
+        del self._emptiest[bisect.bisect_left(self._emptiest, before.emptiness)]
+        del self._fullest[bisect.bisect_left(self._fullest, before.fullness)]

@@ -120,10 +120,11 @@ def _need(pool: Pool) -> tuple[bool, int, int, int]:
 
 
 def _turn(pool: Pool, left: HostCapacity, used: Counter[str]) -> tuple[int, int, int, str]:
-    """Sorts the rooms that a worker fits into: the first is taken."""
+    """Sort key of the hosts that a worker fits on: the first is taken. A gang without GPUs is spread."""
     if pool.gpus:
-        return len(left.gpus), 0, 0, left.host
-    return used[left.host], -left.slots, -left.cpus, left.host
+        gpus, host = left.fullness
+        return gpus, 0, 0, host
+    return used[left.host], *left.emptiness
 
 
 def _lack(pool: Pool, capacities: list[HostCapacity], placed: int, total: int) -> str:

@@ -1,7 +1,7 @@
 """One look at the queue, from its head to its end: who gets hosts now.
 
 Jobs are served in the order of the queue. One that lacks room doesn't stop those behind it from starting, as long
-as they leave it all that it could use (see ``reservations``) and what its project's quota has left. One that waits
+as they leave it all that it could use (see ``backfill``) and what its project's quota has left. One that waits
 for its quota, for the end of its last attempt or for its next try leaves all hosts to others.
 
 Many jobs ask for the same: where one of them found no room in this look, none of the others has to be tried.

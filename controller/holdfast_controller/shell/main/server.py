@@ -52,7 +52,7 @@ from holdfast_controller.shell.services.access_service import AccessService
 from holdfast_controller.shell.services.agent_service import AgentService
 from holdfast_controller.shell.services.bundle_service import BundleService
 from holdfast_controller.shell.services.cluster_service import ClusterService, Health
-from holdfast_controller.shell.services.evidence_requests import Examiner
+from holdfast_controller.shell.services.evidence_requests import EvidenceRequests
 from holdfast_controller.shell.services.hang_service import HangService
 from holdfast_controller.shell.services.host_service import HostService
 from holdfast_controller.shell.services.job_service import JobService
@@ -134,7 +134,7 @@ async def serve(
         observers = Observers(
             published=dispatcher.on_published,
             committed=metrics.on_committed,
-            take_evidence=Examiner(driver, transfers).take,
+            take_evidence=EvidenceRequests(driver, transfers).take,
             access_changed=guard.access_changed,
             secret_kept=vault.keep,
         )

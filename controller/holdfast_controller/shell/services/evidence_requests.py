@@ -15,7 +15,7 @@ from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.transfers import Transfers
 
 
-class Examiner:
+class EvidenceRequests:
     """Passes orders on to the hosts. Every order is answered: at the latest when its time is over."""
 
     def __init__(self, driver: Driver, transfers: Transfers) -> None:
