@@ -123,7 +123,7 @@ class Client(HostCalls, HangCalls):
             await self._channel.close(grace=None)
 
     async def status(self) -> cluster_pb2.GetStatusResponse:
-        """How the cluster stands, and what needs attention; of jobs, those that the caller may see."""
+        """State of the cluster, and what needs attention; of jobs, only those that the caller may see."""
         return await self._unary(self._cluster.GetStatus, cluster_pb2.GetStatusRequest())
 
     async def metrics(self, accept: str = "") -> cluster_pb2.GetMetricsResponse:

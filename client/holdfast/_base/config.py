@@ -48,7 +48,7 @@ def load(cls: type[T], path: Path) -> T:
 
 
 def from_table(cls: type[T], table: dict[str, Any], path: Path, within: str = "") -> T:
-    """Like ``load``, from a table already read; ``within`` is its name and a dot, if it has one."""
+    """Read settings from a parsed table, by the rules of ``load``; ``within`` is its name and a dot, or empty."""
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(set(table) - set(fields)):
         raise ConfigError(f"{path}: unknown key {within + unknown[0]!r}.", fix=_meant(unknown[0], fields))

@@ -12,7 +12,7 @@ from typing import NoReturn
 from holdfast.errors import InvalidInput, Violation
 
 HIDDEN = "***"
-"""Stands for what is not shown."""
+"""Printed in place of a secret."""
 MAX_BYTES = 64 << 10
 """Longest value; Linux takes variables of twice that."""
 NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"

@@ -39,7 +39,7 @@ def only_one(directory: Path, daemon: str, wait_s: float = WAIT_S) -> Iterator[N
 def _lock(handle: int, directory: Path, daemon: str, deadline: float) -> None:
     while True:
         try:
-            # Not POSIX's: those go with the first close of the file by anybody in the process.
+            # Not a POSIX lock: that goes with the first close of the file anywhere in the process.
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
@@ -57,7 +57,7 @@ def _lock(handle: int, directory: Path, daemon: str, deadline: float) -> None:
 
 
 def _sign(handle: int) -> None:
-    """For people only, so a full disk is no reason to end."""
+    """Write our pid into the lock file. It is for people only, so a full disk is ignored."""
     try:
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

@@ -34,7 +34,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LogFile:
-    """One, open. ``limit_bytes`` is of each file. Not for several threads at once: a logging handler has a lock.
+    """An open log file; it and each older one take at most ``limit_bytes``. Not thread-safe: handlers have a lock.
 
     Raises ``ConfigError`` where it can't be opened.
     """
@@ -75,7 +75,7 @@ class LogFile:
             return
 
     def close(self) -> None:
-        """No further lines."""
+        """Close the file; no line may follow."""
         os.close(self._fd)
 
     def _append(self, data: bytes) -> None:
@@ -119,7 +119,7 @@ class LogFile:
             self._open_anew()
 
     def _open_anew(self) -> None:
-        """With the mode and the owner of the file before."""
+        """Open the path again, with the mode and the owner of the file before."""
         old = os.fstat(self._fd)
         fresh = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         if os.fstat(fresh).st_size == 0:
@@ -156,12 +156,12 @@ class LogFileHandler(logging.Handler):
         self._file = file
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises for what a disk does."""
+        """Write the record; failures of the disk are not raised."""
         self._file.write(self.format(record))
 
 
 def handler(path: Path | None, limit_mb: int) -> logging.Handler:
-    """To the file, or to stderr where none is named. Raises ``ConfigError``."""
+    """Return a handler that logs to the file, or to stderr where none is named. Raises ``ConfigError``."""
     if path is None:
         return logging.StreamHandler()
     if limit_mb < 1:

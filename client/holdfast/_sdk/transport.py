@@ -109,7 +109,7 @@ class Calling:
 
 
 def fresh_id() -> str:
-    """For one call of the caller's, however often it is sent: it is acted on once."""
+    """Return a new request id for one call: however often it is sent, it is acted on once."""
     return uuid.uuid4().hex
 
 

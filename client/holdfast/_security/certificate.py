@@ -33,7 +33,7 @@ class Certificate:
 
     @property
     def renew_at(self) -> float:
-        """When it is time for the next one."""
+        """Time to renew the certificate, in Unix seconds."""
         return self.issued_at + RENEW_AT * (self.ends_at - self.issued_at)
 
 

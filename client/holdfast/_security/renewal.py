@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, Unauthenticated
 
 
 async def on_use(address: str, files: TlsFiles) -> None:
-    """Like ``if_due``, with the renewing service at ``address``; does nothing without one."""
+    """Renew the certificate if it is due, in a thread; does nothing where ``address`` is empty."""
     if address:
         await anyio.to_thread.run_sync(if_due, address, files)
 

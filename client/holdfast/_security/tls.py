@@ -40,13 +40,13 @@ class TlsFiles:
 
 
 def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
-    """For a client or an agent: proves who we are, trusts only the cluster's CA."""
+    """TLS credentials of a client or an agent: they prove our identity and trust only the cluster's CA."""
     ca, cert, key = files.read()
     return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
 
 
 def server_credentials(files: TlsFiles, *, anyone: bool = False) -> grpc.ServerCredentials:
-    """For the controller: a caller without a certificate of the cluster's CA never reaches a handler.
+    """TLS credentials of the controller: a caller without a certificate of the cluster's CA reaches no handler.
 
     With ``anyone`` no certificate is asked for. Files that are replaced count from the next handshake on; open
     connections go on as they are.
@@ -102,7 +102,7 @@ def caller(context: Certified) -> Identity:
 
 
 def caller_in(auth: Mapping[str, Iterable[bytes]]) -> Identity:
-    """Like ``caller``, from an authentication context already at hand."""
+    """Identity of the caller in a gRPC authentication context. Raises ``Unauthenticated``."""
     names = auth.get("peer_spiffe_id") or auth.get("x509_subject_alternative_name") or ()
     uris = [name.decode() for name in names if name.startswith(b"holdfast://")]
     if not uris:

@@ -37,7 +37,7 @@ DEFAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One line: whether it leaves out or takes back, and what it matches."""
+    """One line of an ignore file: a pattern of paths that leaves them out or takes them back."""
 
     regex: re.Pattern[str]
     leaves_out: bool

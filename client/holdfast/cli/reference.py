@@ -30,7 +30,7 @@ The other commands exit with 0, 2 (usage), 125 (failed) or 130 (interrupted)."""
 
 
 def markdown() -> str:
-    """The whole reference."""
+    """The whole reference as Markdown."""
     return "\n\n".join([_HEAD, *_sections(root, ("holdfast",))]) + "\n"
 
 

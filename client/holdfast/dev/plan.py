@@ -30,7 +30,7 @@ class Host:
 
     @property
     def worker_ports(self) -> range:
-        """All but the last one."""
+        """Ports for workers: all of the host's but the last one."""
         return self.ports[:-1]
 
     @property

@@ -121,7 +121,7 @@ def _authority(facts: CertificateFacts) -> Finding:
         saw = f"the CA ends in {span(left_s)}" if left_s > 0 else f"the CA ended {span(-left_s)} ago"
         finding = error if left_s <= 0 else warning
         return finding(
-            "certificates.ca", saw, why, "Make a new CA on the controller and have everybody join again."
+            "certificates.ca", saw, why, "Make a new CA on the controller and have all hosts and users join again."
         )
     return ok("certificates.ca", f"ends in {span(left_s)}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Status(enum.Enum):
-    """How a check went."""
+    """Status of a check's result."""
 
     OK = "ok"
     UNKNOWN = "unknown"
@@ -22,7 +22,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check's. ``check`` is its stable name for programs, AREA.NAME; ``fix`` holds lines to type or write."""
+    """Result of one check. ``check`` is its stable name for programs, AREA.NAME; ``fix`` is lines to type or write."""
 
     check: str
     status: Status
@@ -73,7 +73,7 @@ def counts(findings: Iterable[Finding]) -> dict[Status, int]:
 
 
 def view(subject: str, version: str, findings: Iterable[Finding]) -> dict[str, Any]:
-    """For programs. ``subject`` is the host, or the client's settings file."""
+    """All findings as JSON values. ``subject`` is the host, or the client's settings file."""
     every = list(findings)
     return {
         "subject": subject,

@@ -120,7 +120,7 @@ def _call(address: str, files: TlsFiles, addresses: tuple[str, ...]) -> ReachFac
 
 
 def _belonging(files: TlsFiles) -> tuple[str, str]:
-    """Why the key isn't the certificate's, and why the CA hasn't signed it; each empty where it is so.
+    """(Why the key isn't the certificate's, why the CA hasn't signed it); each empty where all is well.
 
     A handshake in memory, in which the server asks for the certificate: only so does the standard library verify.
     """

@@ -66,7 +66,7 @@ class ProgressFile:
         _REPORT.pack_into(self._map, 8, self._reports, step, time.clock_gettime(time.CLOCK_BOOTTIME))
 
     def pause(self, reason: str) -> None:
-        """From now on no progress is to be expected."""
+        """Declare that no progress is to be expected from now on, and why."""
         text = reason.encode(errors="replace")[:_REASON_BYTES]
         self._map[_REASON_AT : _REASON_AT + _REASON_BYTES] = text.ljust(_REASON_BYTES, b"\0")
         self._pauses += 1

@@ -23,12 +23,12 @@ FAMILIES = (BUILD_INFO, CERTIFICATE_END, DISK_FREE, DISK_SIZE)
 
 
 def tell_build(series: Series) -> None:
-    """Which release this is."""
+    """Set the gauge of the release and protocol."""
     series.set(BUILD_INFO, 1.0, __version__, str(PROTOCOL))
 
 
 def tell_certificate(series: Series, path: Path, name: str = "own") -> None:
-    """When a certificate ends. One that can't be read is left out: its alert asks for absence, too."""
+    """Set the gauge of a certificate's end. An unreadable one is left out: its alert asks for absence, too."""
     try:
         series.set(CERTIFICATE_END, certificate.ends_at(path), name)
     except ConfigError:

@@ -62,7 +62,7 @@ def histogram(name: str, help: str, *labels: str, bounds: tuple[float, ...] = SE
 
 
 class Histogram:
-    """How often a value fell into each bucket, and their sum."""
+    """Counts of observed values by bucket, and their sum."""
 
     __slots__ = ("bounds", "counts", "sum")
 

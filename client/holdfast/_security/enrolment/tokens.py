@@ -19,7 +19,7 @@ _ALIKE = str.maketrans({"o": "0", "i": "1", "l": "1"})
 
 
 def draw() -> str:
-    """A new token."""
+    """A new random join token."""
     secret = "".join(secrets.choice(_ALPHABET) for _ in range(SECRET_CHARACTERS))
     return PREFIX + secret + _check(secret)
 

@@ -80,7 +80,7 @@ def remove(name: str, project: str, user: str, force: bool) -> None:
 
 
 def _value(name: str, file: Path | None) -> Secret:
-    """Never from the command line, which everybody on the machine can see."""
+    """Read the value from a file or stdin; all users of the machine can see the command line."""
     if file is not None:
         try:
             with file.open("rb") as opened:

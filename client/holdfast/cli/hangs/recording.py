@@ -19,7 +19,7 @@ from holdfast.v1 import hang_pb2
 
 
 async def keep(client: Client, recording: JobRecording, length_s: float) -> None:
-    """Until the time is over, the job has ended, or the user presses Ctrl-C."""
+    """Record until the time is over, the job has ended, or the user presses Ctrl-C."""
     console = Console()
     console.note(f"recording job {recording.job} for {span(length_s)} into {recording.folder}; Ctrl-C ends it")
 
@@ -36,7 +36,7 @@ async def keep(client: Client, recording: JobRecording, length_s: float) -> None
 
 
 async def _samples(client: Client, job_id: str, outage: Outage) -> AsyncGenerator[hang_pb2.RecordSamplesResponse]:
-    """Until the job has ended, over outages of the controller; what is sampled meanwhile is missing."""
+    """Yield samples until the job has ended. Those taken during an outage of the controller are missing."""
     while True:
         try:
             if outage.ongoing and (await client.get_job(job_id)).state in TERMINAL:

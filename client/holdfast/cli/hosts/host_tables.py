@@ -50,7 +50,7 @@ def write_host(host: host_pb2.Host, now: float, *, wide: bool) -> None:
 
 
 def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
-    """The page's lines."""
+    """Yield the lines of a host's page."""
     state, inventory = state_cell(host), host.inventory
     yield styled(host.name, "1", colour=colour) + "  " + styled(state.text, state.style, colour=colour)
     facts = [
@@ -139,7 +139,7 @@ def _cells(host: host_pb2.Host, now: float) -> Row:
 
 
 def _gpus(host: host_pb2.Host) -> str:
-    """Free and healthy ones, of all."""
+    """Count of free healthy GPUs, and of all: ``3/8``."""
     gpus = host.inventory.gpus
     return f"{sum(not gpu.job_id and not gpu.problem for gpu in gpus)}/{len(gpus)}"
 
@@ -152,7 +152,7 @@ def _remark(host: host_pb2.Host) -> str:
 
 
 def _cordon(host: host_pb2.Host, now: float) -> str:
-    """By whom, and since when."""
+    """Who cordoned the host and since when; empty unless it is cordoned."""
     if not host.cordoned or not host.cordoned_by:
         return ""
     return f"by {host.cordoned_by} since {clock(host.cordoned_since.seconds, now)}"
@@ -165,7 +165,7 @@ def _strange(host: host_pb2.Host) -> str:
 
 
 def _drain(host: host_pb2.Host, now: float) -> str:
-    """How far a drain is, and until when work may stay."""
+    """Progress of a drain, and until when work may stay; empty unless the host is drained."""
     if not host.draining:
         return ""
     if host.drained:

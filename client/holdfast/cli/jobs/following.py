@@ -87,7 +87,7 @@ class _Follower:
                 self._output.show(problem)
 
     async def _watch(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Until the job has ended."""
+        """Print the job's events until it has ended."""
         events = self._client.watch_job(self._job.id, on_link=self._on_link)
         async with contextlib.aclosing(events):
             async for event in events:
@@ -159,7 +159,7 @@ class _Follower:
         tasks.start_soon(read)
 
     async def _everything_read(self) -> None:
-        """Until no stream of output is left: a blamed rank's may have opened after all others had ended."""
+        """Wait until no stream of output is left: a blamed rank's may have opened after all others had ended."""
         while self._reading:
             self._read_one = anyio.Event()
             await self._read_one.wait()

@@ -73,7 +73,7 @@ def give_secret(task: Task, name: str, source: str) -> None:
 
 
 def set_seconds(field: Duration, seconds: float) -> None:
-    """Also 0, which then is not the same as unset."""
+    """Set the duration, so that 0 is kept apart from unset."""
     fraction, whole = math.modf(seconds)
     field.seconds, field.nanos = int(whole), round(fraction * 1e9)
     field.SetInParent()
@@ -96,7 +96,7 @@ def secret_of(value: str) -> tuple[str, str]:
 
 
 _OPTIONS = (
-    click.option("--project", help="Whom the job's resources are counted for.  [default: default]"),
+    click.option("--project", help="Project that the job's resources are counted for.  [default: default]"),
     click.option("--priority", type=click.IntRange(1, 3), help="3 is placed first, 1 last.  [default: 1]"),
     click.option("--timeout", "timeout_s", type=duration, help="Longest run time, such as 2h.  [default: 7d]"),
     click.option(

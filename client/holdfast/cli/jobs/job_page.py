@@ -30,7 +30,7 @@ def write_page(job: job_pb2.CustomJob, now: float, *, wide: bool) -> None:
 
 
 def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
-    """The page's lines."""
+    """Yield the lines of a job's page."""
     yield from _head(job, now, width=width, colour=colour)
     room = None if width is None else width - 2
     for title, hidden, table in (

@@ -105,7 +105,7 @@ def project_of(job: job_pb2.CustomJob) -> str:
 
 
 def priority_of(job: job_pb2.CustomJob) -> int:
-    """From 1 to 3."""
+    """The job's priority, from 1 to 3."""
     return job.job_spec.scheduling.priority or 1
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXTRA = ".holdfast"
 _BRING_THEIR_OWN = ("containerSpec", "container_spec", "pythonPackageSpec", "python_package_spec")
 SAY_FROM_BYTES = 8 << 20
-"""Smaller uploads are over before anybody wonders."""
+"""Uploads from this size on print their progress."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,11 +60,11 @@ class RankOutput:
         self._terminal = {fd: os.isatty(fd) for fd in (OUT, ERR)}
 
     def several(self) -> None:
-        """From now on more than one rank is in view."""
+        """Prefix lines with their rank from now on."""
         self._many = True
 
     def show(self, chunk: job_pb2.StreamLogsResponse) -> None:
-        """One chunk. Raises ``OutputClosed`` if stdout was closed."""
+        """Print one chunk. Raises ``OutputClosed`` if stdout was closed."""
         if chunk.problem:
             self._tell_problem(chunk)
             return
@@ -100,7 +100,7 @@ class RankOutput:
         self._console.data(fd, start + data)
 
     def _tell_problem(self, chunk: job_pb2.StreamLogsResponse) -> None:
-        """Once for both streams of a rank."""
+        """Print the problem once for both streams of a rank."""
         told = (chunk.worker, chunk.rank, chunk.generation, chunk.problem)
         if told not in self._told:
             self._told.add(told)
@@ -115,7 +115,7 @@ class RankOutput:
 
 
 def _last_state(line: bytes, *, terminal: bool) -> bytes:
-    """On a terminal, what a progress bar showed last: its carriage returns would overwrite the prefix."""
+    """The line; on a terminal only a progress bar's last state: carriage returns would overwrite the prefix."""
     if not terminal or b"\r" not in line:
         return line
     body = line.rstrip(b"\r\n")

@@ -47,7 +47,7 @@ def show_one(
     name: Callable[[T], str],
     page: Callable[[T, bool], None],
 ) -> None:
-    """One thing on stdout."""
+    """Print one thing on stdout in the chosen format."""
     if output in ("json", "yaml"):
         dump(view(item), output)
     elif output == "name":
@@ -67,11 +67,11 @@ def dump(data: object, output: str) -> None:
 
 
 def json_line(data: object) -> None:
-    """One line of a stream that programs read."""
+    """Print one line of JSON for programs."""
     click.echo(json.dumps(data, ensure_ascii=False))
 
 
 def names(each: Iterable[str]) -> None:
-    """One name a line."""
+    """Print each name on a line."""
     for name in each:
         click.echo(name)

@@ -110,7 +110,7 @@ def _cell(value: Cell | str) -> Cell:
 
 
 def _printable(cell: Cell) -> Cell:
-    """On one line, and without what would drive the reader's terminal."""
+    """The cell on one line, without characters that would drive the reader's terminal."""
     text = " ".join(cell.text.split())
     return Cell("".join(c if c.isprintable() else "?" for c in text), cell.style)
 

@@ -109,7 +109,7 @@ class ProcessEvidence:
 
     @property
     def movement(self) -> Movement:
-        """By the main thread's frames, without the loops that merely wait, and its native ones where they are."""
+        """Whether the main thread moved between two looks, by its Python frames and, where known, its native ones."""
         pairs = [_pair([look.python for look in self.looks]), _pair([look.native for look in self.looks])]
         moved = [essence(before.frames) != essence(after.frames) for before, after in filter(None, pairs)]
         if not moved:
@@ -235,7 +235,7 @@ def clipped(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def thread_stack(stack: ThreadStack, limit: int = MAX_FRAMES) -> ThreadStack:
-    """With at most ``limit`` frames: the innermost, and a few of the outermost."""
+    """The stack cut to at most ``limit`` frames: the innermost, and a few of the outermost."""
     if len(stack.frames) <= limit:
         return stack
     outer = min(OUTER_FRAMES, limit // 2)

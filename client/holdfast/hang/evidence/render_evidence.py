@@ -193,7 +193,7 @@ def _details(process: ProcessEvidence, indent: str, width: int) -> Iterator[str]
 
 
 def _from_module(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """Without the interpreter's own start, which is the same everywhere."""
+    """The frames without the interpreter's own start, which is the same everywhere."""
     depths = [depth for depth, frame in enumerate(frames) if frame.function == "<module>"]
     return frames[: depths[-1] + 1] if depths else frames
 

@@ -23,7 +23,7 @@ from holdfast.hang.tuning import Tuning
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """One climb of the ladder, from the first finding on."""
+    """One suspected hang, from the first finding to its end."""
 
     since_s: float
     finding: Finding
@@ -68,7 +68,7 @@ def begin(now_s: float, earlier: JobWatch | None = None) -> JobWatch:
 
 
 def hold(watch: JobWatch, until_s: float) -> JobWatch:
-    """Nothing is acted on until then; noticing continues."""
+    """The watch with action suspended until then; hangs are still noticed."""
     return replace(watch, hold_until_s=until_s)
 
 
@@ -205,7 +205,7 @@ def _still_counting(watch: JobWatch, now_s: float, tuning: Tuning) -> frozenset[
 
 
 def dump_pause_s(dumps: int, tuning: Tuning) -> float:
-    """How long after so many dumps in a row the next may be taken; so long their changing frames count as work."""
+    """Seconds between stack dumps after ``dumps`` in a row; so long their changing frames count as work."""
     return wait_s(dumps, tuning.rediagnose_first_s, tuning.rediagnose_last_s)
 
 

@@ -89,7 +89,7 @@ class RankFeatures:
 
     @property
     def still(self) -> bool:
-        """Nothing about this rank moves."""
+        """Whether nothing about this rank moves."""
         return self.motion in _STILL
 
     @property

@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 
 @dataclass(slots=True)
 class _Place:
-    """One number of a shape."""
+    """History of one number in a shape of lines."""
 
     highest: float
     last: float

@@ -80,7 +80,7 @@ class WorkerFile:
     moved: bool = False
 
     def size(self) -> int:
-        """Bytes on disk, of both halves."""
+        """Size of the recording on disk in bytes, both halves together."""
         return sum(path.stat().st_size for path in (self.path, older(self.path)) if path.exists())
 
 

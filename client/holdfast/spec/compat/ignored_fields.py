@@ -42,7 +42,7 @@ KEPT = frozenset({*_OF_JOB, "nfs_mounts", "disk_spec"})
 
 
 def warnings(job: JobSpec) -> list[Violation]:
-    """One for each field that is set and changes nothing here: its path, why, and what to do instead."""
+    """A warning for each field that is set and changes nothing here: its path, why, and what to do instead."""
     return [
         Violation(f"jobSpec.{place}", f"is kept, but changes nothing: {why}", fix)
         for place, why, fix in _found(job)

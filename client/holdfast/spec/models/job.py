@@ -230,7 +230,7 @@ class JobFile(Model):
             must="be lower-case letters, digits and dashes",
         ),
     ] = "default"
-    """Whom the job's resources are counted for."""
+    """Project that the job's resources are counted for."""
 
 
 def to_dict(job: JobFile | JobSpec) -> dict[str, Any]:

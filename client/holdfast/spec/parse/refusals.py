@@ -86,7 +86,7 @@ class Reading:
         return text
 
     def violations(self) -> list[Violation]:
-        """All of them, or as many as are listed, of which the last counts the rest."""
+        """All faults found, at most ``at_most`` of them; the last one then counts the rest."""
         if self.count <= self._at_most:
             return self._listed
         return [*self._listed[: self._at_most - 1], Violation("", f"and {self.count - self._at_most + 1:,} more")]

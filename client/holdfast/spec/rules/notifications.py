@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 from holdfast.spec.wording import Broken, Fields
 
 HIDDEN = "***"
-"""Stands for what is not shown."""
+"""Printed in place of the hidden part."""
 
 
 def broken(job: Fields) -> Iterator[Broken]:
