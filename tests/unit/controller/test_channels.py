@@ -102,7 +102,7 @@ def test_urls_are_shown_without_what_may_be_secret() -> None:
 
 def test_each_notification_names_one_receiver() -> None:
     for one, problem in (
-        ({}, "names no receiver"),
+        ({}, "names nobody"),
         ({"channel": "a", "url": "https://x"}, "both a channel and a url"),
         ({"url": "ftp://x/"}, "must be an http or https URL"),
         ({"url": "https://"}, "must be an http or https URL"),

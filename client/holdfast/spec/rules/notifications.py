@@ -18,7 +18,7 @@ def broken(job: Fields) -> Iterator[Broken]:
             continue
         place = ("notifications", index)
         if bool(one.get("channel")) == bool(one.get("url")):
-            problem = "names both a channel and a url" if one.get("url") else "names no receiver"
+            problem = "names both a channel and a url" if one.get("url") else "names nobody"
             yield Broken(place, problem, "write a channel of the cluster or a url")
         elif one.get("url") and (problem := _problem(one["url"])):
             yield Broken((*place, "url"), problem, "write it whole, such as https://hooks.example/training")
