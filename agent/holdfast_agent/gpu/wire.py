@@ -1,4 +1,4 @@
-"""What the GPU helper answers: one JSON object a line. Types only; nothing here exists at run time."""
+"""Answers of the GPU helper, one JSON object a line. Types only; nothing here exists at run time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class WireGpu(TypedDict):
-    """See ``core.gpus.Gpu``."""
+    """A ``core.model.gpus.Gpu`` as JSON."""
 
     uuid: str
     index: int
@@ -18,14 +18,14 @@ class WireGpu(TypedDict):
 
 
 class WireSlot(TypedDict):
-    """See ``core.gpus.Unidentified``."""
+    """A ``core.model.gpus.Unidentified`` as JSON."""
 
     index: int
     problem: str
 
 
 class WireInventory(TypedDict):
-    """See ``core.gpus.Reading``."""
+    """A ``core.model.gpus.Reading`` as JSON."""
 
     gpus: list[WireGpu]
     unidentified: list[WireSlot]
@@ -34,7 +34,7 @@ class WireInventory(TypedDict):
 
 
 class WireUsage(TypedDict):
-    """See ``core.gpus.GpuUsage``."""
+    """A ``core.model.gpus.GpuUsage`` as JSON."""
 
     uuid: str
     used_bytes: int | None
@@ -43,7 +43,7 @@ class WireUsage(TypedDict):
 
 
 class WireSignal(TypedDict):
-    """See ``core.gpu_signals.GpuSignals``."""
+    """A ``core.gpu.signals.GpuSignals`` as JSON."""
 
     uuid: str
     energy_mj: int | None
@@ -58,21 +58,21 @@ class WireSignal(TypedDict):
 
 
 class WireDriver(TypedDict):
-    """See ``core.doctor.gpus.DriverFacts``."""
+    """A ``core.doctor.gpus.DriverFacts`` as JSON."""
 
     version: str
     persistence: list[tuple[str, bool]]
 
 
 class WireXid(TypedDict):
-    """See ``core.gpu_signals.Xid``."""
+    """A ``core.gpu.signals.Xid`` as JSON."""
 
     uuid: str
     number: int
 
 
 class WireSignals(TypedDict):
-    """See ``core.gpu_signals.Signals``."""
+    """A ``core.gpu.signals.Signals`` as JSON."""
 
     gpus: list[WireSignal]
     xids: list[WireXid]

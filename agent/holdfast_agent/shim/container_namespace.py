@@ -52,7 +52,7 @@ class Inside(Room):
         self._capabilities = capabilities
 
     def enter(self) -> None:
-        """As any room's. For good: what a rank of root's may do is bounded from then on. Raises OSError."""
+        """Enter the namespaces and, as root, drop capabilities beyond those allowed, for good. Raises OSError."""
         super().enter()
         if os.geteuid() == 0:
             number = 0

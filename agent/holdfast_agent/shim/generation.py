@@ -1,7 +1,7 @@
-"""One launch of the ranks: who lives, how each ended, what the agent was told, and how it is all stopped.
+"""One launch of the ranks: which of them live, how each ended, what was reported, and how they are stopped.
 
-`told` and `untold` are the two halves of the promise that an exit is told only once it is durable: a record goes to
-the journal and to `untold`; after a sync the shim moves it to `told`, which a new connection hears again.
+`reported` and `unsynced` keep the promise that an exit is reported only once it is durable: a record goes to the
+journal and to `unsynced`; after a sync the shim moves it to `reported`, which is replayed to a new connection.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Generation:
         self.number = number
         self.asked = number  # highest generation that a stop has named
         self.live: dict[int, Rank] = {}
-        self.told: list[Record] = []
-        self.untold: list[Record] = []
+        self.reported: list[Record] = []
+        self.unsynced: list[Record] = []
         self.stop: Stop | None = None
         self.gone = False  # waitpid has said so, and the cgroup
         self.childless = False  # waitpid has said so, but not the cgroup
@@ -127,7 +127,7 @@ class Generation:
     @property
     def phase(self) -> Phase:
         """Empty only once that is durable."""
-        if self.gone and not self.untold:
+        if self.gone and not self.unsynced:
             return Phase.EMPTY
         return Phase.STOPPING if self.stop else Phase.RUNNING
 
@@ -159,31 +159,31 @@ class Generation:
     # -- records
 
     def note(self, record: Record) -> None:
-        """A record that may be told before it is durable; on disk at once if the disk takes it."""
+        """Add a record that may be reported before it is durable; written at once if the disk takes it."""
         self.journal.add(record)
-        self.told.append(record)
+        self.reported.append(record)
         try:
             self.journal.write()
         except OSError:
             pass  # written again with the next sync
 
     def record(self, record: Record) -> None:
-        """A record that has to be durable before it is told."""
+        """Add a record that has to be durable before it is reported."""
         self.journal.add(record)
-        self.untold.append(record)
+        self.unsynced.append(record)
 
     def started(self, rank: Rank) -> None:
-        """A rank was forked: should the shim die now, the journal names it."""
+        """Record that a rank was forked: should the shim die now, the journal names it."""
         self.live[rank.pid] = rank
         self._groups.add(rank.pid)
         self.note({"ev": "started", "rank": rank.rank, "pid": rank.pid, "start_ticks": rank.start_ticks})
 
     def not_started(self, rank: int, problem: str) -> None:
-        """A rank whose program never ran."""
+        """Record a rank whose program never ran."""
         self._exited(rank, None, "CANNOT_START", problem, "", [])
 
     def ended(self, rank: Rank, status: int) -> None:
-        """A rank was reaped: how it ended, and whether that was asked for."""
+        """Record how a reaped rank ended, and whether that was asked for."""
         self._read_failures()
         if rank.rank in self._failures:
             return self.not_started(rank.rank, self._failures[rank.rank])

@@ -4,8 +4,8 @@ Theory of operation. docs/internals/shim-protocol.md is the contract; this is ho
 
 - *Nothing forks before the intent is durable*, file and name both, so a reader of the journal knows whether a
   generation may have run. It is launched at most once: its journal is created with O_EXCL.
-- *An exit is told only once it is durable.* All that can be reaped is reaped, written and synced as one batch,
-  then told. What the disk refuses stays in memory and is written again every second.
+- *An exit is reported only once it is durable.* All that can be reaped is reaped, written and synced as one batch,
+  then reported. What the disk refuses stays in memory and is written again every second.
 - *Emptiness is proven by waitpid.* The shim is a subreaper: a process that loses its parent becomes its child, so "no
   child" means that no descendant is left. Only one generation has processes at any time.
 - *Signals hit only what is ours.* A rank that was not reaped still owns its pid and process group; every other
@@ -20,7 +20,7 @@ are what start-up costs, so they are few, and `_socket` stands in for `socket`. 
 rank gets 0, 1, 2 and no other. The parts lie in `holdfast_agent.shim`; as -I -S leaves site-packages out,
 this file makes its own package known, last on the path.
 
-Longer than 400 lines because the loop and all that it may be told to do are one state.
+Longer than 400 lines because the loop and all the orders that it may get share one state.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ class Shim:
             self.done = self.done or self.directory < 0
 
     def greet(self) -> None:
-        """Hello, and everything that was told of the current generation."""
+        """Send `hello`, then every record of the current generation that was reported."""
         generation = self.generation
         number, phase = (generation.number, generation.phase) if generation else (self.highest, Phase.IDLE)
         hello = {"ev": "hello", "version": VERSION, "pid": os.getpid(), "generation": number, "phase": phase.value}
-        replay = generation.told if generation else []
+        replay = generation.reported if generation else []
         if self.link:
             self.link.out_limit_bytes += sum(len(json.dumps(record)) + 32 for record in replay)
         self.say(hello)
@@ -288,7 +288,7 @@ class Shim:
         for plan, pid in pids:
             generation.started(Rank(plan.rank, pid, plan.stderr, plan.env.get(error_file.VARIABLE, b"")))
         hit("shim.started.before")
-        self.tell(generation.number, generation.told)
+        self.tell(generation.number, generation.reported)
         hit("shim.started.after")
         self.commit(generation)  # lest a disk that fails from now on leave the intent alone, as if nothing had run
         if generation.cgroup:
@@ -336,8 +336,8 @@ class Shim:
                 self.complain_at = now_s() + STUCK_EVERY_S
                 self.stuck(generation, [], f"the journal can't be written: {error.strerror}")
             return
-        news, generation.untold = generation.untold, []
-        generation.told += news
+        news, generation.unsynced = generation.unsynced, []
+        generation.reported += news
         self.tell(generation.number, news)
         if generation.phase is Phase.EMPTY and generation.asked > generation.number:
             self.tell(generation.asked, [{"ev": "empty"}])
@@ -357,7 +357,7 @@ class Shim:
             return
         why = {"message": words} if words else {}
         generation.note({"ev": "stopping", "reason": reason, "grace_s": grace_s, **why})
-        self.tell(generation.number, generation.told[-1:])
+        self.tell(generation.number, generation.reported[-1:])
         if stop is None:
             generation.stop = Stop(deadline, reason, words)
             hit("shim.term.before")
@@ -378,7 +378,7 @@ class Shim:
         """A signal to the ranks, once in a generation's life."""
         generation = self.generation
         if generation and generation.number == number and generation.warn(which):
-            self.tell(number, generation.told[-1:])
+            self.tell(number, generation.reported[-1:])
 
     def fence(self, generation: Generation) -> None:
         """Stops the generation by itself once its time without the controller is over."""

@@ -1,4 +1,4 @@
-"""What a launch needs before any process is started: environment, accounts, scopes, containers, preflight checks.
+"""Plans for a launch, made before any process starts: environment, accounts, scopes, containers, preflight checks.
 
 Pure plans; the shell carries them out.
 """

@@ -1,9 +1,8 @@
-"""Whether work may run here as an account that a job names: the host's own word, whatever the controller says.
+"""Whether work may run here as an account that a job names: the host decides, whatever the controller says.
 
-The controller sends a name that an admin of the cluster has allowed to the job's owner. Whom it means on this
-host, and whether that somebody may run work here, is decided by what this host's admin has written. So neither a
-mistake in the cluster's mapping nor a controller in wrong hands reaches root, or an account of the system's, where
-the host does not allow it.
+The controller sends an account name that a cluster admin has allowed to the job's owner. This host's admin decides
+which account that name means here and whether it may run work. So neither a mistake in the cluster's mapping nor a
+compromised controller reaches root or a system account where the host does not allow it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AccountRules:
-    """``agent.toml`` on accounts. ``agent_uid`` is whom the agent runs as."""
+    """The account settings of ``agent.toml``. ``agent_uid`` is the user id that the agent runs as."""
 
     agent_uid: int
     worker_user: str = ""

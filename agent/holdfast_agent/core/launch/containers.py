@@ -1,6 +1,6 @@
-"""What a container changes in how a rank is started: its command, its variables, how it knows its GPUs.
+"""The changes that a container makes to how a rank starts: its command, its variables, how it names its GPUs.
 
-The image's own words are taken as they are; ``$(NAME)`` is only looked for in the user's.
+The image's own command and variables are taken as they are; ``$(NAME)`` is expanded only in the user's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def image_argv(container: Container, launch: Launch, users: tuple[str, ...]) -> 
 
 
 def of_image(container: Container | None, home: str) -> dict[str, str]:
-    """What the image sets, and the directories that are there in any container. Empty on the bare host."""
+    """Variables that the image sets, with HOME and SHELL as defaults. Empty without a container."""
     if container is None:
         return {}
     set_by_image = {name: value for name, value in container.env if name not in OF_THE_HOLDER}
@@ -36,7 +36,7 @@ def of_image(container: Container | None, home: str) -> dict[str, str]:
 
 
 def in_container(container: Container, gpus: tuple[str, ...], known_as: tuple[str, ...]) -> dict[str, str]:
-    """Variables of ours. ``known_as``: what CUDA calls each of ``gpus`` on the host.
+    """Variables that Holdfast sets for ranks in a container. ``known_as``: CUDA's name for each GPU on the host.
 
     Only its own GPUs are in the container, and CUDA counts them from 0 there. MIG instances keep their UUIDs.
     """
@@ -48,5 +48,5 @@ def in_container(container: Container, gpus: tuple[str, ...], known_as: tuple[st
 
 
 def container_name(key: WorkerId, state: int) -> str:
-    """Of a worker's container; ``state`` tells the agents of one machine apart."""
+    """The name of a worker's container; ``state`` is a number that differs between the agents of one machine."""
     return f"holdfast-{key.job}-{key.worker}-{state:08x}"

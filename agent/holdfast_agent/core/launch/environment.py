@@ -1,4 +1,4 @@
-"""What a rank finds in its environment, and the processes that a launch comes to.
+"""The environment of each rank, and the processes that a launch starts.
 
 The environment starts empty: nothing of the daemon's reaches a rank. Three layers, later ones winning:
 the host's defaults and the admin's environment file, the user's variables, and the names that are ours.
@@ -34,7 +34,7 @@ _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class WorkerUser:
-    """Whom the ranks run as. ``uid`` None means as the agent itself."""
+    """The account that the ranks run as. ``uid`` None means the agent's own."""
 
     name: str
     home: str
@@ -46,7 +46,7 @@ class WorkerUser:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a launch takes from its host. ``gpu_names`` maps each GPU's UUID to what CUDA shall call it."""
+    """Facts about a host that its launches use. ``gpu_names`` maps each GPU's UUID to its name for CUDA."""
 
     name: str
     log_dir: str
@@ -60,12 +60,12 @@ class HostFacts:
     """The admin wants a command run after each generation."""
 
     def running_as(self, user: WorkerUser | None) -> HostFacts:
-        """The same for a worker that runs as somebody else than ``user`` says by itself; None changes nothing."""
+        """The same facts with another account for the ranks; None changes nothing."""
         return self if user is None else replace(self, user=user)
 
 
 def log_paths(facts: HostFacts, key: WorkerId, generation: int, rank: int) -> tuple[str, str]:
-    """(stdout, stderr) of a rank."""
+    """Paths of the files that a rank's stdout and stderr are written to."""
     stem = f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.r{rank}"
     return f"{stem}.out", f"{stem}.err"
 
@@ -81,7 +81,7 @@ def progress_dir(facts: HostFacts, key: WorkerId, generation: int) -> str:
 
 
 def scratch_directory(facts: HostFacts, key: WorkerId) -> str:
-    """The job's own on this host."""
+    """The job's own scratch directory on this host."""
     return f"{facts.scratch_dir}/{key.job}"
 
 
@@ -92,7 +92,7 @@ def working_directory(
     container: Container | None = None,
     code: PreparedCode | None = None,
 ) -> str:
-    """The user's, or the image's, or the job's copy of the packaged code, or its scratch directory."""
+    """The directory that ranks start in: the user's, else the image's, else the packaged code's, else scratch."""
     of_image = container.working_directory if container else ""
     packaged = code.directory if code else ""
     return launch.task.working_directory or of_image or packaged or scratch_directory(facts, key)
@@ -104,7 +104,7 @@ def plan_ranks(
     container: Container | None = None,
     code: PreparedCode | None = None,
 ) -> tuple[RankLaunch, ...]:
-    """Every process of a launch, complete; ``container`` is where it runs, None on the bare host.
+    """Every process of a launch, complete with command and environment. ``container`` is None on the bare host.
 
     Raises ``ValueError`` for what grows too long once expanded.
     """
@@ -148,7 +148,7 @@ def compose(
     image: Mapping[str, str] | None = None,
     code: PreparedCode | None = None,
 ) -> dict[str, str]:
-    """``defaults``, the host's, the admin's file, the image's, the user's variables, and ``ours`` on top of all.
+    """The merged environment, later layers winning: ``defaults``, host, admin's file, image, user, and ``ours``.
 
     Programs of an environment that was installed for the job are found before all others of the same name.
     """
@@ -184,7 +184,7 @@ def _defaults(facts: HostFacts) -> dict[str, str]:
 
 
 def _tuning(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
-    """What makes a bare ``torchrun train.py`` span the gang; flags and the user's own PET_ variables win."""
+    """Variables that make a bare ``torchrun train.py`` span the gang; flags and the user's own PET_ variables win."""
     if "MASTER_ADDR" not in ours or launch.processes != 1 or not launch.task.is_launcher:
         return {}
     pet = {
@@ -199,7 +199,7 @@ def _tuning(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def _diagnostics(assignment: Assignment, launch: Launch, facts: HostFacts) -> dict[str, str]:
-    """What lets the frameworks tell more of a hang: torch's flight recorder, dumped on demand, and NCCL's RAS.
+    """Variables for diagnosing hangs: torch's flight recorder, dumped on demand, and NCCL's RAS service.
 
     Variables with several names are left alone as soon as the user or the admin has set one of them. The files
     lie with torch's error files, in a directory that is there: torch ends a rank whose pipe it can't make. NCCL
@@ -220,7 +220,7 @@ def _diagnostics(assignment: Assignment, launch: Launch, facts: HostFacts) -> di
 
 def _ras_address(assignment: Assignment) -> str:
     number = zlib.crc32(f"{assignment.key}/{assignment.generation}".encode())
-    # 127.0 is where everybody else listens.
+    # Other programs listen on 127.0.
     return f"127.{1 + number % 254}.{(number >> 8) % 256}.{1 + (number >> 16) % 254}:{RAS_PORT}"
 
 
@@ -261,7 +261,7 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
 
 
 def _output(output_uri: str) -> dict[str, str]:
-    """Where the job's results go, by the names that managed services use; nothing where the job does not say."""
+    """The AIP_* variables that say where the job's results go; empty where the job names no output."""
     prefix = output_directory(output_uri)
     if not prefix:
         return {}
@@ -269,7 +269,7 @@ def _output(output_uri: str) -> dict[str, str]:
 
 
 def output_directory(output_uri: str) -> str:
-    """As programs open it: an absolute path for a ``file://`` URI; any other URI, and none, as it is."""
+    """The output URI in the form that programs open: a path for ``file://``; any other URI, or none, unchanged."""
     if not output_uri.startswith("file://"):
         return output_uri
     return _PERCENT.sub(_byte, output_uri.removeprefix("file://").encode()).decode(errors="replace")

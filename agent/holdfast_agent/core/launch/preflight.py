@@ -33,7 +33,7 @@ class Minimums:
     """The names of the worker's peers resolve, where they are names."""
 
     def limits(self) -> dict[str, int]:
-        """Of each resource limit, in the kernel's own unit."""
+        """The least value of each resource limit by its name, in the kernel's own unit."""
         return {
             "nofile": self.nofile,
             "nproc": self.nproc,
@@ -44,7 +44,7 @@ class Minimums:
 
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
-    """What is free at a path, or why that can't be told. ``setting`` names the minimum that it is held against."""
+    """Bytes free at a path, or in ``problem`` why they are unknown. ``setting`` names the minimum to compare with."""
 
     path: str
     setting: str

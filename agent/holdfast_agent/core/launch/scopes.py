@@ -1,4 +1,4 @@
-"""What systemd is asked for when a worker gets a scope of its own: its name, and what holds for it.
+"""The systemd scope that a worker gets: its name and its properties.
 
 Theory of operation. Shims are forked by the agent and so begin in the agent's unit. A transient scope takes the
 shim out of there: the worker shows in ``systemctl`` under its own name, and what is done to the agent's unit is not
@@ -11,7 +11,6 @@ which ends the workers with their own grace and waits for them; then what is lef
 
 from __future__ import annotations
 
-import string
 from dataclasses import dataclass
 
 from holdfast._session.reports import WorkerId
@@ -21,10 +20,10 @@ NAME_MOST = 255
 STOP_MARGIN_S = 60.0
 """Above the job's grace: the time in which KILL and the proof of emptiness are done with."""
 SHIM_BYTES = 64 << 20
-"""What a worker's own limit of memory leaves to its shim: 8 MiB and its rooms' share, rounded up generously."""
+"""Memory left to the shim on top of the worker's own limit: 8 MiB and its namespaces' share, rounded up generously."""
 SHIM_PIDS = 64
 INFINITY = (1 << 64) - 1
-_PLAIN = frozenset(string.ascii_letters + string.digits + ":_.-")
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.-")
 
 Property = tuple[str, ...]
 """Name, D-Bus type, and the value's words, as ``busctl`` takes them."""
@@ -32,7 +31,7 @@ Property = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a worker may have in all; 0 is no bound."""
+    """Resource limits of a whole worker; 0 means no limit."""
 
     memory_mb: int = 0
     cpus: int = 0
@@ -40,14 +39,14 @@ class Bounds:
 
 
 def scope_name(key: WorkerId) -> str:
-    """``holdfast-JOB-WORKER.scope``. What unit names don't take is escaped as systemd-escape does."""
+    """``holdfast-JOB-WORKER.scope``, with other characters escaped as systemd-escape does; cut to 255 characters."""
     text = f"{key.job}-{key.worker}"
     plain = "".join(c if c in _PLAIN else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
     return f"holdfast-{plain[: NAME_MOST - len('holdfast-.scope')]}.scope"
 
 
 def properties(key: WorkerId, pid: int, grace_s: float, bounds: Bounds, agent_unit: str) -> tuple[Property, ...]:
-    """Of the scope that takes in a worker's shim. What is not bounded is said to be so: hosts have defaults."""
+    """Properties of the scope that takes in a worker's shim. No limit is sent as infinity: hosts have defaults."""
     memory = (bounds.memory_mb << 20) + SHIM_BYTES if bounds.memory_mb else INFINITY
     quota_us = bounds.cpus * 1_000_000 if bounds.cpus else INFINITY
     tasks = bounds.pids + SHIM_PIDS if bounds.pids else INFINITY

@@ -1,10 +1,10 @@
-"""What is known of a host's GPUs, and how a new reading changes it.
+"""The GPUs that a host is known to have, and how a new reading changes them.
 
 A reading is what the driver says now; the inventory is what the host has. The two differ when a GPU fails: a
 driver may stop listing it, list it without saying which one it is, or list it and refuse every question. None
 of these makes the inventory smaller, since a GPU that was there and is not readable now is a fault to report.
 Only two things remove an entry: the GPU's division into MIG instances was changed while the GPU itself
-answers, or a GPU that could not be identified has told its UUID since.
+answers, or a GPU that could not be identified reports its UUID.
 
 A failed reading (``Blind``) is no reading: the inventory stays as it is, and the host reports why.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 VANISHED = "vanished"
 SIMULATED = "GPU-sim-"
-"""So begins the UUID of a GPU that a test cluster only has in name."""
+"""Prefix of the UUIDs of a test cluster's simulated GPUs."""
 _UNIDENTIFIED = "unidentified-"
 
 
@@ -31,7 +31,7 @@ class Gpu:
     index: int
     # Empty when it was never readable.
     model: str
-    # 0 when the driver doesn't tell.
+    # 0 when the driver doesn't report it.
     memory_bytes: int
     # Empty when healthy.
     problem: str = ""
@@ -51,7 +51,7 @@ class Unidentified:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one look at the driver gave."""
+    """The result of one query of the driver."""
 
     # A divided GPU is listed by its instances, and itself only while it has a problem.
     gpus: tuple[Gpu, ...] = ()
@@ -71,7 +71,7 @@ class Blind:
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """What occupies one device at one moment. ``None`` where the driver has no such figure."""
+    """Memory and processes on one device at one moment. ``None`` where the driver has no such figure."""
 
     uuid: str
     used_bytes: int | None
@@ -82,7 +82,7 @@ class GpuUsage:
 
 
 class ChangeKind(enum.Enum):
-    """What happened to a GPU between two readings."""
+    """How a GPU changed between two readings."""
 
     FOUND = "found"
     FAILED = "failed"
@@ -128,7 +128,7 @@ def merge(known: Iterable[Gpu], reading: Reading) -> tuple[tuple[Gpu, ...], tupl
 
 
 def _problem_of_missing(gpu: Gpu, reading: Reading) -> str:
-    """That of the divided GPU it is part of, or of the unidentified GPU in its place, or ``VANISHED``."""
+    """The problem of its divided GPU, else of the unidentified GPU at its index, else ``VANISHED``."""
     parents = (whole.problem for whole in reading.gpus if whole.uuid == gpu.parent)
     slots = (slot.problem for slot in reading.unidentified if slot.index == gpu.index)
     return next(parents, "") or next(slots, VANISHED)
@@ -143,7 +143,7 @@ def _is_placeholder(gpu: Gpu) -> bool:
 
 
 def _completed(read: Gpu, was: Gpu | None) -> Gpu:
-    """``read``, with what a failing GPU no longer tells about itself taken from ``was``."""
+    """``read``, with fields that a failing GPU no longer reports taken from ``was``."""
     if was is None:
         return read
     return dataclasses.replace(

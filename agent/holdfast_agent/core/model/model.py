@@ -1,4 +1,4 @@
-"""What a worker needs on its host: its code, its container, and the processes to start. Frozen."""
+"""A worker's needs on its host, as frozen values: its code, its container, and the processes to start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast._session.assignment import SecretVariable
 
 @dataclass(frozen=True, slots=True)
 class PreparedCode:
-    """Where it is on this host; empty where there is none of it."""
+    """Paths of a job's packaged code on this host; empty where the job has none."""
 
     directory: str = ""
     """The job's own copy of the bundle."""

@@ -7,7 +7,7 @@ import re
 
 
 class FileKind(enum.Enum):
-    """What the growth of a file means: output, a checkpoint, …"""
+    """Kind of a growing file: a checkpoint, TensorBoard's events, or other output."""
 
     CHECKPOINT = "checkpoint"
     # TensorBoard's.

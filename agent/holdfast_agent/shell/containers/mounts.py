@@ -1,4 +1,4 @@
-"""What of the host's files is seen in a worker's container: what its ranks need, and what the site allows."""
+"""The host's files that a worker's container sees: those that its ranks need, and those that the site allows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Mount:
     read_only: bool = False
 
     def option(self) -> str:
-        """As podman's and docker's ``--mount`` have it: fields of CSV."""
+        """The value for podman's or docker's ``--mount``, which is one line of CSV."""
         fields = ["type=bind", f"source={self.source}", f"destination={self.target}"]
         if self.read_only:
             fields.append("readonly")
@@ -28,7 +28,7 @@ class Mount:
 
 
 def site_mount(text: str) -> Mount:
-    """``/path``, ``/path:/path/inside`` or either with ``:ro`` at its end. Raises ``ConfigError``."""
+    """The mount that ``/path`` or ``/path:/path/inside``, with or without ``:ro``, asks for. Raises ``ConfigError``."""
     bare, _, last = text.rpartition(":")
     read_only = last == "ro"
     source, _, target = (bare if read_only else text).partition(":")

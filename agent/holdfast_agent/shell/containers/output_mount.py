@@ -1,8 +1,8 @@
-"""Where a job in a container keeps its results: a directory of the host's that the job names.
+"""The directory on the host, named by the job, in which a job in a container keeps its results.
 
-The engine is root and mounts whatever it is told to; so the directory must be one that the worker's user can enter
-by himself, links and closed folders above it included. Since he could put a link in its place right after that was
-found out, what was mounted is compared with what he had found.
+The engine runs as root and mounts any path that it is given, so the directory must be one that the worker's user can
+enter, links and closed folders above it included. Since that user could put a link in its place right after the
+check, the directory that was mounted is compared with the one that was checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Unreachable(Exception):
 
 
 def entered_by(user: WorkerUser, path: str) -> str:
-    """What tells the directory apart from others, as its user finds it; made if need be. Raises ``Unreachable``."""
+    """Device and inode of the directory as ``user`` reaches it, made if need be. Raises ``Unreachable``."""
     try:
         made = subprocess.run(
             [*become(user), "sh", "-c", _ENTER, "sh", path],

@@ -39,7 +39,7 @@ class EngineFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What an image would run, and where."""
+    """The command that an image runs by default, and its working directory."""
 
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Podman:
     init: str
 
     async def image(self, uri: str) -> Image | None:
-        """What the host has under this name; None where it would have to be pulled. Raises ``EngineFailed``."""
+        """The host's image of this name; None where it would have to be pulled. Raises ``EngineFailed``."""
         if await self._fails("image", "exists", uri):
             return None
         config = json.loads(await self._call("image", "inspect", uri))[0].get("Config") or {}

@@ -74,7 +74,7 @@ class Renewal:
         return self._clocks.wall() if self._began is None else self._began + self._clocks.boot()
 
     def _learn(self) -> None:
-        """The controller's time, from the certificate that it has just issued. A clock that is off is told of."""
+        """Take the controller's time from the certificate that it has just issued, and warn if our clock is off."""
         with contextlib.suppress(ConfigError):
             issued_at = certificate.read(self._tls.cert).issued_at
             self._began = issued_at - self._clocks.boot()

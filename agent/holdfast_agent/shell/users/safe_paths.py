@@ -26,14 +26,14 @@ BATCH = 1024
 TRIES = 100
 """Times that a directory is emptied again because another process keeps filling it."""
 _OPENAT2 = 437  # the same on every architecture that we run on
-_NO_MAGICLINKS, _NO_SYMLINKS, _RESOLVE_BENEATH, _IN_ROOT = 0x02, 0x04, 0x08, 0x10
+_NO_MAGICLINKS, _NO_SYMLINKS, _INSIDE, _IN_ROOT = 0x02, 0x04, 0x08, 0x10
 _UNAVAILABLE = (errno.ENOSYS, errno.EPERM)
 """What a kernel before 5.6 answers, and a sandbox that does not know the call."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _How(ctypes.Structure):
-    """The kernel's ``struct open_how``."""
+    """The kernel's ``struct open_how``, the argument of openat2."""
 
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
@@ -44,14 +44,14 @@ def open_inside(directory: int, path: str, flags: int) -> int:
     Never waits for the other end of a pipe. ``path`` may be that of a directory, with ``O_DIRECTORY``.
     """
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    found = _openat2(directory, path, flags, _RESOLVE_BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    found = _openat2(directory, path, flags, _INSIDE | _NO_SYMLINKS | _NO_MAGICLINKS)
     return _walk_to(directory, path, flags) if found is None else found
 
 
 def open_in_root(root: int, path: str) -> int:
     """A descriptor of the directory that is at the absolute ``path`` as seen by a process whose root is ``root``.
 
-    Links lead to where they lead for him; without the kernel's help there may be none. Raises ``OSError``.
+    Links are followed as that process would; without the kernel's help there may be none. Raises ``OSError``.
     """
     flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
     found = _openat2(root, path, flags, _IN_ROOT | _NO_MAGICLINKS)
