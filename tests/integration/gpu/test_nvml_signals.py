@@ -98,7 +98,7 @@ async def test_one_figure_that_is_not_supported_leaves_the_others(source, fake_n
     fake_nvml.gpus(1)
     fake_nvml.say(*FULL, f"fail {call} 0 {nvml.NOT_SUPPORTED}")
     gpu = await one(source)
-    assert gpu.told
+    assert gpu.has_figures
     assert gpu.problem == ""
     missing = [gpu.energy_mj, gpu.util_pct, gpu.pcie_bytes, gpu.sm_pct].count(None)
     # Utilisation has a stand-in.
@@ -145,7 +145,7 @@ async def test_gpu_lost_midway_says_so_while_the_driver_still_lists_it(source, f
     await read(source)
     fake_nvml.say(*(f"fail {call} 0 {nvml.GPU_IS_LOST}" for call in CALLS))
     lost, well = (await read(source)).gpus
-    assert (lost.lost, lost.problem, lost.told) == (True, LOST, False)
+    assert (lost.lost, lost.problem, lost.has_figures) == (True, LOST, False)
     assert (well.lost, well.energy_mj) == (False, 7)
 
 

@@ -40,12 +40,12 @@ class GpuSignals:
     @property
     def links(self) -> int | None:
         """Bytes over PCIe and NVLink, both ways."""
-        told = [count for count in (self.pcie_bytes, self.nvlink_bytes) if count is not None]
-        return sum(told) if told else None
+        counts = [count for count in (self.pcie_bytes, self.nvlink_bytes) if count is not None]
+        return sum(counts) if counts else None
 
     @property
-    def told(self) -> bool:
-        """Whether there is any figure."""
+    def has_figures(self) -> bool:
+        """Whether the driver reported any figure."""
         figures = (self.energy_mj, self.power_mw, self.util_pct, self.memory_util_pct, self.links, self.sm_pct)
         return any(figure is not None for figure in figures)
 
@@ -87,7 +87,7 @@ class HostGpus:
             return
         self.at_s, self.blind = at_s, ""
         self.reading = {gpu.uuid: gpu for gpu in signals.gpus}
-        self.seen.update(gpu.uuid for gpu in signals.gpus if gpu.told)
+        self.seen.update(gpu.uuid for gpu in signals.gpus if gpu.has_figures)
         for xid in signals.xids:
             if action_of(xid.number) is not XidAction.IGNORE:
                 self.xids.setdefault(xid.uuid, []).append((at_s, xid.number))
@@ -139,22 +139,22 @@ class RankGpus:
         readings = [host.reading[uuid] for uuid in uuids if uuid in host.reading]
         gone = [uuid for uuid in uuids if uuid not in host.reading and uuid in host.seen]
         unknown = len(readings) + len(gone) < len(uuids)
-        told = [one for one in readings if one.told]
+        readable = [one for one in readings if one.has_figures]
         lost = bool(gone) or any(one.lost for one in readings)
         xid = host.fatal_xid(uuids, self._since_s)
-        if not told and not lost:
+        if not readable and not lost:
             blind = unknown or any(one.problem for one in readings) or bool(host.seen.intersection(uuids))
             if xid is not None:
                 return GpuSample(host.at_s, fatal_xid=xid), False
             return None, blind
         if host.at_s != self._last_s or self._sample is None:
-            self._grow(told, host.at_s)
+            self._grow(readable, host.at_s)
         self._sample = GpuSample(
             at_s=host.at_s,
             energy_j=self._energy_j,
-            util_pct=max((one.util_pct for one in told if one.util_pct is not None), default=None),
+            util_pct=max((one.util_pct for one in readable if one.util_pct is not None), default=None),
             memory_util_pct=max(
-                (one.memory_util_pct for one in told if one.memory_util_pct is not None), default=None
+                (one.memory_util_pct for one in readable if one.memory_util_pct is not None), default=None
             ),
             link_bytes=self._links,
             fatal_xid=xid,
@@ -162,9 +162,9 @@ class RankGpus:
         )
         return self._sample, False
 
-    def _grow(self, told: Sequence[GpuSignals], at_s: float) -> None:
+    def _grow(self, readable: Sequence[GpuSignals], at_s: float) -> None:
         elapsed_s = at_s - self._last_s if self._last_s else 0.0
-        for now in told:
+        for now in readable:
             before = self._last.get(now.uuid)
             if now.energy_mj is not None or now.power_mw is not None:
                 self._energy_j = (self._energy_j or 0.0) + _energy_j(before, now, elapsed_s)
@@ -172,7 +172,7 @@ class RankGpus:
                 known = before is not None and before.links is not None
                 grown = now.links - before.links if known and before is not None and before.links is not None else 0
                 self._links = (self._links or 0.0) + max(0, grown)
-        self._last = {one.uuid: one for one in told}
+        self._last = {one.uuid: one for one in readable}
         self._last_s = at_s
 
 

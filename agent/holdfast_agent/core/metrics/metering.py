@@ -1,4 +1,4 @@
-"""Counts what happens on this host, and reads how it stands: the agent's metrics, as far as its core knows them."""
+"""The agent's metrics, as far as its core knows them: counters of events, and gauges of the current state."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Meter:
 
 
 def gauges(reactor: Reactor, gpus: Iterable[Gpu], gpu_problem: str, signals: HostGpus, now: float) -> Series:
-    """How the host stands, for one scrape."""
+    """The gauges of this host's workers and GPUs, for one scrape."""
     series = Series()
     series.set(fam.CONNECTED, reactor.connected)
     series.set(fam.OUTBOX, len(reactor.outbox))

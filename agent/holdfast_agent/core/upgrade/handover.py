@@ -23,7 +23,7 @@ from holdfast_agent.core.worker.worker import (
 )
 
 
-def in_the_air(worker: Worker, *, examined: bool) -> str:
+def in_flight(worker: Worker, *, examined: bool) -> str:
     """Operation in flight on a worker that its agent should finish; empty if there is none.
 
     Fetching, installing and pulling are not waited for: they take long, and the next agent starts them again.
@@ -48,7 +48,7 @@ def in_the_air(worker: Worker, *, examined: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One of this boot."""
+    """A process of the current boot, by its pid and start time."""
 
     pid: int
     start_ticks: int
@@ -56,7 +56,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class WorkerProcesses:
-    """A worker's processes that live, and the ends that its journals tell."""
+    """A worker's live processes, and the ends that its journals record."""
 
     name: str
     """JOB/WORKER."""

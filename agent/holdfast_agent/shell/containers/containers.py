@@ -1,7 +1,7 @@
 """The containers of this host's workers: one each, from a worker's first preparation until it is forgotten.
 
 A container is found by its name and labels, so that an agent that has lost its memory takes up what is there. One
-of an earlier placement, of another image, or that nothing holds open any more is removed and made anew.
+of an earlier placement, of another image, or that nothing holds open any more is removed and made again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CannotHave(Exception):
 
 @dataclass
 class Containers:
-    """Of one agent. ``problem`` says why this host has none; then ``ensure`` must not be called."""
+    """The containers of one agent. ``problem`` says why this host has none; then ``ensure`` must not be called."""
 
     settings: ContainerSettings
     engine: Podman | None
@@ -71,7 +71,7 @@ class Containers:
     """Workers that have, or may have, a container."""
 
     def at_hand(self, desired: Assignment) -> Container | None:
-        """The placement's own, if it is known and open; asks nobody."""
+        """The placement's own container if it is known and open, without a question to the engine; else None."""
         attempt, image, container = self._at_hand.get(desired.key, (0, "", None))
         launch = desired.launch
         if container is None or launch is None or (attempt, image) != (desired.attempt, launch.task.image):
@@ -108,7 +108,7 @@ class Containers:
         await _try_to_remove(self.engine, container_name(key, self.state))
 
     async def remove_orphans(self, known: Collection[WorkerId]) -> None:
-        """Whatever an earlier life of this agent has left for workers that are not ``known`` any more."""
+        """Remove containers that an earlier run of this agent has left for workers that are not ``known`` any more."""
         if self.engine is None:
             return
         try:
@@ -165,7 +165,7 @@ class Containers:
 
 
 def find(settings: ContainerSettings, host: str, state_dir: Path) -> Containers:
-    """What this host has for containers. Starts nothing."""
+    """The containers of this host's agent, with the problem where it can run none. Starts nothing."""
     state = zlib.crc32(f"{host} {state_dir.resolve()}".encode())
     program, init = shutil.which(settings.podman), shutil.which(settings.init)
     problem = ""
@@ -193,7 +193,7 @@ def cdi_problem(gpus: Collection[str], directories: Collection[str] = CDI_DIRECT
     if "nvidia.com/gpu" not in said:
         return f"no CDI specification of NVIDIA's GPUs in {' or '.join(directories)}; make one: {how}"
     missing = [uuid for uuid in gpus if uuid not in said]
-    return f"the CDI specification does not name the GPU {missing[0]}; make it anew: {how}" if missing else ""
+    return f"the CDI specification does not name the GPU {missing[0]}; make it again: {how}" if missing else ""
 
 
 def _read(path: str) -> str:
@@ -230,7 +230,7 @@ def _is_open(container: Container) -> bool:
 
 
 def _entered(held: Held, image: Image) -> Container:
-    """Raises ``OSError`` where nothing holds it open any more."""
+    """The container as ranks will enter it. Raises ``OSError`` where nothing holds it open any more."""
     start_ticks = Process(held.pid).start_ticks
     with open(f"/proc/{held.pid}/environ", "rb") as file:
         text = file.read(_ENVIRON_MAX_BYTES).decode("utf-8", "surrogateescape")

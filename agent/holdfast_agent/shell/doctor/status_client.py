@@ -1,4 +1,4 @@
-"""Asks this host's agent where it stands, over ``agent.sock`` in its state directory (``shell.local_status``)."""
+"""Asks this host's agent for its status, over ``agent.sock`` in its state directory (``shell.main.status_socket``)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ask(directory: Path) -> dict[str, Any]:
             while not answer.endswith(b"\n") and len(answer) < ANSWER_MAX_BYTES:
                 data = sock.recv(1 << 16)
                 if not data:
-                    raise Denied("The agent tells only root where it stands.", fix="Run it as root.")
+                    raise Denied("The agent shows its status only to root.", fix="Run it as root.")
                 answer += data
         found = json.loads(answer)
     except PermissionError as error:

@@ -125,7 +125,7 @@ class Examiner:
         native: bool,
         interval_s: float | None = None,
     ) -> ev.Evidence:
-        """Evidence of a worker's ranks, within the budget. Never raises for what it finds or doesn't.
+        """Evidence of a worker's ranks, gathered within the budget. Missing evidence never raises.
 
         ``suspects`` are ranks; with ``native`` their C frames are read too, for which each is stopped for up to
         some tenths of a second. Cancellation leaves no process stopped.

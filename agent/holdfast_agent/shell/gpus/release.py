@@ -27,7 +27,7 @@ MPS_SERVER = b"nvidia-cuda-mps-server"[:15]
 
 
 class GpuFreeing:
-    """One for the host."""
+    """Readings of the host's GPUs for the proof, and the memory that each holds when unused."""
 
     def __init__(self, source: GpuSource, files: WorkerFiles, path: Path) -> None:
         self._source = source
@@ -46,7 +46,7 @@ class GpuFreeing:
         return GpusRead(usage, action.key, action.generation, foreign)
 
     async def occupied(self) -> GpusRead:
-        """Processes and memory on the GPUs now, whoever owns them."""
+        """Processes and memory on the GPUs now, of all users and workers."""
         usage = await self._source.usage()
         pids = () if isinstance(usage, Blind) else {pid for gpu in usage for pid in gpu.pids or ()}
         return GpusRead(usage, foreign=frozenset(pid for pid in pids if _is_foreign(pid, 0)))

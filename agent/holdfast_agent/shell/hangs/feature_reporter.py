@@ -21,7 +21,7 @@ JOURNAL_EVERY_S = 10.0
 
 
 class FeatureReporter:
-    """One host's. ``worker`` gives what is known of a worker, ``send`` says whether there is a session."""
+    """The hang reports of one host. ``worker`` looks a worker up; ``send`` returns whether there is a session."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class FeatureReporter:
         self._stopping: dict[WorkerId, frozenset[int]] = {}
 
     def on_sample(self, sample: WorkerSample) -> None:
-        """Fold a sample in; tell the controller what is news."""
+        """Fold a sample in, and send the controller the features that changed."""
         key = WorkerId(sample.job, sample.worker)
         worker = self._worker(key)
         if worker is None:
@@ -63,11 +63,11 @@ class FeatureReporter:
         return self._stopping.get(key, frozenset())
 
     def examining(self, key: WorkerId) -> bool:
-        """Whether evidence of it is being taken."""
+        """Whether evidence of this worker is being taken."""
         return key in self._stopping
 
     def forget(self, key: WorkerId) -> None:
-        """The worker is gone."""
+        """Drop all state of a worker that is gone."""
         self._watches.pop(key, None)
         self._journalled.pop(key, None)
 

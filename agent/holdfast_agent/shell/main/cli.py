@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help="how long drivers, disks and the controller may take to answer [default: 10s]",
     )
-    status = commands.add_parser("status", description="Say where this host's agent stands. For root.")
+    status = commands.add_parser("status", description="Show the status of this host's agent. For root.")
     upgrade = commands.add_parser(
         "upgrade",
         description="Around a restart of the agent: wait for operations in flight, and prove that no worker noticed.",

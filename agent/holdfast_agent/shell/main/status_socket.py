@@ -19,7 +19,7 @@ import anyio
 
 from holdfast import __version__
 from holdfast._daemon import log
-from holdfast_agent.core.upgrade.handover import in_the_air
+from holdfast_agent.core.upgrade.handover import in_flight
 from holdfast_agent.shell.doctor.status_client import ANSWER_S, NAME
 from holdfast_agent.shell.driver.driver import Driver
 
@@ -79,7 +79,7 @@ class LocalStatus:
                     "doing": worker.doing,
                 }
             )
-            if doing := in_the_air(worker, examined=driver.parts.hangs.examining(key)):
+            if doing := in_flight(worker, examined=driver.parts.hangs.examining(key)):
                 busy.append({"worker": str(key), "doing": doing})
         return {
             "version": __version__,

@@ -72,15 +72,15 @@ def after(settings: Config, max_wait_s: float) -> int:
     if rows:
         sys.stdout.write(handover.table(rows))
     lost = [row for row in rows if row.verdict is Verdict.LOST]
-    strangers = _not_adopted(there, rows)
+    left_out = _not_adopted(there, rows)
     same = sum(row.verdict is Verdict.UNCHANGED for row in rows)
     _say(f"agent {earlier.version} -> {there.get('version', 'none')}: {same} of {len(rows)} processes unchanged")
-    for text in (problem, *strangers):
+    for text in (problem, *left_out):
         if text:
             _say(text)
-    if not (lost or strangers or problem):
+    if not (lost or left_out or problem):
         path.unlink(missing_ok=True)
-    return int(bool(lost or strangers or problem))
+    return int(bool(lost or left_out or problem))
 
 
 def take(state_dir: Path) -> Picture:
@@ -143,7 +143,7 @@ def _wait_until_quiet(settings: Config, max_wait_s: float) -> bool:
     """Whether it was given up. Says what is waited for, when that changes."""
     deadline = time.monotonic() + max_wait_s
     quiet_since: float | None = None
-    told = ""
+    said = ""
     while True:
         try:
             busy = status_client.ask(settings.state_dir)["busy"]
@@ -153,13 +153,13 @@ def _wait_until_quiet(settings: Config, max_wait_s: float) -> bool:
         now = time.monotonic()
         if not busy:
             quiet_since = now if quiet_since is None else quiet_since
-            if now - quiet_since >= (QUIET_S if told else QUIET_S / 3):
+            if now - quiet_since >= (QUIET_S if said else QUIET_S / 3):
                 return False
         else:
             quiet_since = None
-            told = _tell(told, "; ".join(f"{each['worker']}: {each['doing']}" for each in busy), max_wait_s)
+            said = _say_news(said, "; ".join(f"{each['worker']}: {each['doing']}" for each in busy), max_wait_s)
         if now >= deadline:
-            _say(f"not waiting any longer than {max_wait_s:g} s; the next agent takes it up: {told}")
+            _say(f"not waiting any longer than {max_wait_s:g} s; the next agent takes it up: {said}")
             return True
         time.sleep(LOOK_S)
 
@@ -183,7 +183,7 @@ def _wait_until_there(settings: Config, max_wait_s: float) -> tuple[dict[str, An
 
 
 def _not_adopted(there: dict[str, Any], rows: list[handover.Row]) -> list[str]:
-    """Workers whose processes live on, and which the agent does not have."""
+    """A sentence for each worker whose processes live on but which the agent has not taken up."""
     if not there:
         return []
     known = {each["worker"]: each["shimPid"] for each in there["workers"]}
@@ -194,8 +194,8 @@ def _not_adopted(there: dict[str, Any], rows: list[handover.Row]) -> list[str]:
     ]
 
 
-def _tell(told: str, news: str, max_wait_s: float) -> str:
-    if news != told:
+def _say_news(said: str, news: str, max_wait_s: float) -> str:
+    if news != said:
         _say(f"waiting, {max_wait_s:g} s at most: {news}")
     return news
 

@@ -16,7 +16,7 @@ from holdfast_agent.core.upgrade.handover import (
     WorkerProcesses,
     compare,
     from_json,
-    in_the_air,
+    in_flight,
     table,
     to_json,
 )
@@ -124,21 +124,21 @@ def test_what_was_written_down_is_read_back() -> None:
     ],
 )
 def test_an_upgrade_waits_for_what_the_agent_is_about_to_finish(state: State, doing: str) -> None:
-    assert in_the_air(Worker(WorkerId("j-1", "w"), state), examined=False) == doing
+    assert in_flight(Worker(WorkerId("j-1", "w"), state), examined=False) == doing
 
 
 @pytest.mark.parametrize(
     "state", [Running(2), Empty(2), CannotPrepare(2, "no"), Stuck(2, "D state"), Withheld(2, "GPU 0")]
 )
 def test_nothing_waits_for_what_may_last(state: State) -> None:
-    assert in_the_air(Worker(WorkerId("j-1", "w"), state), examined=False) == ""
+    assert in_flight(Worker(WorkerId("j-1", "w"), state), examined=False) == ""
 
 
 def test_an_upgrade_waits_for_the_evidence_of_a_hang() -> None:
     worker = Worker(WorkerId("j-1", "w"), Running(2))
-    assert in_the_air(worker, examined=True) == "evidence of a hang is being taken"
+    assert in_flight(worker, examined=True) == "evidence of a hang is being taken"
 
 
 def test_nobody_waits_for_an_installation_which_the_next_agent_begins_again() -> None:
     worker = Worker(WorkerId("j-1", "w"), Preparing(2), doing="installing requirements")
-    assert in_the_air(worker, examined=False) == ""
+    assert in_flight(worker, examined=False) == ""
