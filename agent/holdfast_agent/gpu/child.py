@@ -30,7 +30,7 @@ class Child(Protocol):
         """Return once it has opened the driver. May be cancelled and called again. Raises ``ChildError``."""
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Its reply. After a cancelled call the child is of no more use. Raises ``ChildError``."""
+        """The helper's reply to a request. A cancelled call makes the child unusable. Raises ``ChildError``."""
 
     def kill(self) -> None:
         """Send SIGKILL and let go of it; never blocks, and may be repeated."""

@@ -160,7 +160,7 @@ def _mig_enabled(device: _Device) -> bool:
 
 
 def _mig_devices(device: _Device) -> Iterator[_Device]:
-    """Its MIG instances; slots without one are passed over."""
+    """The MIG instances of a GPU; empty slots are left out."""
     for slot in range(device.ask(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
         try:
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(device.handle, slot)

@@ -175,7 +175,7 @@ def _look() -> None:
 
 
 def _open_gpm(handle: Any, parent: Any) -> Any:
-    """``_MISSING`` where the chip or the driver has none."""
+    """A reader of the GPU's performance metrics (GPM); ``_MISSING`` where the chip or the driver has none."""
     instance = None if parent is None else pynvml.nvmlDeviceGetGpuInstanceId(handle)
     device = handle if parent is None else parent
     if not pynvml.nvmlGpmQueryDeviceSupport(device).isSupportedDevice:
@@ -193,11 +193,11 @@ def _nvlink_bytes(handle: Any) -> Any:
 
 def _fields(handle: Any, wanted: list[tuple[int, int]], unit: int) -> Any:
     """The sum of some fields in bytes; ``_MISSING`` where the device has none of them. Raises ``NVMLError``."""
-    total = told = 0
+    total = answered = 0
     for value in pynvml.nvmlDeviceGetFieldValues(handle, wanted):
         if value.nvmlReturn == pynvml.NVML_SUCCESS:
             total += int(getattr(value.value, _VALUE_MEMBERS[value.valueType])) * unit
-            told += 1
+            answered += 1
         elif value.nvmlReturn not in nvml.ABSENT and value.nvmlReturn != pynvml.NVML_ERROR_INVALID_ARGUMENT:
             raise pynvml.NVMLError(value.nvmlReturn)
-    return total if told else _MISSING
+    return total if answered else _MISSING

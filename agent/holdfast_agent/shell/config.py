@@ -113,7 +113,7 @@ class Config:
 
     @property
     def ports(self) -> range:
-        """``port_range`` as a range."""
+        """The ports of ``port_range``, both ends included."""
         first, _, last = self.port_range.partition("-")
         return range(int(first), int(last) + 1)
 

@@ -34,7 +34,7 @@ MOUNTS = "/proc/self/mountinfo"
 
 
 def caches(env: Env) -> list[tuple[bytes, int, Callable[[bytes], bool]]]:
-    """(root, how many levels below it a lock may lie, whether a name is a lock's) as the programs find them."""
+    """The compilers' caches: root, how many levels below it a lock may lie, and a test for names of locks."""
     home = env.get(b"HOME", b"")
     cache = env.get(b"XDG_CACHE_HOME") or home + b"/.cache"
     scratch = env.get(b"TMPDIR") or b"/tmp"
@@ -67,7 +67,7 @@ def remove_dead(env: Env, mounts: str = MOUNTS) -> list[bytes]:
 
 
 def tell(removed: list[bytes]) -> None:
-    """Into the rank's stderr: what was done to the user's files."""
+    """Name the removed locks on the rank's stderr."""
     for path in removed:
         os.write(2, f"holdfast: removed {printable(path)}, the lock of a build that was killed\n".encode())
 

@@ -19,7 +19,7 @@ _left = True
 
 
 def leave_none_to_gain() -> None:
-    """For good, and only where this process is root; a root that is bound already is bound further.
+    """Drop all ambient and bounding capabilities of this process for good, where it is root.
 
     A later generation of the same worker that runs as root, after the admin has changed his mind, would be a root
     without powers. Raises OSError.

@@ -65,7 +65,7 @@ class Cgroup:
             return set()
 
     def kill(self) -> None:
-        """Every process in it, at once; nothing can fork its way out."""
+        """Kill every process in it at once; no process can escape by forking."""
         self._offer("cgroup.kill", 1)
 
     def is_empty(self) -> bool:
@@ -78,7 +78,7 @@ class Cgroup:
             return False
 
     def others(self, known: list[Process]) -> list[Process]:
-        """The first of what is in it beside these."""
+        """Processes in it that are not in ``known``, as many as one read returns."""
         pids = {process.pid for process in known}
         found = []
         try:
@@ -91,7 +91,7 @@ class Cgroup:
 
     @property
     def limit(self) -> str:
-        """Its memory's, in words that begin with a space; nothing without one."""
+        """The memory limit as words that begin with a space; empty without one."""
         return f" (its limit is {self._limit_bytes >> 20} MiB)" if self._limit_bytes else ""
 
     def ran_out_of_memory(self) -> bool:
@@ -120,7 +120,7 @@ class Cgroup:
 
 
 def _children(pid: int) -> list[int]:
-    """Move a process that has few threads yet."""
+    """Pids of a process's children; empty where the process is gone."""
     try:
         return [int(child) for child in read_small(f"/proc/{pid}/task/{pid}/children").split()]
     except OSError:
@@ -128,7 +128,7 @@ def _children(pid: int) -> list[int]:
 
 
 def remove(path: str) -> None:
-    """A cgroup and those below it, as far as they are empty."""
+    """Remove a cgroup and those below it, as far as they are empty."""
     for directory, _, _ in os.walk(path, topdown=False):
         try:
             os.rmdir(directory)
@@ -146,7 +146,7 @@ def enable(path: str) -> None:
 
 
 def _make(path: str) -> None:
-    """A cgroup and those above it that are missing. Raises OSError."""
+    """Make a cgroup and those above it that are missing. Raises OSError."""
     if not os.path.isdir(path):
         _make(os.path.dirname(path))
         os.mkdir(path, 0o755)

@@ -97,7 +97,7 @@ def take(order: Record, outer: Room | None) -> Inside:
 
 
 def _build(container: int, outer: Room | None) -> None:
-    """In a child that ends: puts it into the new namespaces."""
+    """Move this process, a child that soon ends, into the new namespaces."""
     flags = ctypes.c_ulong
     shm = -1
     if outer:

@@ -95,7 +95,7 @@ class Stop:
         self.shorten(deadline)
 
     def shorten(self, deadline: float) -> None:
-        """KILL at this time since boot, in seconds."""
+        """Set the time of KILL, in seconds since boot."""
         self.deadline = self.next_kill = deadline
         self.next_report = deadline + STUCK_EVERY_S
 
@@ -126,13 +126,13 @@ class Generation:
 
     @property
     def phase(self) -> Phase:
-        """Empty only once that is durable."""
+        """The worker's phase; EMPTY only once that is durable."""
         if self.gone and not self.unsynced:
             return Phase.EMPTY
         return Phase.STOPPING if self.stop else Phase.RUNNING
 
     def proven_empty(self) -> bool:
-        """Once waitpid knows no child: whether the cgroup agrees. What is in it is killed without a grace."""
+        """Whether the cgroup is empty too, once waitpid knows no child. Its processes are killed without a grace."""
         if self.cgroup is None or self.cgroup.is_empty():
             return True
         now = now_s()
@@ -225,7 +225,7 @@ class Generation:
     # -- signals
 
     def warn(self, number: int) -> bool:
-        """A signal to each rank that lives, once. Whether it was sent now."""
+        """Send a signal to each live rank, once in a generation's life. Returns whether it was sent now."""
         if self.warned or self.stop or not self.live:
             return False
         self.warned = True
@@ -238,7 +238,7 @@ class Generation:
         return True
 
     def terminate(self) -> None:
-        """TERM to the process group of each rank, dead ones' included."""
+        """Send TERM to the process group of each rank, dead ranks included."""
         for pid in self.live:
             try:
                 os.killpg(pid, signal.SIGTERM)
@@ -250,7 +250,7 @@ class Generation:
                     process.send(signal.SIGTERM)
 
     def sweep(self) -> None:
-        """TERM, once, to what dead ranks have left behind, save what `terminate` has reached."""
+        """Send TERM once to processes that dead ranks have left, except those that `terminate` has reached."""
         if self._swept or self.stop is None:
             return
         self._swept = True
@@ -259,7 +259,7 @@ class Generation:
                 process.send(signal.SIGTERM)
 
     def kill(self, stop: Stop) -> list[Process]:
-        """KILL to every descendant; returns them. The pause after it is never shorter than what this took."""
+        """Send KILL to every descendant and return them. The next KILL comes no sooner than this one took."""
         began = now_s()
         if self.cgroup:
             self.cgroup.kill()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def begin(number: int, plans: list[Plan], message: Record, directory: int) -> tuple[Generation, int, list[str]]:
-    """(a generation, its children's end of the pipe for failures, what it has to do without).
+    """A new generation, its children's end of the pipe for failures, and what it has to do without.
 
     Raises OSError, or ValueError or TypeError for a bad order, and then there is none.
     """
@@ -47,7 +47,7 @@ def begin(number: int, plans: list[Plan], message: Record, directory: int) -> tu
 
 
 def _room(number: int, directory: int, lacks: list[str]) -> namespaces.Room | None:
-    """None where the host doesn't allow it; anything else refuses the launch, lest the job's workers differ."""
+    """The job's namespaces; None where the host doesn't allow them. Any other failure refuses the launch."""
     try:
         return namespaces.take(number, directory)
     except namespaces.NotAllowed as problem:
@@ -58,7 +58,7 @@ def _room(number: int, directory: int, lacks: list[str]) -> namespaces.Room | No
 
 
 def _cgroup(place: str, number: int, bounds: tuple[int, int], lacks: list[str]) -> Cgroup | None:
-    """None where it can't be made: the ranks run all the same, without its bounds."""
+    """The generation's cgroup; None where it can't be made: the ranks run all the same, without its limits."""
     try:
         return Cgroup(place, number, *bounds)
     except OSError as error:

@@ -53,7 +53,7 @@ class Plan:
                 os.fchown(fd, uid, gid)
 
     def close_files(self) -> None:
-        """In the parent, once the rank has its own."""
+        """Close the parent's copies of the rank's files."""
         while self.files:
             os.close(self.files.pop())
 

@@ -31,7 +31,7 @@ class Fence:
 
     @property
     def grace_s(self) -> float:
-        """Between TERM and KILL."""
+        """Seconds between TERM and KILL."""
         return self.term_s / GRACE_SHARE
 
     @property

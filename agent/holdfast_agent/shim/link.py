@@ -57,7 +57,7 @@ class Link:
         return len(self.out) > self.out_limit_bytes
 
     def close(self) -> None:
-        """Drops what was not sent."""
+        """Close the connection; unsent data is lost."""
         os.close(self.fd)
 
 

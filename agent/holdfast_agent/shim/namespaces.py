@@ -41,7 +41,7 @@ _loaded: ctypes.CDLL | None = None
 
 
 class NotAllowed(Exception):
-    """This host gives no room; ranks share its own /dev/shm."""
+    """This host does not allow the namespaces; ranks share its own /dev/shm."""
 
 
 class Room:
@@ -169,7 +169,7 @@ def _build(size: int) -> None:
 
 
 def _wait_there(build: Callable[[], None], told: int, hold: int) -> NoReturn:
-    """In the child: the namespaces, then a wait until the parent has them, or is no more."""
+    """Build the namespaces in the child, then wait until the parent holds them or is gone."""
     try:
         build()
         os.write(told, b"0")

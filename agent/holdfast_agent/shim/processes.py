@@ -76,7 +76,7 @@ class Process:
             os.close(fd)
 
     def where(self) -> str:
-        """Its pid, state letter and what it waits for in the kernel, if that may be known."""
+        """Pid, state letter and, where readable, the kernel function that the process waits in."""
         try:
             wchan = read_small(f"/proc/{self.pid}/wchan").decode()
         except OSError:

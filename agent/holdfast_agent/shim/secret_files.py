@@ -24,7 +24,7 @@ class Unreadable(Exception):
 
 
 def read(files: dict[bytes, bytes], identity: Identity) -> dict[bytes, bytes]:
-    """By variable, what its file holds, without the line end after it. In the child.
+    """The content of each variable's file, without its final line end. Runs in the child.
 
     Raises Unreadable or OSError.
     """

@@ -297,7 +297,7 @@ class Shim:
     # -- exits
 
     def reap(self) -> None:
-        """Takes every exit there is, makes them durable together, tells them."""
+        """Reap all exits, make them durable together, then report them."""
         generation = self.generation
         if generation is None or generation.gone:
             return
@@ -321,7 +321,7 @@ class Shim:
             generation.sweep()
 
     def commit(self, generation: Generation) -> None:
-        """Syncs the journal and tells what waited for it; a full disk costs the reserve first, then another try."""
+        """Sync the journal and report the records that waited for it; a full disk costs the reserve, then a retry."""
         self.retry_at = None
         try:
             try:
@@ -345,7 +345,7 @@ class Shim:
     # -- stop
 
     def stop(self, number: int, grace_s: float, reason: str, words: str = "") -> None:
-        """TERM now, KILL after the grace; a later order may only bring KILL forward."""
+        """Send TERM now and KILL after the grace; a later order may only bring KILL forward."""
         self.reap()  # what ended before this order did so by itself
         generation = self.generation
         if generation is None or generation.phase is Phase.EMPTY or number < generation.number:
@@ -369,13 +369,13 @@ class Shim:
             stop.shorten(deadline)
 
     def renew(self, number: int, deadline: float) -> None:
-        """The controller was heard: the generation may run on until then."""
+        """Extend the generation's deadline, because the controller was heard."""
         generation = self.generation
         if generation and generation.number == number and generation.fence:
             generation.fence.renew(deadline)
 
     def warn(self, number: int, which: signal.Signals) -> None:
-        """A signal to the ranks, once in a generation's life."""
+        """Send a signal to the ranks, once in a generation's life."""
         generation = self.generation
         if generation and generation.number == number and generation.warn(which):
             self.tell(number, generation.reported[-1:])
@@ -388,7 +388,7 @@ class Shim:
             self.stop(generation.number, fence.grace_s, "STOPPED", fence.words)
 
     def timeout_s(self) -> float:
-        """To the next timer; a minute at most, since the poll's clock stands still during a suspend."""
+        """Seconds to the next timer; a minute at most, since the poll's clock stands still during a suspend."""
         due = [now_s() + 60] if self.retry_at is None else [self.retry_at]
         if self.generation and self.generation.fence and not self.generation.gone:
             due.append(min(self.generation.fence.deadline, now_s() + LOOK_EVERY_S))

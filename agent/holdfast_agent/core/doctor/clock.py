@@ -18,7 +18,7 @@ class ClockFacts:
 
 
 def check(facts: ClockFacts) -> Iterator[Finding]:
-    """Against the controller's it is compared elsewhere."""
+    """Whether the clock is synchronised. The comparison with the controller's clock is made elsewhere."""
     if facts.synchronised is None:
         yield unknown("time.ntp", "the kernel does not say")
     elif facts.synchronised:

@@ -10,7 +10,7 @@ from holdfast.doctor.findings import Finding, needs_root, ok, warning
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """``problem``: why there are none, as the agent itself finds it."""
+    """Facts on containers; ``problem`` says why the agent can run none, empty where it can."""
 
     enabled: bool = True
     root: bool = True

@@ -13,7 +13,7 @@ _HEED_THE_LIMIT = ("systemd-coredump", "apport", "abrt-hook-ccpp")
 
 @dataclass(frozen=True, slots=True)
 class DebuggingFacts:
-    """``ptrace_scope`` is Yama's, 0 without it."""
+    """Facts on stack dumps and core dumps. ``ptrace_scope`` is Yama's, 0 without it."""
 
     ptrace_scope: int = 0
     capable: bool = True

@@ -30,7 +30,7 @@ class DeviceFile:
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """``reading`` is Blind where the driver didn't answer in time."""
+    """Facts on the GPUs and their driver. ``reading`` is Blind where the driver didn't answer in time."""
 
     reading: Reading | Blind
     driver: DriverFacts | Blind = DriverFacts()
@@ -117,7 +117,7 @@ def _rights(facts: GpuFacts) -> Finding:
 
 
 def _may_open(device: DeviceFile, facts: GpuFacts) -> bool:
-    """For reading and writing."""
+    """Whether workers may open the device file for reading and writing."""
     if facts.worker_uid == 0:
         return True
     shift = 6 if device.uid == facts.worker_uid else 3 if device.gid in facts.worker_gids else 0

@@ -22,7 +22,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFacts:
-    """``ports`` is the range for rendezvous, both ends included; ``ephemeral`` that of outgoing connections."""
+    """Facts on ports, names and interfaces. ``ports`` is the range for rendezvous, ``ephemeral`` the kernel's."""
 
     ports: tuple[int, int]
     ephemeral: tuple[int, int]
@@ -117,7 +117,7 @@ def _interface(facts: NetworkFacts) -> Finding:
 
 
 def _is_own(address: str, own: Sequence[str]) -> bool:
-    """Names are taken to be right."""
+    """Whether an address is one of ``own``. A name, which can't be checked, counts as one."""
     try:
         return str(ipaddress.ip_address(address)) in own
     except ValueError:

@@ -19,7 +19,7 @@ _MUST = {
 
 @dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """``unit`` is what systemd shows of it, empty where systemd doesn't know it."""
+    """Facts on the agent's service. ``unit`` holds the properties that systemd shows, empty where it knows no unit."""
 
     systemd: bool
     installed: str

@@ -130,7 +130,7 @@ class RankGpus:
         self._sample: GpuSample | None = None
 
     def sample(self, uuids: Sequence[str], host: HostGpus, now_s: float) -> tuple[GpuSample | None, bool]:
-        """(the rank's sample, None where there is none; whether it should be there and can't be read)."""
+        """The rank's GPU sample or None, and whether there should be one but the driver can't be read."""
         if not uuids:
             return None, False
         if now_s - host.at_s > STALE_S or not host.reading:

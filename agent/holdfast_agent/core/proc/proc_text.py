@@ -56,7 +56,7 @@ class Call(NamedTuple):
 
 
 def parse_stat(data: bytes) -> Stat:
-    """The name in it may hold anything, blanks and parentheses too."""
+    """The fields of /proc/PID/stat, whose process name may hold blanks and parentheses."""
     opened, closed = data.index(b"("), data.rindex(b")")
     fields = data[closed + 2 :].split()
     if len(fields) < 37:
@@ -76,7 +76,7 @@ def parse_stat(data: bytes) -> Stat:
 
 
 def parse_io(data: bytes) -> Io:
-    """CPU ticks of all threads and of children already waited for."""
+    """The byte counters of /proc/PID/io."""
     words = data.split()
     found = dict(zip(words[::2], words[1::2], strict=False))
     try:
@@ -91,7 +91,7 @@ def parse_io(data: bytes) -> Io:
 
 
 def parse_main_thread(data: bytes) -> MainThread:
-    """The name comes first in it and may hold the other keys' words, but no line end."""
+    """The tracer and voluntary switches of /proc/PID/task/PID/status, whose first line may hold any name."""
     return MainThread(_number(data, b"\nTracerPid:"), _number(data, b"\nvoluntary_ctxt_switches:"))
 
 
@@ -102,7 +102,7 @@ def _number(data: bytes, key: bytes) -> int:
 
 
 def parse_syscall(data: bytes) -> Call | None:
-    """None while it runs."""
+    """The system call of /proc/PID/syscall; None while the process runs."""
     words = data.split()
     if not words or words[0] == b"running":
         return None
@@ -121,7 +121,7 @@ def parse_command(data: bytes) -> tuple[str, ...]:
 
 
 def rank_in(environ: bytes) -> int | None:
-    """RANK in /proc/PID/environ."""
+    """The value of RANK in /proc/PID/environ; None where it is missing or no number."""
     for variable in environ.split(b"\0"):
         if variable.startswith(b"RANK="):
             value = variable[5:]
@@ -130,7 +130,7 @@ def rank_in(environ: bytes) -> int | None:
 
 
 def parse_fdinfo(data: bytes) -> tuple[bool, int]:
-    """(opened for writing, id of the mount it lies on) of /proc/PID/fdinfo/FD."""
+    """Whether /proc/PID/fdinfo/FD is open for writing, and the id of its mount."""
     words = data.split()
     found = dict(zip(words[::2], words[1::2], strict=False))
     flags = int(found.get(b"flags:", b"0"), 8)

@@ -57,7 +57,7 @@ def vector(files: Mapping[str, str], ticks_per_s: int, machine: str = "x86_64") 
 
 
 def _call(text: str, machine: str) -> str:
-    """The call's name; empty for a process that is in none."""
+    """The name of the system call that a process is in; empty for none."""
     number = text.split(" ", 1)[0].strip()
     if not number.isdigit():
         return ""  # "running", or -1 for none
@@ -82,17 +82,17 @@ class Member:
 
     @property
     def starts_others(self) -> bool:
-        """Whether it only starts the ranks: a launcher, a shell."""
+        """Whether the process only starts the ranks, as a launcher or a shell does."""
         return is_launcher(self.argv) or (bool(self.argv) and PurePosixPath(self.argv[0]).name in _SHELLS)
 
     @property
     def python(self) -> bool:
-        """Whether it looks like an interpreter."""
+        """Whether the process looks like a Python interpreter."""
         return bool(self.argv) and PurePosixPath(self.argv[0]).name.startswith(("python", "pypy"))
 
 
 def below(pid: int, members: Sequence[Member]) -> list[Member]:
-    """Everything under ``pid``, nearest first."""
+    """All descendants of ``pid``, nearest first."""
     children: dict[int, list[Member]] = {}
     for member in members:
         children.setdefault(member.parent, []).append(member)

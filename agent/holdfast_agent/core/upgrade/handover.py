@@ -155,7 +155,7 @@ def _processes(worker: WorkerProcesses) -> Iterator[tuple[str, Process]]:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """For people: a line for each process."""
+    """The comparison as text for people, one line for each process."""
     lines = [("WORKER", "PROCESS", "BEFORE", "AFTER", "")]
     last = ""
     for row in rows:
@@ -172,7 +172,7 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def to_json(picture: Picture) -> dict[str, Any]:
-    """To be read by ``from_json``, maybe of a later version."""
+    """The picture as JSON that ``from_json``, maybe of a later version, can read."""
     return {
         "boot_id": picture.boot_id,
         "version": picture.version,
@@ -189,7 +189,7 @@ def to_json(picture: Picture) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Picture:
-    """Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is no picture."""
+    """The picture that ``to_json`` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for other data."""
     return Picture(
         str(data["boot_id"]),
         str(data["version"]),

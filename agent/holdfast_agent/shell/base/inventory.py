@@ -29,7 +29,7 @@ class HostFacts:
 
 
 def host_facts() -> HostFacts:
-    """This host, now."""
+    """Name, boot, CPU count and memory of this host, read now."""
     return HostFacts(
         hostname=socket.gethostname(),
         boot_id=boot_id(),

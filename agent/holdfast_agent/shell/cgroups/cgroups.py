@@ -19,7 +19,7 @@ _PID_MAX = Path("/proc/sys/kernel/pid_max")
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """``root`` is empty where there are none; ``why`` then says why."""
+    """Paths of this agent's cgroups. ``root`` is empty where there are none; ``why`` then says why."""
 
     root: str
     why: str = ""
@@ -33,7 +33,7 @@ class Cgroups:
         return f"{self.directory(key)}/g{generation}" if self.root else ""
 
     def leave(self) -> None:
-        """Remove this agent's own, save those in which workers run on."""
+        """Remove this agent's cgroups, except those in which workers still run."""
         if self.root:
             cgroup.remove(self.root)
             try:
@@ -42,7 +42,7 @@ class Cgroups:
                 pass  # another agent's is there
 
     def forget(self, key: WorkerId) -> None:
-        """Remove a worker's, and its job's where that was the last."""
+        """Remove a worker's cgroup, and its job's where that was the last."""
         if self.root:
             cgroup.remove(self.directory(key))
             try:
@@ -75,7 +75,7 @@ def find(settings: Config, mounts: Path = _MOUNTS) -> Cgroups:
 
 
 def most_pids() -> int:
-    """For one generation; half of the host's where that is few."""
+    """The limit of processes for one generation: at most half of the host's."""
     return min(MOST_PIDS, int(_PID_MAX.read_text()) // 2)
 
 

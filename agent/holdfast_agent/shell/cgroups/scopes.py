@@ -30,7 +30,7 @@ _MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freede
 
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """``tree`` is where cgroup v2 is mounted; empty where workers get no scopes, and ``why`` then says why."""
+    """Scopes of this host's workers. ``tree`` is the mount of cgroup v2, empty where there are none; see ``why``."""
 
     tree: str = ""
     why: str = ""

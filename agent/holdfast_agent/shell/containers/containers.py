@@ -36,7 +36,7 @@ _ENVIRON_MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """``[containers]`` of agent.toml."""
+    """The settings of ``[containers]`` in agent.toml."""
 
     enabled: bool = True
     podman: str = "podman"
@@ -211,7 +211,7 @@ async def _try_to_remove(engine: Podman, name: str) -> None:
 
 
 def _results(launch: Launch, facts: HostFacts) -> tuple[str, str] | None:
-    """(path, what tells it apart) of the directory for the job's results on this host. Raises ``CannotHave``."""
+    """Path and identity of the job's results directory on this host; None for none. Raises ``CannotHave``."""
     path = output_directory(launch.output_uri)
     if not os.path.isabs(path):
         return None

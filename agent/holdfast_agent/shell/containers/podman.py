@@ -58,7 +58,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Podman:
-    """``program`` and ``init`` are paths; ``init`` is linked statically and waits for ever when called with -P."""
+    """Calls of podman. ``program`` and ``init`` are paths; ``init`` is linked statically and waits for ever with -P."""
 
     program: str
     init: str

@@ -49,14 +49,14 @@ class _Turn:
         self._lock = threading.Lock()
 
     def take(self, process: subprocess.Popen[bytes]) -> None:
-        """In the thread: it has been started."""
+        """Take the process that the thread has started, and kill it if the caller no longer waits."""
         with self._lock:
             self._process = process
             if self.abandoned:
                 process.kill()
 
     def abandon(self) -> None:
-        """In the event loop: the caller no longer waits."""
+        """Kill the process, from the event loop, because the caller no longer waits."""
         with self._lock:
             self.abandoned = True
             if self._process is not None:
@@ -145,7 +145,7 @@ class Tools:
         return Ran(process.returncode, text, said, problem)
 
     def _read(self, process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes, str]:
-        """(output, errors, problem) until both are closed, the time is up, or it is too much."""
+        """Output, errors and a problem, read until both streams end, the time is up, or the output is too long."""
         assert process.stdout is not None
         assert process.stderr is not None
         kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}

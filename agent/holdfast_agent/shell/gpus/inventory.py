@@ -18,7 +18,7 @@ FIRST_READ_S = 2.0
 
 
 class GpuWatch:
-    """``on_names`` gets UUID to CUDA's name for each GPU after each reading that changed something."""
+    """The host's GPUs, read periodically. ``on_names`` gets a map of UUID to CUDA's name after each change."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class GpuWatch:
         return {gpu.uuid: gpu.problem for gpu in self._gpus if gpu.problem}
 
     def heartbeat(self) -> agent_pb2.Heartbeat:
-        """With the inventory where it has changed since it was last sent."""
+        """A heartbeat, with the inventory where it has changed since it was last sent."""
         beat = agent_pb2.Heartbeat(gpu_problem=self._problem)
         if self._unsent:
             beat.inventory.CopyFrom(self.inventory())

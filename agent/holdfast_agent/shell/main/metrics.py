@@ -62,7 +62,7 @@ class Metrics:
             listener.close()
 
     async def _listen(self, page: Exposition) -> Listener:
-        settings, told = self._settings, ""
+        settings, logged = self._settings, ""
         files = TlsFiles(settings.ca, settings.cert, settings.key)
         while True:
             try:
@@ -70,18 +70,18 @@ class Metrics:
                     settings.metrics_listen, page.text, key="metrics_listen", files=files, admits=self._admits
                 )
             except ConfigError as error:
-                if told != str(error):
+                if logged != str(error):
                     log.warning("metrics.listen_failed", error=str(error))
-                told = str(error)
+                logged = str(error)
                 await anyio.sleep(AGAIN_S)
             else:
                 log.info("metrics.listening", port=found.port)
                 return found
 
     def _admits(self, who: Identity) -> None:
-        """Raises ``Denied`` for anybody but the readers of the settings.
+        """Raise ``Denied`` unless the settings name the caller as a reader.
 
-        Who was removed is refused by the controller alone: here a certificate is good until it ends.
+        Only the controller refuses users who were removed: here a certificate is good until it expires.
         """
         settings = self._settings
         cluster = certificate.read(settings.cert).identity.cluster

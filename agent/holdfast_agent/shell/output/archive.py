@@ -58,7 +58,7 @@ class Order:
 
 @dataclass
 class Archive:
-    """``tell`` says of a worker what keeps its output from being copied, and whether that was sent."""
+    """Copies of workers' output. ``tell`` sends a worker's problem to the controller; False where it can't."""
 
     directory: Path
     facts: HostFacts
@@ -69,21 +69,21 @@ class Archive:
     _busy: set[WorkerId] = field(default_factory=set)
 
     def keep(self, key: WorkerId, launch: Launch) -> None:
-        """The worker's output is wanted later, if its job names a directory that is one. Raises ``OSError``."""
+        """Note that the worker's output is to be copied, if its job names a directory. Raises ``OSError``."""
         base = output_directory(launch.output_uri)
         order = Order(key.job, key.worker, base, run_as=launch.task.account)
         if os.path.isabs(base) and self._read(self._path(key)) != order:
             self._write(order)
 
     def release(self, key: WorkerId) -> None:
-        """The worker is over, if it is one of those."""
+        """Make the copy due, since the worker is over; does nothing where no copy was noted."""
         order = self._read(self._path(key))
         if order is not None and not order.due_since:
             self._try_to_write(replace(order, due_since=time.time()))
             self._wake.set()
 
     def recover(self, known: Collection[WorkerId]) -> None:
-        """After the agent's start: what was forgotten before that could be noted is due."""
+        """Make copies of workers that are no longer ``known`` due, once at the agent's start."""
         for order in self._orders():
             if order.key not in known:
                 self.release(order.key)

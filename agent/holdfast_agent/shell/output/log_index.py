@@ -95,7 +95,7 @@ class LogSampler:
         self._cannot_cut = False
 
     def watch(self, key: WorkerId, generation: int, ranks: Iterable[int]) -> None:
-        """From now on look at this generation's streams, and no longer at an older one's."""
+        """Follow this generation's streams from now on, and no longer an older one's."""
         self.drop(key)
         paths = (path for rank in ranks for path in log_paths(self._facts, key, generation, rank))
         self._streams[key] = [Stream(path) for path in paths]

@@ -37,7 +37,7 @@ class LogFile:
         self.position = start
 
     def read(self, limit_bytes: int) -> tuple[int, bytes]:
-        """(offset, data) of what comes next; no data at the end for now. The offset jumps over what was cut."""
+        """Offset and bytes of the next data; no bytes at the current end. The offset skips data that was cut."""
         size = os.fstat(self._handle).st_size
         if self.position >= size:
             return self.position, b""

@@ -14,7 +14,7 @@ from holdfast_agent.shell.users import safe_paths
 
 
 class EnvironmentsByUser:
-    """In ``directory``: ``environments/UID``, ``downloads/UID``, and ``work`` for what is being built."""
+    """Environments of each user, in ``directory``: ``environments/UID``, ``downloads/UID``, and ``work`` for builds."""
 
     def __init__(self, directory: Path, settings: Packages, site_env: Mapping[str, str], search_path: str) -> None:
         self._directory, self._settings = directory, settings
@@ -32,7 +32,7 @@ class EnvironmentsByUser:
         return found
 
     def clean(self, jobs: Collection[str]) -> None:
-        """Once, at the agent's start: what an earlier life has left half done, and jobs that are gone."""
+        """Remove half-done builds of earlier runs and the marks of jobs that are gone; once, at the agent's start."""
         left = sum(end_left_over(cache) for cache in self._directory.glob("downloads/*"))
         if left:
             log.info("installation.leftover_killed", processes=left)

@@ -56,15 +56,15 @@ class Code:
         self._threads = anyio.CapacityLimiter(UNPACKS_AT_ONCE)
 
     def clean(self, jobs: Collection[str]) -> None:
-        """Once, at the agent's start. ``jobs`` are those that have a worker here."""
+        """Remove leftovers of earlier runs, once at the agent's start. ``jobs`` are those that have a worker here."""
         safe_paths.try_to_remove(self.staging)
         self.environments.clean(jobs)
 
     def known(self, code: PackagedCode, before: PreparedCode) -> bool:
-        """Whether what was prepared before is still there, as far as a glance can tell."""
-        workers = [before.directory] if code.bundle else []
-        workers += [before.environment] if code.requirements or code.packages else []
-        return all(worker and os.path.isdir(worker) for worker in workers)
+        """Whether the directories of the earlier preparation are still there; their contents are not checked."""
+        paths = [before.directory] if code.bundle else []
+        paths += [before.environment] if code.requirements or code.packages else []
+        return all(path and os.path.isdir(path) for path in paths)
 
     async def prepare(
         self, job: str, code: PackagedCode, facts: HostFacts, say: Callable[[str], None]
@@ -146,7 +146,7 @@ def _remove_of_other_boots(scratch: Path, boot: str) -> None:
 
 
 def _hashed(tree: Path, paths: list[str], bundle: str) -> list[tuple[Path, str]]:
-    """(file or folder in the tree, its hash). A folder stands for the whole bundle. Raises ``CodeProblem``."""
+    """Each file or folder of the tree with its hash. A folder counts as the whole bundle. Raises ``CodeProblem``."""
     found = []
     for path in paths:
         if path != ".":

@@ -123,7 +123,7 @@ class Environments:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
     def _python(self) -> tuple[str, str]:
-        """(the interpreter, what tells it apart from others). Raises ``CodeProblem``. Blocks."""
+        """Path of the interpreter, and a text that identifies it. Raises ``CodeProblem``. Blocks."""
         found = shutil.which(self._settings.python, path=self._search_path)
         if found is None:
             problem = f"there is no {self._settings.python} on this host ([packages] python in agent.toml)"
@@ -215,12 +215,12 @@ class Environments:
         elif settings.index_url:
             command += ["--index-url", settings.index_url]
         command += [word for url in settings.extra_index_urls for word in ("--extra-index-url", url)]
-        command += [word for worker in settings.find_links for word in ("--find-links", worker)]
+        command += [word for location in settings.find_links for word in ("--find-links", location)]
         return [*command, "--offline"] if settings.offline else command
 
     @property
     def _user(self) -> tuple[int, int] | None:
-        """(uid, gid) of the user that workers run as; None where that is the agent's own."""
+        """User and group id that workers run as; None where they are the agent's own."""
         user = self._installer.user
         return None if user.uid is None or user.gid is None else (user.uid, user.gid)
 

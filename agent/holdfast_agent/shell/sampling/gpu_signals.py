@@ -18,7 +18,7 @@ CONTEXTS_EVERY = 3
 
 
 class GpuSignalWatch:
-    """``wanted`` says whether anybody needs to know now; ``host`` is what is known."""
+    """Reads GPU activity while ``wanted()`` is true, which is while workers run; ``host`` is the newest state."""
 
     def __init__(
         self, source: GpuSource, wanted: Callable[[], bool], monotonic: Callable[[], float] = time.monotonic
@@ -47,7 +47,7 @@ class GpuSignalWatch:
         self._reads += 1
 
     async def run(self, every_s: float = READ_S) -> None:
-        """Look until cancelled, while anybody wants to know."""
+        """Read periodically until cancelled, whenever ``wanted()`` is true."""
         while True:
             if self._wanted():
                 await self.read()

@@ -81,7 +81,7 @@ class Member(Subject):
         return io
 
     def read_main_thread(self, turn: Turn) -> MainThread | None:
-        """Its tracer and its main thread's switches."""
+        """The process's tracer and the voluntary switches of its main thread; None where we may not read them."""
         return self._parsed(turn, f"task/{self.pid}/status", proc_text.parse_main_thread)
 
     def read_wchan(self, turn: Turn) -> str:
@@ -89,7 +89,7 @@ class Member(Subject):
         return self._parsed(turn, "wchan", proc_text.parse_wchan) or ""
 
     def read_command(self, turn: Turn) -> tuple[str, ...]:
-        """Its program and arguments."""
+        """The process's program and arguments; empty where they can't be read."""
         data = self._once(turn, "cmdline", _COMMAND_BYTES)
         return proc_text.parse_command(data) if data else ()
 
@@ -112,7 +112,7 @@ class Member(Subject):
             return ""
 
     def _parsed(self, turn: Turn, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """None where we may not read it."""
+        """The parsed file of the process; None where we may not read it."""
         data = self._read(turn, name)
         if data is None:
             return None
@@ -148,7 +148,7 @@ def _open(path: str) -> int:
 
 
 def read_once(path: str, most: int) -> bytes:
-    """At most that many bytes of a file. Raises ``OSError``."""
+    """The first ``most`` bytes of a file. Raises ``OSError``."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = part = os.read(handle, min(most, 64 << 10))
@@ -172,7 +172,7 @@ class Table(Subject):
         self._orphans.clear()
 
     def new(self, turn: Turn, members: Collection[int]) -> tuple[set[int], dict[int, Stat]]:
-        """(every pid there is, those never looked at and what they are). They stay orphans unless ``adopt`` ed."""
+        """All pids of the host, and the processes not seen before, which are skipped next time unless adopted."""
         self._passes += 1
         if self._passes % FORGET_PASSES == 0:
             self._orphans.clear()

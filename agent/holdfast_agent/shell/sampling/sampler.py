@@ -33,7 +33,7 @@ OnTick = Callable[[float, bool], None]
 
 
 class Sampler:
-    """``watched`` says what runs now; ``on_sample`` is called in the event loop, once per worker and tick."""
+    """Samples the workers that ``watched`` returns; calls ``on_sample`` in the event loop, once per worker and tick."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Sampler:
             self._workers.clear()
 
     def _follow(self, wanted: Iterable[Watched]) -> None:
-        """Have exactly the workers that run."""
+        """Add and drop samplings so that there is one for each worker that runs."""
         now_s = time.monotonic()
         current = {one.key: one for one in wanted}
         for key in [key for key, worker in self._workers.items() if _over(worker, current.get(key))]:
@@ -119,7 +119,7 @@ class Sampler:
         out: list[tuple[WorkerId, WorkerSample]],
         turn: Turn,
     ) -> None:
-        """In a reader's thread: the process table, then worker by worker."""
+        """Read the process table, then worker by worker, in a reader's thread."""
         self._follow(wanted)
         workers = [self._workers[key] for key in list(keys)]
         members = {pid for worker in self._workers.values() for pid in worker.members()}

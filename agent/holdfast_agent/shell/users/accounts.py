@@ -1,4 +1,4 @@
-"""Looks up on this host whom a job's account means."""
+"""Looks up the account that a job names on this host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NoAccount(Exception):
 
 @dataclass
 class Accounts:
-    """``default`` is whom workers run as whose job names no account."""
+    """Accounts of this host. ``default`` is used by workers whose job names none."""
 
     default: WorkerUser
     rules: AccountRules
@@ -48,7 +48,7 @@ class Accounts:
 
 
 def user_of(entry: pwd.struct_passwd) -> WorkerUser:
-    """An entry of the host's users as whom ranks run."""
+    """The account of a passwd entry, with its groups, as ranks use it."""
     known = WorkerUser(entry.pw_name, entry.pw_dir or "/", entry.pw_shell or "/bin/sh")
     if entry.pw_uid == os.geteuid():
         return known

@@ -59,7 +59,7 @@ def open_in_root(root: int, path: str) -> int:
 
 
 def _openat2(directory: int, path: str, flags: int, resolve: int) -> int | None:
-    """None where there is no such call."""
+    """A descriptor from openat2; None where the kernel or a sandbox lacks the call."""
     how = _How(flags, 0, resolve)
     name, size = os.fsencode(path), ctypes.sizeof(how)
     while True:
@@ -205,7 +205,7 @@ def size(path: Path) -> int:
 
 
 def _entries(top: int, *, whole: bool) -> Iterator[tuple[int, str]]:
-    """(descriptor of a directory, name in it) of all that lies below ``top``; no link is followed.
+    """Each entry below ``top``, as its directory's descriptor and its name; no link is followed.
 
     What can't be entered is left out, or with ``whole`` an error.
     """

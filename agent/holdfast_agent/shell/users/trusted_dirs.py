@@ -35,7 +35,7 @@ def check(key: str, folder: Path) -> None:
 
 
 def _others_write(status: os.stat_result) -> bool:
-    """Into the folder itself. Root's own group is no other."""
+    """Whether other users may write into the folder itself; members of root's group count as root."""
     group = stat.S_IWGRP if status.st_gid != 0 else 0
     return bool(status.st_mode & (stat.S_IWOTH | group))
 
