@@ -214,7 +214,8 @@ def test_daemon_of_a_rank_that_is_gone_gets_its_two_seconds(shim: Shim, running:
     shim.expect("empty")
     assert 1.5 < time.monotonic() - began < 3
     assert not running(daemon)
-    assert shim.journal()[2].reason == "COMPLETED"
+    end = shim.journal()[2]
+    assert isinstance(end, Exit) and end.reason is ExitReason.COMPLETED
 
 
 def test_helper_lives_on_while_another_rank_runs(shim: Shim, running: Running) -> None:

@@ -1,4 +1,4 @@
-"""What can happen to an agent (events, past tense), and what it can do about it (actions, imperative).
+"""The agent's events (past tense) and its actions (imperative).
 
 Longer than 400 lines because it is one list.
 """
@@ -16,7 +16,7 @@ from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What one generation's journal says; ``launched`` ranks are those of the intent."""
+    """The records of one generation's journal; ``launched`` ranks are those of the intent."""
 
     generation: int
     launched: tuple[int, ...]
@@ -38,7 +38,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFound:
-    """At the agent's start: the files of an earlier life."""
+    """The agent, at its start, found the files of a worker of an earlier run."""
 
     key: WorkerId
     attempts: tuple[tuple[int, int], ...]
@@ -75,7 +75,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class ControllerHeard:
-    """It has answered what we sent at that time, in seconds since boot, suspended time included."""
+    """The controller answered a message sent at ``sent_s``: seconds since boot, suspended time included."""
 
     sent_s: float
 
@@ -111,7 +111,7 @@ class WorkerPrepared:
 
 @dataclass(frozen=True, slots=True)
 class PreparationTakesLong:
-    """What is being done for it, such as "installing requirements"."""
+    """A preparation reports a long step, such as "installing requirements"."""
 
     key: WorkerId
     generation: int
@@ -120,7 +120,7 @@ class PreparationTakesLong:
 
 @dataclass(frozen=True, slots=True)
 class PreparationFailed:
-    """``message`` says why, naming the host."""
+    """A preparation failed; ``message`` says why, naming the host."""
 
     key: WorkerId
     generation: int
@@ -141,7 +141,7 @@ class RankStarted:
 
 @dataclass(frozen=True, slots=True)
 class RankExited:
-    """How a rank ended is durable on this host."""
+    """A rank ended, and the record of its end is durable on this host."""
 
     key: WorkerId
     exit: Exit
@@ -157,7 +157,7 @@ class WorkerEmptied:
 
 @dataclass(frozen=True, slots=True)
 class GpusRead:
-    """What occupies the host's GPUs; with a key it answers ``ReadGpus``."""
+    """Memory and processes on the host's GPUs were read; with a key it answers ``ReadGpus``."""
 
     usage: tuple[GpuUsage, ...] | Blind
     key: WorkerId | None = None
@@ -168,7 +168,7 @@ class GpusRead:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStuck:
-    """Processes outlive KILL."""
+    """Processes of the worker outlive KILL."""
 
     key: WorkerId
     generation: int
@@ -225,14 +225,14 @@ class OrphansCleared:
 
 @dataclass(frozen=True, slots=True)
 class WorkerForgotten:
-    """Its files but the logs are gone."""
+    """The worker's files, except its logs, are gone."""
 
     key: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class ShutdownBegan:
-    """The host goes down."""
+    """The host has begun to shut down."""
 
 
 Event = (
@@ -320,7 +320,7 @@ class RememberAck:
 
 @dataclass(frozen=True, slots=True)
 class ReadGpus:
-    """See what occupies the GPUs, after so many seconds. Answered by an event."""
+    """Read memory and processes on the GPUs, after so many seconds. Answered by an event."""
 
     key: WorkerId
     generation: int
@@ -372,7 +372,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class AbandonPreparation:
-    """What is being fetched and installed is no longer wanted. Answered as a preparation that fails."""
+    """Cancel the fetching and installing for a generation. Answered as a preparation that fails."""
 
     key: WorkerId
     generation: int
@@ -406,7 +406,7 @@ class LaunchRanks:
 
 @dataclass(frozen=True, slots=True)
 class RenewFence:
-    """The shim may let this generation run until then (seconds since boot)."""
+    """Let the shim run this generation until ``deadline_s``, in seconds since boot."""
 
     key: WorkerId
     generation: int
@@ -460,7 +460,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """For the log: something was refused or is odd."""
+    """Write a log line about something refused or unusual."""
 
     event: str
     key: WorkerId | None
@@ -469,7 +469,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class SendGoingDown:
-    """Tell the controller that the host goes down."""
+    """Tell the controller that the host shuts down."""
 
 
 Action = (

@@ -1,4 +1,4 @@
-"""What is said about ends that nobody saw, and about ends that are the port's fault. Never invents a code."""
+"""Reasons for exits that no shim recorded, and for exits that a taken port caused. Never invents an exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _why(journal: Journal | None, found: int) -> tuple[ExitReason, str]:
         return ExitReason.LOST_REBOOT, "the host rebooted before its end was recorded"
     if not journal.started and not journal.exits and not journal.wrote_output and not found:
         return ExitReason.NOT_STARTED, "never started: its shim died between the intent and the launch"
-    return ExitReason.LOST_SHIM_DIED, "its shim died, so nobody knows how it ended"
+    return ExitReason.LOST_SHIM_DIED, "its shim died, so it is unknown how it ended"
 
 
 def port_was_taken(exit_: Exit, launched_at: float | None, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a generation's GPUs are free again: the second half of the proof that a place is empty.
+"""Whether a generation's GPUs are free again: the second half of the proof that a worker is empty.
 
 Theory of operation. The kernel may have reaped the last process of a generation while the driver still tears
 down its memory, so a worker that was given GPUs goes from "no process is left" through ``Freeing``. It is empty
@@ -7,9 +7,9 @@ what it held when nothing used it: the lowest figure ever read of it while it li
 come at once, then after 50 ms, twice that, and so on. What takes longer than ``STUCK_AFTER_S`` is said; the
 looks go on.
 
-A figure that the driver doesn't have proves nothing and withholds nothing; then the processes' end alone counts. So
-it is with a device that is gone or ill by itself: the inventory says so and keeps work away from it. But while the
-driver as a whole doesn't answer, nothing at all can be known, and the worker is withheld.
+A figure that the driver doesn't have proves nothing and keeps nothing back; then the processes' end alone counts. The
+same holds for a device that is gone or faulty: the inventory says so and keeps work away from it. But while the
+driver as a whole doesn't answer, nothing at all can be known, and the worker is quarantined.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
 from holdfast_agent.core.worker.events import Action, FreePorts, GpusRead, ReadGpus, RememberFreed
-from holdfast_agent.core.worker.worker import Empty, Freeing, Withheld, Worker
+from holdfast_agent.core.worker.worker import Empty, Freeing, Quarantined, Worker
 
 MIB = 1 << 20
 SLACK_BYTES = 64 * MIB
@@ -44,7 +44,7 @@ def learn(unused: dict[str, int], usage: Iterable[GpuUsage]) -> bool:
 
 
 def still_held(uuids: Iterable[str], read: GpusRead, unused: Mapping[str, int], names: Mapping[str, str]) -> str:
-    """What keeps these devices from being free, in words; empty where nothing does."""
+    """Why these devices are not free, in words; empty where they are."""
     if isinstance(read.usage, Blind):
         return f"the GPU driver doesn't answer, so nothing is proven of its GPUs ({read.usage.reason})"
     usage = {gpu.uuid: gpu for gpu in read.usage}
@@ -76,20 +76,20 @@ def begin(worker: Worker, now: float) -> list[Action]:
 
 
 def resume(worker: Worker, generation: int, now: float) -> list[Action]:
-    """As ``begin``, where an earlier life of the agent has left off."""
+    """Look at the GPUs of a worker that an earlier run of the agent left in ``Freeing``."""
     worker.find(Freeing(generation, now, FIRST_PAUSE_S))
     return [ReadGpus(worker.key, generation)]
 
 
 def after_look(worker: Worker, held: str, now: float) -> list[Action]:
-    """Empty where nothing is ``held``; else the next look, after a pause."""
+    """Move the worker to ``Empty`` where nothing is ``held``, else read its GPUs again after a pause."""
     state = worker.state
     generation, pause_s = state.generation, LONGEST_PAUSE_S
     if not held:
         worker.move(Empty(generation))
         return [RememberFreed(worker.key, generation), FreePorts(worker.key)]
-    if isinstance(state, Withheld) or (isinstance(state, Freeing) and now - state.since_s >= STUCK_AFTER_S):
-        worker.move(Withheld(generation, held))
+    if isinstance(state, Quarantined) or (isinstance(state, Freeing) and now - state.since_s >= STUCK_AFTER_S):
+        worker.move(Quarantined(generation, held))
     elif isinstance(state, Freeing):
         pause_s = state.pause_s
         longer_s = min(2 * pause_s, LONGEST_PAUSE_S)

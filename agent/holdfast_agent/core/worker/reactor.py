@@ -34,10 +34,10 @@ from holdfast_agent.core.worker.worker import (
     Lost,
     Prepared,
     Preparing,
+    Quarantined,
     Running,
     Stopping,
     Stuck,
-    Withheld,
     Worker,
     advance,
     close,
@@ -78,7 +78,7 @@ class Reactor:
     _sent: dict[int, ExitId] = field(default_factory=dict)
 
     def step(self, event: Event, now: float) -> list[Action]:
-        """What to do about an event, in this order. ``now`` is monotonic seconds."""
+        """The actions that answer an event, in order. ``now`` is monotonic seconds."""
         match event:
             case ev.RankExited():
                 return self.on_rank_exited(event, now)
@@ -140,7 +140,7 @@ class Reactor:
     # --- the controller -----------------------------------------------------------------------------------------
 
     def on_dialled(self) -> list[Action]:
-        """Say who is here, workers that an earlier life has prepared and never launched among them.
+        """Greet the controller with a report of every worker, also of those that were prepared and never launched.
 
         Of those the controller would otherwise believe that their ranks ran and were lost.
         """
@@ -162,14 +162,14 @@ class Reactor:
         return actions
 
     def on_disconnected(self) -> list[Action]:
-        """Workers don't mind."""
+        """Forget the session's sequence numbers; workers run on."""
         self._connected = False
         self._sequence = 0
         self._sent.clear()
         return []
 
     def on_controller_heard(self, event: ev.ControllerHeard) -> list[Action]:
-        """It counts this host among the living from then on: work that ends by itself without it may go on."""
+        """Extend the deadlines of fenced workers: the controller counts this host as alive from ``sent_s`` on."""
         self.heard_s = max(self.heard_s, event.sent_s)
         actions: list[Action] = []
         for worker in self.workers.values():
@@ -203,7 +203,7 @@ class Reactor:
         return actions + self._advance(worker, now, always=True) + keep_going(worker)
 
     def on_exit_acked(self, event: ev.ExitAcked, now: float) -> list[Action]:
-        """The controller has it; a worker that waits to be forgotten may have waited for this."""
+        """Drop the exit from the outbox; a worker that waits to be forgotten may have waited for this."""
         exit_id = self._sent.pop(event.sequence, None)
         if exit_id is None or self.outbox.pop(exit_id, None) is None:
             return []
@@ -215,7 +215,7 @@ class Reactor:
         return actions
 
     def on_shutdown_began(self) -> list[Action]:
-        """Say so first, so that what ends now is known to have been made to; then end it, each with its grace."""
+        """Tell the controller that the host shuts down, then stop every worker with its grace period."""
         self.going_down = True
         actions: list[Action] = [ev.SendGoingDown()] if self._connected else []
         for worker in self.workers.values():
@@ -226,7 +226,7 @@ class Reactor:
     # --- the shell ----------------------------------------------------------------------------------------------
 
     def on_worker_found(self, event: ev.WorkerFound, now: float) -> list[Action]:
-        """Take up a worker of an earlier life: nothing is reported yet, a shim that has died is followed up."""
+        """Take up a worker of an earlier run. Nothing is reported yet; the orphans of a dead shim are cleared."""
         worker = self.workers[event.key] = Worker(event.key, shim_pid=event.shim_pid)
         worker.attempts = sorted(event.attempts)
         for journal in event.journals:
@@ -256,7 +256,7 @@ class Reactor:
         return []
 
     def on_worker_prepared(self, event: ev.WorkerPrepared, now: float) -> list[Action]:
-        """All is ready; if another generation is desired by now, the worker goes on to that."""
+        """Mark the worker as prepared; if another generation is desired by now, go on to that."""
         worker = self._in_state(event.key, Preparing, event.generation)
         if worker is None:
             return []
@@ -270,7 +270,7 @@ class Reactor:
         return self._advance(worker, now, always=True)
 
     def on_preparation_takes_long(self, event: ev.PreparationTakesLong, now: float) -> list[Action]:
-        """Say so, once for each thing that is done; it may be no longer wanted."""
+        """Report a long step of the preparation, once for each step; it may be no longer needed."""
         worker = self._in_state(event.key, Preparing, event.generation)
         if worker is None or worker.doing == event.doing:
             return []
@@ -278,7 +278,7 @@ class Reactor:
         return self._settle(worker, now)
 
     def on_preparation_failed(self, event: ev.PreparationFailed, now: float) -> list[Action]:
-        """Say why."""
+        """Report why the preparation failed."""
         worker = self._in_state(event.key, Preparing, event.generation)
         if worker is None:
             return []
@@ -287,7 +287,7 @@ class Reactor:
         return self._settle(worker, now)
 
     def on_rank_started(self, event: ev.RankStarted) -> list[Action]:
-        """Know its pid."""
+        """Keep the rank's pid, and report once all ranks are accounted for."""
         worker = self.workers.get(event.key)
         if worker is None or worker.state.generation != event.generation or event.rank in worker.pids:
             return []
@@ -295,7 +295,7 @@ class Reactor:
         return self._account(worker)
 
     def on_rank_exited(self, event: ev.RankExited, now: float) -> list[Action]:
-        """Send it on, once."""
+        """Send the exit to the controller, once."""
         worker = self.workers.get(event.key)
         generation, rank = event.exit.generation, event.exit.rank
         if worker is None or (generation, rank) in worker.ended:
@@ -310,7 +310,7 @@ class Reactor:
         return actions
 
     def on_worker_emptied(self, event: ev.WorkerEmptied, now: float) -> list[Action]:
-        """No process is left: the next generation may come, once the GPUs are free."""
+        """Let the next generation come, since no process is left; first the GPUs have to be free."""
         worker = self.workers.get(event.key)
         if worker is None or event.generation < worker.state.generation:
             return []
@@ -324,22 +324,22 @@ class Reactor:
                 return []
 
     def on_gpus_read(self, event: ev.GpusRead, now: float) -> list[Action]:
-        """Learn what an empty GPU holds; go on with the worker that waits for its own to be empty."""
+        """Learn what an unused GPU holds, and go on with a worker that waits for its GPUs to be free."""
         actions: list[Action] = []
         if not isinstance(event.usage, Blind) and gpu_release.learn(self.unused, event.usage):
             actions.append(ev.RememberUnused(tuple(sorted(self.unused.items()))))
         worker = self.workers.get(event.key) if event.key else None
-        if worker is None or not isinstance(worker.state, (Freeing, Withheld)):
+        if worker is None or not isinstance(worker.state, (Freeing, Quarantined)):
             return actions
-        told = worker.report()
+        before = worker.report()
         held = gpu_release.still_held(worker.gpus, event, self.unused, self.facts.gpu_names)
         actions += gpu_release.after_look(worker, held and f"{self.facts.name}: {held}", now)
         if isinstance(worker.state, Empty):
             return actions + self._emptied(worker, now)
-        return actions + (self._report(worker) if worker.report() != told else [])
+        return actions + (self._report(worker) if worker.report() != before else [])
 
     def on_epilog_ended(self, event: ev.EpilogEnded, now: float) -> list[Action]:
-        """Now it is empty; a failure is said with it, and keeps later generations away."""
+        """Mark the worker as empty; a failed epilog is reported and keeps later generations away."""
         worker = self._in_state(event.key, Closing, event.generation)
         if worker is None:
             return []
@@ -347,7 +347,7 @@ class Reactor:
         return [ev.RememberClosed(event.key, event.generation), *self._settle(worker, now)]
 
     def on_worker_stuck(self, event: ev.WorkerStuck, now: float) -> list[Action]:
-        """Say what is left; it may still go."""
+        """Report the processes that are left; they may still end."""
         worker = self.workers.get(event.key)
         if worker is None or event.generation < worker.state.generation:
             return []
@@ -362,7 +362,7 @@ class Reactor:
                 return []
 
     def on_launch_refused(self, event: ev.LaunchRefused, now: float) -> list[Action]:
-        """Nothing was forked."""
+        """Report why the shim did not launch; no process was forked."""
         worker = self._in_state(event.key, Launching, event.generation)
         if worker is None:
             return [ev.Note("shim.refused", event.key, event.message)]
@@ -373,7 +373,7 @@ class Reactor:
     # --- shims --------------------------------------------------------------------------------------------------
 
     def on_shim_greeted(self, event: ev.ShimGreeted, now: float) -> list[Action]:
-        """Say again what may have been lost with the last connection; the shim does nothing twice."""
+        """Send the shim again what the last connection may have lost; the shim does nothing twice."""
         worker = self.workers.get(event.key)
         if worker is None:
             return []
@@ -397,7 +397,7 @@ class Reactor:
                 return []
 
     def on_shim_lost(self, event: ev.ShimLost) -> list[Action]:
-        """Follow up what it had launched."""
+        """Clear the processes that the shim had launched."""
         worker = self.workers.get(event.key)
         if worker is None:
             return []
@@ -424,7 +424,7 @@ class Reactor:
         return actions
 
     def on_worker_forgotten(self, event: ev.WorkerForgotten, now: float) -> list[Action]:
-        """Gone, unless the controller has changed its mind."""
+        """Drop the worker, unless the controller wants a newer generation by now."""
         worker = self.workers.get(event.key)
         if worker is None or not isinstance(worker.state, Forgetting):
             return []
@@ -435,10 +435,7 @@ class Reactor:
         return self.on_assigned(ev.Assigned(worker.desired), now)
 
     def _forget_unused(self, worker: Worker) -> list[Action]:
-        """A worker of an earlier life in which nothing was ever launched, so that nobody may ever speak of it again.
-
-        Whoever does finds it made anew.
-        """
+        """Forget a worker of an earlier run in which nothing was ever launched; an assignment creates it again."""
         worker.move(Forgetting(0))
         return [ev.Forget(worker.key)]
 
@@ -449,7 +446,7 @@ class Reactor:
         return plan_ranks(desired, self.facts.running_as(worker.user), worker.container, worker.code)
 
     def _advance(self, worker: Worker, now: float, *, always: bool = False) -> list[Action]:
-        """Steps towards the desired state, then a report where the state has changed (or ``always``)."""
+        """Take steps towards the desired state, then report where the state has changed (or ``always``)."""
         before = worker.state
         starts = worker.desired is not None and worker.desired.launch is not None
         actions = [] if self.going_down and starts else advance(worker, self._plan, now)
@@ -463,14 +460,14 @@ class Reactor:
         return [*self._report(worker), *self._advance(worker, now)]
 
     def _emptied(self, worker: Worker, now: float) -> list[Action]:
-        """Nothing is left of what was launched: the admin's epilog comes before anything else does."""
+        """Run the admin's epilog, where there is one, before anything else; no process is left."""
         return close(worker) if self.facts.has_epilog else self._settle(worker, now)
 
     def _report(self, worker: Worker) -> list[Action]:
         return [ev.SendReport(worker.report())] if self._connected else []
 
     def _account(self, worker: Worker) -> list[Action]:
-        """A rank was started or has failed to start: the worker runs, reported once all ranks are accounted for."""
+        """Mark the worker as running, and report it once every rank has started or failed to."""
         generation = worker.state.generation
         if isinstance(worker.state, Launching):
             worker.move(Running(generation))
@@ -492,7 +489,7 @@ class Reactor:
         return [self._send_exit(exit_id, unacked)] if self._connected else []
 
     def _keep_again(self) -> None:
-        """What was acknowledged goes into the outbox once more."""
+        """Put exits that were acknowledged into the outbox again."""
         for worker in self.workers.values():
             for (generation, rank), exit_ in worker.ended.items():
                 exit_id = (worker.key, generation, rank)
@@ -513,5 +510,5 @@ class Reactor:
 
 
 def _code(exit_: Exit) -> int:
-    """As a shell shows it; 125 where the end is unknown."""
+    """The exit code as a shell shows it; 125 where the end is unknown."""
     return 125 if exit_.shell_code is None else exit_.shell_code

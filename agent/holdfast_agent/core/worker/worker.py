@@ -49,14 +49,14 @@ class StateKind(enum.Enum):
     STUCK = "STUCK"
     LOST = "LOST"
     FREEING = "FREEING"
-    WITHHELD = "WITHHELD"
+    QUARANTINED = "WITHHELD"  # a public value: `status` and the metrics print it
     CLOSING = "CLOSING"
     FORGETTING = "FORGETTING"
     FORGOTTEN = "FORGOTTEN"
 
     @property
     def reported(self) -> ReportedState:
-        """The state that the controller is told, which knows fewer."""
+        """The state as reported to the controller, which distinguishes fewer."""
         return _REPORTED.get(self) or ReportedState[self.name]
 
 
@@ -64,7 +64,7 @@ _REPORTED = {
     StateKind.LAUNCHING: ReportedState.PREPARED,
     StateKind.LOST: ReportedState.STOPPING,
     StateKind.FREEING: ReportedState.STOPPING,
-    StateKind.WITHHELD: ReportedState.STUCK,
+    StateKind.QUARANTINED: ReportedState.STUCK,
     StateKind.CLOSING: ReportedState.STOPPING,
     StateKind.FORGETTING: ReportedState.EMPTY,
     StateKind.FORGOTTEN: ReportedState.EMPTY,
@@ -105,7 +105,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class CannotPrepare:
-    """Why this generation can't run here."""
+    """This generation can't run here; ``message`` says why."""
 
     generation: int
     message: str
@@ -115,7 +115,7 @@ class CannotPrepare:
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """The shim was told to start the ranks."""
+    """The shim was ordered to start the ranks."""
 
     generation: int
     port: int
@@ -133,7 +133,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The shim was told to stop this generation, or stops what its ranks have left."""
+    """The shim was ordered to stop this generation, or stops processes that its ranks have left."""
 
     generation: int
     kind = StateKind.STOPPING
@@ -169,12 +169,12 @@ class Freeing:
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
+class Quarantined:
     """No process is left, but its GPUs are still not free, or can't be read."""
 
     generation: int
     message: str
-    kind = StateKind.WITHHELD
+    kind = StateKind.QUARANTINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ State = (
     | Stuck
     | Lost
     | Freeing
-    | Withheld
+    | Quarantined
     | Closing
     | Forgetting
     | Forgotten
@@ -249,8 +249,8 @@ TRANSITIONS: dict[StateKind, frozenset[StateKind]] = {
     StateKind.STOPPING: frozenset({StateKind.STUCK, StateKind.LOST, StateKind.FREEING, StateKind.EMPTY}),
     StateKind.STUCK: frozenset({StateKind.STUCK, StateKind.LOST, StateKind.FREEING, StateKind.EMPTY}),
     StateKind.LOST: frozenset({StateKind.LOST, StateKind.STUCK, StateKind.FREEING, StateKind.EMPTY}),
-    StateKind.FREEING: frozenset({StateKind.FREEING, StateKind.WITHHELD, StateKind.EMPTY}),
-    StateKind.WITHHELD: frozenset({StateKind.WITHHELD, StateKind.EMPTY}),
+    StateKind.FREEING: frozenset({StateKind.FREEING, StateKind.QUARANTINED, StateKind.EMPTY}),
+    StateKind.QUARANTINED: frozenset({StateKind.QUARANTINED, StateKind.EMPTY}),
     StateKind.CLOSING: frozenset({StateKind.EMPTY}),
     StateKind.FORGETTING: frozenset({StateKind.FORGOTTEN}),
     StateKind.FORGOTTEN: frozenset(),
@@ -297,7 +297,7 @@ class Worker:
     heard_s: float = 0.0
     """When that was sent which the controller has answered last; seconds since boot."""
     warned: int = 0
-    """The newest generation whose shim was told to send its ranks the signal."""
+    """The newest generation whose shim was ordered to send its ranks the signal."""
     stop_asked: tuple[int, float] | None = None
     """Generation and grace of the last stop."""
     unacked: set[tuple[int, int]] = field(default_factory=set)
@@ -312,18 +312,18 @@ class Worker:
         self.state = state
 
     def find(self, state: State) -> None:
-        """Where the files of an earlier life say it stands. Raises ``IllegalTransition`` for any not in FOUND."""
+        """Set the state that an earlier run's files show. Raises ``IllegalTransition`` for any not in FOUND."""
         if state.kind not in FOUND:
             raise IllegalTransition(f"{self.key}: found as {state}")
         self.state = state
 
     def attempt(self, generation: int) -> int:
-        """To which attempt a generation belongs."""
+        """The number of the attempt that a generation belongs to; 0 for none."""
         return max((entry for entry in self.attempts if entry[0] <= generation), default=(0, 0))[1]
 
     @property
     def generation(self) -> int:
-        """The newest that has been heard of."""
+        """The newest generation of the state and of the assignment."""
         return max(self.state.generation, self.desired.generation if self.desired else 0)
 
     def with_attempt(self, exit_: Exit) -> Exit:
@@ -331,7 +331,7 @@ class Worker:
         return replace(exit_, attempt=self.attempt(exit_.generation))
 
     def report(self) -> WorkerReport:
-        """For the controller."""
+        """The worker's state as a report for the controller."""
         state = self.state
         prepared = state if isinstance(state, (Prepared, Launching)) else None
         live = isinstance(state, (Running, Stopping, Stuck, Lost))
@@ -401,7 +401,7 @@ def _step(worker: Worker, plan: PlanRanks, now: float, actions: list[Action]) ->
         case Preparing(generation) if worker.doing and (_ended(desired) or desired.generation > generation):
             actions.append(AbandonPreparation(worker.key, generation))
             return Settled.DONE
-        case Preparing() | Lost() | Freeing() | Withheld() | Closing() | Forgetting() | Forgotten():
+        case Preparing() | Lost() | Freeing() | Quarantined() | Closing() | Forgetting() | Forgotten():
             return Settled.DONE
         case _:
             assert_never(state)
@@ -484,7 +484,7 @@ def launch_of(worker: Worker, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
 
 
 def keep_going(worker: Worker) -> list[Action]:
-    """What the shim of a running generation has to hear from time to time: its deadline, and the warning."""
+    """The orders that a running generation's shim gets periodically: its deadline, and the warning."""
     desired, generation = worker.desired, worker.state.generation
     if desired is None or not isinstance(worker.state, (Launching, Running, Stopping)):
         return []
@@ -499,7 +499,7 @@ def keep_going(worker: Worker) -> list[Action]:
 
 
 def close(worker: Worker) -> list[Action]:
-    """An empty worker has its epilog run before it counts as empty."""
+    """Run the epilog of an empty worker before it counts as empty."""
     generation = worker.state.generation
     worker.move(Closing(generation))
     return [RunEpilog(worker.key, generation, worker.attempt(generation), worker.gpus)]
@@ -524,7 +524,7 @@ def _ended(desired: Assignment) -> bool:
 
 
 def lose(worker: Worker) -> list[Action]:
-    """The shim is gone. Only what was launched can have left something behind."""
+    """Clear orphans, because the shim is gone; only a launched generation can have left some."""
     worker.shim_pid = 0
     match worker.state:
         case Launching(generation) | Running(generation) | Stopping(generation) | Stuck(generation):

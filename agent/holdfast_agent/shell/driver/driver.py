@@ -35,7 +35,7 @@ from holdfast_agent.shell.session.assignment_checks import checked_assignment
 from holdfast_agent.shell.shims import shim_files
 
 ADOPTION_S = 5.0
-"""How long living shims may take to say where they stand, before the controller is told without it."""
+"""Seconds that living shims may take to report their state, before the controller gets reports without it."""
 LAST_WORDS_S = 10.0
 """How long a host that goes down waits for its controller, once nothing runs there any more. Ends are on disk."""
 
@@ -64,13 +64,13 @@ class Driver:
 
     @property
     def facts(self) -> HostFacts:
-        """As of now: GPUs come and go."""
+        """The host's facts as of now: GPUs come and go."""
         return self._reactor.facts
 
     async def adopt(self) -> None:
         """Take up every worker of an earlier life; returns once living shims have said their state.
 
-        Raises ``StoreError`` where it can't be told whether a shim lives.
+        Raises ``StoreError`` where it can't be found out whether a shim lives.
         """
         files, shims = self.parts.files, self.parts.shims
         self._reactor.unused.update(self.parts.freeing.known())
@@ -97,15 +97,15 @@ class Driver:
 
     @property
     def unused(self) -> Mapping[str, int]:
-        """What each GPU holds while nothing uses it; more is learnt all the time."""
+        """Bytes that each GPU holds while no process uses it, by UUID; the figures improve over time."""
         return self._reactor.unused
 
     def known(self) -> Collection[WorkerId]:
-        """The workers that there are, now and later."""
+        """The keys of all workers, as a live view."""
         return self._reactor.workers.keys()
 
     def worker(self, key: WorkerId) -> Worker | None:
-        """What is known of a worker; None where there is none."""
+        """The worker with this key; None where there is none."""
         return self._reactor.workers.get(key)
 
     def is_over(self, key: WorkerId, generation: int, rank: int) -> bool:
@@ -118,7 +118,7 @@ class Driver:
         return worker.state.kind.reported is ReportedState.EMPTY
 
     def watched(self) -> Iterator[Watched]:
-        """What runs now, for the sampler."""
+        """The running workers, for the sampler."""
         for worker in self._reactor.workers.values():
             if not isinstance(worker.state, Running):
                 continue
@@ -135,7 +135,7 @@ class Driver:
             )
 
     def gauges(self, now: float) -> Series:
-        """How the host stands, for Prometheus; ``now`` is monotonic."""
+        """The host's gauges for Prometheus; ``now`` is monotonic."""
         gpus = self.parts.gpus
         return gauges(self._reactor, gpus.known, gpus.problem, self.parts.sampling.gpus.host, now)
 
@@ -150,7 +150,7 @@ class Driver:
         return len(self._reactor.outbox)
 
     def status(self) -> str:
-        """One line for whoever looks at the service."""
+        """The agent's state in one line, as systemd shows it."""
         workers = sum(isinstance(worker.state, Running) for worker in self._reactor.workers.values())
         if self._reactor.going_down:
             return f"the host goes down; {workers} still running"
@@ -158,7 +158,7 @@ class Driver:
         return f"{workers} {'worker' if workers == 1 else 'workers'}, {to}"
 
     async def remove_orphan_containers(self) -> None:
-        """Those of workers that are not known here; not before all workers of an earlier life have been taken up."""
+        """Remove containers of unknown workers; only once all workers of an earlier run have been taken up."""
         await self.parts.preparation.containers.remove_orphans(self.known())
 
     async def wind_down(self) -> None:
@@ -196,13 +196,13 @@ class Driver:
             self._stepped.set()
 
     def on_dialled(self) -> agent_pb2.Hello:
-        """See ``link.Listener``."""
+        """Begin a session on a stream that has opened; returns its first message."""
         self._performer.session_over = False
         self.feed(ev.Dialled())
         return self._performer.hello
 
     def on_welcome(self, welcome: agent_pb2.Welcome) -> bool:
-        """See ``link.Listener``."""
+        """Take the controller's welcome; returns whether to go on with this controller."""
         theirs = Speaker(welcome.controller_version, welcome.protocol)
         refusal = protocol.mismatch(theirs, Speaker(__version__, protocol.PROTOCOL), self.facts.name)
         if refusal is not None:
@@ -212,7 +212,7 @@ class Driver:
         return not self._performer.session_over
 
     def on_message(self, message: agent_pb2.SessionResponse) -> None:
-        """See ``link.Listener``."""
+        """Feed an assignment or an acknowledgement to the reactor."""
         match message.WhichOneof("message"):
             case "assignment":
                 self.parts.secrets.take(message.assignment)
@@ -244,15 +244,15 @@ class Driver:
             self.parts.preparation.abandon(key)
 
     def on_answered(self, sent_s: float) -> None:
-        """See ``link.Listener``."""
+        """Take note that the controller answered a message sent at ``sent_s``, in seconds since boot."""
         self.feed(ev.ControllerHeard(sent_s))
 
     def on_disconnected(self) -> None:
-        """See ``link.Listener``."""
+        """Handle the end of a session: messages that were sent may be lost."""
         self.feed(ev.Disconnected())
 
     def heartbeat(self) -> agent_pb2.Heartbeat:
-        """See ``link.Listener``."""
+        """The next heartbeat to send, with the GPUs' state."""
         return self.parts.gpus.heartbeat()
 
     def on_gpus(self, names: dict[str, str]) -> None:
@@ -261,7 +261,7 @@ class Driver:
         self._tasks.start_soon(self._performer.read_gpus)
 
     def on_shim_message(self, key: WorkerId, message: dict[str, Any]) -> None:
-        """What a shim says, as docs/internals/shim-protocol.md has it."""
+        """Turn a shim's message (docs/internals/shim-protocol.md) into an event."""
         generation = message["generation"]
         match message["ev"]:
             case "hello":

@@ -51,7 +51,7 @@ PRUNE_EVERY, PRUNE_AFTER_S = 32, 1.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parts:
-    """What an agent's driver drives; made by the daemon."""
+    """The parts that an agent's driver drives; made by the daemon."""
 
     files: WorkerFiles
     epoch: EpochFile
@@ -69,7 +69,7 @@ class Parts:
 
 
 class Performer:
-    """The hands of one agent. ``feed`` takes the events that come of what it does."""
+    """Performs the actions of one agent. ``feed`` takes the events that result."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Performer:
         feed: Callable[[ev.Event], None],
     ) -> None:
         self.hello = agent_pb2.Hello()
-        """What a session begins with; made anew for each."""
+        """The first message of a session; made again for each."""
         self.session_over = False
         """Whether the session that is being opened was decided against."""
         self._reactor = reactor
@@ -308,7 +308,7 @@ class Performer:
         try:
             journal = files.journal(action.key, action.generation)
         except (OSError, ValueError) as error:
-            # Nothing is left, but how the ranks ended can't be told: an admin must look.
+            # Nothing is left, but how the ranks ended is unknown: an admin must look.
             self._feed(ev.WorkerStuck(action.key, action.generation, f"its journal can't be read: {error}"))
             return
         self._feed(ev.OrphansCleared(action.key, action.generation, journal, found))

@@ -21,7 +21,7 @@ from holdfast_agent.shim.namespaces import SHM
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Means:
-    """What this host has for its workers, and what its admin calls it."""
+    """The host's means for its workers (fresh /dev/shm, cgroups, scopes), and its admin's labels and umask."""
 
     private_shm: bool = False
     cgroups: Cgroups = dataclasses.field(default_factory=lambda: Cgroups(""))

@@ -51,7 +51,7 @@ class Ports:
         return None
 
     def release(self, owner: Hashable) -> None:
-        """Close the sockets, so that the ranks can bind; nobody else here is offered these ports."""
+        """Close the sockets, so that the ranks can bind; no other worker of this host is offered these ports."""
         for sock in self._held.pop(owner, ()):
             sock.close()
 

@@ -1,4 +1,4 @@
-"""Reads of this host what the checks before a start need; ``core.fitness`` judges it."""
+"""Reads the facts that the checks before a start need; ``core.launch.preflight`` judges them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast_agent.shell.gpus.release import GpuFreeing
 from holdfast_agent.shim.namespaces import SHM
 
 LOOKS, LOOK_AGAIN_S = 3, 0.5
-"""What somebody does with a GPU for a moment is no reason to withdraw the host."""
+"""A process that uses a GPU for a moment is no reason to withdraw the host."""
 LOOK_WITHIN_S = 6.0
 """The helper has its own, shorter bound for each answer."""
 _NUMBERS = {
@@ -43,7 +43,7 @@ class Fitness:
     shm: str = SHM
 
     def at_once(self, launch: Launch, facts: HostFacts) -> str:
-        """What is wrong as far as a few system calls can tell; empty where nothing is."""
+        """The first problem that a few system calls find; empty where there is none."""
         asked = self.minimums
         rooms = [_room(path, "disk_free_mb") for path in (facts.log_dir, facts.scratch_dir)]
         rooms.append(_room(self.shm, "shm_free_mb", whole=self.fresh_shm))
@@ -56,7 +56,7 @@ class Fitness:
         return f"{facts.name}: {problem}." if problem else ""
 
     async def gpus_in_use(self, launch: Launch, facts: HostFacts) -> str:
-        """What keeps the worker's GPUs from being free; empty where nothing does. Asks the driver."""
+        """Why the worker's GPUs are not free; empty where they are. Asks the driver."""
         if not launch.gpus or not self.minimums.gpus_free:
             return ""
         held = "the GPU driver doesn't answer"
@@ -81,7 +81,7 @@ def own_limits(*, root: bool) -> dict[str, int | None]:
 
 
 def _room(path: str, setting: str, *, whole: bool = False) -> DiskRoom:
-    """Of the file system on which ``path`` lies, or will lie."""
+    """Free space of the file system on which ``path`` lies, or will lie."""
     there = Path(path)
     while not there.exists() and there != there.parent:
         there = there.parent

@@ -60,7 +60,7 @@ class Preparation:
     archive: Archive
     code: Code
     say: Callable[[WorkerId, int, str], None] = lambda key, generation, doing: None
-    """Told what takes long."""
+    """Called with each step that takes long."""
     scopes: Scopes = field(default_factory=Scopes)
     _prepared: dict[WorkerId, PreparedCode] = field(default_factory=dict)
     _scopes: dict[WorkerId, anyio.CancelScope] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Preparation:
     _hook_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(HOOKS_AT_ONCE))
 
     def now(self, action: Prepare, facts: HostFacts) -> WorkerPrepared | PreparationFailed | None:
-        """At once, without a wait, where the program is known to be good and a shim is there. None otherwise."""
+        """The answer without a wait, where the program was checked before and a shim is there; else None."""
         launch = action.assignment.launch
         if (
             launch is None
@@ -87,12 +87,12 @@ class Preparation:
         if user is None:
             return None
         facts = facts.running_as(user)
-        # Its GPUs were proven free of everybody just now, when the generation before left them.
+        # Its GPUs were proven free of all processes just now, when the generation before left them.
         problem = self.fitness.at_once(launch, facts)
         return _unfit(action, problem) if problem else self._finish(action, facts, container)
 
     async def run(self, action: Prepare, facts: HostFacts) -> WorkerPrepared | PreparationFailed:
-        """With all checks, which may block on file servers and so run in a thread."""
+        """The answer after all checks, which may block on file servers and so run in a thread."""
         if action.assignment.launch is not None and action.assignment.launch.task.account:
             user = await self._user(action, facts)
             if isinstance(user, PreparationFailed):
@@ -123,7 +123,7 @@ class Preparation:
         return self._finish(action, facts, container)
 
     async def _user(self, action: Prepare, facts: HostFacts) -> WorkerUser | PreparationFailed:
-        """The account that the job names. That there is none is no fault of the host's; that nobody answers is."""
+        """The account that the job names. A missing account is the job's fault, a look-up without answer the host's."""
         launch = action.assignment.launch
         assert launch is not None, "the reactor prepares only what has a launch"
         with anyio.move_on_after(BOUND_S):
@@ -138,12 +138,12 @@ class Preparation:
         )
 
     def abandon(self, key: WorkerId) -> None:
-        """What is fetched, installed or made for a worker is no longer wanted there."""
+        """Cancel the fetching, installing and container of a worker's preparation."""
         if (scope := self._scopes.get(key)) is not None:
             scope.cancel()
 
     def release(self, job: str) -> None:
-        """The job has left this host."""
+        """Forget the code of a job that has left this host."""
         self.code.release(job)
         for key in [key for key in self._prepared if key.job == job]:
             del self._prepared[key]
@@ -164,14 +164,14 @@ class Preparation:
             except CodeProblem as problem:
                 if problem.log:
                     write_log(problem.log, facts, desired.key, desired.generation, launch.first_rank)
-                told = f"{facts.name}: {problem.message}."
-                return _unfit(action, told) if problem.host_fault else _failed(action, told)
+                message = f"{facts.name}: {problem.message}."
+                return _unfit(action, message) if problem.host_fault else _failed(action, message)
             finally:
                 del self._scopes[desired.key]
         return _failed(action, f"{facts.name}: the preparation was called off.")
 
     async def run_epilog(self, action: RunEpilog, facts: HostFacts) -> EpilogEnded:
-        """The admin's command after a generation; how it failed is the host's problem."""
+        """Run the admin's command after a generation; a failure is the host's fault."""
         about = _about(facts, action.key, action.generation, action.attempt, action.gpus)
         problem = await self._hook("epilog", self.hooks.epilog, about)
         if problem:
@@ -179,7 +179,7 @@ class Preparation:
         return EpilogEnded(action.key, action.generation, f"{facts.name}: {problem}." if problem else "")
 
     async def _host_problem(self, action: Prepare, facts: HostFacts) -> str:
-        """What the host can be blamed for; empty where nothing is. The shim is ready then."""
+        """The first problem that is the host's fault; empty where there is none, and then the shim is ready."""
         desired, launch = action.assignment, action.assignment.launch
         assert launch is not None, "the reactor prepares only what has a launch"
         problem = f"{facts.name}: the checks of the host took longer than {BOUND_S:g} s."
@@ -201,7 +201,7 @@ class Preparation:
         return f"{facts.name}: {problem}."
 
     async def _shim_problem(self, desired: Assignment) -> str:
-        """Why the worker has no shim; empty once it has one that can be told to launch."""
+        """Why the worker has no shim; empty once it has one that can launch."""
         try:
             self.shims.ensure(desired.key)
         except OSError as error:
@@ -233,7 +233,7 @@ class Preparation:
         return f"{facts.name}: an earlier generation is still here: {left}." if left else ""
 
     async def _container(self, action: Prepare, facts: HostFacts) -> Container:
-        """Raises ``CannotHave``, also where it was given up."""
+        """The worker's container, made if need be. Raises ``CannotHave``, also where it was cancelled."""
         desired = action.assignment
         try:
             _directories(action, facts)  # those that it shall see
@@ -270,7 +270,7 @@ class Preparation:
         return WorkerPrepared(desired.key, desired.generation, own, master, shim_pid, container, code, user)
 
     def _bind(self, action: Prepare, launch: Launch) -> tuple[int, int]:
-        """(this worker's port, MASTER_PORT or 0)."""
+        """This worker's port, and MASTER_PORT or 0."""
         key = action.assignment.key
         if action.ports:
             taken = self.ports.hold_these(key, [port for port in action.ports if port])
@@ -283,7 +283,7 @@ class Preparation:
 
 
 def _about(facts: HostFacts, key: WorkerId, generation: int, attempt: int, gpus: tuple[str, ...]) -> dict[str, str]:
-    """What a hook is told, in the names that ranks find theirs under."""
+    """A hook's environment variables, named as in a rank's environment."""
     return {
         "HOLDFAST_HOST": facts.name,
         "HOLDFAST_JOB": key.job,
@@ -295,7 +295,7 @@ def _about(facts: HostFacts, key: WorkerId, generation: int, attempt: int, gpus:
 
 
 def _directories(action: Prepare, facts: HostFacts) -> None:
-    """Have those of a generation's output, and the job's scratch directory if need be. Raises ``OSError``."""
+    """Make the directories of a generation's output, and the job's scratch directory. Raises ``OSError``."""
     desired, launch = action.assignment, action.assignment.launch
     make_directories(facts, desired.key, desired.generation)
     if launch is None or not launch.task.working_directory:

@@ -1,6 +1,6 @@
 """Values of secrets on their way from the controller to the shims: in memory, and nowhere else.
 
-They come with the order to run, so with every launch anew, and again whenever the agent says hello. What is taken
+They come with the order to run, so with every launch, and again whenever the agent says hello. What is taken
 out of a message here is in no other object of the agent: neither the core nor any log line can show it.
 """
 
@@ -14,7 +14,7 @@ from holdfast.v1 import agent_pb2
 
 
 class SecretValues:
-    """What each worker's newest order has brought, by variable."""
+    """The secret values of each worker's newest order, by variable."""
 
     def __init__(self) -> None:
         self._held: dict[WorkerId, tuple[int, dict[str, Secret]]] = {}
@@ -30,6 +30,6 @@ class SecretValues:
             order.launch.ClearField("secrets")
 
     def of(self, key: WorkerId, generation: int) -> Mapping[str, Secret]:
-        """The values for a launch; none where none have come."""
+        """The secret values for a launch, by variable; empty where none have come."""
         held, values = self._held.get(key, (0, {}))
         return values if held == generation else {}

@@ -1,4 +1,4 @@
-"""What an agent accepts of a controller's assignment: names that are safe as file names, and whole launches."""
+"""Checks of a controller's assignment: its names are safe as file names, and its launch is complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_worker(key: WorkerId) -> bool:
 
 
 def checked_assignment(message: agent_pb2.Assignment) -> Assignment:
-    """What the controller wants. Raises ``ValueError`` for names that are no safe file names, or a missing part."""
+    """The assignment as the core's value. Raises ``ValueError`` for unsafe names or a missing part."""
     try:
         assignment = codec.assignment_from_proto(message)
     except InvalidInput as error:

@@ -29,17 +29,17 @@ FIRST_MESSAGE_S = 10.0
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 5.0
 UNSENT_MAX = 20_000
-"""Messages that wait; beyond that the session is given up, since a new one says everything anew."""
+"""Messages that wait; beyond that the session is given up, since a new one sends everything again."""
 HEARTBEAT_DEFAULT_S = 5.0
 UNANSWERED_BEATS = 4
 """So many heartbeats without a word from the controller, and the session is given up for a new one."""
 
 
 class Listener(Protocol):
-    """Who is told what the controller says."""
+    """Receives the controller's messages, and supplies the agent's own."""
 
     def on_dialled(self) -> agent_pb2.Hello:
-        """A stream is open; what to say first."""
+        """The first message on a stream that has opened."""
         ...
 
     def on_welcome(self, welcome: agent_pb2.Welcome) -> bool:
@@ -47,19 +47,19 @@ class Listener(Protocol):
         ...
 
     def on_answered(self, sent_s: float) -> None:
-        """The controller has answered what was sent at that time, in seconds since boot."""
+        """Take note that the controller answered a message sent at ``sent_s``, in seconds since boot."""
         ...
 
     def on_message(self, message: agent_pb2.SessionResponse) -> None:
-        """An assignment or an acknowledgement."""
+        """Handle an assignment or an acknowledgement."""
         ...
 
     def on_disconnected(self) -> None:
-        """What was sent may be lost."""
+        """Handle the end of a session: messages that were sent may be lost."""
         ...
 
     def heartbeat(self) -> agent_pb2.Heartbeat:
-        """The next one."""
+        """The next heartbeat to send."""
         ...
 
 
@@ -196,7 +196,7 @@ class Link:
         scope.cancel()
 
     async def _beat(self, interval_s: float, answered: bool, scope: anyio.CancelScope) -> None:
-        """Beat, and dial again when nobody has answered for long: a stream may stay open that nobody serves."""
+        """Send heartbeats, and dial again after a long silence: a stream may stay open although its server is gone."""
         while True:
             await anyio.sleep(interval_s)
             silent_s = time.monotonic() - self._heard_s

@@ -166,7 +166,7 @@ class Transfer:
             self._readings.pop(reading.id, None)
 
     async def _read_samples(self, asked: agent_pb2.OpenSamples, reading: Reading, call: _Call) -> str:
-        """Every sample of a worker from now on; ends by itself only when nobody takes them."""
+        """Send every sample of a worker from now on; ends by itself only when the reader is too slow."""
         key = WorkerId(asked.job_id, asked.worker)
         if not is_worker(key):
             return f"{key} names no worker."

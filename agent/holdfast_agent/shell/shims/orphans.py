@@ -25,7 +25,7 @@ ROUND_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What tells a worker's processes from all others."""
+    """Marks that identify a worker's processes among all others."""
 
     key: WorkerId
     host: str
@@ -34,7 +34,7 @@ class Mark:
     """0 where the shim is not known."""
     shim_start_ticks: int = 0
     cgroup: str = ""
-    """The directory of the generation's, where the host has cgroups: whoever is in it is the worker's."""
+    """The generation's cgroup directory, where the host has cgroups: all processes in it are the worker's."""
 
     @property
     def _variables(self) -> frozenset[bytes]:
@@ -69,7 +69,7 @@ class Mark:
         except OSError:
             return False
         # While a member lives its session's number is not given to others; a leader of another start time means
-        # that all members had gone and the number is somebody else's now.
+        # that all members had gone and the number belongs to another session now.
         try:
             return Process(self.shim_pid).start_ticks == self.shim_start_ticks
         except OSError as error:

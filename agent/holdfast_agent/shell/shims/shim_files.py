@@ -1,4 +1,4 @@
-"""What a shim leaves on disk, read by the agent: who the shim is, and what a generation's journal says.
+"""Reads the files that a shim leaves on disk: the shim's identity, and the records of a generation's journal.
 
 Nothing here trusts a pid by itself: a shim is named by pid, start time and boot.
 """
@@ -140,7 +140,7 @@ class ShimId:
 
 
 def read_shim_id(path: Path) -> ShimId | None:
-    """Who wrote a `shim.json`; None when there is none. Raises OSError, and ValueError for anything else in it."""
+    """The shim that wrote a `shim.json`; None when there is none. Raises OSError, and ValueError for other content."""
     try:
         text = path.read_text()
     except FileNotFoundError:

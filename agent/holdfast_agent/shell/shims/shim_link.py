@@ -130,7 +130,7 @@ def connect(directory: Path) -> socket.socket:
         sock.setblocking(False)
         sock.connect(f"/proc/self/fd/{holder}/sock")
         if peer(sock)[1] not in (0, os.fstat(holder).st_uid):
-            raise PermissionError(errno.EPERM, "a stranger listens there", str(directory / "sock"))
+            raise PermissionError(errno.EPERM, "a process of another user listens there", str(directory / "sock"))
     except BaseException:
         with contextlib.suppress(OSError):
             sock.close()

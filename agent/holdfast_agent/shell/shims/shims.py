@@ -64,12 +64,12 @@ class Shims:
         return len(self._held)
 
     def pid(self, key: WorkerId) -> int:
-        """Of the worker's shim; 0 without one."""
+        """The pid of the worker's shim; 0 without one."""
         held = self._held.get(key)
         return held.pid if held else 0
 
     def is_ready(self, key: WorkerId) -> bool:
-        """Whether the worker's shim has its directory and can be told to launch."""
+        """Whether the worker's shim has its directory and can launch."""
         held = self._held.get(key)
         return held is not None and held.link is not None and held.greeted.is_set() and not held.refusal
 
@@ -102,8 +102,8 @@ class Shims:
         """Reconnect to the shim that listens in the worker's directory. False where none does.
 
         Who listens is taken from the kernel, so a file that names another process can't mislead. Raises ``OSError``
-        where that can't be told at present (no descriptors left, a shim that is stopped): what is taken for dead
-        is cleared away.
+        where that can't be found out at present (no descriptors left, a shim that is stopped): the processes of a
+        shim that is taken for dead are killed.
         """
         try:
             sock = connect(self._files.directory(key))
@@ -118,7 +118,7 @@ class Shims:
         return True
 
     async def found(self, key: WorkerId) -> bool:
-        """As ``adopt``, and patient: raises ``StoreError`` once it could not be told for ``TELLING_S``."""
+        """Adopt the worker's shim, with retries; raises ``StoreError`` where ``TELLING_S`` were not enough."""
         problem = ""
         for _ in range(int(TELLING_S / TELLING_EVERY_S)):
             try:
@@ -129,7 +129,7 @@ class Shims:
                 problem = error.strerror or str(error)
             await anyio.sleep(TELLING_EVERY_S)
         raise StoreError(
-            f"Whether the shim of {key} lives can't be told: {problem}. Its work runs on; start the agent again "
+            f"Whether the shim of {key} lives can't be found out: {problem}. Its work runs on; start the agent again "
             "once the host has descriptors and memory to spare."
         )
 

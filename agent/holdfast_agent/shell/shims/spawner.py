@@ -158,7 +158,7 @@ def _is_open(sock: socket.socket) -> bool:
 def watch_exit(pid: int, on_exit: Callable[[], None]) -> bool:
     """Call ``on_exit`` once when the process is gone. False where there is no such process.
 
-    Raises ``OSError`` where that can't be told: no descriptors left.
+    Raises ``OSError`` where that can't be found out: no descriptors left.
     """
     try:
         pidfd = os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""What is on disk about each worker: the shim's journals, and the little that the agent notes beside them.
+"""The files of each worker: the shim's journals, and the agent's few notes beside them.
 
 ``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK", and
 ``freed`` the newest generation whose GPUs were proven free, ``closed`` the newest whose epilog has ended. Losing
@@ -41,7 +41,7 @@ class WorkerFiles:
     facts: HostFacts
 
     def directory(self, key: WorkerId) -> Path:
-        """Of one worker."""
+        """The directory of one worker."""
         return self.workers / key.job / key.worker
 
     def found(self) -> list[WorkerId]:
@@ -49,13 +49,13 @@ class WorkerFiles:
         return [WorkerId(path.parent.name, path.name) for path in sorted(self.workers.glob("*/*")) if path.is_dir()]
 
     def journals(self, key: WorkerId) -> tuple[Journal, ...]:
-        """Of every generation, oldest first. A damaged one ends at the damage."""
+        """The journal of every generation, oldest first. A damaged one ends at the damage."""
         names = (_JOURNAL.fullmatch(path.name) for path in self.directory(key).iterdir())
         read = (self.journal(key, generation) for generation in sorted(int(found[1]) for found in names if found))
         return tuple(journal for journal in read if journal is not None)
 
     def journal(self, key: WorkerId, generation: int) -> Journal | None:
-        """What a generation's journal says; None where nothing of it became durable. Raises ``OSError``."""
+        """The records of a generation's journal; None where nothing became durable. Raises ``OSError``."""
         records = shim_files.read_journal(self._journal_path(key, generation))
         intent = next((r for r in records if isinstance(r, shim_files.Intent)), None)
         if intent is None:
@@ -74,7 +74,7 @@ class WorkerFiles:
         )
 
     def exit(self, recorded: Exit) -> Exit:
-        """A recorded exit; what could not start is told with this host's name."""
+        """A recorded exit; the message of a failed start gets this host's name."""
         if recorded.reason is not ExitReason.CANNOT_START:
             return recorded
         return replace(recorded, message=f"{self.facts.name}: {recorded.message}")
@@ -223,7 +223,7 @@ class EpochFile:
             log.warning("epoch.reserve_failed", path=str(self._next), error=error.strerror)
 
     def write(self, epoch: int) -> None:
-        """Durable when this returns. Raises ``StoreError``, after which this agent may obey nobody."""
+        """Write the epoch, durable on return. Raises ``StoreError``; then the agent must not obey any controller."""
         try:
             self._write(f"{epoch}\n".encode())
         except OSError as error:

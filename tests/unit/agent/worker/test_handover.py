@@ -29,11 +29,11 @@ from holdfast_agent.core.worker.worker import (
     Lost,
     Prepared,
     Preparing,
+    Quarantined,
     Running,
     State,
     Stopping,
     Stuck,
-    Withheld,
     Worker,
 )
 
@@ -128,7 +128,7 @@ def test_an_upgrade_waits_for_what_the_agent_is_about_to_finish(state: State, do
 
 
 @pytest.mark.parametrize(
-    "state", [Running(2), Empty(2), CannotPrepare(2, "no"), Stuck(2, "D state"), Withheld(2, "GPU 0")]
+    "state", [Running(2), Empty(2), CannotPrepare(2, "no"), Stuck(2, "D state"), Quarantined(2, "GPU 0")]
 )
 def test_nothing_waits_for_what_may_last(state: State) -> None:
     assert in_flight(Worker(WorkerId("j-1", "w"), state), examined=False) == ""

@@ -269,7 +269,7 @@ def test_lost_shim_is_followed_up_and_every_rank_accounted_for_without_a_code() 
         report("STOPPING", pids=PIDS, shim_pid=0),
     ]
     journal = ev.Journal(1, (0, 1), started=((0, 1000), (1, 1001)), exits=(EXITED_0,))
-    message = "its shim died, so nobody knows how it ended"
+    message = "its shim died, so it is unknown how it ended"
     lost = Exit(0, 1, 1, ExitReason.LOST_SHIM_DIED, message=message)
     assert agent.on(ev.OrphansCleared(KEY, 1, journal, found=1)) == [
         ev.SendExit(ExitReport(1, KEY, EXITED_0)),

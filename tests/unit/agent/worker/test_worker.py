@@ -20,12 +20,12 @@ from holdfast_agent.core.worker.worker import (
     Lost,
     Prepared,
     Preparing,
+    Quarantined,
     Running,
     State,
     StateKind,
     Stopping,
     Stuck,
-    Withheld,
     Worker,
 )
 
@@ -42,7 +42,7 @@ STATES: dict[StateKind, State] = {
         Stuck(1, "7 (D)"),
         Lost(1),
         Freeing(1, 100.0, 0.05),
-        Withheld(1, "GPU 0 holds 90 MiB"),
+        Quarantined(1, "GPU 0 holds 90 MiB"),
         Closing(1),
         Forgetting(1),
         Forgotten(1),
@@ -79,7 +79,7 @@ def test_nothing_is_launched_but_from_prepared() -> None:
 
 def test_what_may_have_processes_gets_ready_again_only_through_empty() -> None:
     live = {StateKind.LAUNCHING, StateKind.RUNNING, StateKind.STOPPING, StateKind.STUCK, StateKind.LOST}
-    live |= {StateKind.FREEING, StateKind.WITHHELD}
+    live |= {StateKind.FREEING, StateKind.QUARANTINED}
     for state in live:
         assert not TRANSITIONS[state] & {
             StateKind.PREPARING,
@@ -94,8 +94,8 @@ def test_place_is_found_where_files_can_tell() -> None:
 
 
 def test_gpus_that_are_not_free_keep_a_place_from_everything_but_being_looked_at() -> None:
-    assert TRANSITIONS[StateKind.FREEING] == {StateKind.FREEING, StateKind.WITHHELD, StateKind.EMPTY}
-    assert TRANSITIONS[StateKind.WITHHELD] == {StateKind.WITHHELD, StateKind.EMPTY}
+    assert TRANSITIONS[StateKind.FREEING] == {StateKind.FREEING, StateKind.QUARANTINED, StateKind.EMPTY}
+    assert TRANSITIONS[StateKind.QUARANTINED] == {StateKind.QUARANTINED, StateKind.EMPTY}
 
 
 @pytest.mark.parametrize("before", StateKind)
