@@ -49,12 +49,12 @@ def refusal(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str, str, dict[st
         if not detail.Unpack(info):
             detail.Unpack(bad)
     fields = {violation.field: violation.description for violation in bad.field_violations}
-    return error.code(), info.reason, error.details(), fields
+    return error.code(), info.reason, error.details() or "", fields
 
 
 def job_of(**pool: Any) -> job_pb2.CustomJob:
     """A good job of one worker, but for what ``pool`` says."""
-    good = {"replica_count": 1, "process_spec": spec_pb2.ProcessSpec(command=["true"])}
+    good: dict[str, Any] = {"replica_count": 1, "process_spec": spec_pb2.ProcessSpec(command=["true"])}
     spec = spec_pb2.CustomJobSpec(worker_pool_specs=[spec_pb2.WorkerPoolSpec(**(good | pool))])
     return job_pb2.CustomJob(display_name="bad", job_spec=spec)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -88,7 +89,8 @@ class DevCluster:
 
     def detach(self, *args: str, cwd: Path | None = None) -> str:
         """``holdfast run --detach``; returns the job's id."""
-        return self.holdfast("run", "--detach", *args, cwd=cwd).stdout.strip()
+        out: str = self.holdfast("run", "--detach", *args, cwd=cwd).stdout
+        return out.strip()
 
     # The SDK
 
@@ -287,8 +289,13 @@ class Watcher:
         return [event for _, event in list(self.events) if event["type"] in types]
 
     async def _run(self) -> None:
-        loop, scope = anyio.lowlevel.current_token().native_token, anyio.CancelScope()
-        self._stop = lambda: None if loop.is_closed() else loop.call_soon_threadsafe(scope.cancel)
+        loop, scope = asyncio.get_running_loop(), anyio.CancelScope()
+
+        def stop() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(scope.cancel)
+
+        self._stop = stop
         self._ready.set()
         with scope:
             async with self.cluster.client() as client:

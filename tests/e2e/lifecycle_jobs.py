@@ -73,7 +73,8 @@ def job_file(
 
 def submit(cluster: DevCluster, folder: Path, script: str, **options: Any) -> str:
     """The id of a job that ``job_file`` describes."""
-    return cluster.holdfast("submit", str(job_file(folder, script, **options))).stdout.strip()
+    out: str = cluster.holdfast("submit", str(job_file(folder, script, **options))).stdout
+    return out.strip()
 
 
 def newest(cluster: DevCluster) -> str:
@@ -94,7 +95,7 @@ def pids_of(job: Json) -> dict[str, int]:
 def answers(job: Json) -> list[tuple[str, str, str, str]]:
     """What each recovery tells: type of start, reason, task, what was done."""
     names = ("startType", "endReason", "endRelatedTask", "endRecover")
-    return [tuple(recovery[name] for name in names) for recovery in job["recoveries"]]  # type: ignore[misc]
+    return [tuple(recovery[name] for name in names) for recovery in job["recoveries"]]
 
 
 def ends(job: Json) -> dict[tuple[int, int], str]:

@@ -85,7 +85,12 @@ def _settle(directory: Path, network: Network, labels: Mapping[str, Mapping[str,
     pki.issue(directory, Identity("apart", Kind.CONTROLLER, "c"), directory, "controller", server=True)
     pki.issue(directory, Identity("apart", Kind.USER, "admin"), directory, "user")
     endpoint = f"{network.address('controller')}:{PORT}"
-    values = {"listen": endpoint, "state_dir": "controller", "cluster": "apart", "admins": ["admin"]}
+    values: dict[str, object] = {
+        "listen": endpoint,
+        "state_dir": "controller",
+        "cluster": "apart",
+        "admins": ["admin"],
+    }
     values |= {**own, **leases}
     _write(directory / "controller.toml", values)
     for host, said in labels.items():

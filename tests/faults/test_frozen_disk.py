@@ -20,6 +20,7 @@ from holdfast.dev import processes
 from holdfast.errors import StoreError
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import Inventory
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.store import Record, Store
@@ -104,9 +105,9 @@ async def test_exit_that_was_told_survives_a_power_loss_and_what_ran_is_lost_to_
 
 def record(sequence: int) -> Record:
     event = (
-        ev.HostLost(host="host-0", at=float(sequence), silent_s=75.0)
+        ev.HostLost(host="host-0", at=Wall(float(sequence)), silent_s=75.0)
         if sequence % 2
-        else ev.HostReturned(host="host-0", at=float(sequence))
+        else ev.HostReturned(host="host-0", at=Wall(float(sequence)))
     )
     return Record(sequence, "host/host-0", type(event).__name__, 1, event.at, "", "", codec.dump_event(event))
 
@@ -115,7 +116,7 @@ def test_what_the_controller_has_committed_survives_a_power_loss(state: Disk) ->
     store = Store(state.path / "controller/holdfast.db")
     store.call(store.open).result(60)
     joined = ev.HostJoined(
-        host="host-0", at=0.5, address="a", boot_id="boot", agent_version="1", inventory=Inventory(1, 1)
+        host="host-0", at=Wall(0.5), address="a", boot_id="boot", agent_version="1", inventory=Inventory(1, 1)
     )
     first = Record(1, "host/host-0", "HostJoined", 1, 0.5, "", "", codec.dump_event(joined))
     store.call(store.commit, [first]).result(60)

@@ -6,10 +6,11 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.e2e.cli_cluster import exits, gone, rank_pids
+from tests.e2e.cli_cluster import DevCluster, exits, gone, rank_pids
 from tests.faults.apart import Apart, started
 
 pytestmark = [pytest.mark.require("root"), pytest.mark.require("netns")]
@@ -56,6 +57,10 @@ def place(job: dict[str, object]) -> tuple[str, int]:
     return job["workers"][0]["host"], job["generation"]  # type: ignore[index, return-value]
 
 
+def ended_late(cluster: DevCluster, job: str) -> bool:
+    return bool(exits(cluster.job(job), generation=1)[0]["lateExit"])
+
+
 def lives(alive: Path) -> dict[tuple[str, str], list[tuple[float, float, str, int]]]:
     """By (host, GPU): who lived there from when until when, as they wrote themselves. All of them are dead."""
     found = defaultdict(list)
@@ -97,7 +102,7 @@ def test_each_direction_alone_longer_than_the_lease(apart: Apart, tmp_path: Path
     apart.reached(h0="READY", h1="READY")
     assert place(cluster.reach(second, "RUNNING", timeout=60)) == ("h0", 1)
     for job in moved:
-        cluster.until(lambda job=job: exits(cluster.job(job), generation=1)[0]["lateExit"], 60)
+        cluster.until(partial(ended_late, cluster, job), 60)
         lost = exits(cluster.job(job), generation=1)[0]
         assert (lost["reason"], lost["exitCode"], lost["signal"]) == ("LOST_HOST", None, None)
         assert lost["lateExit"]["message"].startswith("stopped by itself: no word from the controller for 7 s")

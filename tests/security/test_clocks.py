@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 from holdfast._base.identity import Identity, Kind
@@ -67,11 +68,13 @@ class Over(Exception):
 async def live(folder: Path, off_s: float, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], set[str]]:
     """When an agent's certificate was renewed in three days, in hours; and what was said of the clock."""
     said: set[str] = set()
-    monkeypatch.setattr(renewal.log, "warning", lambda event, **fields: said.add(f"{event}: {fields['error']}"))
+    monkeypatch.setattr(
+        f"{renewal.__name__}.log.warning", lambda event, **fields: said.add(f"{event}: {fields['error']}")
+    )
     world = World(folder, off_s)
     kept = Renewal("ctl:7444", world.files, world.clocks)
     monkeypatch.setattr(kept, "_renew", world.renew)
-    monkeypatch.setattr(renewal.anyio, "sleep", world.sleep)
+    monkeypatch.setattr(anyio, "sleep", world.sleep)
     with pytest.raises(Over):
         await kept.run()
     return [round(at / HOUR_S) for at in world.renewed], said

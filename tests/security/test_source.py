@@ -128,10 +128,10 @@ def _of_call(node: ast.Call, file: str) -> Iterator[str]:
     ):
         yield f"{name}(): by path"
     for keyword in node.keywords:
-        fixed = isinstance(keyword.value, ast.Constant)
-        if keyword.arg == "shell" and not (fixed and keyword.value.value is False):
+        is_false = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+        if keyword.arg == "shell" and not is_false:
             yield "shell=: a shell"
-        if keyword.arg == "verify" and fixed and keyword.value.value is False:
+        if keyword.arg == "verify" and is_false:
             yield "verify=False: no check of certificates"
 
 

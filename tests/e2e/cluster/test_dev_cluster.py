@@ -36,7 +36,8 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
 
 def detach(cluster: Any, *args: str) -> str:
     """Start a job and return its id."""
-    return cluster.holdfast("run", "--detach", *args).stdout.split()[0]
+    out: str = cluster.holdfast("run", "--detach", *args).stdout
+    return out.split()[0]
 
 
 def test_job_runs_on_through_the_death_of_both_daemons(lone: DevCluster, tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import time
 import tomllib
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.cli_cluster import DevCluster, started
@@ -63,7 +65,8 @@ def submit(cluster: DevCluster, tmp_path: Path, command: list[str], **spec: obje
     }
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"displayName": "j", "jobSpec": {"workerPoolSpecs": [pool], **spec}}))
-    return cluster.holdfast("submit", str(path)).stdout.strip()
+    out: str = cluster.holdfast("submit", str(path)).stdout
+    return out.strip()
 
 
 def test_labels_are_shown_and_jobs_land_where_they_ask_to(cluster: DevCluster) -> None:
@@ -127,7 +130,7 @@ def test_every_daemon_tells_its_metrics_and_the_status_names_what_needs_attentio
     # A host may seem silent for a moment where many tests run at once.
     cluster.until(lambda: tells(cluster, cluster.dir.name, jobs, hosts, *gpus))
     for daemon in ("host-0", "host-1", "host-2"):
-        cluster.until(lambda daemon=daemon: tells(cluster, daemon, "holdfast_agent_connected 1.0"))
+        cluster.until(partial(tells, cluster, daemon, "holdfast_agent_connected 1.0"))
     assert tells(cluster, "host-2", 'holdfast_agent_workers{state="RUNNING"} 1.0')
     assert not tells(cluster, "host-2", "holdfast_agent_launch_seconds_count 0.0")
     assert re.search(r"host host-1 +cordoned: a fan is loud\n", cluster.holdfast("status").stdout)
@@ -219,6 +222,6 @@ def test_a_host_that_is_cut_off_stops_its_work_before_it_is_replaced(cluster: De
     cluster.restart()
 
 
-def late(cluster: DevCluster, job: str) -> list[dict[str, object]]:
+def late(cluster: DevCluster, job: str) -> list[dict[str, Any]]:
     exits = [exit_ for worker in cluster.job(job)["workers"] for exit_ in worker["exits"]]
     return [exit_["lateExit"] for exit_ in exits if exit_["lateExit"]]

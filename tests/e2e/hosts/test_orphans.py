@@ -164,7 +164,7 @@ def test_without_a_certificate_nobody_gets_in(cluster: DevCluster) -> None:
     options = [("grpc.ssl_target_name_override", tls.SERVER_NAME)]
     for channel in (grpc.secure_channel(target, bare, options), grpc.insecure_channel(target)):
         with channel:
-            jobs = job_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+            jobs = job_pb2_grpc.JobServiceStub(channel)
             found = refusal(lambda jobs=jobs: jobs.ListJobs(job_pb2.ListJobsRequest(), timeout=10))  # type: ignore[misc]
             assert found[0] is grpc.StatusCode.UNAVAILABLE
 

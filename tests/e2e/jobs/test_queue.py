@@ -160,7 +160,8 @@ def test_logs_of_every_rank_and_generation_can_be_read_apart(cluster: DevCluster
     ]
 
     def logs(*args: str) -> list[str]:
-        return cluster.holdfast("logs", *args, job).stdout.splitlines()
+        out: str = cluster.holdfast("logs", *args, job).stdout
+        return out.splitlines()
 
     assert logs("--rank", "1") == [f"g2 r1 {n}" for n in range(100)], "the newest generation unless told otherwise"
     assert logs("--rank", "1", "--generation", "1") == [f"g1 r1 {n}" for n in range(100)]

@@ -54,7 +54,9 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
             await self._server.stop(None)
             self._server = None
 
-    async def Session(self, requests: AsyncIterator[agent_pb2.SessionRequest], context: Any) -> None:
+    async def Session(  # type: ignore[override]  # it writes by itself
+        self, requests: AsyncIterator[agent_pb2.SessionRequest], context: Any
+    ) -> None:
         self.callers.append(str(caller(context)))
         first = await context.read()
         self.hellos.append(first.hello)
@@ -80,7 +82,9 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
                 await self.say(agent_pb2.SessionResponse(exit_ack=ack))
             await self._note()
 
-    async def Transfer(self, requests: AsyncIterator[agent_pb2.TransferRequest], context: Any) -> None:
+    async def Transfer(  # type: ignore[override]  # it writes by itself
+        self, requests: AsyncIterator[agent_pb2.TransferRequest], context: Any
+    ) -> None:
         assert (await context.read()).WhichOneof("message") == "hello"
         self.transfer = context
         await self._note()
@@ -172,11 +176,12 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
         """Wait for a report of that state, such as RUNNING."""
         number = agent_pb2.ReportedState.Value(f"REPORTED_STATE_{state}")
 
-        def found() -> Any:
+        def found() -> agent_pb2.WorkerReport | None:
             said = [r for r in self.reports(worker) if r.state == number and r.generation == generation]
             return said[-1] if said else None
 
-        return await self.until(found, f"{state} of generation {generation} of {worker}")
+        report: agent_pb2.WorkerReport = await self.until(found, f"{state} of generation {generation} of {worker}")
+        return report
 
     async def heartbeats(self, count: int) -> None:
         """Wait for so many further ones: whatever the agent does at once, it has done by then."""
@@ -190,11 +195,14 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
     async def exit(self, rank: int = 0, generation: int = 1) -> agent_pb2.ExitReport:
         """Wait for a rank's exit."""
 
-        def found() -> Any:
+        def found() -> agent_pb2.ExitReport | None:
             said = [r for r in self.exits(generation) if r.exit.rank == rank]
             return said[0] if said else None
 
-        return await self.until(found, f"the exit of rank {rank} of generation {generation}")
+        report: agent_pb2.ExitReport = await self.until(
+            found, f"the exit of rank {rank} of generation {generation}"
+        )
+        return report
 
 
 def assignment(

@@ -119,12 +119,12 @@ class FakeController(
         job = self.jobs[job_id]
         if state is not None:
             job.state = STATES.Value(f"JOB_STATE_{state}")
-        cursor = next(self._cursor)
-        job.cursor = cursor
+        job.cursor = cursor = next(self._cursor)
         fields = struct_pb2.Struct()
         fields.update(data)
         event = job_pb2.WatchJobResponse(cursor=cursor, type=type, message=message, data=fields, state=job.state)
-        event.event.CopyFrom(what or job_pb2.JobEvent(**{_PLAIN[type]: {}} if type in _PLAIN else {}))
+        plain: dict[str, Any] = {_PLAIN[type]: {}} if type in _PLAIN else {}
+        event.event.CopyFrom(what or job_pb2.JobEvent(**plain))
         event.time.FromDatetime(datetime.datetime(2026, 11, 21, 4, 0, cursor % 60, tzinfo=datetime.UTC))
         self.events[job_id].append(event)
         self.changed()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from fake_controller import FakeController, Pki
+from tests.integration.client.fake_controller import FakeController, Pki
 
 from holdfast.client import Client
 from holdfast.errors import (

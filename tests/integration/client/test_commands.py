@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 import yaml
-from fake_controller import FakeController
+from tests.integration.client.fake_controller import FakeController
 
 from holdfast.v1 import host_pb2, job_pb2
 
@@ -23,7 +22,7 @@ HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 
 
 @pytest.fixture
-async def jobs(controller: FakeController) -> AsyncIterator[FakeController]:
+async def jobs(controller: FakeController) -> FakeController:
     """Three jobs: one that succeeded, one that runs on two workers, one that waits."""
     controller.add_job(job_pb2.CustomJob(display_name="first", state=job_pb2.JOB_STATE_SUCCEEDED))
     running = job_pb2.CustomJob(display_name="second", state=job_pb2.JOB_STATE_RUNNING, generation=1, attempt=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from fake_controller import FakeController
+from tests.integration.client.fake_controller import FakeController
 from tests.unit.cli.hangs import evidence, hung_job
 
 from holdfast._session import hang_wire

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from fake_controller import FakeController
+from tests.integration.client.fake_controller import FakeController
 
 from holdfast.hang.records import reader
 from holdfast.hang.records.recording import WorkerSample, encode

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import anyio
-from fake_controller import FakeController
+from tests.integration.client.fake_controller import FakeController
 
 from holdfast.v1 import job_pb2
 

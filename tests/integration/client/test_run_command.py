@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from fake_controller import FakeController
+from tests.integration.client.fake_controller import FakeController
 
 from holdfast.errors import InvalidSpec, Violation
 from holdfast.v1 import job_pb2
@@ -277,7 +278,7 @@ async def test_ctrl_c_works_while_nobody_reads_the_output(controller: FakeContro
         await until(lambda: controller.open_streams == 2)
         await anyio.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
+        assert isinstance(process.stderr, io.BufferedReader)
         seen = b""
         with anyio.fail_after(20):
             while b"holdfast cancel j1" not in seen:

@@ -29,7 +29,9 @@ def hits(source: str) -> list[str]:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called == "hit":
             assert isinstance(node.args[0], ast.Constant), ast.unparse(node)
-            found.append(node.args[0].value)
+            name = node.args[0].value
+            assert isinstance(name, str), ast.unparse(node)
+            found.append(name)
     return found
 
 

@@ -49,9 +49,9 @@ def test_no_line_is_lost_or_torn_while_several_threads_write_and_files_are_renam
     assert all(each.stat().st_size <= 40_000 for each in parts(path))
     words = [line.split()[0] for line in lines(path)]
     assert sorted(words) == sorted(f"{thread}-{number}" for thread in range(4) for number in range(400))
-    for thread in range(4):
-        mine = [word for word in words if word.startswith(f"{thread}-")]
-        assert mine == [f"{thread}-{number}" for number in range(400)], (
+    for writer in range(4):
+        mine = [word for word in words if word.startswith(f"{writer}-")]
+        assert mine == [f"{writer}-{number}" for number in range(400)], (
             "in order, from the oldest file to the newest"
         )
 

@@ -40,7 +40,7 @@ def ca(tmp_path: Path) -> Path:
     return directory
 
 
-async def who_am_i(_request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+async def who_am_i(_request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
     try:
         return str(tls.caller(context)).encode()
     except HoldfastError as error:
@@ -50,7 +50,7 @@ async def who_am_i(_request: bytes, context: grpc.aio.ServicerContext) -> bytes:
 @asynccontextmanager
 async def serving(files: TlsFiles) -> AsyncIterator[int]:
     server = grpc.aio.server()
-    handler = grpc.unary_unary_rpc_method_handler(who_am_i)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(who_am_i)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", {"WhoAmI": handler}),))
     port = server.add_secure_port("127.0.0.1:0", tls.server_credentials(files))
     await server.start()
@@ -63,7 +63,8 @@ async def serving(files: TlsFiles) -> AsyncIterator[int]:
 async def ask(port: int, credentials: grpc.ChannelCredentials, name: str | None = SERVER_NAME) -> str:
     options = [("grpc.ssl_target_name_override", name)] if name else []
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options) as channel:
-        reply: bytes = await channel.unary_unary(METHOD)(b"", timeout=20, wait_for_ready=False)
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
+        reply = await call(b"", timeout=20, wait_for_ready=False)
         return reply.decode()
 
 

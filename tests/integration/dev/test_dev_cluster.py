@@ -231,7 +231,7 @@ def test_interrupted_start_leaves_nothing(cluster: Path, monkeypatch: pytest.Mon
     def interrupt(*_: object) -> dict[str, str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(starting.readiness, "hosts", interrupt)
+    monkeypatch.setattr(f"{starting.__name__}.readiness.hosts", interrupt)
     with pytest.raises(KeyboardInterrupt):
         dev.start(cluster)
     assert not left(cluster)
@@ -362,7 +362,7 @@ def test_what_can_not_be_killed_is_named(cluster: Path, monkeypatch: pytest.Monk
     shim = start_worker(cluster, "host-0", "job-e")
     with monkeypatch.context() as patch:
         patch.setattr(stopping, "WORKERS_S", 0.2)
-        patch.setattr(stopping.processes, "send", lambda *_: None)
+        patch.setattr(f"{stopping.__name__}.processes.send", lambda *_: None)
         patch.setattr(daemons, "GRACE_S", 0.1)
         patch.setattr(daemons, "KILL_S", 0.1)
         with pytest.raises(Unavailable, match=rf"Processes are left: .*{shim.pid} \(python\S*, outlives SIGKILL"):

@@ -8,7 +8,7 @@ import pytest
 from bench.hangs.real import Outcome, Run, named_right
 from bench.hangs.real_cases import FAULTS, NEGATIVES, Case
 
-from holdfast_agent.shell.sampling import place
+from holdfast_agent.shell.sampling import worker
 
 FAULTY = ("endless sleep", "SIGSTOP of a rank")
 SAVES = Case("short", "save", rank=0, fault=False, watch_s=25, lasts_s=20)
@@ -24,7 +24,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
         return await asyncio.gather(*(Run(CASES[name], tmp_path_factory.mktemp("gang")).play() for name in names))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, "FILES_EVERY_S", 2.0)
+        patch.setattr(worker, "FILES_EVERY_S", 2.0)
         return dict(zip(names, asyncio.run(play()), strict=True))
 
 

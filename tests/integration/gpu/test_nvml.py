@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
@@ -66,7 +68,9 @@ def exits(pid: int, within_s: float = 10) -> bool:
         os.close(pidfd)
 
 
-async def test_devices_are_listed_in_bus_order_whatever_the_drivers_order(source, fake_nvml):
+async def test_devices_are_listed_in_bus_order_whatever_the_drivers_order(
+    source: reader.NvmlSource, fake_nvml: FakeNvml
+) -> None:
     fake_nvml.say(
         "gpu GPU-c 00000001:05:00.0 1073741824 0 NVIDIA A100-SXM4-80GB",
         "gpu GPU-b 00000000:C1:00.0 2147483648 0 NVIDIA H100 80GB HBM3",
@@ -81,7 +85,7 @@ async def test_devices_are_listed_in_bus_order_whatever_the_drivers_order(source
     assert (gpus[1].model, gpus[1].memory_bytes) == ("NVIDIA H100 80GB HBM3", 2 * GIB)
 
 
-async def test_usage_tells_memory_and_all_compute_processes(source, fake_nvml):
+async def test_usage_tells_memory_and_all_compute_processes(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(2, used=5 * GIB)
     fake_nvml.say("pid 0 301", "pid 0 12", "mps 0 77", "mps 0 12", *(f"pid 1 {1000 + i}" for i in range(40)))
     assert await source.usage() == (
@@ -91,7 +95,7 @@ async def test_usage_tells_memory_and_all_compute_processes(source, fake_nvml):
 
 
 @pytest.mark.parametrize("code", [nvml.NOT_SUPPORTED, 13], ids=["not supported", "function not in this driver"])
-async def test_absent_figures_are_no_errors(source, fake_nvml, code):
+async def test_absent_figures_are_no_errors(source: reader.NvmlSource, fake_nvml: FakeNvml, code: int) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say(
         f"fail nvmlDeviceGetMemoryInfo 0 {code}",
@@ -104,7 +108,7 @@ async def test_absent_figures_are_no_errors(source, fake_nvml, code):
     assert await source.usage() == (GpuUsage("GPU-0", None, None),)
 
 
-async def test_divided_gpu_is_listed_by_its_instances(source, fake_nvml):
+async def test_divided_gpu_is_listed_by_its_instances(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(2)
     fake_nvml.say(
         "mig 1 MIG-a 42949672960 0 NVIDIA H100 MIG 3g.40gb",
@@ -125,7 +129,7 @@ async def test_divided_gpu_is_listed_by_its_instances(source, fake_nvml):
     )
 
 
-async def test_missing_library_is_a_host_without_gpus(tmp_path, monkeypatch):
+async def test_missing_library_is_a_host_without_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     source = reader.NvmlSource(LIMITS)
     try:
@@ -149,7 +153,9 @@ async def test_missing_library_is_a_host_without_gpus(tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
-async def test_failure_of_the_whole_driver_is_blindness_until_it_is_over(source, fake_nvml, function, code, words):
+async def test_failure_of_the_whole_driver_is_blindness_until_it_is_over(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, function: str, code: int, words: str
+) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say(f"fail {function} -1 {code}")
     assert await source.inventory() == Blind(words)
@@ -160,7 +166,9 @@ async def test_failure_of_the_whole_driver_is_blindness_until_it_is_over(source,
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetName"])
-async def test_gpu_lost_midway_keeps_its_entry(source, fake_nvml, function):
+async def test_gpu_lost_midway_keeps_its_entry(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, function: str
+) -> None:
     fake_nvml.gpus(3)
     before, _ = merge((), await read(source))
     fake_nvml.say(f"fail {function} 1 {nvml.GPU_IS_LOST}")
@@ -173,7 +181,9 @@ async def test_gpu_lost_midway_keeps_its_entry(source, fake_nvml, function):
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"])
-async def test_gpu_that_no_longer_says_who_it_is_keeps_its_entry(source, fake_nvml, function):
+async def test_gpu_that_no_longer_says_who_it_is_keeps_its_entry(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, function: str
+) -> None:
     fake_nvml.gpus(3)
     before, _ = merge((), await read(source))
     fake_nvml.say(f"fail {function} 1 {nvml.GPU_IS_LOST}")
@@ -187,7 +197,7 @@ async def test_gpu_that_no_longer_says_who_it_is_keeps_its_entry(source, fake_nv
     ]
 
 
-async def test_lost_divided_gpu_takes_its_instances_along(source, fake_nvml):
+async def test_lost_divided_gpu_takes_its_instances_along(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say("mig 0 MIG-a 42949672960 0 NVIDIA H100 MIG 3g.40gb")
     before, _ = merge((), await read(source))
@@ -196,7 +206,7 @@ async def test_lost_divided_gpu_takes_its_instances_along(source, fake_nvml):
     assert [(gpu.uuid, gpu.problem) for gpu in after] == [("MIG-a", LOST)]
 
 
-async def test_lost_gpu_has_no_usage_to_prove_anything_by(source, fake_nvml):
+async def test_lost_gpu_has_no_usage_to_prove_anything_by(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say(
         f"fail nvmlDeviceGetMemoryInfo 0 {nvml.GPU_IS_LOST}",
@@ -205,7 +215,7 @@ async def test_lost_gpu_has_no_usage_to_prove_anything_by(source, fake_nvml):
     assert await source.usage() == (GpuUsage("GPU-0", None, None, LOST),)
 
 
-async def test_forbidden_gpu_is_shown_with_the_reason(source, fake_nvml):
+async def test_forbidden_gpu_is_shown_with_the_reason(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(2)
     fake_nvml.say(f"fail nvmlDeviceGetHandleByIndex_v2 0 {nvml.NO_PERMISSION}")
     inventory, _ = merge((), await read(source))
@@ -215,13 +225,15 @@ async def test_forbidden_gpu_is_shown_with_the_reason(source, fake_nvml):
     ]
 
 
-async def test_what_the_driver_prints_does_not_mix_with_replies(source, fake_nvml):
+async def test_what_the_driver_prints_does_not_mix_with_replies(
+    source: reader.NvmlSource, fake_nvml: FakeNvml
+) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say("print nvmlDeviceGetName a warning of the driver")
     assert len((await read(source)).gpus) == 1
 
 
-async def test_hanging_call_is_blindness_at_the_deadline_and_its_helper_is_killed(fake_nvml):
+async def test_hanging_call_is_blindness_at_the_deadline_and_its_helper_is_killed(fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(1)
     source = reader.NvmlSource(reader.ReadLimits(answer_s=20, backoff_s=0))
     try:
@@ -241,7 +253,9 @@ async def test_hanging_call_is_blindness_at_the_deadline_and_its_helper_is_kille
         await source.aclose()
 
 
-async def test_driver_that_hangs_at_its_start_is_blindness_and_the_helper_is_replaced_in_the_end(fake_nvml):
+async def test_driver_that_hangs_at_its_start_is_blindness_and_the_helper_is_replaced_in_the_end(
+    fake_nvml: FakeNvml,
+) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say("hang nvmlInitWithFlags -1")
     source = reader.NvmlSource(reader.ReadLimits(answer_s=0.2, start_s=0.3, backoff_s=60))
@@ -257,7 +271,7 @@ async def test_driver_that_hangs_at_its_start_is_blindness_and_the_helper_is_rep
         await source.aclose()
 
 
-async def test_helper_stays_small(source, fake_nvml):
+async def test_helper_stays_small(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(8)
     for _ in range(20):
         await read(source)
@@ -267,23 +281,25 @@ async def test_helper_stays_small(source, fake_nvml):
     assert pss_kib < 16 * 1024
 
 
-async def test_helper_killed_by_others_is_replaced(source, fake_nvml):
+async def test_helper_killed_by_others_is_replaced(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(1)
     await read(source)
-    source._child._process.kill()
+    assert source.helper_pid is not None
+    os.kill(source.helper_pid, signal.SIGKILL)
     answer = await source.inventory()
     assert isinstance(answer, Blind) and answer.reason.startswith("the GPU helper ended")
     assert len((await read(source)).gpus) == 1
 
 
-async def test_closing_ends_the_helper(source, fake_nvml):
+async def test_closing_ends_the_helper(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     await read(source)
     pid = source.helper_pid
+    assert pid is not None
     await source.aclose()
     assert exits(pid, within_s=0)
 
 
-def test_same_under_uvloop(fake_nvml):
+def test_same_under_uvloop(fake_nvml: FakeNvml) -> None:
     pytest.importorskip("uvloop")
     fake_nvml.gpus(2)
 
@@ -291,13 +307,14 @@ def test_same_under_uvloop(fake_nvml):
 
     async def main() -> None:
         assert len((await read(source)).gpus) == 2
-        assert len(await source.usage()) == 2
+        usage = await source.usage()
+        assert isinstance(usage, tuple) and len(usage) == 2
         await source.aclose()
 
     anyio.run(main, backend_options={"use_uvloop": True})
 
 
-def test_helper_ends_when_the_agent_is_killed_even_in_a_hanging_call(fake_nvml, tmp_path):
+def test_helper_ends_when_the_agent_is_killed_even_in_a_hanging_call(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say("hang nvmlDeviceGetCount_v2 -1")
     agent = tmp_path / "agent.py"
@@ -310,7 +327,7 @@ def test_helper_ends_when_the_agent_is_killed_even_in_a_hanging_call(fake_nvml, 
     assert exits(helper)
 
 
-def test_helper_ends_with_its_input(fake_nvml):
+def test_helper_ends_with_its_input(fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(1)
     requests = b'{"op": "inventory"}\nnonsense\n{"op": []}\n{"op": "fry"}\n[]\n{"op": "usage"}\n'
     done = subprocess.run(COMMAND, input=requests, capture_output=True, timeout=60, check=True)

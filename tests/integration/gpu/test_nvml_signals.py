@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
@@ -59,7 +60,7 @@ async def one(source: reader.NvmlSource, *, looks: int = 2) -> GpuSignals:
     return gpu
 
 
-async def test_every_figure_is_read_and_follows_the_driver(source, fake_nvml):
+async def test_every_figure_is_read_and_follows_the_driver(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(2)
     fake_nvml.say(*FULL)
     assert await one(source) == GpuSignals(
@@ -78,7 +79,7 @@ async def test_every_figure_is_read_and_follows_the_driver(source, fake_nvml):
     assert (gpu.energy_mj, gpu.util_pct, gpu.memory_util_pct) == (5_000_700, 0, 0)
 
 
-async def test_power_is_read_where_energy_is_not(source, fake_nvml):
+async def test_power_is_read_where_energy_is_not(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say("power 0 152000", "util 0 100 1")
     gpu = await one(source)
@@ -86,7 +87,9 @@ async def test_power_is_read_where_energy_is_not(source, fake_nvml):
 
 
 @pytest.mark.parametrize("code", [nvml.NOT_SUPPORTED, 13], ids=["not supported", "function not in this driver"])
-async def test_driver_without_any_figure_has_none_and_no_problem(source, fake_nvml, code):
+async def test_driver_without_any_figure_has_none_and_no_problem(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, code: str
+) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say(*FULL, *(f"fail {call} -1 {code}" for call in (*CALLS, "nvmlDeviceGetPowerUsage")))
     fake_nvml.say(f"fail nvmlEventSetCreate -1 {code}", f"fail nvmlDeviceRegisterEvents -1 {code}")
@@ -94,7 +97,9 @@ async def test_driver_without_any_figure_has_none_and_no_problem(source, fake_nv
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_one_figure_that_is_not_supported_leaves_the_others(source, fake_nvml, call):
+async def test_one_figure_that_is_not_supported_leaves_the_others(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, call: str
+) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say(*FULL, f"fail {call} 0 {nvml.NOT_SUPPORTED}")
     gpu = await one(source)
@@ -106,7 +111,9 @@ async def test_one_figure_that_is_not_supported_leaves_the_others(source, fake_n
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_refused_call_is_that_devices_problem(source, fake_nvml, call):
+async def test_refused_call_is_that_devices_problem(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, call: str
+) -> None:
     fake_nvml.gpus(2)
     fake_nvml.say(*FULL, "energy 1 7", f"fail {call} 0 {nvml.NO_PERMISSION}")
     await read(source)
@@ -117,7 +124,9 @@ async def test_refused_call_is_that_devices_problem(source, fake_nvml, call):
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_hanging_call_is_blindness_at_the_deadline_and_the_next_reading_is_good(fake_nvml, call):
+async def test_hanging_call_is_blindness_at_the_deadline_and_the_next_reading_is_good(
+    fake_nvml: FakeNvml, call: str
+) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say(*FULL)
     source = reader.NvmlSource(reader.ReadLimits(answer_s=20, backoff_s=0))
@@ -139,7 +148,9 @@ async def test_hanging_call_is_blindness_at_the_deadline_and_the_next_reading_is
         await source.aclose()
 
 
-async def test_gpu_lost_midway_says_so_while_the_driver_still_lists_it(source, fake_nvml):
+async def test_gpu_lost_midway_says_so_while_the_driver_still_lists_it(
+    source: reader.NvmlSource, fake_nvml: FakeNvml
+) -> None:
     fake_nvml.gpus(2)
     fake_nvml.say(*FULL, "energy 1 7")
     await read(source)
@@ -149,7 +160,9 @@ async def test_gpu_lost_midway_says_so_while_the_driver_still_lists_it(source, f
     assert (well.lost, well.energy_mj) == (False, 7)
 
 
-async def test_gpu_that_can_no_longer_be_identified_is_missing_from_the_reading(source, fake_nvml):
+async def test_gpu_that_can_no_longer_be_identified_is_missing_from_the_reading(
+    source: reader.NvmlSource, fake_nvml: FakeNvml
+) -> None:
     fake_nvml.gpus(2)
     fake_nvml.say(*FULL, "energy 1 7")
     await read(source)
@@ -158,7 +171,9 @@ async def test_gpu_that_can_no_longer_be_identified_is_missing_from_the_reading(
     assert [gpu.uuid for gpu in (await read(source)).gpus] == ["GPU-1"]
 
 
-async def test_mig_instances_have_the_shares_of_their_own_and_no_energy(source, fake_nvml):
+async def test_mig_instances_have_the_shares_of_their_own_and_no_energy(
+    source: reader.NvmlSource, fake_nvml: FakeNvml
+) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say(
         "mig 0 MIG-a 42949672960 0 NVIDIA H100 MIG 3g.40gb",
@@ -176,7 +191,7 @@ async def test_mig_instances_have_the_shares_of_their_own_and_no_energy(source, 
     )
 
 
-async def test_missing_library_has_no_signals(tmp_path, monkeypatch):
+async def test_missing_library_has_no_signals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     source = reader.NvmlSource(LIMITS)
     try:
@@ -189,13 +204,15 @@ async def test_missing_library_has_no_signals(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
-async def test_failure_of_the_whole_driver_is_blindness(source, fake_nvml, function):
+async def test_failure_of_the_whole_driver_is_blindness(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, function: str
+) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say(f"fail {function} -1 {nvml.NO_PERMISSION}")
     assert await source.signals() == Blind("no permission to use the GPU")
 
 
-async def test_xid_is_reported_once_with_its_device(source, fake_nvml):
+async def test_xid_is_reported_once_with_its_device(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(2)
     assert (await read(source)).xids == ()
     fake_nvml.say("xid 1 79")
@@ -209,7 +226,9 @@ async def test_xid_is_reported_once_with_its_device(source, fake_nvml):
 
 
 @pytest.mark.parametrize("call", ["hang nvmlEventSetWait_v2 -1", f"fail nvmlEventSetWait_v2 -1 {nvml.GPU_IS_LOST}"])
-async def test_events_that_hang_or_fail_take_nothing_else_along(source, fake_nvml, call):
+async def test_events_that_hang_or_fail_take_nothing_else_along(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, call: str
+) -> None:
     fake_nvml.gpus(1)
     fake_nvml.say(*FULL, call)
     assert (await one(source)).energy_mj == 5_000_000

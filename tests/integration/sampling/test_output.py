@@ -12,7 +12,7 @@ import pytest
 from tests.integration.sampling.conftest import Stage
 
 from holdfast.hang.records.recording import RankProgress
-from holdfast_agent.shell.sampling import processes, worker
+from holdfast_agent.shell.sampling import worker
 from holdfast_agent.shell.sampling.output import BYTES_MOST
 from holdfast_agent.shell.sampling.worker import WorkerSampling
 
@@ -128,7 +128,7 @@ async def test_read_that_blocks_blinds_its_rank_alone_until_it_comes_back(
             release.wait(30)
         return real(descriptor, size, offset)
 
-    monkeypatch.setattr(processes.os, "pread", pread)
+    monkeypatch.setattr(os, "pread", pread)
     stage.sampler._deadline_s = 0.5
     try:
         for _ in range(2):

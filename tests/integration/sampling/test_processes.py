@@ -203,7 +203,7 @@ async def test_pid_that_is_not_the_shims_child_is_left_alone(stage: Stage) -> No
     try:
         assert other.stdout is not None
         stranger = int(other.stdout.readline())
-        stage.ranks[1] = type("Reused", (), {"pid": stranger})()  # type: ignore[assignment]
+        stage.ranks[1] = type("Reused", (), {"pid": stranger})()
         assert (await stage.rank(1)).process is None
         assert (await stage.rank(0)).process is not None
     finally:

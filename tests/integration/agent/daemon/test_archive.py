@@ -190,7 +190,12 @@ async def test_output_of_an_account_that_has_gone_is_told_of_and_kept(tmp_path: 
     facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), ME, 1)
     told: list[str] = []
     accounts = Accounts(ME, AccountRules(os.geteuid()))
-    archive = Archive(tmp_path / "orders", facts, accounts, lambda _, problem: bool(told.append(problem)) or True)
+
+    def tell(_: WorkerId, problem: str) -> bool:
+        told.append(problem)
+        return True
+
+    archive = Archive(tmp_path / "orders", facts, accounts, tell)
     archive.keep(KEY, launch)
     archive.release(KEY)
     async with anyio.create_task_group() as tasks:

@@ -166,7 +166,7 @@ def test_a_look_that_hangs_holds_up_no_other(settings: Config, monkeypatch: pyte
         stuck.wait()
         return []
 
-    monkeypatch.setattr(rounds.disks, "check", hangs)
+    monkeypatch.setattr(f"{rounds.__name__}.disks.check", hangs)
     try:
         _, findings = rounds.make(settings.state_dir.parent / "agent.toml", 1.0)
     finally:

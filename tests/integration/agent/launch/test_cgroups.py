@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.agent.conftest import Agent
@@ -63,12 +65,14 @@ async def test_what_a_dead_shim_has_left_is_found_though_it_carries_no_mark(
 async def test_cgroups_go_with_generations_workers_and_agents(agent: Agent, controller: Controller) -> None:
     await controller.connected()
     root = own_root(agent)
+
+    def only(name: str) -> bool:
+        return [path.name for path in root.glob("job-1/*/g*")] == [name]
+
     for generation in (1, 2):
         await launch(controller, SLEEP, generation=generation)
         await controller.state("RUNNING", generation=generation)
-        await agent.until(
-            lambda made=f"g{generation}": [p.name for p in root.glob("job-1/*/g*")] == [made], "one cgroup"
-        )
+        await agent.until(partial(only, f"g{generation}"), "one cgroup")
     await controller.assign(assignment("STOP", generation=2))
     await controller.state("EMPTY", generation=2)
     await controller.assign(assignment("FORGET", generation=2))
@@ -93,7 +97,7 @@ async def test_an_admin_may_do_without(agent: Agent, controller: Controller) -> 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    files = {name: tmp_path / name for name in ("state_dir", "log_dir", "ca", "cert", "key")}
+    files: dict[str, Any] = {name: tmp_path / name for name in ("state_dir", "log_dir", "ca", "cert", "key")}
     return Config(controller="c:1", name="host-0", **files)
 
 
