@@ -24,8 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="holdfast-agent",
         description="Launches, watches and stops the workers of one host.",
-        epilog="In place of options: join makes this machine a host of a cluster, doctor says what is wrong "
-        "with it, status where its agent stands; upgrade waits, and compares, around a restart. Each has --help.",
+        epilog="Commands in place of options: join makes this machine a host of a cluster, doctor checks the host, "
+        "status shows its agent's state, upgrade waits and compares around a restart. Each has --help.",
     )
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)"

@@ -27,7 +27,7 @@ class Child(Protocol):
     def pid(self) -> int: ...
 
     async def wait_ready(self) -> None:
-        """Return once it has opened the driver. May be cancelled and called again. Raises ``ChildError``."""
+        """Return once the helper has opened the driver. May be cancelled and called again. Raises ``ChildError``."""
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The helper's reply to a request. A cancelled call makes the child unusable. Raises ``ChildError``."""
@@ -36,10 +36,10 @@ class Child(Protocol):
         """Send SIGKILL and let go of it; never blocks, and may be repeated."""
 
     def gone(self) -> bool:
-        """Whether it has ended; never blocks."""
+        """Whether the helper has ended; never blocks."""
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when it has ended or the time is up."""
+        """Return when the helper has ended or the time is up."""
 
 
 def _spawn(fd: int) -> subprocess.Popen[bytes]:

@@ -1,6 +1,6 @@
 """A generation's cgroup (v2): bounds it, kills it whole, proves it empty, counts what lack of memory has killed.
 
-The agent names the place's directory; each generation has `g<N>` in it, made before the first fork and removed
+The agent names the worker's directory; each generation has `g<N>` in it, made before the first fork and removed
 once nothing is left. Ranks are moved into it right after their start, and whatever they start stays in. The
 limits are written where the kernel offers them; a host without cgroups, or without some controller, does without.
 """
@@ -16,11 +16,11 @@ CONTROLLERS = (b"+memory", b"+pids")
 
 
 class Cgroup:
-    """One generation's. Raises OSError where it can't be made; then the generation does without."""
+    """The cgroup of one generation, in its worker's directory. Raises OSError where it can't be made."""
 
-    def __init__(self, place: str, generation: int, memory_bytes: int, pids: int) -> None:
-        self.path = f"{place}/g{generation}"
-        _make(place)
+    def __init__(self, worker: str, generation: int, memory_bytes: int, pids: int) -> None:
+        self.path = f"{worker}/g{generation}"
+        _make(worker)
         try:
             os.mkdir(self.path, 0o755)
         except FileExistsError:

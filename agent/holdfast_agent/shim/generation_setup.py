@@ -57,10 +57,10 @@ def _room(number: int, directory: int, lacks: list[str]) -> namespaces.Room | No
         raise OSError(error.errno, error.strerror, f"a {namespaces.SHM} of its own") from None
 
 
-def _cgroup(place: str, number: int, bounds: tuple[int, int], lacks: list[str]) -> Cgroup | None:
+def _cgroup(worker: str, number: int, bounds: tuple[int, int], lacks: list[str]) -> Cgroup | None:
     """The generation's cgroup; None where it can't be made: the ranks run all the same, without its limits."""
     try:
-        return Cgroup(place, number, *bounds)
+        return Cgroup(worker, number, *bounds)
     except OSError as error:
-        lacks.append(f"no cgroup: {printable(error.filename or place)}: {error.strerror}")
+        lacks.append(f"no cgroup: {printable(error.filename or worker)}: {error.strerror}")
         return None

@@ -32,7 +32,7 @@ class CgroupFacts:
 
 
 def check(facts: CgroupFacts) -> Iterator[Finding]:
-    """The tree, then its controllers."""
+    """Check that cgroup v2 is mounted, then its controllers."""
     if not facts.wanted:
         why = "Memory of a job isn't bounded, and a fork bomb takes the host along."
         yield warning("cgroups.tree", "cgroups = false", why, "agent.toml: remove cgroups = false")

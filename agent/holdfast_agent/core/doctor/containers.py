@@ -20,7 +20,7 @@ class ContainerFacts:
 
 
 def check(facts: ContainerFacts) -> Iterator[Finding]:
-    """The engine, then its way to the GPUs."""
+    """Check the container engine, then its access to the GPUs."""
     if not facts.enabled:
         yield ok("containers.engine", "switched off in agent.toml")
         return

@@ -25,7 +25,7 @@ class DebuggingFacts:
 
 
 def check(facts: DebuggingFacts) -> Iterator[Finding]:
-    """Stacks, then cores."""
+    """Check that stacks can be read, then where core dumps go."""
     yield _stacks(facts)
     yield _cores(facts)
 

@@ -43,7 +43,7 @@ class DiskFacts:
 
 
 def check(facts: DiskFacts) -> Iterator[Finding]:
-    """One folder's: whether it can be used, room, and how fast it is."""
+    """Check one folder: whether it can be used, its free space, and its speed."""
     name = f"disk.{facts.setting}"
     if facts.problem:
         if facts.denied:

@@ -44,7 +44,7 @@ class GpuFacts:
 
 
 def check(facts: GpuFacts) -> Iterator[Finding]:
-    """The driver, each device, and the way to them."""
+    """Check the driver, each device, and the access of workers to them."""
     if facts.simulated:
         saw = f"{facts.simulated} simulated GPUs (simulated_gpus in agent.toml)"
         yield warning("gpus.driver", saw, "Jobs find no real ones.", "agent.toml: remove simulated_gpus")

@@ -30,7 +30,7 @@ class MemoryFacts:
 
 
 def check(facts: MemoryFacts) -> Iterator[Finding]:
-    """Shared memory, then what makes trainings stand still."""
+    """Check shared memory, then settings that make trainings stall."""
     yield _shared(facts)
     yield _swap(facts)
     yield _pages(facts)

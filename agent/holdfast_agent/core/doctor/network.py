@@ -44,7 +44,7 @@ class NetworkFacts:
 
 
 def check(facts: NetworkFacts) -> Iterator[Finding]:
-    """Ports, then names, then interfaces."""
+    """Check ports, then names, then interfaces."""
     yield _range(facts)
     yield _taken(facts)
     yield _hostname(facts)

@@ -33,7 +33,7 @@ class ServiceFacts:
 
 
 def check(facts: ServiceFacts) -> Iterator[Finding]:
-    """The unit, then the agent."""
+    """Check the systemd unit, then the running agent."""
     yield _unit(facts)
     yield _running(facts)
 

@@ -94,13 +94,13 @@ class HostGpus:
                 del self.xids[xid.uuid][:-8]
 
     def fatal_xid(self, uuids: Iterable[str], since_s: float) -> int | None:
-        """The first fatal one on these devices since then."""
+        """The first fatal Xid on these devices since then; None without one."""
         found = [one for uuid in uuids for one in self.xids.get(uuid, ()) if one[0] >= since_s]
         return min(found)[1] if found else None
 
     @property
     def on_gpu(self) -> frozenset[int]:
-        """Every pid with a context."""
+        """All pids that hold a context on a GPU."""
         return frozenset(pid for pids in self.contexts.values() for pid in pids)
 
 

@@ -17,5 +17,5 @@ def is_due(next_try: float, now: float) -> bool:
 
 
 def in_words(problem: str, age_s: float) -> str:
-    """For the job's page: why, and whether it is tried again."""
+    """A copy's problem as a sentence for the job's page, and whether the copy is tried again."""
     return f"{problem}; given up" if age_s >= GIVE_UP_AFTER_S else f"{problem}; tried again"

@@ -1,6 +1,6 @@
 """The metric families of an agent. ``docs/admins/metrics.md`` explains each; a test holds the two together.
 
-Whose job runs here stands in no label: states, and this host's own GPUs.
+Labels name states and this host's own GPUs, never a job or its owner.
 """
 
 from __future__ import annotations

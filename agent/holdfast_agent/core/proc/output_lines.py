@@ -9,7 +9,7 @@ _ENDS = re.compile(rb"[\r\n]+")
 
 
 class LineCutter:
-    """One stream. It holds at most ``LINE_MAX_BYTES`` of a line that hasn't ended yet."""
+    """Cuts one stream into lines; keeps at most ``LINE_MAX_BYTES`` of a line that hasn't ended yet."""
 
     __slots__ = ("_rest", "_skipping")
 
@@ -33,5 +33,5 @@ class LineCutter:
         return lines
 
     def skip(self) -> None:
-        """Something was left out: what follows, up to the next end, is no whole line."""
+        """Note a gap: the bytes up to the next line end are no whole line."""
         self._rest, self._skipping = b"", True

@@ -35,7 +35,7 @@ class Growth(NamedTuple):
 
 
 class Account:
-    """One process' counters."""
+    """Counters of one process, without those of children that were sampled themselves."""
 
     __slots__ = ("_bytes_due", "_looks", "_ticks_due", "last")
 
@@ -44,7 +44,7 @@ class Account:
         self._ticks_due = self._bytes_due = self._looks = 0
 
     def credit(self, child: Counters) -> None:
-        """A child of it has vanished."""
+        """Note a sampled child that vanished, lest its counters count again once this process has reaped it."""
         self._ticks_due += child.own_ticks + child.reaped_ticks
         self._bytes_due += child.storage_bytes
         self._looks = _CREDIT_LOOKS

@@ -141,7 +141,7 @@ class _Tree:
         return top.on_gpu or any(self._reaches_gpu(one) for one in self._below.get(top.pid, ()))
 
     def _assign(self, top: Relative, rank: Relative, above: Role, number: int, made: dict[int, Part]) -> None:
-        """Roles of all below ``top``."""
+        """Set the roles of all processes below ``top``."""
         for one in self._below.get(top.pid, ()):
             fork = bool(one.command) and one.command == rank.command
             helps = above is Role.HELPER or fork or is_companion(one.command, one.name)

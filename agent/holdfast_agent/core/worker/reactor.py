@@ -68,9 +68,9 @@ class Reactor:
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
     outbox: dict[ExitId, Unacked] = field(default_factory=dict)
     unused: dict[str, int] = field(default_factory=dict)
-    """Bytes that each GPU holds which nothing uses, by UUID."""
+    """Bytes that each GPU holds while unused, by UUID."""
     heard_s: float = 0.0
-    """When that was sent which the controller has answered last; seconds since boot."""
+    """Send time of the newest message that the controller answered; seconds since boot."""
     going_down: bool = False
     """Nothing is started any more."""
     _connected: bool = False

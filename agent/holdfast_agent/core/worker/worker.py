@@ -281,21 +281,21 @@ class Worker:
     gpus: tuple[str, ...] = ()
     """UUIDs of the devices of that generation."""
     launched: Launch | None = None
-    """The last launch of this agent's life."""
+    """The last launch in this run of the agent."""
     launched_at: float | None = None
-    """Monotonic; None where an earlier life launched it."""
+    """Monotonic seconds; None where an earlier run of the agent launched it."""
     checked: Launch | None = None
-    """Whose program was found good here."""
+    """The launch whose program passed the checks here."""
     container: Container | None = None
-    """As the last preparation found or made it; None where work runs on the bare host."""
+    """The container that the last preparation found or made; None where work runs on the bare host."""
     code: PreparedCode | None = None
-    """Of the generation that was prepared last."""
+    """The code of the generation that was prepared last."""
     user: WorkerUser | None = None
-    """As whom that runs; None: as this host's workers do by default."""
+    """The account that generation runs as; None for the host's default."""
     doing: str = ""
-    """What takes long in its preparation; empty where nothing does."""
+    """The long step of the preparation that is under way; empty for none."""
     heard_s: float = 0.0
-    """When that was sent which the controller has answered last; seconds since boot."""
+    """Send time of the newest message that the controller answered; seconds since boot."""
     warned: int = 0
     """The newest generation whose shim was ordered to send its ranks the signal."""
     stop_asked: tuple[int, float] | None = None
@@ -427,7 +427,7 @@ def _from_empty(worker: Worker, desired: Assignment, state: Empty, actions: list
     worker.doing = ""
     ports: tuple[int, ...] = ()
     if desired.phase is Phase.RUN and desired.launch.rendezvous is not None:
-        # Prepared in an earlier life of the agent; the others already know these ports.
+        # Prepared by an earlier run of the agent; the other workers already know these ports.
         master = (desired.launch.rendezvous.master_port,) if desired.launch.first_rank == 0 else ()
         ports = (desired.launch.own_port, *master)
     known_good = worker.checked is not None and worker.checked.task == desired.launch.task

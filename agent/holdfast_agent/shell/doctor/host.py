@@ -178,7 +178,7 @@ def agent_pid(settings: Config) -> int:
 
 
 def own_name() -> str:
-    """This machine's, for the page's title where the settings name no host."""
+    """This machine's name, for the page's title where the settings name no host."""
     return socket.gethostname()
 
 

@@ -123,7 +123,7 @@ def _on_the_bus(devices: str = "/sys/bus/pci/devices/*") -> int:
 
 
 def _mount(path: Path) -> tuple[str, tuple[str, ...]]:
-    """(kind of file system, options) of the mount that holds a path; the last mount at a place is the one seen."""
+    """File system and options of the mount that holds a path; of several mounts at one point the last counts."""
     real, best = os.path.realpath(path), ("", "", ())
     for line in text("/proc/self/mountinfo").splitlines():
         fields, _, rest = line.partition(" - ")

@@ -50,7 +50,7 @@ class _Look:
 
 
 def make(path: Path, patience_s: float) -> tuple[str, list[Finding]]:
-    """(host, findings) for the host whose agent has the settings at ``path``."""
+    """The host's name and the findings of all checks, for the agent with the settings at ``path``."""
     try:
         settings = config.load(path)
     except ConfigError as problem:
@@ -91,7 +91,7 @@ def _looks(settings: Config, patience_s: float) -> Iterator[_Look]:
 
 
 def _folders(settings: Config) -> Iterator[tuple[str, Path, bool, bool]]:
-    """(setting, folder, durable, programs start there) of each that the agent writes to."""
+    """Each folder that the agent writes to: setting, path, whether it must be durable, whether programs start there."""
     yield "state_dir", settings.state_dir, True, True
     yield "log_dir", settings.log_dir, False, False
     if settings.packages.cache_dir is not None:

@@ -68,7 +68,7 @@ class Driver:
         return self._reactor.facts
 
     async def adopt(self) -> None:
-        """Take up every worker of an earlier life; returns once living shims have said their state.
+        """Take up every worker of an earlier run of the agent; returns once living shims have reported their state.
 
         Raises ``StoreError`` where it can't be found out whether a shim lives.
         """

@@ -1,6 +1,6 @@
 """Takes evidence of a worker that may hang: stacks, /proc, GPUs, last words, what the frameworks recorded.
 
-Theory of operation. ``Examiner.diagnose`` looks at every rank of a place twice and returns one
+Theory of operation. ``Examiner.diagnose`` looks at every rank of a worker twice and returns one
 ``holdfast.hang.evidence.evidence.Evidence``. Everything that may block runs in a thread or a process of its own
 with a deadline, few at a time, and the whole has a budget; what is late, refused, missing or gone leaves a
 sentence in its place. Nothing here stops a rank, but for the native dumps of suspects, which hold theirs for a

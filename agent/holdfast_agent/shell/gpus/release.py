@@ -1,4 +1,4 @@
-"""Reads what occupies the GPUs for the proof that a place is empty, and keeps what an unused GPU holds.
+"""Reads memory and processes on the GPUs for the proof that a worker is empty, and keeps what an unused GPU holds.
 
 ``gpu_unused.json`` is ``{"boot_id", "used_bytes": {UUID: bytes}}``: of another boot it says nothing, since the
 driver may be another. So it need not survive power loss, only the agent.

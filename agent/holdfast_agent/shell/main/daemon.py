@@ -261,7 +261,7 @@ def _tell_of_archive(link: Link, key: WorkerId, problem: str) -> bool:
 
 
 def _code(settings: Config, facts: HostFacts, tls: TlsFiles, jobs: list[str]) -> Code:
-    """Packaged code, once what an earlier life has left half done is gone."""
+    """The store of packaged code, after the half-done work of earlier runs was removed."""
     wanted = settings.packages
     directory = _cache_dir(settings)
     bundles = BundleCache(

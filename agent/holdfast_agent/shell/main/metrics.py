@@ -1,6 +1,6 @@
 """Serves the agent's metrics, where its settings want that.
 
-The workers need their agent more than anybody needs its metrics: a port that can't be had is noted and tried again.
+A port that is taken never stops the agent: the failure is logged, and the port is tried again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AGAIN_S = 30.0
 
 
 class Metrics:
-    """The metrics of one agent. ``gauges`` and ``shims`` read how things stand now."""
+    """The metrics of one agent. ``gauges`` and ``shims`` read the current state."""
 
     def __init__(
         self, settings: Config, meter: Meter, gauges: Callable[[float], Series], shims: Callable[[], int]

@@ -1,7 +1,7 @@
 """Serves the agent's status to root on its own host, over ``agent.sock`` in the state directory.
 
-One JSON object, then the end; nothing is read and nothing can be asked for. Who connects is taken from the kernel:
-root and the agent's own user are answered, everybody else is not.
+The answer is one JSON object; nothing is read from the caller. The kernel says which user connects: root and the
+agent's own user get the answer, all others are refused.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _bound(directory: Path) -> socket.socket:
     try:
         path = f"/proc/self/fd/{holder}/{NAME}"
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(NAME, dir_fd=holder)  # an earlier life's; the lock says that there is no other agent
+            os.unlink(NAME, dir_fd=holder)  # an earlier run's; the lock says that there is no other agent
         sock.bind(path)
         os.chmod(path, 0o600)
         sock.listen(_AT_A_TIME)

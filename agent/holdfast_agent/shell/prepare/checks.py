@@ -25,7 +25,7 @@ def root_problem(facts: HostFacts, *, root_allowed: bool) -> str:
 def problem(
     assignment: Assignment, facts: HostFacts, *, root_allowed: bool, code: PreparedCode | None = None
 ) -> str:
-    """Why the worker can't run here; empty where nothing stands against it. May block on a dead file server."""
+    """Why the worker can't run here; empty where it can. May block on a dead file server."""
     launch = assignment.launch
     if launch is None:
         return f"{facts.name}: the assignment says nothing about what to run."

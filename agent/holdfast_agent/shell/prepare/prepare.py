@@ -1,6 +1,6 @@
 """Makes a worker ready for a launch: checks, the admin's prolog, a shim, directories, ports.
 
-What the program is to blame for fails the job; what the host is to blame for says so, and the work goes elsewhere.
+A fault of the program fails the job; a fault of the host is reported as such, and the work goes elsewhere.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Listener:
         self._more = asyncio.Event()
 
     def put(self, line: bytes) -> None:
-        """One more line for it."""
+        """Queue a line for the listener."""
         if self.overrun:
             return
         self._size += len(line)
@@ -55,7 +55,7 @@ class Listener:
 
 
 def _bounded(sample: WorkerSample) -> WorkerSample:
-    """Without the older lines of a flood, which count as passed over, as they would in the next sample."""
+    """The sample without the older lines of a flood; they count as skipped output."""
     if sum(len(line.text) + _LINE_BYTES for line in sample.lines) <= LINES_BYTES:
         return sample
     kept: list[LogLine] = []

@@ -13,7 +13,7 @@ BYTES_MOST = 256 << 10
 
 
 class OutputStream(Subject):
-    """One stream of one rank. ``from_end``: what it holds by now was read in an earlier life of the agent."""
+    """One stream of one rank. ``from_end`` skips its present content, which an earlier run of the agent has read."""
 
     def __init__(self, path: str, rank: int, name: str, *, from_end: bool) -> None:
         self._path = path
@@ -31,7 +31,7 @@ class OutputStream(Subject):
             self._handle = -1
 
     def read(self, turn: Turn) -> tuple[list[LogLine], int]:
-        """(whole lines since the last look, bytes that were passed over)."""
+        """Whole lines since the last read, and how many bytes were skipped."""
         if self.stuck or (self._handle < 0 and not self._open(turn)):
             return [], 0
         try:

@@ -1,7 +1,7 @@
 """Samples every running worker on one timer and passes the samples to the listeners.
 
 Nothing is started or stopped on the way of a launch: at each tick the sampler asks what runs now. It reads in a
-thread with a deadline (see ``turn``); places that a late tick didn't reach are read again at once, around what is
+thread with a deadline (see ``turn``); workers that a late tick didn't reach are read again at once, around what is
 stuck.
 """
 

@@ -58,7 +58,7 @@ class SavedFileWatch:
         self.sample = SavedFiles()
 
     def look(self, turn: Turn, members: Iterable[Member], now_s: float) -> None:
-        """One pass; ``sample`` is what it found."""
+        """Look once at the open files; ``sample`` then holds the result."""
         writers = {member.pid: self._look_at(turn, member) for member in members}
         files = {file.identity: file for writer in writers.values() for file in writer.files}
         appeared = self._appeared(writers) if len(files) <= FILES_MOST else frozenset()

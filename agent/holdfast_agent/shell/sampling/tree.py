@@ -23,7 +23,7 @@ _OPEN_MOST = 64
 
 @dataclass(frozen=True, slots=True)
 class RankReading:
-    """One rank process at one time. ``process`` None: it couldn't be read."""
+    """A reading of one rank process; ``process`` is None where it couldn't be read."""
 
     rank: int
     pids: frozenset[int]
@@ -61,7 +61,7 @@ class Tree:
         self.members.clear()
 
     def add(self, pid: int, stat: Stat) -> bool:
-        """One more process; False where there are too many."""
+        """Add a process to the tree; False where there are too many."""
         if len(self.members) >= MEMBERS_MOST:
             return False
         self.members[pid] = Member(pid, stat, keep_open=len(self.members) < _OPEN_MOST)
@@ -73,7 +73,7 @@ class Tree:
         return self.root in (stat.group, stat.session)
 
     def drop(self, alive: Collection[int]) -> None:
-        """Forget the processes that are no longer there; what they did is their parents' now."""
+        """Forget processes that have ended; their parents' counters include them once they are reaped."""
         for pid in [pid for pid in self.members if pid not in alive]:
             self._remove(pid)
 

@@ -79,7 +79,7 @@ class WorkerSampling:
             yield from tree.members
 
     def update(self, watched: Watched) -> bool:
-        """Newest knowledge of the same generation. Whether it has processes that weren't known."""
+        """Take newer facts on the same generation. Returns whether it has processes that weren't known."""
         known = self.watched.pids
         self.watched = watched
         for rank in watched.pids.keys() - known.keys():
@@ -92,7 +92,7 @@ class WorkerSampling:
         return any(rank not in self._trees and rank not in watched.ended for rank in watched.pids)
 
     def settle(self, alive: set[int], found: Mapping[int, Stat]) -> list[int]:
-        """Take in what the pass over /proc has found; the pids that are this worker's."""
+        """Take in the new processes of a pass over /proc; returns the pids that are this worker's."""
         for tree in self._trees.values():
             tree.drop(alive)
         ours = []
@@ -126,7 +126,7 @@ class WorkerSampling:
         return next((tree for tree in self._trees.values() if tree.owns(stat)), None)
 
     def read(self, turn: Turn, host: HostGpus) -> WorkerSample:
-        """Read everything now."""
+        """Read a sample of the worker now."""
         now_s = time.monotonic()
         readings = self._read_trees(turn, host)
         ranks = self._rank_samples(turn, readings, host, now_s)

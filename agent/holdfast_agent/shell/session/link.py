@@ -64,7 +64,7 @@ class Listener(Protocol):
 
 
 def channel_options(name: str) -> list[tuple[str, str | int]]:
-    """For one connection of its own: ``name`` keeps gRPC from sharing it with another channel."""
+    """Options of a channel with a connection of its own: ``name`` keeps gRPC from sharing it with another channel."""
     return [
         ("grpc.ssl_target_name_override", SERVER_NAME),
         ("grpc.use_local_subchannel_pool", 1),
@@ -154,7 +154,7 @@ class Link:
         return welcomed
 
     def _note_failure(self, error: Exception) -> None:
-        """A controller that works with no agent of this version says so; an admin reads that here, once."""
+        """Log why a session failed; a refusal of this agent's version is logged as a warning, once."""
         problem = _describe(error)
         refused = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.FAILED_PRECONDITION
         if not refused:

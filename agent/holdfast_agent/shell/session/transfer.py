@@ -77,7 +77,7 @@ class Transfer:
         self._writing = anyio.Lock()
 
     def poke(self) -> None:
-        """A rank has ended: followers may have reached their end."""
+        """Wake readers that follow output, because a rank has ended."""
         for reading in self._readings.values():
             reading.more.set()
 
@@ -183,7 +183,7 @@ class Transfer:
         return "samples come faster than they are taken."
 
     async def _read_log(self, asked: agent_pb2.OpenLog, reading: Reading, call: _Call) -> str:
-        """Output of a rank, as far as it is wanted."""
+        """Send a rank's output, as much as was asked for. Returns the problem; empty at a good end."""
         key = WorkerId(asked.job_id, asked.worker)
         if not is_worker(key):
             return f"{key} names no worker."

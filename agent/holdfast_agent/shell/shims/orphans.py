@@ -86,7 +86,7 @@ def _generation(variable: bytes) -> float:
 def clear(mark: Mark) -> tuple[int, str]:
     """Kill the worker's processes until none is found twice in a row.
 
-    Returns (how many there were, what is left after the bound; empty when the place is proven empty).
+    Returns how many there were, and what is left after the bound: empty when the worker is proven empty.
     """
     killed: set[tuple[int, int]] = set()
     clean = 0
@@ -148,14 +148,14 @@ def _members(cgroup: str) -> frozenset[int]:
 
 
 def _kill_cgroup(cgroup: str) -> None:
-    """End all that is in it; an empty one is removed."""
+    """Kill all processes in a cgroup; an empty cgroup is removed."""
     with contextlib.suppress(OSError), open(f"{cgroup}/cgroup.kill", "wb", buffering=0) as file:
         file.write(b"1")
     remove(cgroup)
 
 
 def _kill(process: Process) -> None:
-    """End it and wait a little until it has ended."""
+    """Kill a process and wait briefly for its end."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except OSError:

@@ -153,7 +153,7 @@ def read_shim_id(path: Path) -> ShimId | None:
 
 
 def boot_id() -> str:
-    """The running kernel's."""
+    """The boot id of the running kernel."""
     return processes.boot_id()
 
 

@@ -141,6 +141,6 @@ def connect(directory: Path) -> socket.socket:
 
 
 def peer(sock: socket.socket) -> tuple[int, int]:
-    """(pid, uid) of the process at the other end, by the kernel's word. Raises ``OSError``."""
+    """Pid and uid of the process at the other end, as the kernel reports them. Raises ``OSError``."""
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return pid, uid

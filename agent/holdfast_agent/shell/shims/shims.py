@@ -134,7 +134,7 @@ class Shims:
         )
 
     def send(self, key: WorkerId, message: dict[str, Any]) -> bool:
-        """Tell the worker's shim. Lost while it can't be reached: what counts is said again when it greets.
+        """Send a message to the worker's shim. It is lost while the shim can't be reached, and repeated once it greets.
 
         False for a message that is too long for any shim.
         """
@@ -152,7 +152,7 @@ class Shims:
         self._loop.call_later(QUIT_S, _kill, held)
 
     def quit(self) -> None:
-        """Let all shims end that have nothing to do; others don't mind."""
+        """Let all shims end that have nothing to do; others run on."""
         for held in self._held.values():
             if held.link is not None:
                 held.link.send({"op": "quit"})
@@ -189,7 +189,7 @@ class Shims:
         self._on_message(key, message)
 
     def _shun(self, key: WorkerId, held: Held, version: int) -> None:
-        """Leave a shim alone whose words may mean something else: its ranks run on, its journal has their ends."""
+        """Leave a shim of an unknown protocol alone: its ranks run on, and its journal records their ends."""
         held.refusal = (
             f"its shim speaks protocol {version}, this agent {shim.VERSION}: an agent between them is needed"
         )

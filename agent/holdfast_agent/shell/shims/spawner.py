@@ -78,7 +78,7 @@ class Template:
             raise
 
     def close(self) -> None:
-        """End it; the shims live on."""
+        """End the template; its shims live on."""
         self._sock.close()
         self._process.kill()
         self._process.wait()

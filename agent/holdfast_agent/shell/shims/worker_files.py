@@ -115,22 +115,22 @@ class WorkerFiles:
         return tuple(stamped)
 
     def attempts(self, key: WorkerId) -> tuple[tuple[int, int], ...]:
-        """(first generation, attempt)."""
+        """The worker's attempts, each with its first generation."""
         return tuple(_pairs(self.directory(key) / "attempts"))
 
     def acked(self, key: WorkerId) -> frozenset[tuple[int, int]]:
-        """(generation, rank) of the exits that the controller has."""
+        """Generation and rank of the exits that the controller has acknowledged."""
         return frozenset(_pairs(self.directory(key) / "acked"))
 
     def note_attempt(self, key: WorkerId, generation: int, attempt: int) -> None:
-        """From this generation on. Raises ``OSError``."""
+        """Note that this generation and later ones belong to an attempt. Raises ``OSError``."""
         self.directory(key).mkdir(mode=0o700, parents=True, exist_ok=True)
         hit("agent.attempt.before")
         _append_line(self.directory(key) / "attempts", f"{generation} {attempt}\n")
         hit("agent.attempt.after")
 
     def note_ack(self, key: WorkerId, generation: int, rank: int) -> None:
-        """Need not be sent again. Raises ``OSError``."""
+        """Note that an exit need not be sent again. Raises ``OSError``."""
         hit("agent.acked.before")
         _append_line(self.directory(key) / "acked", f"{generation} {rank}\n")
         hit("agent.acked.after")
@@ -144,11 +144,11 @@ class WorkerFiles:
         return self._noted(key, "closed")
 
     def note_freed(self, key: WorkerId, generation: int) -> None:
-        """Its GPUs were proven free. Raises ``OSError``."""
+        """Note that a generation's GPUs were proven free. Raises ``OSError``."""
         self._note(key, "freed", generation)
 
     def note_closed(self, key: WorkerId, generation: int) -> None:
-        """Its epilog has ended. Raises ``OSError``."""
+        """Note that a generation's epilog has ended. Raises ``OSError``."""
         self._note(key, "closed", generation)
 
     def prune(self, key: WorkerId, below: int) -> None:
@@ -200,7 +200,7 @@ class EpochFile:
         self._next = path.with_suffix(".new")
 
     def read(self) -> int:
-        """0 at first. Raises ``StoreError`` for a file that is not ours."""
+        """The highest epoch seen; 0 at first. Raises ``StoreError`` for a file that is not ours."""
         try:
             return int(self._path.read_text())
         except FileNotFoundError:

@@ -111,7 +111,7 @@ def try_to_remove(path: Path) -> None:
 
 
 def _is_directory(name: str, holder: int) -> bool:
-    """Anything else of that name is removed. Raises ``OSError``."""
+    """Whether the name is a directory's; any other entry of that name is removed. Raises ``OSError``."""
     try:
         if stat.S_ISDIR(os.stat(name, dir_fd=holder, follow_symlinks=False).st_mode):
             return True
