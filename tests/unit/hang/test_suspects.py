@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, grouped
 from holdfast.hang.judge.snapshot import Seen, View
-from holdfast.hang.judge.suspects import guilty
+from holdfast.hang.judge.suspects import find_suspects
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.samples import State
@@ -34,7 +34,7 @@ def look(*ranks: RankFeatures, stacks: tuple[tuple[Frame, ...], ...] = (), **mor
 
 
 def named(view: View) -> list[int]:
-    return [int(name.rpartition(" ")[2]) for name in guilty(view)]
+    return [int(name.rpartition(" ")[2]) for name in find_suspects(view)]
 
 
 @pytest.mark.parametrize("elsewhere", [QUEUE, LOCK])

@@ -40,7 +40,7 @@ def test_only_a_stuck_place_has_no_way_out() -> None:
 
 def test_a_kill_is_never_taken_back_nor_given_without_confirmation() -> None:
     assert Rung.HEALTHY not in stages.TRANSITIONS[Rung.ACTED]
-    assert {rung for rung in Rung if Rung.ACTED in stages.TRANSITIONS[rung]} == {Rung.CONFIRMED, Rung.WITHHELD}
+    assert {rung for rung in Rung if Rung.ACTED in stages.TRANSITIONS[rung]} == {Rung.CONFIRMED, Rung.SUPPRESSED}
 
 
 def test_a_way_that_is_not_listed_is_an_error() -> None:

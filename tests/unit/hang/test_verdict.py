@@ -118,7 +118,7 @@ def test_to_notify_does_everything_but_the_kill_and_records_it_once() -> None:
     job.stands_still(600)
     assert job.kinds() == ["Diagnose", "Notify", "WouldAct"]
     assert isinstance(job.orders[-1], WouldAct)
-    assert job.verdict.withheld == "the job asks to be notified only"
+    assert job.verdict.suppressed == "the job asks to be notified only"
 
 
 def test_off_looks_at_nothing() -> None:
@@ -154,7 +154,7 @@ def test_a_held_job_is_noticed_and_acted_on_when_the_hold_ends() -> None:
     job = started()
     job.watch = hold(job.watch, job.at_s + 300)
     verdict = job.stands_still(200)
-    assert verdict.rung is Rung.WITHHELD and verdict.withheld.startswith("the job is held")
+    assert verdict.rung is Rung.SUPPRESSED and verdict.suppressed.startswith("the job is held")
     assert job.kinds() == ["Diagnose", "Notify"]
     job.stands_still(110)
     assert job.kinds()[-1] == "Act"
@@ -162,7 +162,7 @@ def test_a_held_job_is_noticed_and_acted_on_when_the_hold_ends() -> None:
 
 def test_a_common_cause_withholds_and_its_end_releases() -> None:
     job = started(brake="2 jobs turned suspect within 3 min")
-    assert job.stands_still(200).withheld == "2 jobs turned suspect within 3 min"
+    assert job.stands_still(200).suppressed == "2 jobs turned suspect within 3 min"
     job.brake = ""
     job.stands_still(2)
     assert job.kinds() == ["Diagnose", "Notify", "Act"]
@@ -325,11 +325,11 @@ def test_our_own_dump_of_c_frames_is_no_debugger() -> None:
     assert job.stands_still(40.0).rung is Rung.ACTED
 
 
-def test_another_finding_than_the_withheld_one_is_acted_on_in_its_own_time_only() -> None:
-    """Nobody moved, which was withheld; then one rank burns CPU, which may be work: acted on at the ceiling."""
+def test_another_finding_than_the_suppressed_one_is_acted_on_in_its_own_time_only() -> None:
+    """No rank moved, action suppressed; then one rank burns CPU, which may be work: acted on at the ceiling."""
     job = started()
     job.watch = hold(job.watch, job.at_s + 100)
-    assert job.stands_still(90).rung is Rung.WITHHELD
+    assert job.stands_still(90).rung is Rung.SUPPRESSED
     verdict = job.stands_still(600, motion=Motion.BURNING)
     assert verdict.rung is Rung.NOTICED
     assert "Act" not in job.kinds()

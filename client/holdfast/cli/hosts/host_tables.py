@@ -152,7 +152,7 @@ def _remark(host: host_pb2.Host) -> str:
 
 
 def _cordon(host: host_pb2.Host, now: float) -> str:
-    """Who cordoned the host and since when; empty unless it is cordoned."""
+    """Name who cordoned the host, and since when; empty unless it is cordoned."""
     if not host.cordoned or not host.cordoned_by:
         return ""
     return f"by {host.cordoned_by} since {clock(host.cordoned_since.seconds, now)}"

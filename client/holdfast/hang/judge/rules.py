@@ -1,8 +1,8 @@
 """The rules R0 to R6: each a function of one view that gives a reasoned finding, or None.
 
 Theory of operation. R0 goes first: while any rank shows evidence of work its waiting peers are none. Then R1
-tells what is odd at once; R2 (nobody moves, GPUs busy), R3 (nobody moves, GPUs idle or absent) and R6
-(collective counts) need two families of signals that agree; R4 is silence without either. R5 names the guilty.
+reports what is odd at once; R2 (no rank moves, GPUs busy), R3 (no rank moves, GPUs idle or absent) and R6
+(collective counts) need two families of signals that agree; R4 is silence without either. R5 names suspects.
 A finding says when it may be acted on; for a finding of one family that is the ceiling.
 """
 
@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from holdfast.hang.judge.snapshot import View
-from holdfast.hang.judge.suspects import guilty, oddity
+from holdfast.hang.judge.suspects import find_suspects, oddity
 from holdfast.hang.pipeline.features import GpuLook, Motion
 from holdfast.hang.pipeline.samples import Family
 
@@ -30,7 +30,7 @@ class Rule(enum.Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Rule | None:
-        """What release 0.1 stored: the rule's number, such as ``R3``."""
+        """The rule of a number such as ``R3``, which release 0.1 stored."""
         return next((rule for rule, number in NUMBERS.items() if number == value), None)
 
 
@@ -55,19 +55,17 @@ MEANINGS = {
 
 
 class Grade(enum.Enum):
-    """How loud a finding is."""
+    """How far a finding is reported."""
 
-    # Worth stack dumps, and no word to anybody.
+    # Worth stack dumps, and no notice.
     SUSPECT = "suspect"
-    # Worth telling the user.
+    # Worth notifying the user.
     NOTICE = "notice"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found: since when, by which families, when it may be acted on, who is guilty, in words and
-    numbers.
-    """
+    """Result of a rule: since when, by which families, when it may be acted on, its suspects, in words and numbers."""
 
     rule: Rule
     grade: Grade
@@ -158,7 +156,7 @@ def spinning(view: View) -> Finding | None:
     if power:
         evidence.append(("highest_power_share", max(power)))
         words += f" (power at most {max(power):.0%} of the way from idle to this job's usual)"
-    return _nobody_moves(view, Rule.GPUS_SPIN, view.tuning.spin_factor, words, evidence)
+    return _no_rank_moves(view, Rule.GPUS_SPIN, view.tuning.spin_factor, words, evidence)
 
 
 def idle(view: View) -> Finding | None:
@@ -170,7 +168,7 @@ def idle(view: View) -> Finding | None:
         return None
     factor = view.tuning.still_factor
     if view.looks(GpuLook.IDLE, GpuLook.LOST):
-        return _nobody_moves(view, Rule.GPUS_IDLE, factor, f"all {len(view.gpus)} GPUs are idle", [])
+        return _no_rank_moves(view, Rule.GPUS_IDLE, factor, f"all {len(view.gpus)} GPUs are idle", [])
     silent_s = view.output.silent_s(view.now_s)
     # Before start-up is over its limit is the only measure, of output that never came as well.
     limit_s = view.output.agree_after_s(view.tuning) if view.started else view.startup_limit_s
@@ -178,11 +176,11 @@ def idle(view: View) -> Finding | None:
         return None
     evidence = [("silent_s", silent_s), ("longest_gap_s", view.output.longest_s)]
     words = f"nothing new was printed for {silent_s:.0f} s (longest before: {view.output.longest_s:.0f} s)"
-    found = _nobody_moves(view, Rule.GPUS_IDLE, factor, words, evidence)
+    found = _no_rank_moves(view, Rule.GPUS_IDLE, factor, words, evidence)
     return None if found is None else replace(found, families=frozenset({Family.PROCESS, Family.OUTPUT}))
 
 
-def _nobody_moves(
+def _no_rank_moves(
     view: View, rule: Rule, factor: float, words: str, evidence: list[tuple[str, float]]
 ) -> Finding | None:
     since_s = view.still_since_s
@@ -198,7 +196,7 @@ def _nobody_moves(
         act_at_s=since_s + patience_s + view.tuning.persist_s,
         families=frozenset({Family.PROCESS, Family.GPU}),
         sentence=f"no rank of {len(view.ranks)} has moved for {still_s:.0f} s ({survived}), and {words}",
-        suspects=guilty(view),
+        suspects=find_suspects(view),
         evidence=(("still_s", still_s), ("threshold_s", patience_s), *evidence),
     )
 
@@ -210,7 +208,7 @@ def _patience_s(view: View, factor: float) -> float:
     if not view.started:
         patience_s = max(patience_s, view.startup_limit_s)
     if view.helped:
-        # At the start as well: forked children that tokenise can't be told from helpers.
+        # At the start as well: forked children that tokenise look like helpers.
         patience_s *= 2
     return max(patience_s, tuning.checkpoint_pause_s) if view.writing else patience_s
 
@@ -219,9 +217,9 @@ def _patience_s(view: View, factor: float) -> float:
 
 
 def silent(view: View) -> Finding | None:
-    """R4: silence of the output without a signature of R2 or R3; told in time, acted on at the ceiling only.
+    """R4: silence of the output without a signature of R2 or R3; noticed in time, acted on at the ceiling only.
 
-    While ranks burn CPU or stir, stack dumps are looked at before anybody is told.
+    While ranks burn CPU or stir, stack dumps are looked at before the user is notified.
     """
     if view.unseen:
         return None
@@ -241,7 +239,7 @@ def silent(view: View) -> Finding | None:
 def quiet(view: View) -> Finding | None:
     """R4 early: the output is silent for longer than usual and ranks burn CPU without evidence of work.
 
-    Stack dumps tell a livelock from work; with stacks that stand still it is told, before them nobody hears of it.
+    Stack dumps tell a livelock from work: the user is notified only once they show stacks that stand still.
     """
     burning = any(seen.features.motion is Motion.BURNING for seen in view.moving)
     if not view.started or view.unseen or view.writing or not burning or not view.output.events:
@@ -272,7 +270,7 @@ def _silence(view: View, grade: Grade, families: frozenset[Family], also: str) -
         act_at_s=act_at_s,
         families=families,
         sentence=f"{words}{doing}{also}",
-        suspects=guilty(view),
+        suspects=find_suspects(view),
         evidence=(("silent_s", quiet_s), ("longest_gap_s", longest_s), ("burning_ranks", float(burning))),
     )
 
@@ -299,7 +297,7 @@ def counts(view: View) -> Finding | None:
         act_at_s=view.counts.frozen_since_s + patience_s + view.tuning.persist_s if still or mute else math.inf,
         families=frozenset({Family.COUNTS} | still | mute),
         sentence=f"the counts of collectives have stood still and differ for {frozen_s:.0f} s{behind}",
-        suspects=laggards or guilty(view),
+        suspects=laggards or find_suspects(view),
         evidence=(("frozen_s", frozen_s),),
     )
 

@@ -18,7 +18,7 @@ class Rung(enum.Enum):
     CONFIRMED = "confirmed"
     # It would be acted on, but for a reason that is named: the setting, a hold, a checkpoint writer, a common
     # cause.
-    WITHHELD = "withheld"
+    SUPPRESSED = "suppressed"
     # The order to kill and relaunch has been given.
     ACTED = "acted"
     # The place could not be proven empty afterwards.
@@ -29,9 +29,9 @@ TRANSITIONS: Mapping[Rung, frozenset[Rung]] = {
     Rung.HEALTHY: frozenset({Rung.SUSPECT, Rung.NOTICED}),
     Rung.SUSPECT: frozenset({Rung.HEALTHY, Rung.NOTICED}),
     Rung.NOTICED: frozenset({Rung.HEALTHY, Rung.CONFIRMED}),
-    Rung.CONFIRMED: frozenset({Rung.HEALTHY, Rung.WITHHELD, Rung.ACTED}),
-    # Back to NOTICED when another finding takes the place of the withheld one, and its own time has not come.
-    Rung.WITHHELD: frozenset({Rung.HEALTHY, Rung.NOTICED, Rung.ACTED}),
+    Rung.CONFIRMED: frozenset({Rung.HEALTHY, Rung.SUPPRESSED, Rung.ACTED}),
+    # Back to NOTICED when another finding takes the place of the suppressed one, and its own time has not come.
+    Rung.SUPPRESSED: frozenset({Rung.HEALTHY, Rung.NOTICED, Rung.ACTED}),
     Rung.ACTED: frozenset({Rung.STUCK}),
     Rung.STUCK: frozenset(),
 }

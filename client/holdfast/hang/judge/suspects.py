@@ -19,7 +19,7 @@ from holdfast.hang.pipeline.samples import State
 _TO_BE_WOKEN = ("futex", "pipe_read", "poll", "sk_wait", "wait_woken", "unix_stream")
 
 
-def guilty(view: View) -> tuple[str, ...]:
+def find_suspects(view: View) -> tuple[str, ...]:
     """The ranks that differ from their waiting peers; none when none differs.
 
     A rank that works or can't be seen is never named. Both of two ranks are, where each waits in a collective of

@@ -2,8 +2,8 @@
 
 Theory of operation. ``begin`` makes the watch of one generation; nothing of the last one is kept but how long
 its start-up took. ``step`` is called with every worker's newest vector whenever one arrives, and at least every
-heartbeat. It returns the new watch, the verdict in words, and the orders that follow. Time in which nobody
-watched (the controller was down, a debugger was attached, the program declared itself idle) is forgiven: it is
+heartbeat. It returns the new watch, the verdict in words, and the orders that follow. Unwatched time
+(the controller was down, a debugger was attached, the program declared itself idle) is forgiven: it is
 neither silence nor survived.
 
 The caller performs orders and brings results back: a ``Diagnose`` is answered by a ``Diagnosis`` in a later
@@ -44,7 +44,7 @@ class Diagnose:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Tell the user."""
+    """Order to notify the user of the finding."""
 
     finding: Finding
 
@@ -59,7 +59,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class WouldAct:
-    """What ``Act`` would be, were the job's action RESTART: recorded, not done."""
+    """The ``Act`` that the job's action RESTART would give: recorded, not done."""
 
     finding: Finding
     diagnosis: Diagnosis | None
@@ -70,14 +70,14 @@ Order = Diagnose | Notify | Act | WouldAct
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Where a job stands, in words with numbers. ``finding`` is None while nothing was found."""
+    """State of a job's hang detection, in words with numbers. ``finding`` is None while nothing was found."""
 
     rung: Rung
     sentence: str
     finding: Finding | None = None
     blind: bool = False
     # Why a confirmed hang isn't acted on.
-    withheld: str = ""
+    suppressed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +139,14 @@ def _climb(watch: JobWatch, view: View, settings: HangSettings, brake: str) -> S
         watch = replace(watch, rung=climb(watch.rung, Rung.HEALTHY), suspicion=None)
         return Step(watch, _unfound(view))
     watch, orders = _take_up(watch, finding, view)
-    if watch.rung is Rung.WITHHELD and not _confirmed(watch, finding, view):
-        # Another finding took the place of the one that was withheld: it is acted on in its own time.
+    if watch.rung is Rung.SUPPRESSED and not _confirmed(watch, finding, view):
+        # Another finding took the place of the one that was suppressed: it is acted on in its own time.
         watch = replace(watch, rung=climb(watch.rung, Rung.NOTICED))
     if watch.rung is Rung.NOTICED and _confirmed(watch, finding, view):
         watch = replace(watch, rung=climb(watch.rung, Rung.CONFIRMED))
-    if watch.rung not in (Rung.CONFIRMED, Rung.WITHHELD):
+    if watch.rung not in (Rung.CONFIRMED, Rung.SUPPRESSED):
         return Step(watch, Verdict(watch.rung, finding.sentence, finding), orders)
-    return _act_or_withhold(watch, finding, view, settings, brake, orders)
+    return _act_or_suppress(watch, finding, view, settings, brake, orders)
 
 
 def _may_suspect(watch: JobWatch, view: View) -> bool:
@@ -199,7 +199,7 @@ def _confirmed(watch: JobWatch, finding: Finding, view: View) -> bool:
     return suspicion.diagnosis is not None or view.now_s - suspicion.since_s >= view.tuning.diagnose_s
 
 
-def _act_or_withhold(
+def _act_or_suppress(
     watch: JobWatch,
     finding: Finding,
     view: View,
@@ -210,7 +210,7 @@ def _act_or_withhold(
     suspicion = watch.suspicion
     if suspicion is None:
         raise ValueError("nothing is confirmed without a suspicion")
-    why = _why_withheld(watch, view, settings, brake)
+    why = _why_suppressed(watch, view, settings, brake)
     if not why:
         watch = replace(watch, rung=climb(watch.rung, Rung.ACTED))
         verdict = Verdict(watch.rung, _words(finding, suspicion), finding)
@@ -218,11 +218,11 @@ def _act_or_withhold(
     if settings.action is Action.NOTIFY and not suspicion.told_would_act:
         orders = (*orders, WouldAct(finding, suspicion.diagnosis))
         watch = replace(watch, suspicion=replace(suspicion, told_would_act=True))
-    watch = replace(watch, rung=climb(watch.rung, Rung.WITHHELD))
-    return Step(watch, Verdict(watch.rung, _words(finding, suspicion), finding, withheld=why), orders)
+    watch = replace(watch, rung=climb(watch.rung, Rung.SUPPRESSED))
+    return Step(watch, Verdict(watch.rung, _words(finding, suspicion), finding, suppressed=why), orders)
 
 
-def _why_withheld(watch: JobWatch, view: View, settings: HangSettings, brake: str) -> str:
+def _why_suppressed(watch: JobWatch, view: View, settings: HangSettings, brake: str) -> str:
     if brake:
         return brake
     if watch.hold_until_s is not None and view.now_s < watch.hold_until_s:

@@ -144,7 +144,7 @@ def on_look(step: Step, job: Job) -> None:
     suspicion = result.watch.suspicion
     note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
     forget_passed(step.cluster, job, step.now.mono)
-    if cause is not None and why and result.verdict.withheld == cause.sentence:
+    if cause is not None and why and result.verdict.suppressed == cause.sentence:
         note_suppressed(step, job, cause)
     runtime.health = result.verdict.sentence
     for order in result.orders:
@@ -179,7 +179,7 @@ def _obey(step: Step, job: Job, runtime: Runtime, found: verdict.Verdict, order:
         case verdict.Notify(finding):
             _tell(step, job, runtime, finding)
         case verdict.WouldAct():
-            pass  # The verdict says that it is withheld, and why: see _note_change.
+            pass  # The verdict says that it is suppressed, and why: see _note_change.
         case verdict.Act(finding):
             _tell(step, job, runtime, finding)
             _tell_diagnosis(step, job, runtime, finding)
@@ -240,7 +240,7 @@ def _note_change(
 
     ``kept``: a hold or a common cause keeps hands off whatever the job's setting is.
     """
-    finding, why = result.verdict.finding, result.verdict.withheld
+    finding, why = result.verdict.finding, result.verdict.suppressed
     if finding is not None and why:
         _tell(step, job, runtime, finding)
     hang = _open(job)
