@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.messages.access import narrate_people
+from holdfast_controller.core.messages.access import access_message
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.step import actions as act
@@ -41,9 +41,9 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.TokenMade()
             | ev.TokenUsed()
         ):
-            return narrate_people(event)
+            return access_message(event)
         case ev.SecretSet() | ev.SecretRemoved():
-            return narrate_people(event)
+            return access_message(event)
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"
         case ev.JobQueued():
@@ -112,12 +112,14 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} ending {event.outcome.name}"
         case ev.WorkerEmptied():
             return f"{event.job_id} emptied w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
-        case ev.ClusterRestored() | ev.DoubtEnded():
-            return {ev.ClusterRestored: "restored", ev.DoubtEnded: "doubt ended"}[type(event)]
-        case ev.StrangerFound() | ev.StrangerEnded() | ev.StrangerDismissed() | ev.StrangerGone():
-            what = type(event).__name__.removeprefix("Stranger").lower()
-            who = f" {event.worker[-1]}" if isinstance(event, ev.StrangerFound | ev.StrangerGone) else ""
-            return f"{event.host} stranger {event.job}{who} {what}"
+        case ev.ClusterRestored() | ev.ReconciliationEnded():
+            return {ev.ClusterRestored: "restored", ev.ReconciliationEnded: "reconciliation ended"}[type(event)]
+        case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
+            what = {ev.OrphanFound: "found", ev.OrphanExited: "exited", ev.OrphanGone: "gone"}.get(
+                type(event), "stop requested"
+            )
+            who = f" {event.worker[-1]}" if isinstance(event, ev.OrphanFound | ev.OrphanGone) else ""
+            return f"{event.host} orphan {event.job}{who} {what}"
         case ev.MaintenanceAhead():
             return f"{event.job_id} hears of the maintenance of {event.host}"
         case ev.JobFound():
@@ -162,7 +164,7 @@ def action_line(action: act.Action, cluster: Cluster) -> str:
             index = cluster.jobs[order.key.job].gang.index_by_name[order.key.worker]
             which = f"{order.key.job} w{index} g{order.generation}"
             return f"> {action.host} {order.phase.name} {which}{warned}"
-        case act.Dismiss():
+        case act.StopOrphan():
             return f"> {action.host} dismiss {action.job_id} {action.worker} g{action.generation}"
         case act.AckExit():
             return f"> {action.host} ack"

@@ -176,7 +176,7 @@ class World:
 
     def dismiss(self, host: str, job: str) -> list[str]:
         self._token += 1
-        return self.step(st.DismissAsked(self._token, "ann", host, job))
+        return self.step(st.StopOrphansAsked(self._token, "ann", host, job))
 
     def place(
         self,
@@ -420,7 +420,7 @@ class World:
             histories.setdefault(getattr(event, "job_id", ""), []).append(event)
         for host in self.cluster.hosts.values():
             granted = [gpu for share in host.allocations.values() for gpu in share.gpus]
-            granted += [gpu for stranger in host.strangers.values() for gpu in stranger.gpus]
+            granted += [gpu for orphan in host.orphans.values() for gpu in orphan.gpus]
             assert len(granted) == len(set(granted)), f"a GPU of {host.name} is granted twice"
         for job in self.cluster.jobs.values():
             if before.get(job.id) in TERMINAL:
@@ -431,7 +431,7 @@ class World:
         watched = self.cluster.watches.keys() | self.cluster.suspects.keys() | self.kept.keys()
         assert all(self.cluster.jobs[name].outcome is None for name in watched), "a job that ends is still watched"
         for action in actions:
-            if isinstance(action, act.Assign | act.AckExit | act.Welcome | act.Dismiss):
+            if isinstance(action, act.Assign | act.AckExit | act.Welcome | act.StopOrphan):
                 assert self.sessions.get(action.host) == action.session, "a message to a session that is over"
 
 

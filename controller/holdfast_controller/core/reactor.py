@@ -159,8 +159,8 @@ class Reactor:
                 maintenance.on_maintenance(step, incoming)
             case commands.MaintenanceCancelled():
                 maintenance.on_cancel(step, incoming)
-            case commands.DismissAsked():
-                reconcile.on_dismiss(step, incoming)
+            case commands.StopOrphansAsked():
+                reconcile.on_stop_orphans(step, incoming)
             case commands.HostRemovalAsked():
                 on_host_removal(step, incoming)
             case commands.RoleAsked():

@@ -33,7 +33,7 @@ MAX_PENDING = 10_000
 SNAPSHOT_EVERY = 5_000
 """Events between two snapshots."""
 
-Outbox = Callable[[act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession], None]
+Outbox = Callable[[act.Welcome | act.Assign | act.StopOrphan | act.AckExit | act.CloseSession], None]
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Driver:
                 self._observers.access_changed(party)
             case act.TakeEvidence():
                 self._observers.take_evidence(action)
-            case act.Welcome() | act.Assign() | act.Dismiss() | act.AckExit() | act.CloseSession():
+            case act.Welcome() | act.Assign() | act.StopOrphan() | act.AckExit() | act.CloseSession():
                 outbox = self._outboxes.get((action.host, action.session))
                 if outbox is not None:
                     outbox(action)
@@ -272,7 +272,7 @@ class Driver:
 
 
 def _record(entry: Entry) -> Record:
-    name = type(entry.event).__name__
+    name = codec.stored_name(type(entry.event))
     return Record(
         entry.sequence,
         codec.entity_of(entry.event),

@@ -29,7 +29,7 @@ def test_held_job_is_not_acted_on_until_the_hold_is_over(program: Training) -> N
 def test_hold_that_is_ended_lets_go_at_once(program: Training) -> None:
     program.world.hold("a", 3600)
     program.stands_still(100)
-    assert newest(program).outcome is HangOutcome.WITHHELD
+    assert newest(program).outcome is HangOutcome.SUPPRESSED
     assert program.world.hold("a", 0, by="bob") == ["a hold ended by bob", "> reply a"]
     assert program.stands_still(5) == RESTARTED
 
@@ -38,7 +38,7 @@ def test_other_finding_than_the_one_that_was_held_has_to_wait_for_its_own_time(p
     """Nobody moved; then one rank burns CPU, which alone may be work and is acted on at the ceiling only."""
     program.world.hold("a", 100)
     program.stands_still(90)
-    assert newest(program).outcome is HangOutcome.WITHHELD
+    assert newest(program).outcome is HangOutcome.SUPPRESSED
     program.changes[0] = {"motion": Motion.BURNING}
     assert not any("RESTARTED" in line for line in program.stands_still(600))
     program.changes = {}

@@ -67,7 +67,7 @@ def test_brake_is_bounded_and_then_one_job_at_a_time_is_relaunched() -> None:
         "a restarts as g2: HANG of no rank in particular, free"
     ]
     words = "a, which hung at the same time, is relaunched first; this job's turn comes 5 min later"
-    assert words in first.world.cluster.runtime["b"].health or newest(second).outcome is HangOutcome.WITHHELD
+    assert words in first.world.cluster.runtime["b"].health or newest(second).outcome is HangOutcome.SUPPRESSED
     assert not any("b restarts" in line for line in both_stand_still(first, second, 280))
     assert any("b restarts" in line for line in both_stand_still(first, second, 30))
     assert len(notices(first)) == 1
@@ -115,7 +115,7 @@ def test_end_of_one_of_two_suspect_jobs_frees_the_other() -> None:
 def test_job_that_is_only_told_of_its_hang_keeps_the_other_no_longer_than_the_brake() -> None:
     first, second = two(action=Action.NOTIFY)
     both_stand_still(first, second, 655)
-    assert newest(second).outcome is HangOutcome.WITHHELD
+    assert newest(second).outcome is HangOutcome.SUPPRESSED
     assert "a hang RESTARTED" in both_stand_still(first, second, 15)
     assert "b hang WOULD_RESTART" in both_stand_still(first, second, 310)
 

@@ -35,7 +35,7 @@ def test_a_job_that_did_not_change_goes_on_untouched() -> None:
     assert first == ["> host-0 welcome 0"], "nothing is ordered before all of it was heard of"
     told = world.join("host-1", places=seen(world, "a", 1, generation=1))
     assert told == ["a cleared", "> host-1 welcome 1", "> host-0 RUN a w0 g1", "> host-1 RUN a w1 g1"]
-    assert world.wait(30, beating=["host-0", "host-1"]) == ["doubt ended"]
+    assert world.wait(30, beating=["host-0", "host-1"]) == ["reconciliation ended"]
     assert world.state("a") is JobState.RUNNING
 
 
@@ -93,7 +93,7 @@ def test_a_job_that_no_host_knows_is_paused_and_its_owner_decides() -> None:
     world.join("host-1")
     told = world.wait(30, beating=["host-0", "host-1"])
     job = world.cluster.jobs["a"]
-    assert told[0] == "a unsure, beyond g1001" and "doubt ended" in told
+    assert told[0] == "a unsure, beyond g1001" and "reconciliation ended" in told
     assert world.state("a") is JobState.PAUSED
     ends = [e.exit.reason for e in world.log if isinstance(e, ev.RankExited)]
     assert ends == [ExitReason.LOST_RECORD, ExitReason.LOST_RECORD], "no code is invented"
@@ -133,7 +133,7 @@ def test_a_job_that_waited_and_was_placed_since_is_taken_up_where_it_runs() -> N
     assert "b found g1 on host-0" in told and "a cleared" in told
     assert world.state("b") is JobState.RUNNING
     assert world.cluster.hosts["host-0"].allocations["b/0"].gpus == uuids
-    assert not world.cluster.hosts["host-0"].strangers
+    assert not world.cluster.hosts["host-0"].orphans
 
 
 def test_parts_of_a_gang_are_stopped_and_it_starts_anew_beyond_what_they_were() -> None:
@@ -159,7 +159,7 @@ def test_a_gang_that_moved_is_waited_for_until_its_last_worker_is_gone() -> None
     world.restore(backup)
     gpus = tuple(f"GPU-host-2-{i}" for i in range(4))
     away = dataclasses.replace(world.place("a", 1, "RUNNING", 2), attempt=2, gpus=gpus)
-    assert "host-2 stranger a 0 found" in world.join("host-2", places=[away])
+    assert "host-2 orphan a 0 found" in world.join("host-2", places=[away])
     world.join("host-0")
     world.join("host-1")
     told = world.wait(30, beating=["host-0", "host-1", "host-2"])
@@ -167,7 +167,7 @@ def test_a_gang_that_moved_is_waited_for_until_its_last_worker_is_gone() -> None
     job = world.cluster.jobs["a"]
     assert job.unreconciled is Unreconciled.CLEARING and job.state is JobState.QUEUED
     told = world.report("a", 1, "EMPTY", 1002, host="host-2")
-    assert told[:2] == ["host-2 stranger a 0 gone", "a cleared"] and "a placed g1003 on host-0 host-1" in told
+    assert told[:2] == ["host-2 orphan a 0 gone", "a cleared"] and "a placed g1003 on host-0 host-1" in told
 
 
 def test_work_that_nobody_knows_runs_on_and_its_gpus_are_withheld() -> None:
@@ -176,21 +176,21 @@ def test_work_that_nobody_knows_runs_on_and_its_gpus_are_withheld() -> None:
     world.restore(backup)
     gpus = tuple(f"GPU-host-0-{i}" for i in range(3))
     report = dataclasses.replace(world.place("b", 0, "RUNNING", 1), gpus=gpus)
-    assert world.join("host-0", places=[report])[0] == "host-0 stranger b 0 found"
+    assert world.join("host-0", places=[report])[0] == "host-0 orphan b 0 found"
     world.submit("small", gang(1, gpus=1))
     assert world.state("small") is JobState.PENDING
     world.submit("big", gang(1, gpus=2))
     assert world.state("big") is JobState.QUEUED
-    assert not any(isinstance(a, act.Dismiss) for a in world.sent), "it is not stopped"
+    assert not any(isinstance(a, act.StopOrphan) for a in world.sent), "it is not stopped"
     # It ends by itself: that is on record, and its place is forgotten.
-    told = world.step(_stranger_ends(world))
-    assert told == ["host-0 stranger b ended", "> host-0 ack"]
+    told = world.step(_orphan_exits(world))
+    assert told == ["host-0 orphan b exited", "> host-0 ack"]
     told = world.report("b", 0, "EMPTY", 1, host="host-0")
-    assert told[0] == "host-0 stranger b 0 gone" and "> host-0 dismiss b workerpool0-0 g1" in told
+    assert told[0] == "host-0 orphan b 0 gone" and "> host-0 dismiss b workerpool0-0 g1" in told
     assert world.state("big") is JobState.PENDING
 
 
-def _stranger_ends(world: World) -> st.ExitReported:
+def _orphan_exits(world: World) -> st.ExitReported:
     ended = Exit(1, 1, 0, ExitReason.COMPLETED, 0)
     return st.ExitReported("host-0", world.sessions["host-0"], ExitReport(1, WorkerId("b", "workerpool0-0"), ended))
 
@@ -201,7 +201,7 @@ def test_an_admin_has_unknown_work_stopped() -> None:
     assert world.dismiss("host-0", "b") == ["> refuse WRONG_STATE"]
     world.join("host-0", places=[world.place("b", 0, "RUNNING", 4)])
     told = world.dismiss("host-0", "b")
-    assert told == ["host-0 stranger b dismissed", "> host-0 dismiss b workerpool0-0 g4", "> reply host-0"]
+    assert told == ["host-0 orphan b stop requested", "> host-0 dismiss b workerpool0-0 g4", "> reply host-0"]
     # Level, not edge: said again at the next hello.
     assert "> host-0 dismiss b workerpool0-0 g4" in world.join(
         "host-0", places=[world.place("b", 0, "STOPPING", 4)]
@@ -222,7 +222,7 @@ def test_nothing_is_decided_while_a_host_is_silent_until_an_admin_vouches() -> N
     world.submit("n", gang(1))
     assert world.state("n") is JobState.PENDING
     told = world.fence("host-1")
-    assert "a unsure, beyond g1001" in told and "doubt ended" in told
+    assert "a unsure, beyond g1001" in told and "reconciliation ended" in told
     assert "> host-0 STOP a w0 g1001" in told
 
 

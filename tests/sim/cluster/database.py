@@ -64,7 +64,7 @@ class Database:
 
 def record(entry: Entry) -> Record:
     """As the driver makes one, when it takes a batch."""
-    name = type(entry.event).__name__
+    name = codec.stored_name(type(entry.event))
     about = getattr(entry.event, "job_id", "") or getattr(entry.event, "host", "cluster")
     words = f"{about} {name}: {entry.message}"
     return Record(

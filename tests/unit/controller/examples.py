@@ -112,7 +112,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.HangJudged(
         job_id="a",
         at=Wall(8.77),
-        outcome=HangOutcome.WITHHELD,
+        outcome=HangOutcome.SUPPRESSED,
         note="the job is held for 12 s more",
         suspects=(RankName("workerpool1-0", 2),),
         hosts=("h1",),
@@ -297,15 +297,15 @@ RESTORED: list[ev.Event] = [
         started=(Started(900, (1001,)),),
     ),
     ev.JobUnsure(job_id="s", at=Wall(43.0), generation=1000, reason="no host knows of it"),
-    ev.StrangerFound(host="h1", at=Wall(43.0), job="u", worker="workerpool0-0", generation=1, gpus=("u0",)),
-    ev.StrangerEnded(
+    ev.OrphanFound(host="h1", at=Wall(43.0), job="u", worker="workerpool0-0", generation=1, gpus=("u0",)),
+    ev.OrphanExited(
         host="h1", at=Wall(44.0), job="u", worker="workerpool0-0", exit=Exit(1, 1, 0, ExitReason.COMPLETED, 0)
     ),
-    ev.StrangerDismissed(host="h1", at=Wall(45.0), job="u", by="ann"),
-    ev.StrangerGone(host="h1", at=Wall(46.0), job="u", worker="workerpool0-0"),
+    ev.OrphanStopRequested(host="h1", at=Wall(45.0), job="u", by="ann"),
+    ev.OrphanGone(host="h1", at=Wall(46.0), job="u", worker="workerpool0-0"),
     ev.JobCleared(job_id="s", at=Wall(47.0), reason="nothing is left of what it ran before the restore"),
     ev.MaintenanceAhead(job_id="r", at=Wall(48.0), host="h1", start=Wall(60.0), reason="new disk"),
-    ev.DoubtEnded(at=Wall(48.0)),
+    ev.ReconciliationEnded(at=Wall(48.0)),
 ]
 EVENTS: list[ev.Event] = [*HOST_EVENTS, *PEOPLE_EVENTS, *JOB_EVENTS, CLUSTER_EVENT, *RESTORED]
 

@@ -12,7 +12,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.gang import WarningSignal
 from holdfast_controller.core.model.job import Cluster
-from holdfast_controller.core.step.actions import Dismiss
+from holdfast_controller.core.step.actions import StopOrphan
 from holdfast_controller.core.step.assignment import desired, released
 from holdfast_controller.shell.convert import agent_messages
 
@@ -82,6 +82,6 @@ def test_a_warning_goes_as_the_number_of_its_signal_to_the_generations_that_are_
 
 
 def test_work_of_an_unknown_job_is_to_be_stopped_and_forgotten() -> None:
-    message = agent_messages.dismissal(Dismiss("h1", 1, "gone", "workerpool0-0", 7), epoch=3)
+    message = agent_messages.stop_orphan(StopOrphan("h1", 1, "gone", "workerpool0-0", 7), epoch=3)
     assert (message.job_id, message.worker, message.generation, message.attempt) == ("gone", "workerpool0-0", 7, 1)
     assert (message.grace_period.seconds, message.HasField("launch")) == (30, False)

@@ -14,26 +14,26 @@ from tests.unit.controller.examples import EVENTS, GANG
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.shell.store import codec
 
-names = [type(event).__name__ for event in EVENTS]
+names = [codec.stored_name(type(event)) for event in EVENTS]
 
 
 def test_the_examples_cover_every_event_type() -> None:
-    unions = (ev.JobEvent, ev.HostEvent, ev.StrangerEvent, ev.PeopleEvent, ev.ClusterEvent)
+    unions = (ev.JobEvent, ev.HostEvent, ev.OrphanEvent, ev.PeopleEvent, ev.ClusterEvent)
     types = {cls for union in unions for cls in get_args(union)}
     assert {type(event) for event in EVENTS} == types
-    assert set(codec.EVENT_TYPES) == {cls.__name__ for cls in types}
+    assert set(codec.EVENT_TYPES) == {codec.stored_name(cls) for cls in types}
     assert set(codec.VERSIONS) == set(codec.EVENT_TYPES)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=names)
 def test_event_comes_back_equal(event: ev.Event) -> None:
-    name = type(event).__name__
+    name = codec.stored_name(type(event))
     assert codec.load_event(name, codec.VERSIONS[name], codec.dump_event(event)) == event
 
 
@@ -41,7 +41,7 @@ def test_whole_history_stored_and_folded_again_gives_the_same_state() -> None:
     live, again = Cluster(), Cluster()
     for event in EVENTS:
         fold(live, event)
-        name, payload = type(event).__name__, codec.dump_event(event)
+        name, payload = codec.stored_name(type(event)), codec.dump_event(event)
         fold(again, codec.load_event(name, codec.VERSIONS[name], payload))
         assert (live.jobs, live.hosts, live.people, live.queue, live.requests) == (
             again.jobs,
@@ -54,7 +54,7 @@ def test_whole_history_stored_and_folded_again_gives_the_same_state() -> None:
 
 @pytest.mark.parametrize("name", ["RankExited", "LateExitFound", "StrangerEnded"])
 def test_exit_that_was_stored_with_what_it_raised_in_its_message_alone_is_read(name: str) -> None:
-    event = next(event for event in EVENTS if type(event).__name__ == name)
+    event = next(event for event in EVENTS if codec.stored_name(type(event)) == name)
     payload = json.loads(codec.dump_event(event))
     del payload["exit"]["raised"]
     payload["exit"]["message"] = "exited with code 1; it raised ValueError: no; ValueError: no"
@@ -179,7 +179,7 @@ exits = st.builds(
     )
 )
 def test_any_text_and_number_comes_back(event: ev.Event) -> None:
-    assert codec.load_event(type(event).__name__, 1, codec.dump_event(event)) == event
+    assert codec.load_event(codec.stored_name(type(event)), 1, codec.dump_event(event)) == event
 
 
 def test_every_event_has_a_sentence_of_one_line() -> None:
@@ -187,7 +187,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
     told = []
     for event in EVENTS:
         fold(cluster, event)
-        told.append(narrate(event, cluster.jobs.get(getattr(event, "job_id", ""))))
+        told.append(message_of(event, cluster.jobs.get(getattr(event, "job_id", ""))))
     assert all(sentence.strip() and "\n" not in sentence for sentence in told)
     assert told == [
         "h1 joined from 10.0.0.1 with 8 cores, 1 GPU",
@@ -300,4 +300,4 @@ def test_one_of_a_thing_is_not_many() -> None:
             spec_json="{}",
         ),
     )
-    assert narrate(event, cluster.jobs["a"]) == "submitted by ann: 1 rank on 1 worker"
+    assert message_of(event, cluster.jobs["a"]) == "submitted by ann: 1 rank on 1 worker"

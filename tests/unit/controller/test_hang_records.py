@@ -95,7 +95,7 @@ def test_hang_that_moves_again_before_it_was_judged_is_over() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("judged", [None, HangOutcome.WITHHELD, HangOutcome.WOULD_RESTART])
+@pytest.mark.parametrize("judged", [None, HangOutcome.SUPPRESSED, HangOutcome.WOULD_RESTART])
 def test_hang_that_is_open_when_its_job_or_generation_ends_is_closed(
     end: ev.Event, note: str, judged: HangOutcome | None
 ) -> None:

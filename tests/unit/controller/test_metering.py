@@ -206,7 +206,7 @@ def test_hangs_are_told_by_rule_and_by_what_came_of_them(story: Story) -> None:
             suspects=(),
             hosts=(),
         ),
-        ev.HangJudged(job_id="a", at=Wall(51.0), outcome=HangOutcome.WITHHELD),
+        ev.HangJudged(job_id="a", at=Wall(51.0), outcome=HangOutcome.SUPPRESSED),
     )
     story.tell(
         ev.HangOver(job_id="a", at=Wall(60.0), note="it moves"),

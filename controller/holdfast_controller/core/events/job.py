@@ -43,17 +43,17 @@ from holdfast_controller.core.events.host import HostUncordoned as HostUncordone
 from holdfast_controller.core.events.host import MaintenanceBegan as MaintenanceBegan
 from holdfast_controller.core.events.host import MaintenanceEnded as MaintenanceEnded
 from holdfast_controller.core.events.host import MaintenancePlanned as MaintenancePlanned
-from holdfast_controller.core.events.restore import ClusterDoubt as ClusterDoubt
+from holdfast_controller.core.events.restore import ClusterReconciliation as ClusterReconciliation
 from holdfast_controller.core.events.restore import ClusterRestored as ClusterRestored
-from holdfast_controller.core.events.restore import DoubtEnded as DoubtEnded
 from holdfast_controller.core.events.restore import JobCleared as JobCleared
 from holdfast_controller.core.events.restore import JobFound as JobFound
 from holdfast_controller.core.events.restore import JobUnsure as JobUnsure
-from holdfast_controller.core.events.restore import StrangerDismissed as StrangerDismissed
-from holdfast_controller.core.events.restore import StrangerEnded as StrangerEnded
-from holdfast_controller.core.events.restore import StrangerEvent as StrangerEvent
-from holdfast_controller.core.events.restore import StrangerFound as StrangerFound
-from holdfast_controller.core.events.restore import StrangerGone as StrangerGone
+from holdfast_controller.core.events.restore import OrphanEvent as OrphanEvent
+from holdfast_controller.core.events.restore import OrphanExited as OrphanExited
+from holdfast_controller.core.events.restore import OrphanFound as OrphanFound
+from holdfast_controller.core.events.restore import OrphanGone as OrphanGone
+from holdfast_controller.core.events.restore import OrphanStopRequested as OrphanStopRequested
+from holdfast_controller.core.events.restore import ReconciliationEnded as ReconciliationEnded
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
@@ -462,5 +462,5 @@ JobEvent = (
     | JobUnsure
     | JobCleared
 )
-ClusterEvent = CommonCauseNoticed | ClusterRestored | DoubtEnded
-Event = JobEvent | HostEvent | StrangerEvent | PeopleEvent | ClusterEvent
+ClusterEvent = CommonCauseNoticed | ClusterRestored | ReconciliationEnded
+Event = JobEvent | HostEvent | OrphanEvent | PeopleEvent | ClusterEvent

@@ -23,7 +23,7 @@ class ClusterRestored:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoubtEnded:
+class ReconciliationEnded:
     """Every host of the restored log has said what it holds, or was vouched for. An event of the cluster."""
 
     at: Wall
@@ -64,7 +64,7 @@ class JobCleared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrangerFound:
+class OrphanFound:
     """A host runs a worker that the log doesn't place there. What it holds is withheld; ``gpus`` are UUIDs."""
 
     host: str
@@ -76,7 +76,7 @@ class StrangerFound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrangerEnded:
+class OrphanExited:
     """How a rank ended that the log doesn't know."""
 
     host: str
@@ -87,7 +87,7 @@ class StrangerEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrangerDismissed:
+class OrphanStopRequested:
     """An admin has work stopped of which nobody knows whose it is."""
 
     host: str
@@ -97,7 +97,7 @@ class StrangerDismissed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrangerGone:
+class OrphanGone:
     """Nothing is left of such a worker."""
 
     host: str
@@ -106,6 +106,6 @@ class StrangerGone:
     worker: str
 
 
-ClusterDoubt = ClusterRestored | DoubtEnded
-JobDoubt = JobFound | JobUnsure | JobCleared
-StrangerEvent = StrangerFound | StrangerEnded | StrangerDismissed | StrangerGone
+ClusterReconciliation = ClusterRestored | ReconciliationEnded
+JobReconciliation = JobFound | JobUnsure | JobCleared
+OrphanEvent = OrphanFound | OrphanExited | OrphanStopRequested | OrphanGone

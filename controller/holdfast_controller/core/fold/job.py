@@ -25,7 +25,7 @@ from holdfast_controller.core.fold.host import fold_host
 from holdfast_controller.core.fold.restore import (
     fold_cluster_reconciliation,
     fold_job_reconciliation,
-    fold_stranger,
+    fold_orphan,
 )
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.host import Allocation, place_key
@@ -74,11 +74,11 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             _submitted(cluster, event)
         case ev.CommonCauseNoticed():
             pass
-        case ev.ClusterRestored() | ev.DoubtEnded():
+        case ev.ClusterRestored() | ev.ReconciliationEnded():
             fold_cluster_reconciliation(cluster, event)
-        case ev.StrangerFound() | ev.StrangerEnded() | ev.StrangerDismissed() | ev.StrangerGone():
+        case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
             cluster.dirty_hosts.add(event.host)
-            fold_stranger(cluster, event)
+            fold_orphan(cluster, event)
         case _:
             job = cluster.jobs[event.job_id]
             job.cursor = cluster.sequence

@@ -7,7 +7,7 @@ from typing import assert_never
 from holdfast_controller.core.events import restore as ev
 from holdfast_controller.core.fold.allocation import hold, let_go
 from holdfast_controller.core.fold.attempt import leave_queue, release_reserved
-from holdfast_controller.core.model.host import Allocation, Stranger, place_key
+from holdfast_controller.core.model.host import Allocation, Orphan, place_key
 from holdfast_controller.core.model.job import Cluster, Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Placed
@@ -21,7 +21,7 @@ _ON_THE_WAY = {
 }
 
 
-def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterDoubt) -> None:
+def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterReconciliation) -> None:
     """Apply ``event``; the sequence was counted already."""
     match event:
         case ev.ClusterRestored():
@@ -35,7 +35,7 @@ def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterDoubt) -> Non
                     job.unreconciled, job.cursor = Unreconciled.OPEN, cluster.sequence
             tokens = cluster.people.tokens
             cluster.people.tokens = {digest: token for digest, token in tokens.items() if token.used_by}
-        case ev.DoubtEnded():
+        case ev.ReconciliationEnded():
             for host in cluster.hosts.values():
                 host.unreconciled = False
                 cluster.dirty_hosts.add(host.name)
@@ -43,7 +43,7 @@ def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterDoubt) -> Non
             assert_never(event)
 
 
-def fold_job_reconciliation(cluster: Cluster, job: Job, event: ev.JobDoubt) -> None:
+def fold_job_reconciliation(cluster: Cluster, job: Job, event: ev.JobReconciliation) -> None:
     """Apply ``event``."""
     match event:
         case ev.JobFound():
@@ -77,7 +77,7 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
     for host in cluster.hosts.values():
         for member in job.gang.members:
             let_go(cluster, host, place_key(job.id, member.index))
-            if host.strangers.pop(f"{job.id}/{member.name}", None) is not None:
+            if host.orphans.pop(f"{job.id}/{member.name}", None) is not None:
                 cluster.free_capacity.changed(host.name)
                 cluster.dirty_hosts.add(host.name)
     release_reserved(cluster, job)
@@ -107,19 +107,19 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
         hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share)
 
 
-def fold_stranger(cluster: Cluster, event: ev.StrangerEvent) -> None:
+def fold_orphan(cluster: Cluster, event: ev.OrphanEvent) -> None:
     """Apply ``event``."""
     host = cluster.hosts[event.host]
     cluster.free_capacity.changed(event.host)
     match event:
-        case ev.StrangerFound():
+        case ev.OrphanFound():
             key = f"{event.job}/{event.worker}"
-            host.strangers[key] = Stranger(event.job, event.worker, event.generation, event.gpus, event.at)
-        case ev.StrangerGone():
-            host.strangers.pop(f"{event.job}/{event.worker}", None)
-        case ev.StrangerDismissed():
-            host.dismissed.add(event.job)
-        case ev.StrangerEnded():
+            host.orphans[key] = Orphan(event.job, event.worker, event.generation, event.gpus, event.at)
+        case ev.OrphanGone():
+            host.orphans.pop(f"{event.job}/{event.worker}", None)
+        case ev.OrphanStopRequested():
+            host.orphans_to_stop.add(event.job)
+        case ev.OrphanExited():
             pass
         case _:
             assert_never(event)

@@ -248,8 +248,8 @@ def _note_change(
         _tell_diagnosis(step, job, runtime, finding)
         if finding is not None and why:
             notify_only = job.gang.hang.action is Action.NOTIFY and not kept
-            outcome = HangOutcome.WOULD_RESTART if notify_only else HangOutcome.WITHHELD
-            if hang.outcome is None or (notify_only and hang.outcome is HangOutcome.WITHHELD):
+            outcome = HangOutcome.WOULD_RESTART if notify_only else HangOutcome.SUPPRESSED
+            if hang.outcome is None or (notify_only and hang.outcome is HangOutcome.SUPPRESSED):
                 note = "" if notify_only else why
                 suspects = ranks_named(finding.suspects)
                 step.emit(

@@ -44,7 +44,7 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         return
     if (job is None or index is None) and step.cluster.gaps:
         step.emit(
-            ev.StrangerEnded(
+            ev.OrphanExited(
                 host=reported.host,
                 at=step.now.wall,
                 job=report.key.job,

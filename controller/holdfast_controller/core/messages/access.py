@@ -1,4 +1,4 @@
-"""Events of people in words; see ``narrate``."""
+"""Events of users in words; see ``message_of``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast_controller.core.events.access import holder_in_words
 from holdfast_controller.core.model.users import EVERY_PROJECT
 
 
-def narrate_people(event: ev.PeopleEvent) -> str:
+def access_message(event: ev.PeopleEvent) -> str:
     """The sentence for ``event``."""
     match event:
         case ev.RoleGranted():

@@ -6,16 +6,20 @@ from collections import Counter
 from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.messages.access import narrate_people
-from holdfast_controller.core.messages.maintenance import maintenance_ahead, narrate_maintenance
-from holdfast_controller.core.messages.restore import narrate_cluster_doubt, narrate_job_doubt, narrate_stranger
+from holdfast_controller.core.messages.access import access_message
+from holdfast_controller.core.messages.maintenance import maintenance_ahead, maintenance_message
+from holdfast_controller.core.messages.restore import (
+    cluster_reconciliation_message,
+    job_reconciliation_message,
+    orphan_message,
+)
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.recovery import Budget, EndReason, Related, related_in_words
 
 
-def narrate(event: ev.Event, job: Job | None) -> str:
+def message_of(event: ev.Event, job: Job | None) -> str:
     """The sentence for ``event``; ``job`` as it stands right after it."""
     match event:
         case ev.HostJoined():
@@ -55,15 +59,15 @@ def narrate(event: ev.Event, job: Job | None) -> str:
             | ev.SecretSet()
             | ev.SecretRemoved()
         ):
-            return narrate_people(event)
+            return access_message(event)
         case ev.MaintenancePlanned() | ev.MaintenanceBegan() | ev.MaintenanceEnded():
-            return narrate_maintenance(event)
+            return maintenance_message(event)
         case ev.HostShutdownBegan():
             return f"{event.host} shuts down; its work moves elsewhere"
-        case ev.ClusterRestored() | ev.DoubtEnded():
-            return narrate_cluster_doubt(event)
-        case ev.StrangerFound() | ev.StrangerEnded() | ev.StrangerDismissed() | ev.StrangerGone():
-            return narrate_stranger(event)
+        case ev.ClusterRestored() | ev.ReconciliationEnded():
+            return cluster_reconciliation_message(event)
+        case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
+            return orphan_message(event)
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
@@ -151,7 +155,7 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.JobEnded():
             return event.state.name
         case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
-            return narrate_job_doubt(event)
+            return job_reconciliation_message(event)
         case ev.MaintenanceAhead():
             return maintenance_ahead(event)
         case ev.NotificationGivenUp():
@@ -164,7 +168,7 @@ _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM
 _JUDGED = {
     HangOutcome.RESTARTED: "hang confirmed, relaunching in place",
     HangOutcome.WOULD_RESTART: "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",
-    HangOutcome.WITHHELD: "hang confirmed, not acted on",
+    HangOutcome.SUPPRESSED: "hang confirmed, not acted on",
     HangOutcome.BUDGET_SPENT: "hang confirmed, but no hang restarts are left",
 }
 

@@ -1,4 +1,4 @@
-"""Events of planned maintenance in words; see ``narrate``."""
+"""Events of planned maintenance in words; see ``message_of``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from holdfast_controller.core.events.job import MaintenanceAhead
 
 
-def narrate_maintenance(event: ev.MaintenancePlanned | ev.MaintenanceBegan | ev.MaintenanceEnded) -> str:
+def maintenance_message(event: ev.MaintenancePlanned | ev.MaintenanceBegan | ev.MaintenanceEnded) -> str:
     """The sentence for an event of a host."""
     match event:
         case ev.MaintenancePlanned():

@@ -1,4 +1,4 @@
-"""Events of a restore in words; see ``narrate``."""
+"""Events of a restore in words; see ``message_of``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from holdfast_controller.core.events import restore as ev
 from holdfast_controller.core.messages.maintenance import span
 
 
-def narrate_cluster_doubt(event: ev.ClusterDoubt) -> str:
+def cluster_reconciliation_message(event: ev.ClusterReconciliation) -> str:
     """The sentence for an event of the cluster."""
     match event:
         case ev.ClusterRestored():
             ago = span(event.at - event.taken_at)
             return f"restored from a backup made {ago} before; waiting for hosts to report what they run"
-        case ev.DoubtEnded():
+        case ev.ReconciliationEnded():
             return "every host has reported; the restore is complete"
         case _:
             assert_never(event)
 
 
-def narrate_job_doubt(event: ev.JobDoubt) -> str:
+def job_reconciliation_message(event: ev.JobReconciliation) -> str:
     """The sentence for an event of a job."""
     match event:
         case ev.JobFound():
@@ -32,17 +32,17 @@ def narrate_job_doubt(event: ev.JobDoubt) -> str:
             assert_never(event)
 
 
-def narrate_stranger(event: ev.StrangerEvent) -> str:
+def orphan_message(event: ev.OrphanEvent) -> str:
     """The sentence for an event of a host."""
     match event:
-        case ev.StrangerFound():
+        case ev.OrphanFound():
             return f"{event.host} runs an orphaned worker: {event.job} {event.worker} is not in the restored log"
-        case ev.StrangerEnded():
+        case ev.OrphanExited():
             said = event.exit.message or event.exit.reason.name
             return f"{event.host}: orphaned {event.job} {event.worker} rank {event.exit.rank} {said}"
-        case ev.StrangerDismissed():
+        case ev.OrphanStopRequested():
             return f"{event.host}: orphaned workers of {event.job} stopped by {event.by}"
-        case ev.StrangerGone():
+        case ev.OrphanGone():
             return f"{event.host}: orphaned worker {event.job} {event.worker} is gone"
         case _:
             assert_never(event)

@@ -83,9 +83,9 @@ def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: boo
     """What a host has free; with ``empty``, what it would have with no work on it; or without certain places."""
     inventory = host.inventory
     held = [a for key, a in host.allocations.items() if not (empty or key in without)]
-    strangers = [] if empty else list(host.strangers.values())
+    orphans = [] if empty else list(host.orphans.values())
     taken = {uuid for share in held for uuid in share.gpus}
-    taken |= {uuid for stranger in strangers for uuid in stranger.gpus}
+    taken |= {uuid for orphan in orphans for uuid in orphan.gpus}
     gpus = sorted(
         (g for g in inventory.gpus if (empty or not g.problem) and g.uuid not in taken), key=lambda g: g.index
     )
@@ -95,7 +95,7 @@ def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: boo
         host=host.name,
         cpus=inventory.cpus - sum(a.cpus for a in held),
         memory_mb=inventory.memory_bytes // _MIB - sum(a.memory_mb for a in held),
-        slots=inventory.max_workers - len(held) - len(strangers),
+        slots=inventory.max_workers - len(held) - len(orphans),
         gpus=[(g.uuid, g.model) for g in gpus],
         no_containers=inventory.no_containers,
         no_accounts=inventory.no_accounts,

@@ -78,7 +78,7 @@ class HangOutcome(enum.Enum):
     RESTARTED = "RESTARTED"
     WOULD_RESTART = "WOULD_RESTART"
     """The job asks to be notified only."""
-    WITHHELD = "WITHHELD"
+    SUPPRESSED = "WITHHELD"
     """Confirmed, but not acted on now."""
     BUDGET_SPENT = "BUDGET_SPENT"
     """No hang restart was left: the job failed."""
@@ -116,4 +116,4 @@ class Hang:
     @property
     def open(self) -> bool:
         """It was told and goes on, and nothing final was done about it."""
-        return self.over_at is None and self.outcome in (None, HangOutcome.WITHHELD, HangOutcome.WOULD_RESTART)
+        return self.over_at is None and self.outcome in (None, HangOutcome.SUPPRESSED, HangOutcome.WOULD_RESTART)

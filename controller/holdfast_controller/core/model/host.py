@@ -78,7 +78,7 @@ class Maintenance:
 
 
 @dataclass(frozen=True)
-class Stranger:
+class Orphan:
     """A worker that a host runs and the log doesn't place there. ``since`` is wall clock, ``gpus`` are UUIDs."""
 
     job: str
@@ -120,9 +120,9 @@ class Host:
     """By ``JOB/WORKER_INDEX``."""
     unreconciled: bool = False
     """The log was restored from a backup, and not every host has told yet what it holds."""
-    strangers: dict[str, Stranger] = field(default_factory=dict)
+    orphans: dict[str, Orphan] = field(default_factory=dict)
     """By ``JOB/WORKER``: what runs here of which the restored log knows nothing."""
-    dismissed: set[str] = field(default_factory=set)
+    orphans_to_stop: set[str] = field(default_factory=set)
     """Jobs of them that an admin wants stopped."""
 
 

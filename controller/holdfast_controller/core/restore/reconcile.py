@@ -30,14 +30,14 @@ from holdfast_controller.core.lifecycle import drain
 from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pause
 from holdfast_controller.core.lifecycle.exits import on_exit
 from holdfast_controller.core.lifecycle.missing_exits import LOST, close_records, unknown_ends
-from holdfast_controller.core.model.host import Host, Stranger, place_key
+from holdfast_controller.core.model.host import Host, Orphan, place_key
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.restore.reported_gangs import as_known, whole_gang
-from holdfast_controller.core.step.actions import Dismiss, Refuse, Reply
+from holdfast_controller.core.step.actions import Refuse, Reply, StopOrphan
 from holdfast_controller.core.step.assignment import holds
-from holdfast_controller.core.step.commands import DismissAsked, HostConnected
+from holdfast_controller.core.step.commands import HostConnected, StopOrphansAsked
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
@@ -66,9 +66,9 @@ def on_hello(step: Step, hello: HostConnected) -> None:
             if (job.id, job.gang.members[index].name) not in said and key in host.allocations:
                 step.emit(ev.HostPlaceFreed(host=host.name, at=step.now.wall, place=key))
         _free_unsaid(step, host, job, said)
-    for stranger in list(host.strangers.values()):
-        if (stranger.job, stranger.worker) not in said:
-            _gone(step, host, stranger)
+    for orphan in list(host.orphans.values()):
+        if (orphan.job, orphan.worker) not in said:
+            _gone(step, host, orphan)
     for report in hello.places:
         _take_in(step, host, report)
     for job_id in dict.fromkeys(report.key.job for report in hello.places):
@@ -99,20 +99,20 @@ def _take_in(step: Step, host: Host, report: WorkerReport) -> bool:
     cluster, job = step.cluster, step.cluster.jobs.get(report.key.job)
     index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
     if job is None or index is None:
-        _on_stranger(step, host, report, None)
+        _on_orphan(step, host, report, None)
         return True
     held = holds(cluster, job, index, host.name)
     if job.unreconciled is Unreconciled.OPEN:
         cluster.found.setdefault(job.id, {}).setdefault(index, {})[host.name] = report
         share = host.allocations.get(place_key(job.id, index))
         if report.state is not ReportedState.EMPTY and (share is None or set(report.gpus) - set(share.gpus)):
-            _on_stranger(step, host, report, job)
+            _on_orphan(step, host, report, job)
         return True
-    if held or (f"{job.id}/{report.key.worker}" not in host.strangers and report.state is ReportedState.EMPTY):
+    if held or (f"{job.id}/{report.key.worker}" not in host.orphans and report.state is ReportedState.EMPTY):
         return False
     if not held and place_key(job.id, index) in host.allocations:
         return False  # withheld, as a place that was taken as gone
-    _on_stranger(step, host, report, job)
+    _on_orphan(step, host, report, job)
     return True
 
 
@@ -159,7 +159,7 @@ def _judge(step: Step, job: Job) -> None:
         for name, report in places.items():
             host = step.cluster.hosts.get(name)
             if host is not None and not holds(step.cluster, job, index, name):
-                _on_stranger(step, host, report, job)
+                _on_orphan(step, host, report, job)
     for end in step.cluster.deferred_exits.pop(job.id, []):
         if step.cluster.presence_of(end.host).session == end.session:
             on_exit(step, end)
@@ -176,7 +176,7 @@ def end_if_all_told(step: Step) -> None:
         return
     for job in open_jobs:
         _give_up(step, job)
-    step.emit(ev.DoubtEnded(at=step.now.wall))
+    step.emit(ev.ReconciliationEnded(at=step.now.wall))
     for name in sorted(cluster.draining):
         drain.set_timers(step, cluster.hosts[name])
     step.capacity_freed = True
@@ -254,18 +254,18 @@ def on_unaccounted(step: Step, job: Job, index: int) -> None:
 # --- Strangers ----------------------------------------------------------------------------------------------------
 
 
-def _on_stranger(step: Step, host: Host, report: WorkerReport, job: Job | None) -> None:
+def _on_orphan(step: Step, host: Host, report: WorkerReport, job: Job | None) -> None:
     """Know what a host holds that the log doesn't place there; have it gone where something newer is known."""
-    known = host.strangers.get(f"{report.key.job}/{report.key.worker}")
+    known = host.orphans.get(f"{report.key.job}/{report.key.worker}")
     if report.state is ReportedState.EMPTY:
         if known is not None:
             _gone(step, host, known)
         if job is None or job.unreconciled is not Unreconciled.OPEN:
-            _dismiss(step, host, report.key.job, report.key.worker, _beyond(job, report.generation))
+            _stop_orphan(step, host, report.key.job, report.key.worker, _beyond(job, report.generation))
         return
     if known is None or (known.generation, known.gpus) != (report.generation, report.gpus):
         step.emit(
-            ev.StrangerFound(
+            ev.OrphanFound(
                 host=host.name,
                 at=step.now.wall,
                 job=report.key.job,
@@ -277,18 +277,18 @@ def _on_stranger(step: Step, host: Host, report: WorkerReport, job: Job | None) 
     superseded = (
         job is not None and job.unreconciled is not Unreconciled.OPEN and report.generation <= job.generation
     )
-    if superseded or report.key.job in host.dismissed:
-        _dismiss(step, host, report.key.job, report.key.worker, _beyond(job, report.generation))
+    if superseded or report.key.job in host.orphans_to_stop:
+        _stop_orphan(step, host, report.key.job, report.key.worker, _beyond(job, report.generation))
 
 
 def _beyond(job: Job | None, generation: int) -> int:
     return max(generation, job.generation if job is not None else 0)
 
 
-def _gone(step: Step, host: Host, stranger: Stranger) -> None:
-    step.emit(ev.StrangerGone(host=host.name, at=step.now.wall, job=stranger.job, worker=stranger.worker))
+def _gone(step: Step, host: Host, orphan: Orphan) -> None:
+    step.emit(ev.OrphanGone(host=host.name, at=step.now.wall, job=orphan.job, worker=orphan.worker))
     step.capacity_freed = True
-    _clear(step, stranger.job)
+    _clear(step, orphan.job)
 
 
 def _clear(step: Step, job_id: str) -> None:
@@ -296,9 +296,7 @@ def _clear(step: Step, job_id: str) -> None:
     job = step.cluster.jobs.get(job_id)
     if job is None or job.unreconciled is not Unreconciled.CLEARING:
         return
-    if not any(
-        stranger.job == job_id for host in step.cluster.hosts.values() for stranger in host.strangers.values()
-    ):
+    if not any(orphan.job == job_id for host in step.cluster.hosts.values() for orphan in host.orphans.values()):
         step.emit(
             ev.JobCleared(
                 job_id=job_id, at=step.now.wall, reason="nothing is left of what it ran before the restore"
@@ -307,10 +305,10 @@ def _clear(step: Step, job_id: str) -> None:
         step.capacity_freed = True
 
 
-def _dismiss(step: Step, host: Host, job_id: str, worker: str, generation: int) -> None:
+def _stop_orphan(step: Step, host: Host, job_id: str, worker: str, generation: int) -> None:
     session = step.cluster.presence_of(host.name).session
     if session is not None:
-        step.do(Dismiss(host.name, session, job_id, worker, generation))
+        step.do(StopOrphan(host.name, session, job_id, worker, generation))
 
 
 def on_vouched(step: Step, host: Host) -> None:
@@ -319,17 +317,17 @@ def on_vouched(step: Step, host: Host) -> None:
         for places in step.cluster.found.get(job.id, {}).values():
             places.pop(host.name, None)
         _free_unsaid(step, host, job, set())
-    for stranger in list(host.strangers.values()):
-        _gone(step, host, stranger)
+    for orphan in list(host.orphans.values()):
+        _gone(step, host, orphan)
 
 
-def on_dismiss(step: Step, asked: DismissAsked) -> None:
+def on_stop_orphans(step: Step, asked: StopOrphansAsked) -> None:
     """Have work stopped, with its job's name, that the restored log doesn't know. Asking twice changes nothing."""
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
-    there = [stranger for stranger in host.strangers.values() if stranger.job == asked.job]
-    if not there and asked.job not in host.dismissed:
+    there = [orphan for orphan in host.orphans.values() if orphan.job == asked.job]
+    if not there and asked.job not in host.orphans_to_stop:
         problem = f"The host {host.name} runs no work of {asked.job} that nobody knows."
         step.do(Refuse(asked.token, WrongState(problem, fix=f"See: holdfast host show {host.name}")))
         return
@@ -338,8 +336,8 @@ def on_dismiss(step: Step, asked: DismissAsked) -> None:
         problem = f"The job {asked.job} is known; hosts are still to say where it stands."
         step.do(Refuse(asked.token, WrongState(problem, fix="Wait until they have.")))
         return
-    if asked.job not in host.dismissed:
-        step.emit(ev.StrangerDismissed(host=host.name, at=step.now.wall, job=asked.job, by=asked.by))
-    for stranger in there:
-        _dismiss(step, host, stranger.job, stranger.worker, _beyond(job, stranger.generation))
+    if asked.job not in host.orphans_to_stop:
+        step.emit(ev.OrphanStopRequested(host=host.name, at=step.now.wall, job=asked.job, by=asked.by))
+    for orphan in there:
+        _stop_orphan(step, host, orphan.job, orphan.worker, _beyond(job, orphan.generation))
     step.do(Reply(asked.token, host.name))

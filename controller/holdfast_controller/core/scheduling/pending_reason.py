@@ -65,7 +65,7 @@ def wait_reason(
     if job.terminal:
         return ""
     if job.unreconciled is not None:
-        return _in_doubt(cluster, job)
+        return _unreconciled(cluster, job)
     if job.state is JobState.PAUSED:
         return f"paused; go on with: holdfast job resume {job.id}"
     if job.vacating is not None and job.awaited:
@@ -92,10 +92,10 @@ def wait_reason(
     return _out_of_sight(cluster, job) or _worker_alone(job)
 
 
-def _in_doubt(cluster: Cluster, job: Job) -> str:
+def _unreconciled(cluster: Cluster, job: Job) -> str:
     """What has to be known after a restore before anything happens to the job."""
     if job.unreconciled is Unreconciled.CLEARING:
-        hosts = [h.name for h in cluster.hosts.values() if any(s.job == job.id for s in h.strangers.values())]
+        hosts = [h.name for h in cluster.hosts.values() if any(s.job == job.id for s in h.orphans.values())]
         return f"waits for what it ran before the restore to be gone from {', '.join(sorted(hosts)) or 'its hosts'}"
     silent = sorted(
         h.name for h in cluster.hosts.values() if h.unreconciled and h.name not in cluster.reported_hosts

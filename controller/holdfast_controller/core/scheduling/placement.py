@@ -65,7 +65,7 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
     own = frozenset(place_key(job.id, index) for index in job.reserved)
     # Where a share of its own is withheld something of it may still run.
     if job.places:
-        admitted = [host for host in admitted if not _is_withheld(job, host, own)]
+        admitted = [host for host in admitted if not _is_quarantined(job, host, own)]
     others = [host for host in admitted if host.name not in job.excluded]
     by_name = {host.name for host in others}
     kept = {index: job.places[index] for index in job.reserved}
@@ -80,7 +80,7 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
     return plan_in(job.gang, [capacity_of(host, own) for host in admitted])
 
 
-def _is_withheld(job: Job, host: Host, own: frozenset[str]) -> bool:
+def _is_quarantined(job: Job, host: Host, own: frozenset[str]) -> bool:
     return any(key.startswith(f"{job.id}/") and key not in own for key in host.allocations)
 
 

@@ -49,7 +49,7 @@ class Assign:
 
 
 @dataclass(frozen=True)
-class Dismiss:
+class StopOrphan:
     """Have an orphaned worker stopped and forgotten on its host."""
 
     host: str
@@ -150,7 +150,7 @@ Action = (
     | Refuse
     | Welcome
     | Assign
-    | Dismiss
+    | StopOrphan
     | AckExit
     | CloseSession
     | TakeEvidence

@@ -143,7 +143,7 @@ class MaintenanceCancelled:
 
 
 @dataclass(frozen=True)
-class DismissAsked:
+class StopOrphansAsked:
     """An admin wants orphaned workers of a job stopped on a host."""
 
     token: int
@@ -258,7 +258,7 @@ Command = (
     | UncordonAsked
     | DrainAsked
     | FenceAsked
-    | DismissAsked
+    | StopOrphansAsked
     | MaintenanceAsked
     | MaintenanceCancelled
     | HoldAsked
@@ -309,7 +309,7 @@ Input = (
     | UncordonAsked
     | DrainAsked
     | FenceAsked
-    | DismissAsked
+    | StopOrphansAsked
     | MaintenanceAsked
     | MaintenanceCancelled
     | HostConnected

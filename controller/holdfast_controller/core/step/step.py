@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from holdfast._session.assignment import Phase
 from holdfast_controller.core.events.job import Event
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Cluster, Job
@@ -75,7 +75,7 @@ class Step:
         fold(self.cluster, event)
         job = self.cluster.jobs.get(getattr(event, "job_id", ""))
         state = STATE_NAMES[job.state] if job is not None else ""
-        self.entries.append(Entry(self.cluster.sequence, event, state, narrate(event, job)))
+        self.entries.append(Entry(self.cluster.sequence, event, state, message_of(event, job)))
 
     def do(self, action: Action) -> None:
         """Perform ``action`` once this step's events are durable."""

@@ -5,8 +5,8 @@ one for each user, which may be gone on with after whatever interrupted it. What
 was not asked for during ``keep``, or earlier where room is needed, the longest unused first. The time of the last
 use is the file's own. All methods block, and may be called from several threads.
 
-The owners of a bundle, under ``owners``, are all users who have sent all its bytes. Knowing its hash, as whoever may
-look at another user's job shows, is not enough to have its code run.
+The owners of a bundle, under ``owners``, are all users who have sent all its bytes. Knowing its hash, which
+every user who may look at the job can read, is not enough to have its code run.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class BundleStore:
         os.utime(found, (self._clock(), self._clock()))
 
     def progress_of(self, digest: str, owner: str) -> tuple[bool, int]:
-        """(whether this owner has sent all of it, bytes that it has so far). Raises ``InvalidInput``."""
+        """(Whether this owner has sent the whole bundle, bytes received of an unfinished upload). Raises
+        ``InvalidInput``."""
         _check(digest)
         with contextlib.suppress(NotFound):
             self.use(digest, owner)

@@ -11,7 +11,7 @@ from holdfast._session.reports import ExitReport, WorkerId, WorkerReport
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.step import commands
-from holdfast_controller.core.step.actions import Dismiss
+from holdfast_controller.core.step.actions import StopOrphan
 from holdfast_controller.shell.convert.host_claims import (
     check_hello,
     check_inventory,
@@ -79,7 +79,7 @@ def exit_report(message: agent_pb2.ExitReport) -> ExitReport:
     return replace(report, exit=exit_)
 
 
-def dismissal(order: Dismiss, epoch: int) -> agent_pb2.Assignment:
+def stop_orphan(order: StopOrphan, epoch: int) -> agent_pb2.Assignment:
     """The order to stop and forget a worker of which nothing but its name is known."""
     key = WorkerId(order.job_id, order.worker)
     forget = Assignment(epoch, key, 1, order.generation, Phase.FORGET, DISMISSAL_GRACE_S)

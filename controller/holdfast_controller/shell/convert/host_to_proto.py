@@ -10,9 +10,9 @@ from holdfast_controller.shell.convert.job_to_proto import timestamp
 
 
 def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
-    """The host with what is reserved on it."""
+    """The host with the resources that are reserved on it."""
     presence = cluster.presence_of(host.name)
-    holder = {uuid: stranger.job for stranger in host.strangers.values() for uuid in stranger.gpus}
+    holder = {uuid: orphan.job for orphan in host.orphans.values() for uuid in orphan.gpus}
     holder |= {uuid: key.rpartition("/")[0] for key, a in host.allocations.items() for uuid in a.gpus}
     held = host.allocations.values()
     message = host_pb2.Host(
@@ -57,13 +57,13 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         in_doubt=host.unreconciled and host.name not in cluster.reported_hosts,
         strange_work=[
             host_pb2.StrangeWork(
-                job_id=stranger.job,
-                worker=stranger.worker,
-                generation=stranger.generation,
-                gpus=stranger.gpus,
-                since=timestamp(stranger.since),
+                job_id=orphan.job,
+                worker=orphan.worker,
+                generation=orphan.generation,
+                gpus=orphan.gpus,
+                since=timestamp(orphan.since),
             )
-            for _, stranger in sorted(host.strangers.items())
+            for _, orphan in sorted(host.orphans.items())
         ],
     )
     if host.cordoned_since:

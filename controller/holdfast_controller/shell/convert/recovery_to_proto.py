@@ -1,4 +1,4 @@
-"""The words of recoveries and hangs as the contract's enums and messages."""
+"""Recoveries and hangs as protobuf enums and messages."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from holdfast_controller.core.model.recovery import Budget, EndReason, RankName,
 
 
 def end_reason_to_proto(reason: EndReason) -> job_pb2.EndReason.ValueType:
-    """Why a generation or an attempt ended."""
+    """The reason that a generation or an attempt ended with."""
     return job_pb2.EndReason.Value(f"END_REASON_{reason.name}")
 
 
 def recovery_kind_to_proto(recover: Recover | None) -> job_pb2.RecoveryKind.ValueType:
-    """How the job goes on; unspecified for None."""
+    """The kind of recovery; unspecified for None."""
     return job_pb2.RecoveryKind.Value(f"RECOVERY_KIND_{recover.name if recover else 'UNSPECIFIED'}")
 
 
 def budget_to_proto(budget: Budget) -> job_pb2.FailureBudget.ValueType:
-    """What pays for a failure; unspecified where nothing does."""
+    """The budget that a failure is charged to; unspecified where none is."""
     return job_pb2.FailureBudget.Value(f"FAILURE_BUDGET_{budget.value or 'UNSPECIFIED'}")
 
 
@@ -31,17 +31,17 @@ def hang_rule_to_proto(rule: Rule) -> job_pb2.HangRule.ValueType:
 
 
 def hang_outcome_to_proto(outcome: HangOutcome | None) -> job_pb2.HangOutcome.ValueType:
-    """What became of a hang; unspecified while it is open."""
-    return job_pb2.HangOutcome.Value(f"HANG_OUTCOME_{outcome.name if outcome else 'UNSPECIFIED'}")
+    """The outcome of a hang; unspecified while it is open."""
+    return job_pb2.HangOutcome.Value(f"HANG_OUTCOME_{outcome.value if outcome else 'UNSPECIFIED'}")
 
 
 def rank_names_to_proto(ranks: Iterable[RankName]) -> list[job_pb2.RankName]:
-    """Ranks with their workers, in the order given."""
+    """The ranks with their workers, in the order given."""
     return [job_pb2.RankName(worker=each.worker, rank=each.rank) for each in ranks]
 
 
 def related_to_proto(related: Related) -> job_pb2.Related:
-    """What a recovery is about."""
+    """The ranks, host, job or user that a recovery is about."""
     return job_pb2.Related(
         ranks=rank_names_to_proto(related.ranks), host=related.host, job=related.job, user=related.user
     )

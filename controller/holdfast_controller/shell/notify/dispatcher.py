@@ -28,7 +28,7 @@ from holdfast_controller.shell.store.store import Record
 _BATCH = 500
 _CURSOR_EVERY = 1_000
 """Events without a notification after which the position is stored."""
-_TYPES = tuple(kind.__name__ for kind in TELLING)
+_TYPES = tuple(codec.stored_name(kind) for kind in TELLING)
 
 
 class Dispatcher:

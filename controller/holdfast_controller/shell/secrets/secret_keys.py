@@ -1,6 +1,6 @@
 """The file of the keys that secrets are sealed by: one a line, the newest first; made at the first start.
 
-A new key is put first by ``holdfast-controller rotate-secrets-key``. The next start reseals everything anew with it
+A new key is put first by ``holdfast-controller rotate-secrets-key``. The next start encrypts every secret with it again
 and drops the older ones, in this order, so that a crash in between leaves every secret readable.
 """
 

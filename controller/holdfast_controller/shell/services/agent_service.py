@@ -48,7 +48,7 @@ class AckHeartbeat:
     """Tell the agent that there is a listener. Nothing has to be durable for that, so it is no action of the core."""
 
 
-Outgoing = act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession | AckHeartbeat
+Outgoing = act.Welcome | act.Assign | act.StopOrphan | act.AckExit | act.CloseSession | AckHeartbeat
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
@@ -137,7 +137,8 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
 
 def to_agent(
-    action: act.Welcome | act.Assign | act.Dismiss | act.AckExit | act.CloseSession | AckHeartbeat, driver: Driver
+    action: act.Welcome | act.Assign | act.StopOrphan | act.AckExit | act.CloseSession | AckHeartbeat,
+    driver: Driver,
 ) -> agent_pb2.SessionResponse:
     """An action of the core as a message to its host. ``CloseSession`` is the end of the stream instead."""
     leases: LeasePolicy = driver.reactor.policies.leases
@@ -145,8 +146,8 @@ def to_agent(
         case act.Assign():
             hit("controller.assignment.before")
             return agent_pb2.SessionResponse(assignment=codec.assignment_to_proto(action.assignment))
-        case act.Dismiss():
-            return agent_pb2.SessionResponse(assignment=agent_messages.dismissal(action, driver.cluster.epoch))
+        case act.StopOrphan():
+            return agent_pb2.SessionResponse(assignment=agent_messages.stop_orphan(action, driver.cluster.epoch))
         case act.AckExit():
             hit("controller.exit_ack.before")
             return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))

@@ -10,11 +10,11 @@ from holdfast.v1 import host_pb2, host_pb2_grpc
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.step.commands import (
     CordonAsked,
-    DismissAsked,
     DrainAsked,
     FenceAsked,
     MaintenanceAsked,
     MaintenanceCancelled,
+    StopOrphansAsked,
     UncordonAsked,
 )
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
@@ -114,7 +114,7 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     ) -> host_pb2.DismissWorkResponse:
         by = caller_name(context)
         name = await self._driver.ask(
-            once(by, request, lambda token: DismissAsked(token, by, request.name, request.job_id))
+            once(by, request, lambda token: StopOrphansAsked(token, by, request.name, request.job_id))
         )
         return host_pb2.DismissWorkResponse(host=await self._host(name))
 

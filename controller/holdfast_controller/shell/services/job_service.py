@@ -180,12 +180,12 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 yield chunk
 
     def _taken(self) -> set[str] | dict[str, Job]:
-        """Ids of jobs, those included that only their hosts know after a restore."""
+        """Ids of all jobs, including jobs that only hosts know after a restore."""
         cluster = self._driver.cluster
         if not cluster.gaps:
             return cluster.jobs
         hosts = cluster.hosts.values()
-        return {*cluster.jobs, *(stranger.job for host in hosts for stranger in host.strangers.values())}
+        return {*cluster.jobs, *(orphan.job for host in hosts for orphan in host.orphans.values())}
 
     def _sees(self, user: str) -> Callable[[str], bool]:
         """Whether the user may look at the jobs of a project."""
@@ -251,7 +251,7 @@ def _data(record: Record) -> struct_pb2.Struct:
     for bulky in ("spec_json", "gang"):
         fields.pop(bulky, None)
     if "rendezvous" in fields:
-        # Whoever has it can join the gang.
+        # A process that knows it can join the gang.
         fields["rendezvous"].pop("secret", None)
     data = struct_pb2.Struct()
     data.update(fields)

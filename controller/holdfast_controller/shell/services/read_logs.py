@@ -107,8 +107,8 @@ class LogReading:
     def _generation(self, member: Member, asked: int, *, first: bool) -> int | None:
         """The generation of a worker that belongs to the one asked for; None where it has no part in it.
 
-        A worker that was relaunched alone is in one of its own, while the others are where the gang was: whoever
-        asks for the newest gets each worker's, and then later generations.
+        A worker that was relaunched alone is in one of its own, while the others stay in the gang's: a request for
+        the newest gets each worker's own, and then later generations.
         """
         if first and not self._request.generation and asked == self._job.generation:
             return self._job.generation_of(member.index)

@@ -1,7 +1,7 @@
 """Events and entities as JSON, and back. A stored type is known by its name and version.
 
-To change an event, raise its version here and add an upcast from the old payload to the new one; the log
-itself is never rewritten.
+To change an event's fields, raise its version here and add an upcast from the old payload to the new one; to rename
+its class, add the old name to ``_STORED_NAMES``. The log itself is never rewritten.
 """
 
 from __future__ import annotations
@@ -22,9 +22,24 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.users import People
 from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
 
+_STORED_NAMES: dict[type[Any], str] = {
+    ev.ReconciliationEnded: "DoubtEnded",
+    ev.OrphanFound: "StrangerFound",
+    ev.OrphanExited: "StrangerEnded",
+    ev.OrphanStopRequested: "StrangerDismissed",
+    ev.OrphanGone: "StrangerGone",
+}
+"""Events that release 0.1 stored under other names than those of today's classes; the log keeps the old ones."""
+
+
+def stored_name(event_type: type[Any]) -> str:
+    """The name that events of this type have in the log."""
+    return _STORED_NAMES.get(event_type, event_type.__name__)
+
+
 EVENT_TYPES: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for union in (ev.JobEvent, ev.HostEvent, ev.StrangerEvent, ev.PeopleEvent, ev.ClusterEvent)
+    stored_name(cls): cls
+    for union in (ev.JobEvent, ev.HostEvent, ev.OrphanEvent, ev.PeopleEvent, ev.ClusterEvent)
     for cls in get_args(union)
 }
 VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1) | dict.fromkeys(NEWER, 2)
@@ -47,13 +62,13 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 @functools.cache
 def layout() -> str:
-    """A fingerprint of what entities look like in this build; a snapshot of another layout can't be trusted."""
+    """A fingerprint of the entities' fields in this build; snapshots with another one are not read."""
     schemas = {kind: adapter.json_schema() for kind, adapter in _ENTITIES.items()}
     return hashlib.sha256(json.dumps(schemas, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def entity_of(event: ev.Event) -> str:
-    """``job/ID``, ``host/NAME``, ``people`` or ``cluster``."""
+    """The entity that an event is about: ``job/ID``, ``host/NAME``, ``people`` or ``cluster``."""
     if isinstance(event, ev.ClusterEvent):
         return "cluster"
     if isinstance(event, ev.PeopleEvent):
@@ -64,11 +79,11 @@ def entity_of(event: ev.Event) -> str:
 
 def dump_event(event: ev.Event) -> str:
     """The event's fields as JSON."""
-    return _adapter(type(event).__name__).dump_json(event).decode()
+    return _adapter(stored_name(type(event))).dump_json(event).decode()
 
 
 def load_event(name: str, version: int, payload: str) -> ev.Event:
-    """The event again, upcast from older versions. Raises ``KeyError`` for a type or version unknown here."""
+    """The event of a stored payload, upcast from older versions. Raises ``KeyError`` for an unknown type or version."""
     while version < VERSIONS[name]:
         payload = json.dumps(UPCASTS[name, version](json.loads(payload)))
         version += 1
@@ -95,10 +110,10 @@ def dump_watch(kept: KeptWatch) -> str:
 
 
 def load_watch(payload: str) -> KeptWatch:
-    """The kept watch again. Raises ``ValueError`` for what isn't one, or not one of this version."""
+    """The watch that ``dump_watch`` wrote. Raises ``ValueError`` for anything else, and for another version's."""
     return from_plain(KeptWatch, json.loads(payload))
 
 
 def load_entity(kind: str, payload: str) -> Any:
-    """A ``Job`` (kind ``job``), ``Host`` (kind ``host``) or ``People`` (kind ``people``) again."""
+    """The ``Job`` (kind ``job``), ``Host`` (kind ``host``) or ``People`` (kind ``people``) of a stored entity."""
     return _ENTITIES[kind].validate_json(payload)

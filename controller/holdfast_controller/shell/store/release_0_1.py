@@ -47,13 +47,13 @@ def _hang(old: Payload) -> Payload:
 
 
 def _exit(old: Payload) -> Payload:
-    """What a rank raised was part of its exit's message."""
+    """Take what a rank raised out of its exit's message."""
     exit_ = old["exit"]
     return {**old, "exit": {**exit_, "raised": raised_in(exit_.get("message", ""))}}
 
 
 def _submitted(old: Payload) -> Payload:
-    """Where a job's output goes was in its spec alone."""
+    """Take the job's base output directory out of its spec."""
     return {**old, "gang": {**old["gang"], "output_uri": output_uri_in(old["spec_json"])}}
 
 

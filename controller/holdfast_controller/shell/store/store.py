@@ -30,7 +30,7 @@ from holdfast.errors import StoreError
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Cluster
@@ -105,11 +105,11 @@ class Store:
         record = Record(
             restored.sequence,
             codec.entity_of(restored),
-            type(restored).__name__,
-            codec.VERSIONS[type(restored).__name__],
+            codec.stored_name(type(restored)),
+            codec.VERSIONS[codec.stored_name(type(restored))],
             now,
             "",
-            narrate(restored, None),
+            message_of(restored, None),
             codec.dump_event(restored),
         )
         with self._failing("cannot be written"), self._writing():

@@ -17,7 +17,7 @@ from tests.unit.controller.examples import EVENTS
 
 from holdfast.v1 import host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.messages.job import narrate
+from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
@@ -170,9 +170,9 @@ async def test_a_history_that_nobody_was_told_of_is_told_by_the_next_controller(
         records = []
         for event in EVENTS:
             fold(cluster, event)
-            name = type(event).__name__
+            name = codec.stored_name(type(event))
             job_ = cluster.jobs.get(getattr(event, "job_id", ""))
-            state, message = (job_.state.name if job_ else ""), narrate(event, job_)
+            state, message = (job_.state.name if job_ else ""), message_of(event, job_)
             values = (codec.VERSIONS[name], event.at, state, message, codec.dump_event(event))
             records.append(Record(cluster.sequence, codec.entity_of(event), name, *values))
         store.call(store.commit, records).result()

@@ -35,7 +35,7 @@ def opened(path: Path) -> tuple[Store, Cluster]:
 
 
 def record(sequence: int, event: ev.Event, message: str = "") -> Record:
-    name = type(event).__name__
+    name = codec.stored_name(type(event))
     return Record(sequence, codec.entity_of(event), name, 1, event.at, "", message, codec.dump_event(event))
 
 
