@@ -36,7 +36,9 @@ def opened(path: Path) -> tuple[Store, Cluster]:
 
 def record(sequence: int, event: ev.Event, message: str = "") -> Record:
     name = codec.stored_name(type(event))
-    return Record(sequence, codec.entity_of(event), name, 1, event.at, "", message, codec.dump_event(event))
+    return Record(
+        sequence, codec.entity_of(event), name, codec.VERSIONS[name], event.at, "", message, codec.dump_event(event)
+    )
 
 
 def records(events: list[ev.Event] = EVENTS, start: int = 1) -> list[Record]:
