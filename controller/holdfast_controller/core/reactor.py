@@ -1,7 +1,7 @@
-"""The controller's core: one stimulus in, events and actions out.
+"""The controller's core: one input in, events and actions out.
 
 ``step`` folds what happened into the state and says what to make durable and then to do. It may run ahead
-of the disk; the driver performs no action before the commit that holds its cause. Same stimuli, same times,
+of the disk; the driver performs no action before the commit that holds its cause. Same inputs, same times,
 same results: there is no clock, no randomness and no I/O in here.
 """
 
@@ -55,7 +55,7 @@ _ALIVE = frozenset({ReportedState.PREPARING, ReportedState.RUNNING, ReportedStat
 
 
 class Reactor:
-    """Decides for one cluster. Own it from one task."""
+    """Decides for one cluster: ``step`` takes an input and returns what to store and to do. Call it from one task."""
 
     def __init__(self, cluster: Cluster, policies: Policies) -> None:
         self.cluster = cluster
@@ -63,9 +63,9 @@ class Reactor:
         self.timers = Timers()
 
     def resume(self, now: Now, kept: dict[str, KeptWatch] | None = None) -> None:
-        """After a start: every lease gets a full term anew, every running timeout what is left of it.
+        """Arm all timers after a start: leases get a full term again, running timeouts what is left of them.
 
-        ``kept`` is what an earlier controller has learned of the jobs' rhythms.
+        ``kept`` is what an earlier controller has learned of the jobs' progress.
         """
         wake(self.cluster, kept or {}, now)
         if any(host.unreconciled for host in self.cluster.hosts.values()) or any(
@@ -98,7 +98,7 @@ class Reactor:
                 due = now.mono_due(Wall(job.launch.primary_done_at + grace_s), at_most_s=grace_s)
                 self.timers.set((JobTimer.END_GRACE, job.id), due)
             if job.not_before is not None and (job.not_before > now.wall or job.launch.deferred):
-                # What was held back alone waits for this only: its time may have come while nobody was there.
+                # What was held back alone waits for this only: it may have become due while no controller ran.
                 kind = JobTimer.RETRY if job.state is JobState.QUEUED else JobTimer.LAUNCH
                 self.timers.set((kind, job.id), now.mono_due(job.not_before, at_most_s=_longest_wait_s(job)))
             if job.id in self.cluster.queue:
@@ -116,17 +116,17 @@ class Reactor:
             due = now.mono_due(Wall(job.queued_since + longest_s), at_most_s=longest_s)
             self.timers.set((JobTimer.EXPIRE, job.id), due)
         if not job.gang.waits:
-            # That a host hasn't said hello yet is no lack of room.
+            # A host that has not connected yet is no lack of capacity.
             left = max((job.not_before or 0.0) - now.wall, self.policies.leases.suspect_s)
             left = min(left, _longest_wait_s(job))
             self.timers.set((JobTimer.RETRY, job.id), now.mono_in(left))
 
     def next_due(self) -> Mono | None:
-        """When ``TimePassed`` is wanted, on the monotonic clock."""
+        """The time at which to feed ``TimePassed``, on the monotonic clock; None if no timer is armed."""
         return self.timers.next_due()
 
     def step(self, incoming: Input, now: Now) -> Decision:
-        """Take one stimulus in."""
+        """Apply one input to the state; returns the entries to make durable and the actions to perform after."""
         step = Step(self.cluster, self.policies, self.timers, now)
         self._dispatch(step, incoming)
         if step.capacity_freed:
@@ -240,9 +240,9 @@ class Reactor:
                 assert_never(message)
 
     def _on_place_found(self, step: Step, host: str, report: WorkerReport) -> None:
-        """Take a place of a hello in, as far as that can be believed before the ends that the agent still holds.
+        """Apply a worker report of a hello, where exits that the agent still holds can't contradict it.
 
-        Those come right after the welcome, and the answer to the assignment after them: only then does EMPTY,
+        Exits come right after the welcome, and the answer to the assignment after them: only then does EMPTY,
         PREPARED or CANNOT_PREPARE count.
         """
         job = self.cluster.jobs.get(report.key.job)
@@ -252,7 +252,7 @@ class Reactor:
             self._on_place(step, host, report)
 
     def _on_place(self, step: Step, host: str, report: WorkerReport) -> None:
-        """Match what a host says of a place with what is wanted there."""
+        """Compare a host's report of a worker with the worker's desired state, and act on it."""
         job = self.cluster.jobs.get(report.key.job)
         index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
         if reconcile.on_report(step, host, report):
@@ -271,9 +271,9 @@ class Reactor:
             self.cluster.runtime_of(job.id).stuck[index] = report.message
 
     def _on_released_place(self, step: Step, job: Job, index: int, host: str, state: ReportedState) -> None:
-        """The worker holds nothing there any more: the host may forget it, if it was there.
+        """Have a host forget a worker that has left it, and free the worker's share once it is empty.
 
-        It is told so once; its answer is no reason to tell it again. What was withheld there is free once empty.
+        The host is sent that once; its answer is no reason to send it again. A quarantined share is free once empty.
         """
         presence, key = self.cluster.presence_of(host), place_key(job.id, index)
         if state is ReportedState.EMPTY and key in self.cluster.hosts[host].allocations:
@@ -382,11 +382,11 @@ class Reactor:
 
 
 def _longest_wait_s(job: Job) -> float:
-    """A wall clock that was set back must not hold a job back for longer than its policy ever does."""
+    """The longest back-off of a job in seconds: a bound for when the wall clock was set back."""
     return max(job.gang.retries.backoff_limit_s, TRY_AGAIN_S * 2.0**PLACEMENT_TRIES)
 
 
 def _has_left(job: Job, index: int, host: str) -> bool:
-    """Whether the worker was on the host, and nothing of it is wanted there any more."""
+    """Whether the worker was on the host and has left it for good."""
     was_here = any(attempt.places[index].host == host for attempt in job.attempts)
     return was_here and (job.terminal or index in job.placement.fenced or job.places[index].host != host)

@@ -75,7 +75,7 @@ def test_retry_waits_for_the_host_whose_agent_died_and_starts_once(trio: DevClus
     silent = hosts_of(before)[FIRST]
     trio.kill(silent)
     (tmp_path / "fail").touch()
-    words = f"being placed anew; waits for its workers to be gone from {silent} ({silent} not connected)"
+    words = f"being placed again; waits for its workers to be gone from {silent} ({silent} not connected)"
     trio.until(lambda: trio.job(job_id)["waitReason"] == words, 60)
     assert not gone([pids_of(before)[FIRST]]), "nobody is there to stop it, so nothing starts beside it"
     trio.kill("controller")

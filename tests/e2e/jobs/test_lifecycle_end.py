@@ -99,7 +99,7 @@ def test_cancel_while_it_is_retried(trio: DevCluster, tmp_path: Path) -> None:
     trio.until(lambda: trio.job(job_id)["recoveries"], 60)
     retried = trio.job(job_id)
     assert retried["state"] == "JOB_STATE_QUEUED"
-    assert retried["waitReason"].startswith("being placed anew; waits for its workers to be gone from host-")
+    assert retried["waitReason"].startswith("being placed again; waits for its workers to be gone from host-")
     job = cancelled(trio, job_id)
     assert (job["attempt"], ends(job)) == (1, {(1, 0): "STOPPED", (1, 1): "NONZERO_EXIT"})
 

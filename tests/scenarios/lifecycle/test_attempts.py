@@ -51,7 +51,7 @@ def test_failure_past_the_worker_s_budget_retries_the_job_away_from_that_host(wo
     ]
     job = job_of(world)
     assert job.state is JobState.QUEUED
-    words = "being placed anew; waits for its workers to be gone from host-0, host-1"
+    words = "being placed again; waits for its workers to be gone from host-0, host-1"
     assert wait_reason(world.cluster, job, []) == words
     world.exit("a", 0, "STOPPED:15")
     assert world.report("a", 1, "EMPTY") == ["a emptied w1"]

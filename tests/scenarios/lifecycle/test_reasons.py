@@ -80,7 +80,7 @@ def test_retry_that_waits_for_its_time_says_so_in_the_same_words() -> None:
     for _ in range(2):
         world.run("a")
         fail(world)
-        assert why(world).startswith("being placed anew; waits for its workers to be gone from host-")
+        assert why(world).startswith("being placed again; waits for its workers to be gone from host-")
         world.empty("a")
     assert why(world) == "backs off after 2 failures in a row"
     assert world.cluster.jobs["a"].state is JobState.QUEUED

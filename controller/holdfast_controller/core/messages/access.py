@@ -10,7 +10,7 @@ from holdfast_controller.core.model.users import EVERY_PROJECT
 
 
 def access_message(event: ev.PeopleEvent) -> str:
-    """The sentence for ``event``."""
+    """The sentence for an event of users, tokens or secrets."""
     match event:
         case ev.RoleGranted():
             return f"{event.user} made {event.role.name.lower()} {_where(event.project)} by {event.by}"

@@ -20,7 +20,7 @@ from holdfast_controller.core.model.recovery import Budget, EndReason, Related, 
 
 
 def message_of(event: ev.Event, job: Job | None) -> str:
-    """The sentence for ``event``; ``job`` as it stands right after it."""
+    """The sentence for ``event``; ``job`` is in the state right after it."""
     match event:
         case ev.HostJoined():
             gpus = f", {_count(len(event.inventory.gpus), 'GPU')}" if event.inventory.gpus else ""

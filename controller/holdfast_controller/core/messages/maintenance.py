@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def maintenance_message(event: ev.MaintenancePlanned | ev.MaintenanceBegan | ev.MaintenanceEnded) -> str:
-    """The sentence for an event of a host."""
+    """The sentence for a maintenance event of a host."""
     match event:
         case ev.MaintenancePlanned():
             plan = event.maintenance
@@ -30,14 +30,14 @@ def maintenance_message(event: ev.MaintenancePlanned | ev.MaintenanceBegan | ev.
 
 
 def maintenance_ahead(event: MaintenanceAhead) -> str:
-    """The sentence for a job on such a host."""
+    """The sentence for a job on a host with planned maintenance."""
     why = f" ({event.reason})" if event.reason else ""
     when = f"in {span(event.start - event.at)}" if event.start > event.at else "now"
     return f"maintenance of {event.host} {when}: its work moves to other hosts{why}"
 
 
 def span(seconds: float) -> str:
-    """``45 s``, ``20 min``, ``6 h``, ``3 days``."""
+    """A duration in words, such as ``45 s``, ``20 min``, ``6 h`` or ``3 days``."""
     for size, unit in ((172_800.0, "days"), (7200.0, "h"), (120.0, "min")):
         if seconds >= size:
             return f"{seconds / _UNITS[unit]:.0f} {unit}"

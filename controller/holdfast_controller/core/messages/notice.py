@@ -1,4 +1,4 @@
-"""Which events of a job are news for people, and of what kind: a function of the log, so it can be asked again."""
+"""Which events of a job users are notified of, and as what: a function of the log, so it can be computed again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TELLING: tuple[type[ev.JobEvent], ...] = (
     ev.JobUnsure,
     ev.JobEnded,
 )
-"""Types of events that may be news."""
+"""Types of events that users may be notified of."""
 
 _ENDS = {
     JobState.SUCCEEDED: Notice.COMPLETED,
@@ -29,7 +29,7 @@ _ENDS = {
 
 
 def notice_of(event: ev.Event, job: Job) -> Notice | None:
-    """What ``event`` is news of; None if of nothing. ``job`` as it stands then or at any later time."""
+    """The kind of notification for ``event``; None if it needs none. ``job`` may be in any later state."""
     match event:
         case ev.GangStarted():
             if job.started_at == event.at:

@@ -9,7 +9,7 @@ from holdfast_controller.core.messages.maintenance import span
 
 
 def cluster_reconciliation_message(event: ev.ClusterReconciliation) -> str:
-    """The sentence for an event of the cluster."""
+    """The sentence for an event of the whole cluster's restore."""
     match event:
         case ev.ClusterRestored():
             ago = span(event.at - event.taken_at)
@@ -21,7 +21,7 @@ def cluster_reconciliation_message(event: ev.ClusterReconciliation) -> str:
 
 
 def job_reconciliation_message(event: ev.JobReconciliation) -> str:
-    """The sentence for an event of a job."""
+    """The sentence for a job's event after a restore."""
     match event:
         case ev.JobFound():
             hosts = ", ".join(dict.fromkeys(place.host for place in event.places))
@@ -33,7 +33,7 @@ def job_reconciliation_message(event: ev.JobReconciliation) -> str:
 
 
 def orphan_message(event: ev.OrphanEvent) -> str:
-    """The sentence for an event of a host."""
+    """The sentence for an event of an orphaned worker."""
     match event:
         case ev.OrphanFound():
             return f"{event.host} runs an orphaned worker: {event.job} {event.worker} is not in the restored log"

@@ -1,6 +1,6 @@
-"""What jobs further back in the queue must leave to those ahead that wait for room.
+"""Backfill: jobs further back in the queue start without delaying those ahead that wait for free capacity.
 
-Nobody knows when running work ends: a timeout says when at the latest, and it may end at any moment before. So any
+It is unknown when running work ends: a timeout says when at the latest, and it may end at any moment before. So any
 share of any host that a waiting job could ever use may be the one it starts on next, and a job behind it that takes
 a part of it may delay it. Hence the rule: of a host that a waiting job could use
 
@@ -27,7 +27,7 @@ from holdfast_controller.core.scheduling.placement import ANYWHERE, may_have
 
 @dataclass(frozen=True)
 class Reserved:
-    """Of one host: nothing is left, or no GPU, and so much of the rest has to stay free."""
+    """A host's reservation: it is ``closed``, or its GPUs and so much of the rest have to stay free."""
 
     closed: bool = False
     cpus: int = 0
@@ -37,7 +37,7 @@ class Reserved:
 
 @dataclass
 class Reservations:
-    """Of all hosts, for the jobs that wait so far in one look at the queue.
+    """Reservations of all hosts for the waiting jobs that one pass over the queue has met so far.
 
     Kept for each kind of hosts, since most jobs may have any host; for single hosts where a job has a selector.
     """
@@ -49,7 +49,7 @@ class Reservations:
     """A host of each kind."""
 
     def reserve(self, gang: Gang, hosts: list[Host]) -> bool:
-        """Leave to a waiting gang, and to any number of others like it, what it could use of ``hosts``.
+        """Reserve whatever a waiting gang, and any number of others like it, could use of ``hosts``.
 
         ``hosts`` are all there are, the same each time. True if less is left to others now.
         """
@@ -67,7 +67,7 @@ class Reservations:
         return any(known.get(place) != was for place, was in before.items())
 
     def limit(self, left: HostCapacity, host: Host) -> HostCapacity:
-        """What of a host's room (which is used up) a job further back may have."""
+        """The part of a host's free capacity that a job further back may have; changes ``left``."""
         for reserved in (self.by_kind.get(host.inventory.kind), self.by_host.get(host.name)):
             if reserved is not None:
                 left.gpus = []
@@ -78,7 +78,10 @@ class Reservations:
 
 
 def _widen(reserved: Reserved, pool: Pool, whole: HostCapacity) -> Reserved:
-    """Workers beside GPUs share the host's GPUs, so the pool that wants most beside each GPU bounds any mixture."""
+    """Add a pool's needs to a host's reservation.
+
+    Workers with GPUs share the host's GPUs, so the pool that wants most beside each GPU bounds any mixture.
+    """
     if not pool.gpus:
         return replace(reserved, closed=True)
     gpus = sum(1 for _, model in whole.gpus if model_matches(pool.gpu_type, model))

@@ -1,4 +1,4 @@
-"""Verbs of jobs that have waited enough: for longer than they may, or at all where they don't want to."""
+"""Expiry of queued jobs: of those whose longest wait is over, and of those that don't wait for hosts at all."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
 TRY_AGAIN_S = 10.0
-"""After the first try to place a job that doesn't wait; twice that after the second."""
+"""Seconds until the second try to place a job that doesn't wait; twice that until the third."""
 
 
 def on_expired(step: Step, job: Job, hosts: list[Host]) -> None:
-    """It has waited as long as it may."""
+    """End a job that has waited in the queue for as long as its spec allows."""
     if job.state is not JobState.QUEUED or job.outcome is not None:
         return
     reason = wait_reason(step.cluster, job, hosts, QueueView(step.cluster, hosts, step.policies.quotas))
@@ -29,9 +29,9 @@ def on_expired(step: Step, job: Job, hosts: list[Host]) -> None:
 
 
 def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
-    """A job that doesn't wait found no room: it is tried again in a while, and fails when that was in vain."""
+    """Try a job that doesn't wait again later, or fail it after its last try found no free capacity."""
     if (JobTimer.RETRY, job.id) in step.timers.due:
-        return  # After a start of ours hosts get time to say hello.
+        return  # After a start of the controller hosts get time to connect.
     number = job.placement_attempts + 1
     queue_view = QueueView(step.cluster, hosts, step.policies.quotas)
     reason = (

@@ -69,7 +69,7 @@ def wait_reason(
     if job.state is JobState.PAUSED:
         return f"paused; go on with: holdfast job resume {job.id}"
     if job.vacating is not None and job.awaited:
-        verb = "being paused" if job.vacating is Leaving.PAUSE else "being placed anew"
+        verb = "being paused" if job.vacating is Leaving.PAUSE else "being placed again"
         return _unfinished(
             cluster, job, f"{verb}; waits for its workers to be gone from", set(job.placement.emptied)
         )
@@ -93,7 +93,7 @@ def wait_reason(
 
 
 def _unreconciled(cluster: Cluster, job: Job) -> str:
-    """What has to be known after a restore before anything happens to the job."""
+    """The reason of a job that is not reconciled after a restore."""
     if job.unreconciled is Unreconciled.CLEARING:
         hosts = [h.name for h in cluster.hosts.values() if any(s.job == job.id for s in h.orphans.values())]
         return f"waits for what it ran before the restore to be gone from {', '.join(sorted(hosts)) or 'its hosts'}"
@@ -107,7 +107,7 @@ def _unreconciled(cluster: Cluster, job: Job) -> str:
 
 
 def _busy(job: Job, busy: dict[int, str]) -> str:
-    """What takes long, and on which hosts, such as "installing requirements on host-1, host-2 and 6 more"."""
+    """The slowest preparation and its hosts, such as "installing requirements on host-1, host-2 and 6 more"."""
     first = busy[min(busy)]
     names = list(dict.fromkeys(job.places[index].host for index in sorted(busy) if busy[index] == first))
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -115,7 +115,7 @@ def _busy(job: Job, busy: dict[int, str]) -> str:
 
 
 def _out_of_sight(cluster: Cluster, job: Job) -> str:
-    """Hosts of a job that runs, for all that is known, of which nothing is heard; empty when all are."""
+    """The reason of a job with hosts that are not heard from; empty where there are none."""
     hosts = dict.fromkeys(job.places[index].host for index in job.awaited)
     silent = [name for name in hosts if cluster.presence_of(name).liveness is not Liveness.READY]
     if not silent:
@@ -127,7 +127,7 @@ def _out_of_sight(cluster: Cluster, job: Job) -> str:
 
 
 def _worker_alone(job: Job) -> str:
-    """Workers that are relaunched by themselves while the others run."""
+    """The workers that are relaunched alone while the others run; empty where there are none."""
     back = [index for index in sorted(job.launch.relaunched) if index not in job.started]
     names = ", ".join(job.gang.members[index].name for index in back[:3])
     more = f" and {len(back) - 3} more" if len(back) > 3 else ""
@@ -170,7 +170,7 @@ def _no_lack(job: Job) -> str:
 
 
 def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> str:
-    """Which hosts are still awaited, and what is known of their silence or trouble."""
+    """The hosts that the job still waits for, and what is known of their silence or trouble."""
     waiting: dict[str, None] = {}
     for index, place in enumerate(job.places):
         if index not in done:

@@ -1,4 +1,4 @@
-"""Where a gang goes: all workers or none, over CPU cores, memory, worker slots and named GPUs.
+"""Placement of a gang: all workers or none, over CPU cores, memory, worker slots and named GPUs.
 
 Workers with GPUs are packed (the fullest host that still fits), so that whole hosts stay free for large
 workers; workers without are spread (the emptiest host), since nothing is gained by sharing. A plan is final:
@@ -26,44 +26,44 @@ ANYWHERE = HostSelector()
 
 @dataclass(frozen=True)
 class Plan:
-    """A host and GPUs for every worker, in gang order."""
+    """A host and GPUs for each worker, in gang order."""
 
     places: tuple[Place, ...]
 
 
 @dataclass(frozen=True)
 class Wait:
-    """There is no room at present."""
+    """No placement fits at present; ``reason`` is in words for users."""
 
     reason: str
 
 
 def plan(gang: Gang, hosts: Iterable[Host]) -> Plan | Wait:
-    """Place every worker of ``gang`` on ``hosts`` (those that may take work), or say why not."""
+    """Place every worker of ``gang`` on schedulable ``hosts``, or say why that is impossible now."""
     return plan_in(gang, [capacity_of(host) for host in hosts])
 
 
 CapacityOf = Callable[[Host, frozenset[str]], HostCapacity]
-"""The room of a host without certain places; whoever asks may use it up."""
+"""The free capacity of a host without certain shares; the caller may change it."""
 
 
 def may_have(gang: Gang, hosts: Iterable[Host]) -> list[Host]:
-    """Those of ``hosts`` that the gang lets itself be placed on."""
+    """Those of ``hosts`` that the gang's host selector admits."""
     selector = gang.selector
     return list(hosts) if selector == ANYWHERE else [h for h in hosts if selector.admits(h.name, h.labels)]
 
 
 def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity_of) -> Plan | Wait:
-    """Place a job that waits, on those of ``hosts`` that it may have, or say why not.
+    """Place a queued job on those of ``hosts`` that its selector admits, or say why that is impossible now.
 
-    What it keeps of its last attempt stays if the rest finds room beside it on hosts that it doesn't avoid; else
-    all of it is placed anew; and the hosts that it avoids are better than none.
+    Reserved placements of its last attempt stay if the rest fits beside them on hosts that are not excluded; else
+    all workers are placed again; excluded hosts are taken only where no others fit.
     """
     admitted = may_have(job.gang, hosts)
     if not admitted and job.gang.selector != ANYWHERE:
         return Wait(f"no host that it may have takes work at present ({job.gang.selector.in_words()})")
     own = frozenset(place_key(job.id, index) for index in job.reserved)
-    # Where a share of its own is withheld something of it may still run.
+    # Where a share of its own is quarantined a worker of it may still run.
     if job.places:
         admitted = [host for host in admitted if not _is_quarantined(job, host, own)]
     others = [host for host in admitted if host.name not in job.excluded]
@@ -85,7 +85,7 @@ def _is_quarantined(job: Job, host: Host, own: frozenset[str]) -> bool:
 
 
 def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place] | None = None) -> Plan | Wait:
-    """As ``plan``, over rooms, which it uses up, beside places that are taken already.
+    """Place a gang like ``plan``, within ``capacities``, which it changes, beside placements that are kept.
 
     The choosiest and largest workers choose first.
     """
@@ -98,7 +98,7 @@ def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place
         sorted(missing, key=lambda m: (*_need(gang.pool_of(m)), m.index)), key=lambda m: m.pool
     ):
         pool = gang.pools[number]
-        # Only the room that a worker takes changes its turn; what is too small for one is so for the next.
+        # Only a worker's own host changes its turn; a host that is too small for one is so for the next.
         turns = [(_turn(pool, r, used), at) for at, r in enumerate(capacities) if r.fits(pool)]
         heapq.heapify(turns)
         for member in wanted:
@@ -115,7 +115,7 @@ def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place
 
 
 def _need(pool: Pool) -> tuple[bool, int, int, int]:
-    """Sorts the choosiest first: those that name a GPU model, then the largest."""
+    """Sort key of pools: first those that name a GPU model, then the largest."""
     return not (pool.gpus and pool.gpu_type), -pool.gpus, -pool.cpus, -pool.memory_mb
 
 
@@ -128,7 +128,7 @@ def _turn(pool: Pool, left: HostCapacity, used: Counter[str]) -> tuple[int, int,
 
 
 def _lack(pool: Pool, capacities: list[HostCapacity], placed: int, total: int) -> str:
-    """What the first worker without a host lacks, by the nearest host."""
+    """The resources that the first unplaced worker lacks on the best host, in words."""
     unable: set[str] = set()
     for hosts, problem in _without_ability(pool, capacities):
         if len(hosts) == len(capacities):

@@ -1,4 +1,4 @@
-"""Preemption: SPOT jobs give way to a job at the head of the queue that has no room otherwise.
+"""Preemption: SPOT jobs give way to a job at the head of the queue that fits nowhere otherwise.
 
 Stopped are the youngest, and none that needn't be. They wait again, behind the one that they gave way to: only jobs
 that are served after it give way, so two can't chase each other off a host.
@@ -19,11 +19,11 @@ from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_j
 from holdfast_controller.core.step.step import Step
 
 _SINGLES = 64
-"""Jobs of which it is tried whether one alone is enough."""
+"""Candidates of which each is tried alone."""
 
 
 def make_room(step: Step, job: Job, hosts: list[Host]) -> None:
-    """Stop SPOT jobs if that gives ``job`` the room it lacks on ``hosts``, beside what is being stopped already."""
+    """Preempt SPOT jobs if ``job`` then fits on ``hosts``, together with jobs that are stopping already."""
     cluster = step.cluster
     if job.gang.strategy is Strategy.SPOT:
         return
@@ -37,7 +37,7 @@ def make_room(step: Step, job: Job, hosts: list[Host]) -> None:
 
 
 def _young_first(cluster: Cluster, job: Job) -> list[Job]:
-    """Those that run, or are about to, and would be served after ``job``."""
+    """SPOT jobs that are placed and would be served after ``job``, the youngest first."""
     held = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
     found = [
         other
@@ -53,14 +53,14 @@ def _young_first(cluster: Cluster, job: Job) -> list[Job]:
 
 
 def _leaving(cluster: Cluster) -> frozenset[str]:
-    """Jobs that are being stopped and keep nothing: what they hold is as good as free, unless it is stuck."""
+    """Ids of jobs that are being stopped and reserve nothing: their shares are about to be free."""
     jobs = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
     return frozenset(j.id for j in jobs if j.stopping and not j.reserved and not cluster.runtime_of(j.id).stuck)
 
 
 @dataclass
 class Trial:
-    """Whether a job would have room if some others were gone."""
+    """Checks whether a job would fit if some others were gone."""
 
     job: Job
     hosts: list[Host]
@@ -78,7 +78,7 @@ class Trial:
         return any(job_id in there for there in self._on_host.values())
 
     def fits(self, without: Collection[str]) -> bool:
-        """Whether there is room without those jobs."""
+        """Whether the job fits without those jobs."""
         absent = self.gone.union(without)
         return isinstance(plan_job(self.job, self.hosts, lambda host, own: self._capacity(host, absent, own)), Plan)
 
@@ -92,7 +92,7 @@ class Trial:
 
 
 def fewest(trial: Trial, victims: list[Job]) -> list[Job]:
-    """So few of ``victims`` that all are needed, the first ones if there is a choice; all together are enough."""
+    """A minimal part of ``victims`` that is enough, the first ones if there is a choice; all together must be."""
     low, high = 1, len(victims)
     while low < high:
         middle = (low + high) // 2

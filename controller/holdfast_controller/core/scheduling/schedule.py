@@ -1,4 +1,4 @@
-"""One look at the queue, from its head to its end: who gets hosts now.
+"""Scheduling pass over the queue, from head to end: places each job that fits now.
 
 Jobs are served in the order of the queue. One that lacks room doesn't stop those behind it from starting, as long
 as they leave it all that it could use (see ``backfill``) and what its project's quota has left. One that waits
@@ -28,16 +28,16 @@ from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
 PLANS_IN_VAIN = 100
-"""In one look: after so many plans that came to nothing, jobs of other kinds wait for the next one."""
+"""Failed plans in one pass, after which jobs of other shapes wait for the next pass."""
 
 
 def schedulable_hosts(cluster: Cluster) -> list[Host]:
-    """Hosts that may be given new work now: heard from, connected, not cordoned and not going down."""
+    """Hosts that may get new work now: connected, heard from, not cordoned and not shutting down."""
     return [host for host in cluster.hosts.values() if takes_work(cluster, host)]
 
 
 def takes_work(cluster: Cluster, host: Host) -> bool:
-    """Whether a host may be given new work now."""
+    """Whether a host may get new work now."""
     presence = cluster.presence_of(host.name)
     return _takes_work(host) and presence.session is not None and presence.liveness is Liveness.READY
 
@@ -47,9 +47,9 @@ def _takes_work(host: Host) -> bool:
 
 
 def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
-    """Whether nothing of an earlier attempt is left, and its time has come.
+    """Whether nothing of an earlier attempt is left, and the job's back-off has expired.
 
-    A job that avoids a host waits, after a start of ours, until all have said hello that may: the spare one too.
+    A job with excluded hosts waits, after a controller's start, until all hosts had time to connect: the spare too.
     """
     if job.awaited or job.unreconciled is not None or (job.excluded and cluster.awaited_hosts):
         return False
@@ -59,7 +59,7 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
 
 
 def place_queue(step: Step) -> None:
-    """Give hosts to all waiting jobs that may have them now."""
+    """Place all queued jobs that fit now."""
     if not len(step.cluster.queue):
         step.cluster.unplaceable = set()
         return
@@ -72,31 +72,31 @@ def place_queue(step: Step) -> None:
 
 
 def may_start_at_once(cluster: Cluster, job: Job) -> bool:
-    """Whether a new job has to be looked at: not where one like it, ahead of it and all others, had no room."""
+    """Whether a pass may place a new job: not where it is last and one of the same shape did not fit."""
     is_last = cluster.queue.position(job.id) == len(cluster.queue) - 1
     return not (is_last and job.gang.waits and job.gang.shape in cluster.unplaceable)
 
 
 class _Look:
-    """What one look at the queue has found so far."""
+    """State of one pass over the queue."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
         self.reservations = Reservations()
         self.unplaceable: set[tuple[object, ...]] = set()
-        """Shapes of jobs for which there is no room."""
+        """Shapes of jobs that fit nowhere."""
         self.reserved: set[tuple[object, ...]] = set()
         self.ahead: dict[str, Ahead] = {}
         """By project: what its jobs that were served so far wait for."""
         self.in_vain = 0
-        """Plans that were made; those that succeed are taken off again."""
+        """Failed plans so far."""
         self.left: _Left | None = None
         self.narrower = False
-        """Less is left by now than ``left`` says."""
+        """Less is free by now than ``left`` says."""
 
     @cached_property
     def hosts(self) -> list[Host]:
-        """Those that may be given work."""
+        """The schedulable hosts at the beginning of the pass."""
         return schedulable_hosts(self.step.cluster)
 
     def serve(self, job: Job) -> None:
@@ -126,7 +126,7 @@ class _Look:
             return False
         found = self._plan(job)
         if isinstance(found, Wait):
-            # A job that has been placed before may have other wishes than its like: see plan_job.
+            # A job that has been placed before may be placed otherwise than others of its shape: see plan_job.
             if not job.places:
                 self.unplaceable.add(job.gang.shape)
             return False
@@ -153,7 +153,7 @@ class _Look:
         return plan_job(job, fitting, self._capacity_of)
 
     def _first_opening(self, job: Job) -> Plan | None:
-        """The host of a new job of one worker that may go anywhere; None for others, or where there is no room."""
+        """The placement of a new one-worker job without a host selector; None for others, or where it doesn't fit."""
         waits = self.reservations.by_kind or self.reservations.by_host
         if waits or job.places or len(job.gang.members) != 1 or job.gang.selector != ANYWHERE:
             return None
@@ -162,7 +162,7 @@ class _Look:
         return Plan((found.copy().take(job.gang.pools[0]),)) if found is not None else None
 
     def _capacity_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
-        """What a host has left for the job at hand."""
+        """The free capacity of a host for the job being served."""
         if any(place in host.allocations for place in without):
             return self.reservations.limit(capacity_of(host, without), host)
         return self.reservations.limit(self.step.cluster.free_capacity.capacity_of(host).copy(), host)
@@ -181,7 +181,7 @@ class _Look:
 
 
 class _Left:
-    """What hosts have left for jobs further back, and the most of each kind of thing on any of them."""
+    """Free capacity of hosts for jobs further back, and the most of each resource on any one host."""
 
     def __init__(self, capacities: list[HostCapacity]) -> None:
         self.capacities = {left.host: left for left in capacities}
@@ -191,7 +191,7 @@ class _Left:
         self.memory_mb = max((left.memory_mb for left in open_), default=-1)
 
     def may_hold(self, gang: Gang) -> bool:
-        """Whether no pool asks for more of anything than any host has; False is final."""
+        """Whether each pool's workers might fit on some host; False is certain, True is not."""
         return all(
             pool.gpus <= self.gpus and pool.cpus <= self.cpus and pool.memory_mb <= self.memory_mb
             for pool in gang.pools
@@ -202,7 +202,7 @@ _NO_CAPACITY = Wait("no host has room")
 
 
 def _place(step: Step, job: Job, found: Plan) -> None:
-    """Give a job its hosts; those that it has left may forget it."""
+    """Place a job as planned; hosts that it has left are sent to forget it."""
     before = job.places
     step.timers.clear((JobTimer.EXPIRE, job.id))
     step.emit(

@@ -1,4 +1,4 @@
-"""The verb of submission: accept a job, or say why not."""
+"""Submission: accept a job, or refuse it with a reason."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies, Step
 
 MOST_SHAPES = 10_000
-"""Of gangs that are known to fit; with more of them it is found out again."""
+"""Most gangs that are remembered to fit; past that the check is made again."""
 
 
 def on_submission(step: Step, asked: JobSubmission) -> None:
-    """Accept a job, or say why not. That a repeated request makes no second one is seen to by ``on_once``."""
+    """Accept a job, or refuse it with a reason; ``on_once`` answers repeated requests."""
     cluster = step.cluster
     try:
         account = account_for(asked.owner, asked.gang.account, cluster.people, step.policies)
