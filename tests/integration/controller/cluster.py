@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from tests.support.stubs import agent_stub
 
 from holdfast._base import rpc_status
 from holdfast._security import tls
 from holdfast._security.tls import SERVER_NAME, TlsFiles
 from holdfast.errors import HoldfastError
-from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, job_pb2, spec_pb2
+from holdfast.v1 import agent_pb2, host_pb2, job_pb2, spec_pb2
 
 WITHIN_S = 20.0
 
@@ -50,7 +51,7 @@ class Controller:
         self, host: str = "host-0", gpus: int = 4, workers: tuple[Any, ...] = (), **said: Any
     ) -> AsyncIterator[Agent]:
         """A session of an agent that obeys, until the block is left; ``said`` are further fields of its hello."""
-        call = agent_pb2_grpc.AgentServiceStub(self.channel(f"host/{host}")).Session()
+        call = agent_stub(self.channel(f"host/{host}")).Session()
         agent = Agent(host, call)
         await agent.hello(gpus, workers, **said)
         async with asyncio.TaskGroup() as tasks:
@@ -85,10 +86,13 @@ class Agent:
                 host_pb2.Gpu(uuid=f"{self.host}-{i}", index=i, model="NVIDIA H100 80GB HBM3") for i in range(gpus)
             ],
         )
-        hello = agent_pb2.Hello(
-            **{"agent_version": "1", "boot_id": "boot-1", "inventory": inventory, "address": "127.0.0.1"} | said,
-            workers=workers,
-        )
+        usual: dict[str, Any] = {
+            "agent_version": "1",
+            "boot_id": "boot-1",
+            "inventory": inventory,
+            "address": "127.0.0.1",
+        }
+        hello = agent_pb2.Hello(**usual | said, workers=workers)
         await self.call.write(agent_pb2.SessionRequest(hello=hello))
 
     async def read(self) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.controller.cluster import Certificates, Controller
-
-from holdfast.v1 import job_pb2_grpc
+from tests.support.stubs import job_stub
 
 
 @dataclass
@@ -46,7 +45,7 @@ class Process:
 
 
 def stub(controller: Controller) -> Any:
-    return job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    return job_stub(controller.channel("user/ann"))
 
 
 async def ended(process: subprocess.Popen[str]) -> int:

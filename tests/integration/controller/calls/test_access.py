@@ -11,11 +11,12 @@ import pytest
 from tests.integration.controller import rpcs
 from tests.integration.controller.access_table import CALLERS, expected
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
+from tests.support.stubs import access_stub, hang_stub, job_stub
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki, tls
 from holdfast._security.tls import SERVER_NAME, TlsFiles
-from holdfast.v1 import access_pb2, access_pb2_grpc, agent_pb2, hang_pb2, hang_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import access_pb2, access_pb2_grpc, agent_pb2, hang_pb2, job_pb2
 from holdfast_controller.core.access.rules import RULES
 from holdfast_controller.shell.base.config import ControllerConfig
 
@@ -50,9 +51,9 @@ def config(config: ControllerConfig, certificates: Certificates) -> ControllerCo
 
 
 @pytest.fixture
-async def people(controller: Controller) -> access_pb2_grpc.AccessServiceStub:
+async def people(controller: Controller) -> access_pb2_grpc.AccessServiceAsyncStub:
     """What root calls to rule over people; they are there already."""
-    stub = access_pb2_grpc.AccessServiceStub(controller.channel("root"))
+    stub = access_stub(controller.channel("root"))
     for name, (project, role) in ROLES.items():
         grant = access_pb2.Grant(project=project, role=role)  # type: ignore[arg-type]
         await stub.AddUser(access_pb2.AddUserRequest(name=name, grant=grant), timeout=WITHIN_S)
@@ -60,7 +61,7 @@ async def people(controller: Controller) -> access_pb2_grpc.AccessServiceStub:
 
 
 async def owens_job(controller: Controller) -> str:
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel("owen"))
+    jobs = job_stub(controller.channel("owen"))
     made = await jobs.CreateJob(job_pb2.CreateJobRequest(job=job(project="vision")), timeout=WITHIN_S)
     return str(made.job.id)
 
@@ -133,10 +134,10 @@ def test_every_rpc_has_a_rule_and_a_row() -> None:
 
 
 async def test_every_call_by_every_caller_is_answered_as_the_table_says(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     job_id = await owens_job(controller)
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel("owen"))
+    jobs = job_stub(controller.channel("owen"))
     await jobs.CancelJob(job_pb2.CancelJobRequest(id=job_id), timeout=WITHIN_S)
     await people.RemoveUser(access_pb2.RemoveUserRequest(name="vic"), timeout=WITHIN_S)
     token = await people.CreateToken(access_pb2.CreateTokenRequest(host="host-8"), timeout=WITHIN_S)
@@ -167,35 +168,33 @@ async def test_every_call_by_every_caller_is_answered_as_the_table_says(
 
 
 async def test_streams_of_a_removed_user_end_with_the_reason(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     job_id = await owens_job(controller)
-    watching = job_pb2_grpc.JobServiceStub(controller.channel("otto")).WatchJob(
-        job_pb2.WatchJobRequest(id=job_id), timeout=WITHIN_S
-    )
-    mine = job_pb2_grpc.JobServiceStub(controller.channel("owen")).WatchJob(
-        job_pb2.WatchJobRequest(id=job_id), timeout=WITHIN_S
-    )
-    assert (await watching.read()).type == (await mine.read()).type == "JobSubmitted"
+    watching = job_stub(controller.channel("otto")).WatchJob(job_pb2.WatchJobRequest(id=job_id), timeout=WITHIN_S)
+    mine = job_stub(controller.channel("owen")).WatchJob(job_pb2.WatchJobRequest(id=job_id), timeout=WITHIN_S)
+    for stream in (watching, mine):
+        first = await stream.read()
+        assert isinstance(first, job_pb2.WatchJobResponse) and first.type == "JobSubmitted"
     await people.RemoveUser(access_pb2.RemoveUserRequest(name="otto"), timeout=WITHIN_S)
 
     code, error = await refusal(rest(watching))
     assert code is grpc.StatusCode.UNAUTHENTICATED
     assert "The certificate of user otto is void" in str(error)
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel("owen"))
+    jobs = job_stub(controller.channel("owen"))
     await jobs.CancelJob(job_pb2.CancelJobRequest(id=job_id), timeout=WITHIN_S)
     assert "JobEnded" in await rest(mine), "who keeps its rights keeps its streams"
 
 
 async def test_a_role_that_is_taken_ends_the_streams_that_it_let_through(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     job_id = await owens_job(controller)
     await people.AddUser(
         access_pb2.AddUserRequest(name="vera", grant=access_pb2.Grant(project="speech", role=access_pb2.ROLE_USER)),
         timeout=WITHIN_S,
     )
-    vera = job_pb2_grpc.JobServiceStub(controller.channel("vera"))
+    vera = job_stub(controller.channel("vera"))
     watching = vera.WatchJob(job_pb2.WatchJobRequest(id=job_id), timeout=WITHIN_S)
     await watching.read()
     await people.RemoveUser(access_pb2.RemoveUserRequest(name="vera", project="vision"), timeout=WITHIN_S)
@@ -208,7 +207,7 @@ async def test_a_role_that_is_taken_ends_the_streams_that_it_let_through(
 
 
 async def test_a_removed_host_is_cut_off_and_stays_out(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     async with controller.agent("host-0") as agent:
         await agent.until(lambda a: a.said)
@@ -221,13 +220,13 @@ async def test_a_removed_host_is_cut_off_and_stays_out(
 
 
 async def test_a_host_speaks_for_itself_only(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     async with controller.agent("host-0") as own, controller.agent("host-1", gpus=0) as other:
         await own.until(lambda a: a.said)
         await other.until(lambda a: a.said)
         job_id = await owens_job(controller)
-        jobs = job_pb2_grpc.JobServiceStub(controller.channel("owen"))
+        jobs = job_stub(controller.channel("owen"))
         await own.until(lambda a: "RUN" in a.phases(job_id))
         await other.exit(job_id, 7)
         # The next thing that it says is answered, so the exit before has been looked at.
@@ -240,14 +239,14 @@ async def test_a_host_speaks_for_itself_only(
 
 
 async def test_who_did_what_and_who_was_refused_is_kept(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     job_id = await owens_job(controller)
-    otto = job_pb2_grpc.JobServiceStub(controller.channel("otto"))
+    otto = job_stub(controller.channel("otto"))
     await refusal(otto.CancelJob(job_pb2.CancelJobRequest(id=job_id), timeout=WITHIN_S))
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel("owen"))
+    jobs = job_stub(controller.channel("owen"))
     await refusal(jobs.RestartJob(job_pb2.RestartJobRequest(id=job_id), timeout=WITHIN_S))
-    stacks = hang_pb2_grpc.HangServiceStub(controller.channel("owen"))
+    stacks = hang_stub(controller.channel("owen"))
     await refusal(stacks.TakeStacks(hang_pb2.TakeStacksRequest(id=job_id), timeout=WITHIN_S).read())
     entries = (await people.ReadAudit(access_pb2.ReadAuditRequest(), timeout=WITHIN_S)).entries
     assert [(e.who, e.call, e.target, e.outcome) for e in entries][-4:] == [
@@ -265,12 +264,12 @@ async def test_who_did_what_and_who_was_refused_is_kept(
 
 
 async def test_a_flood_of_refusals_is_counted_and_not_written(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
-    eve = job_pb2_grpc.JobServiceStub(controller.channel("ulf"))
+    eve = job_stub(controller.channel("ulf"))
     for _ in range(60):
         await refusal(eve.ListJobs(job_pb2.ListJobsRequest(), timeout=WITHIN_S))
-    otto = access_pb2_grpc.AccessServiceStub(controller.channel("otto"))
+    otto = access_stub(controller.channel("otto"))
     await refusal(otto.ListUsers(access_pb2.ListUsersRequest(), timeout=WITHIN_S))
     entries = (await people.ReadAudit(access_pb2.ReadAuditRequest(refused=True), timeout=WITHIN_S)).entries
     written = sum(entry.who == "user/ulf" for entry in entries)

@@ -7,9 +7,10 @@ import dataclasses
 import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
+from tests.support.stubs import access_stub, job_stub
 
 from holdfast.errors import AccountDenied
-from holdfast.v1 import access_pb2, access_pb2_grpc, host_pb2, job_pb2, job_pb2_grpc
+from holdfast.v1 import access_pb2, access_pb2_grpc, host_pb2, job_pb2
 from holdfast_controller.shell.base.config import ControllerConfig
 
 pytestmark = pytest.mark.anyio
@@ -26,9 +27,9 @@ def config(config: ControllerConfig) -> ControllerConfig:
 
 
 @pytest.fixture
-async def people(controller: Controller) -> access_pb2_grpc.AccessServiceStub:
+async def people(controller: Controller) -> access_pb2_grpc.AccessServiceAsyncStub:
     """What ann calls; bob is a user whose jobs run as bob, or as vision."""
-    stub = access_pb2_grpc.AccessServiceStub(controller.channel("user/ann"))
+    stub = access_stub(controller.channel("user/ann"))
     grant = access_pb2.Grant(project="*", role=access_pb2.ROLE_USER)
     request = access_pb2.AddUserRequest(name="bob", grant=grant, accounts=["bob", "vision"])
     added = await stub.AddUser(request, timeout=WITHIN_S)
@@ -39,12 +40,12 @@ async def people(controller: Controller) -> access_pb2_grpc.AccessServiceStub:
 async def submit(controller: Controller, who: str, run_as: str = "") -> job_pb2.CustomJob:
     asked = job()
     asked.job_spec.run_as = run_as
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel(f"user/{who}"))
+    jobs = job_stub(controller.channel(f"user/{who}"))
     return (await jobs.CreateJob(job_pb2.CreateJobRequest(job=asked), timeout=WITHIN_S)).job
 
 
 async def test_the_account_is_told_to_the_host_and_shown(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     async with controller.agent("host-0") as agent:
         made = {run_as: await submit(controller, "bob", run_as) for run_as in ("", "vision")}
@@ -61,7 +62,7 @@ async def test_the_account_is_told_to_the_host_and_shown(
 
 
 async def test_the_account_of_another_is_refused_in_a_sentence_and_audited(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     code, error = await refusal(submit(controller, "bob", "root"))
     assert code is grpc.StatusCode.PERMISSION_DENIED
@@ -73,12 +74,12 @@ async def test_the_account_of_another_is_refused_in_a_sentence_and_audited(
     [entry] = found.entries
     assert (entry.who, entry.call, entry.outcome) == ("user/bob", "JobService/CreateJob", "PERMISSION_DENIED")
     assert "not as root" in entry.message
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel("user/bob"))
+    jobs = job_stub(controller.channel("user/bob"))
     assert not (await jobs.ListJobs(job_pb2.ListJobsRequest(), timeout=WITHIN_S)).jobs
 
 
 async def test_a_new_mapping_is_listed_and_audited(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     request = access_pb2.MapUserRequest(name="bob", accounts=["speech"])
     await people.MapUser(request, timeout=WITHIN_S)
@@ -91,7 +92,7 @@ async def test_a_new_mapping_is_listed_and_audited(
 
 
 async def test_a_job_whose_account_no_host_can_become_is_refused(
-    controller: Controller, people: access_pb2_grpc.AccessServiceStub
+    controller: Controller, people: access_pb2_grpc.AccessServiceAsyncStub
 ) -> None:
     gpu = host_pb2.Gpu(uuid="g", model="NVIDIA H100 80GB HBM3")
     unable = host_pb2.Inventory(

@@ -7,19 +7,20 @@ from typing import Any
 import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Agent, Controller, job, refusal
+from tests.support.stubs import agent_stub, host_stub, job_stub
 
-from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.shell.services import agent_service
 
 
 @pytest.fixture
 def jobs(controller: Controller) -> Any:
-    return job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    return job_stub(controller.channel("user/ann"))
 
 
 @pytest.fixture
 def hosts(controller: Controller) -> Any:
-    return host_pb2_grpc.HostServiceStub(controller.channel("user/ann"))
+    return host_stub(controller.channel("user/ann"))
 
 
 async def submitted(jobs: Any, what: job_pb2.CustomJob | None = None) -> str:
@@ -43,13 +44,13 @@ async def test_hello_is_answered_by_a_welcome_with_the_epoch_and_the_lease(contr
 
 async def test_agent_that_says_nothing_is_cut_off(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_service, "HELLO_WITHIN_S", 0.2)
-    call = agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-0")).Session()
+    call = agent_stub(controller.channel("host/host-0")).Session()
     code, error = await refusal(call.read())
     assert (code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT")
 
 
 async def test_agent_that_starts_with_something_else_is_cut_off(controller: Controller) -> None:
-    call = agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-0")).Session()
+    call = agent_stub(controller.channel("host/host-0")).Session()
     await call.write(agent_pb2.SessionRequest(heartbeat=agent_pb2.Heartbeat()))
     code, _ = await refusal(call.read())
     assert code is grpc.StatusCode.INVALID_ARGUMENT
@@ -58,7 +59,7 @@ async def test_agent_that_starts_with_something_else_is_cut_off(controller: Cont
 async def test_nobody_acts_as_another_kind(controller: Controller) -> None:
     host = controller.channel("host/host-0")
     user = controller.channel("user/ann")
-    jobs = job_pb2_grpc.JobServiceStub(host)
+    jobs = job_stub(host)
     calls: list[Any] = [
         jobs.CreateJob(job_pb2.CreateJobRequest(job=job())),
         jobs.GetJob(job_pb2.GetJobRequest(id="x")),
@@ -67,15 +68,15 @@ async def test_nobody_acts_as_another_kind(controller: Controller) -> None:
         jobs.RestartJob(job_pb2.RestartJobRequest(id="x")),
         jobs.WatchJob(job_pb2.WatchJobRequest(id="x")).read(),
         jobs.StreamLogs(job_pb2.StreamLogsRequest(id="x")).read(),
-        host_pb2_grpc.HostServiceStub(host).ListHosts(host_pb2.ListHostsRequest()),
-        host_pb2_grpc.HostServiceStub(host).GetHost(host_pb2.GetHostRequest(name="host-0")),
-        host_pb2_grpc.HostServiceStub(host).WatchHosts(host_pb2.WatchHostsRequest()).read(),
-        host_pb2_grpc.HostServiceStub(host).Cordon(host_pb2.CordonRequest(name="host-1")),
-        host_pb2_grpc.HostServiceStub(host).Uncordon(host_pb2.UncordonRequest(name="host-1")),
-        agent_pb2_grpc.AgentServiceStub(user).Session().read(),
-        agent_pb2_grpc.AgentServiceStub(user).Transfer().read(),
-        agent_pb2_grpc.AgentServiceStub(controller.channel("controller")).Session().read(),
-        job_pb2_grpc.JobServiceStub(controller.channel("stranger")).ListJobs(job_pb2.ListJobsRequest()),
+        host_stub(host).ListHosts(host_pb2.ListHostsRequest()),
+        host_stub(host).GetHost(host_pb2.GetHostRequest(name="host-0")),
+        host_stub(host).WatchHosts(host_pb2.WatchHostsRequest()).read(),
+        host_stub(host).Cordon(host_pb2.CordonRequest(name="host-1")),
+        host_stub(host).Uncordon(host_pb2.UncordonRequest(name="host-1")),
+        agent_stub(user).Session().read(),
+        agent_stub(user).Transfer().read(),
+        agent_stub(controller.channel("controller")).Session().read(),
+        job_stub(controller.channel("stranger")).ListJobs(job_pb2.ListJobsRequest()),
     ]
     for call in calls:
         code, error = await refusal(call)

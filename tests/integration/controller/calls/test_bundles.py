@@ -10,11 +10,12 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.integration.controller.cluster import Controller, job, refusal
+from tests.support.stubs import bundle_stub, job_stub
 
 from holdfast._sdk import bundle_calls
 from holdfast.bundles.packing import Bundle
 from holdfast.errors import BundleRefused, Denied, InvalidInput, InvalidSpec, NotFound, StorageFull
-from holdfast.v1 import agent_pb2, bundle_pb2, bundle_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
+from holdfast.v1 import agent_pb2, bundle_pb2, bundle_pb2_grpc, job_pb2, spec_pb2
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig, BundleStore
 
@@ -31,8 +32,8 @@ def bundle(tmp_path: Path) -> Bundle:
     return made(tmp_path / "bundle", os.urandom(3 * MIB + 17))
 
 
-def stub(controller: Controller, who: str = "user/ann") -> bundle_pb2_grpc.BundleServiceStub:
-    return bundle_pb2_grpc.BundleServiceStub(controller.channel(who))
+def stub(controller: Controller, who: str = "user/ann") -> bundle_pb2_grpc.BundleServiceAsyncStub:
+    return bundle_stub(controller.channel(who))
 
 
 async def standing(controller: Controller, digest: str, who: str = "user/ann") -> tuple[bool, int]:
@@ -57,7 +58,7 @@ def with_bundle(digest: str) -> job_pb2.CustomJob:
 
 
 async def create(controller: Controller, submitted: job_pb2.CustomJob) -> job_pb2.CustomJob:
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    jobs = job_stub(controller.channel("user/ann"))
     return (await jobs.CreateJob(job_pb2.CreateJobRequest(job=submitted))).job
 
 
@@ -177,7 +178,7 @@ async def test_what_takes_long_in_a_preparation_is_the_jobs_reason_to_wait(
     controller: Controller, bundle: Bundle
 ) -> None:
     await bundle_calls.upload(stub(controller), bundle, "")
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    jobs = job_stub(controller.channel("user/ann"))
     async with controller.agent() as agent:
         agent.obey = False
         created = await create(controller, with_bundle(bundle.digest))

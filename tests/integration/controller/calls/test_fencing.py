@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, job
 from tests.integration.controller.process import Process, ended, stub
-from tests.integration.controller.store.test_store import EVENTS, commit, opened, record, records
+from tests.integration.controller.store.test_store import commit, opened, record, records
+from tests.unit.controller.examples import EVENTS
 
 from holdfast._base import failpoints
 from holdfast.errors import StoreError

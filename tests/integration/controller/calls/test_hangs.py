@@ -8,18 +8,20 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf import duration_pb2
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
+from tests.support.stubs import agent_stub, hang_stub, job_stub
 
 from holdfast._session import hang_wire
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
 from holdfast.hang.evidence.stacks import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.v1 import agent_pb2, agent_pb2_grpc, hang_pb2, hang_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
+from holdfast.v1 import agent_pb2, hang_pb2, job_pb2, spec_pb2
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
@@ -31,12 +33,12 @@ WORKER = "workerpool0-0"
 
 @pytest.fixture
 def jobs(controller: Controller) -> Any:
-    return job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    return job_stub(controller.channel("user/ann"))
 
 
 @pytest.fixture
 def hangs(controller: Controller) -> Any:
-    return hang_pb2_grpc.HangServiceStub(controller.channel("user/ann"))
+    return hang_stub(controller.channel("user/ann"))
 
 
 def evidence(job_id: str, **changes: Any) -> bytes:
@@ -69,11 +71,15 @@ class Dumper:
             pass
 
 
+def always(report: agent_pb2.EvidenceReport, _: agent_pb2.TakeEvidence) -> agent_pb2.EvidenceReport:
+    return report
+
+
 @asynccontextmanager
 async def dumping(
     controller: Controller, answer: Callable[[agent_pb2.TakeEvidence], agent_pb2.EvidenceReport | None]
 ) -> AsyncIterator[Dumper]:
-    call = agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-0")).Transfer()
+    call = agent_stub(controller.channel("host/host-0")).Transfer()
     made = Dumper(call, answer)
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(made.serve())
@@ -191,7 +197,7 @@ async def test_unknown_jobs_are_not_found(hangs: Any) -> None:
 
 async def test_strangers_and_hosts_are_refused(controller: Controller) -> None:
     for who in ("stranger", "host/host-0"):
-        stub = hang_pb2_grpc.HangServiceStub(controller.channel(who))
+        stub = hang_stub(controller.channel(who))
         for call in (
             hold(stub, "a", seconds=5),
             stub.TakeStacks(hang_pb2.TakeStacksRequest(id="a")).read(),
@@ -331,13 +337,13 @@ async def test_evidence_holds_and_what_was_learned_outlive_the_controller(
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(config, ready.set_result))
             controller = Controller(await asyncio.wait_for(ready, WITHIN_S), certificates)
-            jobs = job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
-            hangs = hang_pb2_grpc.HangServiceStub(controller.channel("user/ann"))
+            jobs = job_stub(controller.channel("user/ann"))
+            hangs = hang_stub(controller.channel("user/ann"))
             if start == 1:
                 async with running(controller, jobs, quick()) as (name, agent):
                     content = evidence(name)
                     report = agent_pb2.EvidenceReport(content=content)
-                    async with dumping(controller, lambda _, report=report: report):
+                    async with dumping(controller, partial(always, report)):
                         await stands_still(jobs, agent, name, lambda j: j.hangs and j.hangs[-1].stacks)
                     await hold(hangs, name, seconds=7200)
             else:

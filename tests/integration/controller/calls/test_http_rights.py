@@ -10,8 +10,9 @@ import httpx
 import pytest
 from tests.integration.controller.cluster import Certificates, Controller
 from tests.integration.controller.web import BODY, WITHIN_S, caller
+from tests.support.stubs import access_stub
 
-from holdfast.v1 import access_pb2, access_pb2_grpc
+from holdfast.v1 import access_pb2
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main.server import serve
 
@@ -23,7 +24,7 @@ class Site:
 
     def __init__(self, controller: Controller, port: int) -> None:
         self.controller, self.port = controller, port
-        self.people = access_pb2_grpc.AccessServiceStub(controller.channel("user/ann"))
+        self.people = access_stub(controller.channel("user/ann"))
 
     def as_(self, who: str) -> httpx.AsyncClient:
         return caller(self.port, self.controller.certificates.files[who])

@@ -5,28 +5,38 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
-from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
+from google.protobuf import struct_pb2
+from tests.integration.controller.cluster import WITHIN_S, Agent, Certificates, Controller, job, refusal
+from tests.support.stubs import host_stub, job_stub
 
-from holdfast.v1 import hang_pb2, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import hang_pb2, host_pb2, job_pb2, job_pb2_grpc
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main.server import serve
 
 
 @pytest.fixture
-def jobs(controller: Controller) -> Any:
-    return job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+def jobs(controller: Controller) -> job_pb2_grpc.JobServiceAsyncStub:
+    return job_stub(controller.channel("user/ann"))
 
 
-async def create(jobs: Any, what: job_pb2.CustomJob | None = None, request: str = "") -> job_pb2.CustomJob:
+def runs(job_id: str, times: int, agent: Agent) -> bool:
+    found: int = agent.phases(job_id).count("RUN")
+    return found == times
+
+
+async def create(
+    jobs: job_pb2_grpc.JobServiceAsyncStub, what: job_pb2.CustomJob | None = None, request: str = ""
+) -> job_pb2.CustomJob:
     answer = await jobs.CreateJob(job_pb2.CreateJobRequest(request_id=request, job=what or job()), timeout=WITHIN_S)
     return answer.job
 
 
-async def get(jobs: Any, name: str) -> job_pb2.CustomJob:
+async def get(jobs: job_pb2_grpc.JobServiceAsyncStub, name: str) -> job_pb2.CustomJob:
     return (await jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=WITHIN_S)).job
 
 
@@ -63,7 +73,7 @@ async def test_job_goes_the_whole_way(controller: Controller, jobs: Any) -> None
     assert ended.cursor == events[-1].cursor
     assert ended.labels == {"team": "x"}
     worker = ended.workers[0]
-    assert (worker.host, worker.shim_pid, worker.ranks[0].pid, worker.gpus) == ("host-0", 7, 8, ["host-0-0"])
+    assert (worker.host, worker.shim_pid, worker.ranks[0].pid, list(worker.gpus)) == ("host-0", 7, 8, ["host-0-0"])
     assert worker.state == job_pb2.WORKER_STATE_ENDED
     assert worker.exits[0].exit_code == 0
     assert not worker.exits[0].HasField("signal")
@@ -77,7 +87,7 @@ async def test_failure_shows_code_restart_and_error(controller: Controller, jobs
     async with controller.agent() as agent:
         made = await create(jobs, what)
         for generation in (1, 2):
-            await agent.until(lambda a, n=generation: a.phases(made.id).count("RUN") == n)
+            await agent.until(partial(runs, made.id, generation))
             await agent.exit(made.id, 7, generation=generation)
         await watch(jobs, made.id)
     ended = await get(jobs, made.id)
@@ -117,7 +127,7 @@ async def test_every_call_that_changes_something_takes_a_request_id() -> None:
 
 
 async def test_request_ids_are_each_user_s_own(controller: Controller, jobs: Any) -> None:
-    other = job_pb2_grpc.JobServiceStub(controller.channel("user/bob"))
+    other = job_stub(controller.channel("user/bob"))
     assert (await create(jobs, request="r-1")).id != (await create(other, request="r-1")).id
 
 
@@ -183,8 +193,10 @@ async def test_watch_resumes_from_any_cursor_without_loss_or_duplicate(controlle
     assert whole[0].data["owner"] == "ann"
     assert "gang" not in whole[0].data
     launched = next(event for event in whole if event.type == "GangLaunched")
-    assert launched.data["rendezvous"]["master_port"] == 20002
-    assert "secret" not in launched.data["rendezvous"]
+    rendezvous = launched.data["rendezvous"]
+    assert isinstance(rendezvous, struct_pb2.Struct)
+    assert rendezvous["master_port"] == 20002
+    assert "secret" not in rendezvous
     assert whole[-1].state == job_pb2.JOB_STATE_SUCCEEDED
     assert all(event.message for event in whole)
 
@@ -275,7 +287,7 @@ async def test_job_cancelled_in_the_queue_is_over(jobs: Any) -> None:
 
 
 async def _joined(controller: Controller, count: int) -> None:
-    hosts = host_pb2_grpc.HostServiceStub(controller.channel("user/ann"))
+    hosts = host_stub(controller.channel("user/ann"))
     call = hosts.WatchHosts(host_pb2.WatchHostsRequest(), timeout=WITHIN_S)
     for _ in range(count):
         await call.read()
@@ -285,13 +297,13 @@ async def _joined(controller: Controller, count: int) -> None:
 async def test_told_to_stop_the_controller_stops_and_comes_back_with_everything(
     config: ControllerConfig, certificates: Certificates
 ) -> None:
-    names = []
+    names: list[str] = []
     for round_ in range(2):
         ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(serve(config, ready.set_result))
             controller = Controller(await ready, certificates)
-            jobs = job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+            jobs = job_stub(controller.channel("user/ann"))
             for name in names:
                 assert (await get(jobs, name)).id == name
             names += [(await create(jobs, job(f"r{round_}"))).id for _ in range(3)]

@@ -12,8 +12,9 @@ from typing import Any
 import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
+from tests.support.stubs import agent_stub, job_stub
 
-from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_controller.shell.services import read_logs, transfers
 
 OUT, ERR = job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR
@@ -78,7 +79,7 @@ class Files:
 async def files(
     controller: Controller, contents: dict[tuple[int, int], bytes], host: str = "host-0"
 ) -> AsyncIterator[Files]:
-    call = agent_pb2_grpc.AgentServiceStub(controller.channel(f"host/{host}")).Transfer()
+    call = agent_stub(controller.channel(f"host/{host}")).Transfer()
     made = Files(call, contents)
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(made.serve())
@@ -89,7 +90,7 @@ async def files(
 
 @pytest.fixture
 def jobs(controller: Controller) -> Any:
-    return job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    return job_stub(controller.channel("user/ann"))
 
 
 @asynccontextmanager
@@ -241,4 +242,4 @@ async def test_logs_of_a_queued_job_are_empty_and_end_with_it(controller: Contro
     await asyncio.sleep(0.1)
     assert not following.done()
     await jobs.CancelJob(job_pb2.CancelJobRequest(id=name), timeout=WITHIN_S)
-    assert await following == [[]]
+    assert list(await following) == [[]]

@@ -11,8 +11,9 @@ from typing import Any
 import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
+from tests.support.stubs import agent_stub, hang_stub, job_stub
 
-from holdfast.v1 import agent_pb2, agent_pb2_grpc, hang_pb2, hang_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import agent_pb2, hang_pb2, job_pb2
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Host:
 
 @asynccontextmanager
 async def transfer(controller: Controller) -> AsyncIterator[Host]:
-    call = agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-0")).Transfer()
+    call = agent_stub(controller.channel("host/host-0")).Transfer()
     host = Host(call)
     async with asyncio.TaskGroup() as tasks:
         await host.say(hello=agent_pb2.TransferHello())
@@ -55,7 +56,7 @@ async def transfer(controller: Controller) -> AsyncIterator[Host]:
 @pytest.fixture
 def users(controller: Controller) -> tuple[Any, Any]:
     channel = controller.channel("user/ann")
-    return job_pb2_grpc.JobServiceStub(channel), hang_pb2_grpc.HangServiceStub(channel)
+    return job_stub(channel), hang_stub(channel)
 
 
 def recording(hangs: Any, name: str) -> Any:

@@ -7,10 +7,11 @@ from typing import Any
 import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
+from tests.support.stubs import agent_stub, host_stub, job_stub
 
 from holdfast import __version__
 from holdfast._session import protocol
-from holdfast.v1 import agent_pb2, agent_pb2_grpc, host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc
+from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 
 OURS = 5
 """For the length of a test this controller speaks so."""
@@ -22,13 +23,13 @@ def spoken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def host(controller: Controller) -> Any:
-    hosts = host_pb2_grpc.HostServiceStub(controller.channel("user/ann"))
+    hosts = host_stub(controller.channel("user/ann"))
     return (await hosts.GetHost(host_pb2.GetHostRequest(name="host-0"), timeout=WITHIN_S)).host
 
 
 @pytest.mark.parametrize("theirs", [OURS - 1, OURS, OURS + 1])
 async def test_a_job_runs_to_its_end_with_a_neighbour(controller: Controller, theirs: int) -> None:
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    jobs = job_stub(controller.channel("user/ann"))
     async with controller.agent(protocol=theirs) as agent:
         await agent.until(lambda a: a.said)
         welcome = agent.said[0].welcome
@@ -51,7 +52,7 @@ async def test_an_agent_that_says_no_number_works_with_the_second_protocol(
     ("theirs", "what"), [(0, "Upgrade the agent of host-0"), (OURS + 2, "Upgrade the controller first")]
 )
 async def test_any_other_is_turned_away_and_that_is_kept(controller: Controller, theirs: int, what: str) -> None:
-    call = agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-0")).Session()
+    call = agent_stub(controller.channel("host/host-0")).Session()
     hello = agent_pb2.Hello(agent_version="0.7", protocol=theirs)
     await call.write(agent_pb2.SessionRequest(hello=hello))
     code, error = await refusal(call.read())
@@ -62,7 +63,7 @@ async def test_any_other_is_turned_away_and_that_is_kept(controller: Controller,
 
 
 async def test_an_agent_that_was_turned_away_is_taken_in_once_it_is_upgraded(controller: Controller) -> None:
-    call = agent_pb2_grpc.AgentServiceStub(controller.channel("host/host-0")).Session()
+    call = agent_stub(controller.channel("host/host-0")).Session()
     await call.write(agent_pb2.SessionRequest(hello=agent_pb2.Hello(agent_version="0.7")))
     await refusal(call.read())
     async with controller.agent(protocol=OURS) as agent:

@@ -110,7 +110,7 @@ async def test_nothing_is_told_before_it_is_durable(world: Running) -> None:
     assert not bell.is_set()
     assert not asked.done()
     world.store.gate.set()
-    assert await asked == ["a"]
+    assert list(await asked) == ["a"]
     assert bell.is_set()
     assert [type(action).__name__ for action in told] == ["Welcome", "Assign"]
     assert told[1].assignment.key.job == "a"
@@ -118,7 +118,11 @@ async def test_nothing_is_told_before_it_is_durable(world: Running) -> None:
 
 async def test_jobs_are_logged_at_debug_and_hosts_at_info(world: Running, caplog: pytest.LogCaptureFixture) -> None:
     def logged() -> list[str]:
-        return [record.fields["entity"] for record in caplog.records if record.getMessage() == "event.committed"]
+        return [
+            vars(record)["fields"]["entity"]
+            for record in caplog.records
+            if record.getMessage() == "event.committed"
+        ]
 
     caplog.set_level("INFO")
     world.driver.feed(hello())

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller
+from tests.support.stubs import access_stub, enrolment_stub
 
 from holdfast._base import config as configuration
 from holdfast._base.identity import Identity, Kind
@@ -25,7 +26,7 @@ from holdfast._security.tls import TlsFiles
 from holdfast.client import Client
 from holdfast.errors import ConfigError, Denied, HoldfastError, InvalidInput, NotFound, Unauthenticated, Unavailable
 from holdfast.settings import load
-from holdfast.v1 import access_pb2, access_pb2_grpc, enrolment_pb2, enrolment_pb2_grpc
+from holdfast.v1 import access_pb2, enrolment_pb2, enrolment_pb2_grpc
 from holdfast_agent.shell import config as agent_config
 from holdfast_controller.shell.base.config import CertificateConfig, ControllerConfig
 
@@ -180,7 +181,10 @@ async def test_somebody_who_shows_the_right_ca_but_has_no_certificate_of_it_gets
             return enrolment_pb2.EnrolResponse()
 
     server = grpc.aio.server()
-    enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(Between(), server)
+    enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(
+        Between(),  # type: ignore[abstract]  # nothing is renewed here
+        server,
+    )
     port = server.add_secure_port("127.0.0.1:0", tls.server_credentials(files, anyone=True))
     await server.start()
     try:
@@ -296,7 +300,7 @@ async def test_a_certificate_that_ended_last_week_is_good_for_the_next_one_and_n
     ended(6)
     site.controller.certificates.files["host/h1"] = files
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await access_pb2_grpc.AccessServiceStub(site.controller.channel("host/h1")).GetCaller(
+        await access_stub(site.controller.channel("host/h1")).GetCaller(
             access_pb2.GetCallerRequest(), timeout=WITHIN_S
         )
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE, "TLS lets it nowhere else"
@@ -352,7 +356,7 @@ async def test_who_fails_too_often_has_to_wait(site: Site) -> None:
     options = [("grpc.ssl_target_name_override", tls.SERVER_NAME)]
     link = grpc.aio.secure_channel(line.address, grpc.ssl_channel_credentials(ca), options)
     site.controller.channels.append(link)
-    stub = enrolment_pb2_grpc.EnrolmentServiceStub(link)
+    stub = enrolment_stub(link)
     codes = []
     for _ in range(80):
         try:

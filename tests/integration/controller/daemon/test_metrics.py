@@ -12,8 +12,9 @@ import httpx
 import pytest
 from tests.integration.controller.cluster import Certificates, Controller
 from tests.integration.controller.web import BODY, WITHIN_S, caller
+from tests.support.stubs import access_stub, cluster_stub
 
-from holdfast.v1 import access_pb2, access_pb2_grpc, cluster_pb2, cluster_pb2_grpc
+from holdfast.v1 import access_pb2, cluster_pb2
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main.server import serve
 
@@ -48,12 +49,12 @@ class Site:
         raise AssertionError(f"{series} is {await self.value(series)}")
 
     async def add_bob(self, role: access_pb2.Role.ValueType, project: str) -> None:
-        people = access_pb2_grpc.AccessServiceStub(self.controller.channel("user/ann"))
+        people = access_stub(self.controller.channel("user/ann"))
         grant = access_pb2.Grant(project=project, role=role)
         await people.AddUser(access_pb2.AddUserRequest(name="bob", grant=grant), timeout=WITHIN_S)
 
     async def status(self, who: str) -> cluster_pb2.GetStatusResponse:
-        stub = cluster_pb2_grpc.ClusterServiceStub(self.controller.channel(who))
+        stub = cluster_stub(self.controller.channel(who))
         return await stub.GetStatus(cluster_pb2.GetStatusRequest(), timeout=WITHIN_S)
 
 

@@ -7,15 +7,18 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.controller.cluster import Certificates, Controller, job, refusal
+from google.protobuf.duration_pb2 import Duration
+from tests.integration.controller.cluster import Agent, Certificates, Controller, job, refusal
 from tests.integration.controller.endpoint import Endpoint, endpoint
+from tests.support.stubs import host_stub, job_stub
 from tests.unit.controller.examples import EVENTS
 
-from holdfast.v1 import host_pb2, host_pb2_grpc, job_pb2, job_pb2_grpc, spec_pb2
+from holdfast.v1 import host_pb2, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.outbox import OutboxEntry
@@ -50,18 +53,22 @@ def telling(config: ControllerConfig, *channels: ChannelConfig, **more: Any) -> 
     return dataclasses.replace(config, notifications=channels, notification_hosts=("127.0.0.1",), **more)
 
 
-def jobs_of(controller: Controller) -> job_pb2_grpc.JobServiceStub:
-    return job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+def jobs_of(controller: Controller) -> job_pb2_grpc.JobServiceAsyncStub:
+    return job_stub(controller.channel("user/ann"))
 
 
 async def create(jobs: Any, wanted: job_pb2.CustomJob) -> job_pb2.CustomJob:
     return (await jobs.CreateJob(job_pb2.CreateJobRequest(job=wanted))).job  # type: ignore[no-any-return]
 
 
+def was_run(job_id: str, agent: Agent) -> bool:
+    return "RUN" in agent.phases(job_id)
+
+
 def telling_job(name: str, *receivers: str | Endpoint, **fields: Any) -> job_pb2.CustomJob:
     wanted = job(name, **fields)
     for one in receivers:
-        named = {"channel": one} if isinstance(one, str) else {"url": one.url}
+        named: dict[str, Any] = {"channel": one} if isinstance(one, str) else {"url": one.url}
         wanted.job_spec.notifications.append(spec_pb2.Notification(**named))
     return wanted
 
@@ -138,7 +145,7 @@ def _log(config: ControllerConfig) -> list[Any]:
 async def test_expiry_drain_and_preemption_are_told(config: ControllerConfig, certificates: Certificates) -> None:
     async with endpoint() as hook, serving(telling(config), certificates) as controller:
         jobs = jobs_of(controller)
-        hosts = host_pb2_grpc.HostServiceStub(controller.channel("user/ann"))
+        hosts = host_stub(controller.channel("user/ann"))
         waiting = telling_job("waiting", hook)
         waiting.job_spec.scheduling.max_wait_duration.FromMilliseconds(1)
         await create(jobs, waiting)
@@ -153,7 +160,7 @@ async def test_expiry_drain_and_preemption_are_told(config: ControllerConfig, ce
             spot.job_spec.scheduling.strategy = spec_pb2.SCHEDULING_STRATEGY_SPOT
             await create(jobs, spot)
             await hook.until(lambda h: h.events().count("STARTED") == 2)
-            await hosts.Drain(host_pb2.DrainRequest(name=place, reason="x", deadline={"seconds": 0}))
+            await hosts.Drain(host_pb2.DrainRequest(name=place, reason="x", deadline=Duration(seconds=0)))
             await hook.until(lambda h: "DRAINED" in h.events() or "PREEMPTED" in h.events())
             await hosts.Uncordon(host_pb2.UncordonRequest(name=place))
             await create(jobs, job("urgent", gpus=2, replicas=1))
@@ -215,7 +222,7 @@ async def test_endpoints_that_are_dead_silent_or_broken_hold_nobody_up(
         made = await create(jobs, telling_job("train", dead, broken, silent, elsewhere))
         fine = await create(jobs, telling_job("fine", well))
         for each in (made, fine):
-            await agent.until(lambda a, each=each: "RUN" in a.phases(each.id))
+            await agent.until(partial(was_run, each.id))
             await agent.exit(each.id, 0)
             assert (await ended(jobs, each.id))[-1].type == "JobEnded"
         await well.until(lambda h: h.events() == ["STARTED", "COMPLETED"])

@@ -10,17 +10,15 @@ from typing import Any
 
 import grpc
 from tests.integration.controller.cluster import WITHIN_S, Agent, Certificates, Controller, job, refusal
+from tests.support.stubs import access_stub, job_stub, secret_stub
 
 from holdfast.errors import InvalidSpec, WrongState
 from holdfast.v1 import (
     access_pb2,
-    access_pb2_grpc,
     agent_pb2,
     host_pb2,
     job_pb2,
-    job_pb2_grpc,
     secret_pb2,
-    secret_pb2_grpc,
 )
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main.server import serve
@@ -43,7 +41,7 @@ async def serving(config: ControllerConfig, certificates: Certificates) -> Async
 
 
 def secrets(controller: Controller, who: str = "ann") -> Any:
-    return secret_pb2_grpc.SecretServiceStub(controller.channel(f"user/{who}"))
+    return secret_stub(controller.channel(f"user/{who}"))
 
 
 async def give(controller: Controller, name: str = "wandb", value: bytes = CANARY, **where: str) -> None:
@@ -58,7 +56,7 @@ def needing(name: str = "wandb") -> job_pb2.CustomJob:
 
 
 async def submit(controller: Controller, wanted: job_pb2.CustomJob) -> str:
-    stub = job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    stub = job_stub(controller.channel("user/ann"))
     answer = await stub.CreateJob(job_pb2.CreateJobRequest(job=wanted), timeout=WITHIN_S)
     return str(answer.job.id)
 
@@ -73,7 +71,7 @@ async def agent(controller: Controller) -> AsyncIterator[Agent]:
 
 async def audited(controller: Controller, call: str) -> set[str]:
     """What calls of that name were about; all of them are on disk then."""
-    stub = access_pb2_grpc.AccessServiceStub(controller.channel("user/ann"))
+    stub = access_stub(controller.channel("user/ann"))
     found = await stub.ReadAudit(access_pb2.ReadAuditRequest(), timeout=WITHIN_S)
     return {entry.target for entry in found.entries if entry.call == f"SecretService/{call}"}
 
@@ -118,7 +116,7 @@ async def test_users_see_and_use_their_own_and_nobody_elses(controller: Controll
     await give(controller)
     theirs = await secrets(controller, "bob").ListSecrets(secret_pb2.ListSecretsRequest(), timeout=WITHIN_S)
     assert [each.name for each in theirs.secrets] == []
-    stub = job_pb2_grpc.JobServiceStub(controller.channel("user/bob"))
+    stub = job_stub(controller.channel("user/bob"))
     _, error = await refusal(stub.CreateJob(job_pb2.CreateJobRequest(job=needing()), timeout=WITHIN_S))
     assert isinstance(error, InvalidSpec)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -20,7 +21,8 @@ def anyio_backend() -> str:
 
 
 def entry(number: int, **more: str) -> Entry:
-    return Entry(float(number), **{"who": "user/ann", "peer": "10.0.0.1", "call": "JobService/CreateJob", **more})
+    said: dict[str, Any] = {"who": "user/ann", "peer": "10.0.0.1", "call": "JobService/CreateJob", **more}
+    return Entry(float(number), **said)
 
 
 def sizes(directory: Path) -> list[int]:

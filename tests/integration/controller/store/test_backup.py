@@ -15,6 +15,7 @@ import pytest
 from holdfast._daemon.instance_lock import only_one
 from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, WrongState, WrongVersion
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.users import Role
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.shell.backup import manifest as mf
@@ -35,7 +36,7 @@ def cluster(tmp_path: Path) -> Path:
     assert init.main(["--advertise", "127.0.0.1", "--admin", "ann", *folders]) == 0
     store = Store(tmp_path / "state/holdfast.db")
     store.call(store.open).result()
-    told = ev.RoleGranted(at=5.0, user="bob", project="*", role=Role.USER, by="ann")
+    told = ev.RoleGranted(at=Wall(5.0), user="bob", project="*", role=Role.USER, by="ann")
     record = Record(1, "people", "RoleGranted", 1, 5.0, "", "bob", codec.dump_event(told))
     store.call(store.commit, [record]).result()
     store.close()

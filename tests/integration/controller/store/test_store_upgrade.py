@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.integration.controller.cluster import Controller
+from tests.support.stubs import job_stub
 
 from holdfast._session.reports import ExitReason
 from holdfast.errors import StoreError
-from holdfast.v1 import job_pb2, job_pb2_grpc
+from holdfast.v1 import job_pb2
 from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store import migrate
@@ -187,7 +188,7 @@ def config(config: ControllerConfig) -> ControllerConfig:
 
 
 async def test_the_store_of_release_0_1_is_served(controller: Controller) -> None:
-    jobs = job_pb2_grpc.JobServiceStub(controller.channel("user/ann"))
+    jobs = job_stub(controller.channel("user/ann"))
     found = (await jobs.GetJob(job_pb2.GetJobRequest(id="a"))).job
     assert found.state == job_pb2.JOB_STATE_CANCELLED
     assert [hang.outcome for hang in found.hangs] == ["WOULD_RESTART", "RESTARTED", "BUDGET_SPENT"]
