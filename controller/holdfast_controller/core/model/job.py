@@ -21,7 +21,7 @@ from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hang import Hang, KeptWatch, SharedCause, Suspect
 from holdfast_controller.core.model.host import Host, Place, Presence
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
-from holdfast_controller.core.model.phase import Ended, Ending, JobPhase, Placed, Queued
+from holdfast_controller.core.model.phase import DECIDED, Ended, JobPhase, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
 from holdfast_controller.core.model.queue import Queue, Turn
 from holdfast_controller.core.model.quota import Holdings
@@ -149,23 +149,20 @@ class Job:
     @property
     def not_before(self) -> Wall | None:
         """The earliest time of the next placement or launch, after a back-off."""
-        match self.phase:
-            case Queued(not_before=not_before):
-                return not_before
-            case Placed() | Ending():
-                return self.launch.not_before
-            case _:
-                return None
+        phase = self.phase
+        if isinstance(phase, Queued):
+            return phase.not_before
+        return self.launch.not_before if isinstance(phase, Placed) else None
 
     @property
     def outcome(self) -> JobState | None:
         """The decided end; the job has it once every worker is proven gone."""
-        return self.phase.outcome if isinstance(self.phase, Ending | Ended) else None
+        return self.phase.outcome if isinstance(self.phase, DECIDED) else None
 
     @property
     def error(self) -> JobError | None:
         """Why it fails, or has failed."""
-        return self.phase.error if isinstance(self.phase, Ending | Ended) else None
+        return self.phase.error if isinstance(self.phase, DECIDED) else None
 
     @property
     def ended_at(self) -> Wall | None:

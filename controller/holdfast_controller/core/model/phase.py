@@ -67,6 +67,9 @@ class Ended:
     at: Wall
 
 
+DECIDED = (Ending, Ended)
+"""Phases with an outcome. A tuple, since making a union at each look costs more than the look."""
+
 JobPhase = Queued | Placed | Paused | Ending | Ended
 
 PHASES: dict[JobState, tuple[type, ...]] = {
