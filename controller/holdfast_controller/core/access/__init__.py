@@ -1,4 +1,4 @@
-"""Who may call what: roles, users, their accounts on hosts, and secrets.
+"""Access control: roles, users, their accounts on hosts, and secrets.
 
 Authentication and the enforcement at each call belong to the shell.
 """

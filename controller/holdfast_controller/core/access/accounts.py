@@ -1,9 +1,9 @@
-"""As which account of the hosts a job runs: what an admin has mapped its owner to, or what the cluster has for all.
+"""Unix accounts that jobs run as: those that an admin has mapped a job's owner to, or the cluster's default.
 
 It is decided once, when the job is submitted, and stands in the log with the job's gang. So whatever is mapped
 later counts for later jobs, and a job whose owner was removed goes on as what it is. Accounts are names; whom a
 name means on a host, and whether work may run there as that account, is the host's to say: the controller's word
-alone makes nobody root.
+alone makes no process root.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.step import Policies, Step
 
 MAX_ACCOUNTS = 16
-"""Of one user."""
+"""Most accounts of one user."""
 FIELD = "jobSpec.runAs"
 
 
 def on_accounts(step: Step, asked: AccountsAsked) -> None:
-    """Say as which accounts a known user's jobs may run. Asking twice changes nothing."""
+    """Set the accounts that a known user's jobs may run as. Repeating the command changes nothing."""
     problem: HoldfastError | None = bad_accounts(asked.accounts)
     if asked.user not in step.cluster.people.roles and asked.user not in step.policies.admins:
         problem = NotFound(f"There is no user {asked.user!r}.", fix=f"First: holdfast user add {asked.user}")
@@ -34,13 +34,13 @@ def on_accounts(step: Step, asked: AccountsAsked) -> None:
 
 
 def map_user(step: Step, user: str, accounts: tuple[str, ...], by: str) -> None:
-    """From now on; ``accounts`` are in order."""
+    """Map a user to ``accounts``, the first being the default, if that changes anything."""
     if step.cluster.people.accounts.get(user, ()) != accounts:
         step.emit(ev.AccountsMapped(at=step.now.wall, user=user, accounts=accounts, by=by))
 
 
 def bad_accounts(accounts: tuple[str, ...]) -> InvalidInput | None:
-    """What is wrong with a list of accounts; None where nothing is."""
+    """The error in a list of accounts; None where there is none."""
     if len(accounts) > MAX_ACCOUNTS:
         fix = "map the user to fewer"
         return InvalidInput([Violation("accounts", f"are {len(accounts)}; at most {MAX_ACCOUNTS} may be", fix)])

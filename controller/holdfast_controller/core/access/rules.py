@@ -1,4 +1,4 @@
-"""Who may call what: one rule for each RPC, and one decision. What has no rule is refused.
+"""Access rules: one for each RPC, and one decision. A call without a rule is refused.
 
 A caller is known by its certificate: a kind (host, user, controller), a name, and when it was issued. Users have
 roles in projects. A rule says which kinds may call, and of users which role it takes and where:
@@ -7,7 +7,7 @@ roles in projects. A rule says which kinds may call, and of users which role it 
 - in **some project**: the role anywhere; what is shown is then limited to what the caller may see;
 - in the **project** that a new job names;
 - in the **job's project**;
-- for **one's own job** that role, for somebody else's the role of admin in the job's project;
+- for **one's own job** that role, for another user's the role of admin in the job's project;
 - for **one's own secret** that role anywhere, for a project's the role of admin there, for other users' that of
   admin over all projects.
 
@@ -28,7 +28,7 @@ from holdfast_controller.core.step.lookup import unknown_job
 
 
 class Where(enum.Enum):
-    """In what a user needs its role."""
+    """The scope in which a user needs the role that a rule names."""
 
     CLUSTER = "the cluster"
     SOME_PROJECT = "some project"
@@ -40,7 +40,7 @@ class Where(enum.Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """Which kinds of parties may call; of users, with which role and where. ``changes``: who did it is audited."""
+    """The kinds of parties that may call; of users, with which role and where. ``changes``: the call is audited."""
 
     kinds: frozenset[Kind]
     role: Role | None = None
@@ -126,13 +126,13 @@ class Caller:
 
     @property
     def party(self) -> str:
-        """Such as ``user/ann``."""
+        """The caller's kind and name, such as ``user/ann``."""
         return f"{self.identity.kind.value}/{self.identity.name}"
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a call is about, as far as it is about a job or a secret.
+    """The job or secret that a call is about; empty for other calls.
 
     ``owner`` is None where there is no such job (yet), and empty for a secret of the caller's own.
     """
@@ -144,7 +144,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Registry:
-    """What decides: the cluster's name, its people, and the admins that its configuration names."""
+    """The facts that decide access: the cluster's name, its users, and the admins that its configuration names."""
 
     cluster: str
     people: People
@@ -157,7 +157,7 @@ class Registry:
         return self.people.roles.get(user, {})
 
     def sees(self, user: str) -> Callable[[str], bool]:
-        """Whether a user may look at the jobs of a project."""
+        """A function of a project's name: whether the user may see the project's jobs."""
         grants = self.grants(user)
         if EVERY_PROJECT in grants:
             return lambda project: True
@@ -165,7 +165,7 @@ class Registry:
 
 
 def refusal(registry: Registry, method: str, caller: Caller | None, target: Target) -> HoldfastError | None:
-    """Why the call may not be made; None when it may. ``method`` as in ``RULES``."""
+    """The error that refuses the call; None when it is allowed. ``method`` is a key of ``RULES``."""
     rule = RULES.get(method)
     if rule is None:
         return Denied(f"No rule says who may call {method}.", fix="Use a release that knows this call.")

@@ -1,7 +1,7 @@
-"""Verbs of secrets: keep and forget them, and whose a name means. No value comes here, only what it was sealed to.
+"""Secrets: set and delete them, and find the holder of a name. Values come here encrypted only.
 
 A secret belongs to a user or to a project. A job names it; whose it is, is decided when the job is submitted, the
-owner's own before the project's, and stays so: one of the same name that somebody sets later takes nobody's place.
+owner's own before the project's, and stays so: one of the same name that is set later does not replace it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN_JOBS = 5
 
 
 def on_secret_given(step: Step, asked: SecretGiven) -> None:
-    """Keep a value in place of any of that name and holder."""
+    """Store a secret's value, in place of an earlier one of that name and holder."""
     secrets = step.cluster.people.secrets
     own = secrets.get(asked.holder, {})
     problem = None if is_name(asked.name) else Violation("name", "is no name of a secret", NAME_RULE)
@@ -47,7 +47,7 @@ def on_secret_given(step: Step, asked: SecretGiven) -> None:
 
 
 def on_secret_removal(step: Step, asked: SecretRemovalAsked) -> None:
-    """Forget a value, unless jobs that have not ended need it for their next launch."""
+    """Delete a secret, unless jobs that have not ended need it for their next launch."""
     if asked.name not in step.cluster.people.secrets.get(asked.holder, {}):
         problem = f"{holder_in_words(asked.holder)} has no secret of that name."
         step.do(Refuse(asked.token, NotFound(problem[0].upper() + problem[1:], fix="See: holdfast secret list")))
@@ -65,7 +65,7 @@ def on_secret_removal(step: Step, asked: SecretRemovalAsked) -> None:
 
 
 def holder_of(people: People, owner: str, project: str, name: str) -> str:
-    """Whose secret a job of that owner and project means by a name; empty for none that it may use."""
+    """The holder of the secret that a job of that owner and project means by a name; empty if it may use none."""
     for holder in (f"user/{owner}", f"project/{project}"):
         if name in people.secrets.get(holder, {}):
             return holder
@@ -85,5 +85,5 @@ def users_of(cluster: Cluster, holder: str, name: str) -> list[str]:
 
 
 def is_name(name: str) -> bool:
-    """Whether a secret may be called so."""
+    """Whether ``name`` is a valid name of a secret."""
     return re.fullmatch(NAME_PATTERN, name) is not None

@@ -1,4 +1,4 @@
-"""Verbs of people: give and take roles, make and use tokens. Sentences say what to do."""
+"""Users and join tokens: grant and remove roles, create and use tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def on_role(step: Step, asked: RoleAsked) -> None:
 
 
 def on_user_removal(step: Step, asked: UserRemovalAsked) -> None:
-    """Take one role away, or all rights; then the certificates are void and open streams end."""
+    """Remove one role, or the user: then its certificates are void and its open streams end."""
     grants = step.cluster.people.roles.get(asked.user)
     if asked.user in step.policies.admins and not asked.project:
         problem = f"{asked.user} is an admin by controller.toml."
@@ -61,7 +61,7 @@ def on_user_removal(step: Step, asked: UserRemovalAsked) -> None:
 
 
 def on_token(step: Step, asked: TokenAsked) -> None:
-    """Make a token for a known user, for a host by name, or for any host that is not known yet."""
+    """Create a join token for a known user, for a host by name, or for any new host."""
     problem = _token_problem(step, asked)
     if problem is not None:
         step.do(Refuse(asked.token, problem))

@@ -11,7 +11,7 @@ from holdfast_controller.core.model.users import Role
 
 @dataclass(frozen=True, kw_only=True)
 class RoleGranted:
-    """A user has a role in a project, in place of any that it had there."""
+    """A user got a role in a project, in place of an earlier one there."""
 
     at: Wall
     user: str
@@ -22,7 +22,7 @@ class RoleGranted:
 
 @dataclass(frozen=True, kw_only=True)
 class RoleTaken:
-    """A user has no role in a project any more."""
+    """A user's role in a project was removed."""
 
     at: Wall
     user: str
@@ -32,7 +32,7 @@ class RoleTaken:
 
 @dataclass(frozen=True, kw_only=True)
 class AccountsMapped:
-    """As which accounts of the hosts a user's jobs may run from now on; none: as the cluster has it for all."""
+    """The Unix accounts that a user's jobs may run as were set; empty: the cluster's default."""
 
     at: Wall
     user: str
@@ -42,7 +42,7 @@ class AccountsMapped:
 
 @dataclass(frozen=True, kw_only=True)
 class UserRemoved:
-    """A user has no rights any more, and its certificates are void."""
+    """A user was removed: it has no role, and its certificates are void."""
 
     at: Wall
     user: str
@@ -51,7 +51,7 @@ class UserRemoved:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMade:
-    """Who shows what has this digest gets a certificate, once; ``name`` is empty for any new host."""
+    """A join token with this digest was created, for one certificate; ``name`` is empty for any new host."""
 
     at: Wall
     digest: str
@@ -63,7 +63,7 @@ class TokenMade:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenUsed:
-    """A host or user gets its first certificate, for the key with this digest."""
+    """A host or user used a join token: it gets its first certificate, for the key with this digest."""
 
     at: Wall
     digest: str
@@ -74,7 +74,7 @@ class TokenUsed:
 
 @dataclass(frozen=True, kw_only=True)
 class SecretSet:
-    """A holder (``user/NAME``, ``project/NAME``) has a secret of this name, with a new value."""
+    """A secret of a holder (``user/NAME``, ``project/NAME``) was set."""
 
     at: Wall
     holder: str
@@ -84,7 +84,7 @@ class SecretSet:
 
 @dataclass(frozen=True, kw_only=True)
 class SecretRemoved:
-    """It has it no more."""
+    """A holder's secret was deleted."""
 
     at: Wall
     holder: str
@@ -93,7 +93,7 @@ class SecretRemoved:
 
 
 def holder_in_words(holder: str) -> str:
-    """``user ann``, ``project vision``."""
+    """A holder in words, such as ``user ann`` or ``project vision``."""
     return holder.replace("/", " ", 1)
 
 

@@ -12,7 +12,7 @@ from holdfast_controller.core.model.recovery import RankName
 
 @dataclass(frozen=True, kw_only=True)
 class HangNoticed:
-    """Nothing moves, and the user is told. ``since`` is when the last movement was."""
+    """A job makes no progress, and its user is notified. ``since`` is the time of the last progress."""
 
     job_id: str
     at: Wall
@@ -27,7 +27,7 @@ class HangNoticed:
 
 @dataclass(frozen=True, kw_only=True)
 class HangDiagnosed:
-    """The stack dumps of a noticed hang are in. They may name other suspects than the notice did."""
+    """The stack dumps of a noticed hang arrived. They may name other suspects than the notice did."""
 
     job_id: str
     at: Wall
@@ -38,7 +38,7 @@ class HangDiagnosed:
 
 @dataclass(frozen=True, kw_only=True)
 class HangJudged:
-    """What is done about it; never OVER or ENDED."""
+    """The action on a hang was decided; the outcome is never OVER or ENDED."""
 
     job_id: str
     at: Wall
@@ -50,7 +50,7 @@ class HangJudged:
 
 @dataclass(frozen=True, kw_only=True)
 class HangStuck:
-    """It was acted on, and a host can't get rid of its processes: the restart waits. ``why`` is the host's word."""
+    """A hang's restart waits for a host whose processes survive KILL. ``why`` is the host's message."""
 
     job_id: str
     at: Wall
@@ -61,7 +61,7 @@ class HangStuck:
 
 @dataclass(frozen=True, kw_only=True)
 class HangOver:
-    """It moves again."""
+    """A job with a noticed hang makes progress again."""
 
     job_id: str
     at: Wall

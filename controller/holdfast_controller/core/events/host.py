@@ -10,7 +10,7 @@ from holdfast_controller.core.model.host import Inventory, Maintenance
 
 @dataclass(frozen=True, kw_only=True)
 class HostJoined:
-    """An agent introduced its host, for the first time or with something new."""
+    """A host connected for the first time, or with a changed address, version, inventory or labels."""
 
     host: str
     at: Wall
@@ -23,7 +23,7 @@ class HostJoined:
 
 @dataclass(frozen=True, kw_only=True)
 class HostRefused:
-    """An agent called that this controller can't work with. ``problem`` says why, and what to do."""
+    """An agent was refused for its version. ``problem`` says why, and what to do."""
 
     host: str
     at: Wall
@@ -33,7 +33,7 @@ class HostRefused:
 
 @dataclass(frozen=True, kw_only=True)
 class HostCordoned:
-    """The host takes no new work."""
+    """A host was cordoned: it gets no new work."""
 
     host: str
     at: Wall
@@ -43,7 +43,7 @@ class HostCordoned:
 
 @dataclass(frozen=True, kw_only=True)
 class HostUncordoned:
-    """The host takes work again."""
+    """A host was uncordoned: it gets work again."""
 
     host: str
     at: Wall
@@ -52,7 +52,7 @@ class HostUncordoned:
 
 @dataclass(frozen=True, kw_only=True)
 class HostDraining:
-    """Its work is to end or to move off; it takes no new work. ``deadline`` is wall clock."""
+    """A drain began: the host gets no new work, and its work ends or moves until ``deadline`` (wall clock)."""
 
     host: str
     at: Wall
@@ -64,7 +64,7 @@ class HostDraining:
 
 @dataclass(frozen=True, kw_only=True)
 class HostDrained:
-    """Nothing is left of the work on a host that is being drained."""
+    """A draining host has no work left."""
 
     host: str
     at: Wall
@@ -72,7 +72,7 @@ class HostDrained:
 
 @dataclass(frozen=True, kw_only=True)
 class HostFenced:
-    """An admin vouches that nothing runs there any more: what it held is free, its ranks are lost."""
+    """An admin vouches that nothing runs on a host any more: its shares are free, its ranks are lost."""
 
     host: str
     at: Wall
@@ -82,7 +82,7 @@ class HostFenced:
 
 @dataclass(frozen=True, kw_only=True)
 class HostPlaceFreed:
-    """A place that was withheld is proven empty. ``place`` is JOB/WORKER_INDEX."""
+    """A quarantined share is free: its worker is proven gone. ``place`` is JOB/WORKER_INDEX."""
 
     host: str
     at: Wall
@@ -91,7 +91,7 @@ class HostPlaceFreed:
 
 @dataclass(frozen=True, kw_only=True)
 class HostLost:
-    """The host was silent past its lease."""
+    """A host was silent past its lease."""
 
     host: str
     at: Wall
@@ -100,7 +100,7 @@ class HostLost:
 
 @dataclass(frozen=True, kw_only=True)
 class HostReturned:
-    """A lost host is heard again."""
+    """A lost host connected again."""
 
     host: str
     at: Wall
@@ -108,7 +108,7 @@ class HostReturned:
 
 @dataclass(frozen=True, kw_only=True)
 class HostRemoved:
-    """An admin has the host forgotten; its certificates are void."""
+    """An admin removed a host; its certificates are void."""
 
     host: str
     at: Wall
@@ -117,7 +117,7 @@ class HostRemoved:
 
 @dataclass(frozen=True, kw_only=True)
 class HostShutdownBegan:
-    """The host shuts down: its work moves off at once, and it takes none until it has booted again."""
+    """A host is shutting down: its work moves at once, and it gets none until it has booted again."""
 
     host: str
     at: Wall
@@ -125,7 +125,7 @@ class HostShutdownBegan:
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenancePlanned:
-    """A host is to take no work for a time."""
+    """A maintenance window of a host was planned."""
 
     host: str
     at: Wall
@@ -134,7 +134,7 @@ class MaintenancePlanned:
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceBegan:
-    """Its time has come."""
+    """A host's maintenance window began."""
 
     host: str
     at: Wall
@@ -142,7 +142,7 @@ class MaintenanceBegan:
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceEnded:
-    """Its time is over, or somebody has called it off. ``why``, where the host stays cordoned."""
+    """A maintenance ended or was cancelled. ``why`` is set where the host stays cordoned."""
 
     host: str
     at: Wall

@@ -68,7 +68,7 @@ from holdfast_controller.core.model.subscription import Notice
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """What a failure means for budgets: what it was, whose fault it may be, and whether there was progress before.
+    """A failure as budgets count it: its kind, whether the host may be at fault, and the progress before it.
 
     ``key`` is equal for failures of the same kind. ``host`` is empty unless the host may be at fault.
     """
@@ -78,14 +78,14 @@ class Failure:
     host: str = ""
     progressed: bool = False
     step: float | None = None
-    """Highest step known."""
+    """Highest known step."""
     checkpoint: bool = False
     """A checkpoint was seen in this generation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSubmitted:
-    """A user handed in a job."""
+    """A user submitted a job."""
 
     job_id: str
     at: Wall
@@ -100,7 +100,7 @@ class JobSubmitted:
 
 @dataclass(frozen=True, kw_only=True)
 class JobQueued:
-    """It could not be placed at once."""
+    """A new job could not be placed at once, so it waits in the queue."""
 
     job_id: str
     at: Wall
@@ -109,7 +109,7 @@ class JobQueued:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementTried:
-    """A job that doesn't wait for room found none, the ``number``-th time; the next try is at ``not_before``."""
+    """A job that doesn't wait fitted nowhere, the ``number``-th time; the next try is at ``not_before``."""
 
     job_id: str
     at: Wall
@@ -121,7 +121,7 @@ class PlacementTried:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlaced:
-    """Every worker has its host; ``places`` in gang order."""
+    """A job was placed: every worker has its host; ``places`` are in gang order."""
 
     job_id: str
     at: Wall
@@ -132,19 +132,19 @@ class JobPlaced:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationNoted:
-    """A host makes ready for a worker, and is the first of the gang's to do what takes long."""
+    """A host prepares a worker and is the first of the gang's hosts to begin a slow part of it."""
 
     job_id: str
     at: Wall
     worker: str
     host: str
     doing: str
-    """Such as "installing requirements"."""
+    """The slow part, such as "installing requirements"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GangLaunched:
-    """All places were ready; from this commit on the ranks may start."""
+    """A generation was launched: all workers were prepared, and from this commit on ranks may start."""
 
     job_id: str
     at: Wall
@@ -154,7 +154,7 @@ class GangLaunched:
 
 @dataclass(frozen=True, kw_only=True)
 class GangStarted:
-    """Every rank of the generation was started."""
+    """Every rank of a generation was started."""
 
     job_id: str
     at: Wall
@@ -164,7 +164,7 @@ class GangStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class RankExited:
-    """The terminal record of a rank of a generation."""
+    """A rank exited: its terminal record in its generation."""
 
     job_id: str
     at: Wall
@@ -174,7 +174,7 @@ class RankExited:
 
 @dataclass(frozen=True, kw_only=True)
 class LateExitFound:
-    """A truth about a rank whose terminal record was already written."""
+    """An exit was reported of a rank whose terminal record was already written."""
 
     job_id: str
     at: Wall
@@ -184,7 +184,7 @@ class LateExitFound:
 
 @dataclass(frozen=True, kw_only=True)
 class RestartDecided:
-    """The gang goes on as ``generation`` on the same places. ``charged`` is the worker whose budget pays."""
+    """The gang restarts in place as ``generation``. ``charged`` is the worker whose budget is charged."""
 
     job_id: str
     at: Wall
@@ -204,12 +204,12 @@ class RestartDecided:
     not_before: Wall | None = None
     """Wall clock before which the next generation isn't launched."""
     worker: int | None = None
-    """The only one that is relaunched; None: all are."""
+    """The worker that is relaunched alone; None: all are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLaunched:
-    """A worker's own relaunch, which was held back, may begin."""
+    """The deferred relaunch of one worker may begin."""
 
     job_id: str
     at: Wall
@@ -219,7 +219,7 @@ class WorkerLaunched:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStarted:
-    """The ranks of a worker that was relaunched by itself were started."""
+    """The ranks of a worker that was relaunched alone were started."""
 
     job_id: str
     at: Wall
@@ -230,7 +230,7 @@ class WorkerStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptEnded:
-    """The attempt is given up: its workers are stopped, and the job is placed anew, or pauses.
+    """An attempt is being ended: its workers are stopped, and the job is placed again, or pauses.
 
     ``keep`` names workers whose places are reserved for the next attempt, ``avoid`` the hosts to leave out if
     others are free. ``recover`` is None where no recovery follows (a pause).
@@ -257,7 +257,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class PauseRequested:
-    """A user wants the job to give its hosts up and wait. ``due``: its ranks have until then (wall clock)."""
+    """A user paused a job: it releases its hosts and waits. Its ranks have until ``due`` (wall clock)."""
 
     job_id: str
     at: Wall
@@ -267,7 +267,7 @@ class PauseRequested:
 
 @dataclass(frozen=True, kw_only=True)
 class JobWarned:
-    """The ranks of a generation get the signal that the job has asked for, ahead of ``until`` (wall clock)."""
+    """The ranks of a generation get the job's warning signal, ahead of ``until`` (wall clock)."""
 
     job_id: str
     at: Wall
@@ -279,7 +279,7 @@ class JobWarned:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPaused:
-    """Nothing of it is left anywhere; it holds nothing until it is resumed."""
+    """A job is paused: no worker of it is left, and it holds nothing until it is resumed."""
 
     job_id: str
     at: Wall
@@ -287,7 +287,7 @@ class JobPaused:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResumed:
-    """It waits for hosts again."""
+    """A paused job was resumed: it waits for hosts again."""
 
     job_id: str
     at: Wall
@@ -296,7 +296,7 @@ class JobResumed:
 
 @dataclass(frozen=True, kw_only=True)
 class CauseFound:
-    """Once all of the old generation is accounted for, another rank turns out to have failed first."""
+    """Another rank turned out to have failed first, once all exits of the old generation were known."""
 
     job_id: str
     at: Wall
@@ -310,7 +310,7 @@ class CauseFound:
 
 @dataclass(frozen=True, kw_only=True)
 class CaughtUp:
-    """The generation has reached the step where the job was before its last recovery."""
+    """A generation reached the step at which the job was before its last recovery."""
 
     job_id: str
     at: Wall
@@ -320,7 +320,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, kw_only=True)
 class PrimaryCompleted:
-    """The primary is done; the others get their end grace."""
+    """The primary worker completed; the others get the end grace."""
 
     job_id: str
     at: Wall
@@ -328,7 +328,7 @@ class PrimaryCompleted:
 
 @dataclass(frozen=True, kw_only=True)
 class CancelRequested:
-    """A user wants the job to end."""
+    """A user cancelled a job."""
 
     job_id: str
     at: Wall
@@ -337,7 +337,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, kw_only=True)
 class JobEnding:
-    """The end is decided; what still runs is stopped."""
+    """A job's end was decided; ranks that still run are stopped."""
 
     job_id: str
     at: Wall
@@ -348,7 +348,7 @@ class JobEnding:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputArchived:
-    """Whether a worker's output is in the base output directory, told where that had failed. Empty: it is."""
+    """A worker's output was copied to the base output directory, or ``problem`` says why it can't be."""
 
     job_id: str
     at: Wall
@@ -358,7 +358,7 @@ class OutputArchived:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerEmptied:
-    """Nothing of the worker is left on its host, and nothing more will be started."""
+    """A worker is proven gone from its host, and nothing more of it will be started there."""
 
     job_id: str
     at: Wall
@@ -367,9 +367,9 @@ class WorkerEmptied:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerFenced:
-    """Nothing of the worker runs any more, though its host can't say so: its deadline or an admin has seen to it.
+    """A worker was fenced: its shim's deadline or an admin assures that it is gone, though its host can't report it.
 
-    What it held stays withheld until the host proves it empty, unless an admin vouches for it.
+    Its share stays quarantined until the host proves it empty, unless an admin vouches for it.
     """
 
     job_id: str
@@ -380,7 +380,7 @@ class WorkerFenced:
 
 @dataclass(frozen=True, kw_only=True)
 class JobEnded:
-    """The job has reached its final state. ``error`` replaces the one of ``JobEnding``, if there is one."""
+    """A job reached its final state. ``error`` replaces the one of ``JobEnding``, if there is one."""
 
     job_id: str
     at: Wall
@@ -390,7 +390,7 @@ class JobEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceAhead:
-    """A host on which the job runs is to be emptied, from ``start`` on (wall clock)."""
+    """Maintenance was planned for a host that the job runs on, from ``start`` on (wall clock)."""
 
     job_id: str
     at: Wall
@@ -401,7 +401,7 @@ class MaintenanceAhead:
 
 @dataclass(frozen=True, kw_only=True)
 class NotificationGivenUp:
-    """Somebody who was to be told could not be reached. ``notice`` is what of, ``to`` names the receiver."""
+    """A notification of kind ``notice`` could not be delivered to ``to``."""
 
     job_id: str
     at: Wall
@@ -412,7 +412,7 @@ class NotificationGivenUp:
 
 @dataclass(frozen=True, kw_only=True)
 class CommonCauseNoticed:
-    """Several jobs, or several hosts of one, hang for one reason, as far as is known. An event of the cluster."""
+    """Several jobs, or several hosts of one job, hang for a common cause. An event of the cluster."""
 
     at: Wall
     sentence: str

@@ -1,4 +1,4 @@
-"""Events of a restore from a backup, and of what hosts turn out to hold that the restored log knows nothing of."""
+"""Events of a restore from a backup, and of the orphaned workers that hosts report after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast_controller.core.model.runtime import Started
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterRestored:
-    """The log goes on from a backup, at ``sequence``: what came between is lost. Every host is in doubt now.
+    """The log continues from a backup, at ``sequence``: later events are lost. Every host is unreconciled now.
 
     An event of the cluster. ``taken_at`` is when the backup was made, wall clock.
     """
@@ -24,14 +24,14 @@ class ClusterRestored:
 
 @dataclass(frozen=True, kw_only=True)
 class ReconciliationEnded:
-    """Every host of the restored log has said what it holds, or was vouched for. An event of the cluster."""
+    """Every host of the restored log has reported its workers, or was vouched for. An event of the cluster."""
 
     at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobFound:
-    """A job's hosts have told where it stands, which may be further than the restored log knew.
+    """A job's whole gang was reported by its hosts, perhaps at a newer generation than the restored log's.
 
     ``generations``, ``places`` and ``started`` are of each worker, in gang order.
     """
@@ -46,7 +46,7 @@ class JobFound:
 
 @dataclass(frozen=True, kw_only=True)
 class JobUnsure:
-    """No host can say where a job stands. ``generation``: nothing that it ever launched is newer than that."""
+    """No whole gang of a job was reported. No generation that was ever launched is newer than ``generation``."""
 
     job_id: str
     at: Wall
@@ -56,7 +56,7 @@ class JobUnsure:
 
 @dataclass(frozen=True, kw_only=True)
 class JobCleared:
-    """A job goes on as the log has it: its hosts confirm that, or nothing is left of what the log didn't know."""
+    """A job is reconciled: its hosts confirm the restored log, or its orphaned workers are gone."""
 
     job_id: str
     at: Wall
@@ -65,7 +65,7 @@ class JobCleared:
 
 @dataclass(frozen=True, kw_only=True)
 class OrphanFound:
-    """A host runs a worker that the log doesn't place there. What it holds is withheld; ``gpus`` are UUIDs."""
+    """A host runs a worker that the log doesn't place there; ``gpus`` are the UUIDs that are quarantined."""
 
     host: str
     at: Wall
@@ -77,7 +77,7 @@ class OrphanFound:
 
 @dataclass(frozen=True, kw_only=True)
 class OrphanExited:
-    """How a rank ended that the log doesn't know."""
+    """A rank of an orphaned worker exited."""
 
     host: str
     at: Wall
@@ -88,7 +88,7 @@ class OrphanExited:
 
 @dataclass(frozen=True, kw_only=True)
 class OrphanStopRequested:
-    """An admin has work stopped of which nobody knows whose it is."""
+    """An admin had the orphaned workers of a job stopped on a host."""
 
     host: str
     at: Wall
@@ -98,7 +98,7 @@ class OrphanStopRequested:
 
 @dataclass(frozen=True, kw_only=True)
 class OrphanGone:
-    """Nothing is left of such a worker."""
+    """An orphaned worker is gone from its host."""
 
     host: str
     at: Wall

@@ -1,4 +1,4 @@
-"""What the events of people mean: the part of ``fold`` that keeps ``People``."""
+"""Fold of access events: applies them to ``People``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.users import People, SecretNote, Token
 
 TOKEN_KEPT_S = 86_400.0
-"""So long after its end a token is told apart from one that never was."""
+"""Seconds after its end in which a token is still known, so that its use is refused as late, not as unknown."""
 
 
 def fold_people(people: People, event: ev.PeopleEvent) -> None:
-    """Apply ``event``."""
+    """Apply ``event`` to the cluster's ``people``."""
     match event:
         case ev.RoleGranted():
             people.roles.setdefault(event.user, {})[event.project] = event.role

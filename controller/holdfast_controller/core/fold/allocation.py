@@ -1,4 +1,4 @@
-"""What workers hold on hosts: the part of ``fold`` that keeps allocations, and the projects' sums with them."""
+"""Fold of allocations: workers' shares of hosts, and the projects' sums with them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def let_go(cluster: Cluster, host: Host, key: str) -> None:
 
 
 def recount(cluster: Cluster) -> None:
-    """Make queue and sums anew from jobs and hosts: for a state that was not folded from the log's beginning."""
+    """Rebuild the queue and the sums from jobs and hosts, for a state that was read from a snapshot."""
     cluster.queue, cluster.holdings, cluster.free_capacity = Queue(), Holdings(), FreeCapacity()
     for job in cluster.jobs.values():
         if job.state is JobState.QUEUED and job.outcome is None and job.vacating is not Leaving.PAUSE:

@@ -1,4 +1,4 @@
-"""What the ends of attempts mean: the part of ``fold`` that keeps attempts, their places and the budgets."""
+"""Fold of events of attempts: placements, launches and budgets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobWarned | ev.JobPaused
 
 
 def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
-    """Apply ``event``."""
+    """Apply ``event`` to its job."""
     match event:
         case ev.AttemptEnded():
             _ended(cluster, job, event)
@@ -128,7 +128,7 @@ def note_failure(job: Job, failure: ev.Failure) -> None:
 
 
 def close_recoveries(job: Job, at: Wall, generation: int | None = None) -> None:
-    """Recoveries under way (of one generation, where it is given) are over, though nobody saw them through.
+    """Recoveries under way (of one generation, where it is given) are over without being completed.
 
     What they launched failed, or was stopped, before all of it was seen running.
     """
@@ -138,7 +138,7 @@ def close_recoveries(job: Job, at: Wall, generation: int | None = None) -> None:
 
 
 def leave_queue(cluster: Cluster, job: Job) -> None:
-    """It waits for no hosts any more."""
+    """Take the job off the queue."""
     cluster.queue.discard(job.id)
     cluster.watches.pop(job.id, None)
     cluster.suspects.pop(job.id, None)
@@ -147,7 +147,7 @@ def leave_queue(cluster: Cluster, job: Job) -> None:
 def release(cluster: Cluster, job: Job, index: int) -> None:
     """Give back what a worker held on its host."""
     host = cluster.hosts.get(job.places[index].host)
-    if host is not None:  # else it was removed while the job was in doubt
+    if host is not None:  # else it was removed while the job was unreconciled
         let_go(cluster, host, place_key(job.id, index))
 
 

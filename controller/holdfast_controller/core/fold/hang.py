@@ -1,4 +1,4 @@
-"""What the events of hangs mean: the part of ``fold`` that keeps a job's list of them."""
+"""Fold of events of hangs: keeps each job's list of hangs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fold_hang(job: Job, event: HangEvent) -> None:
 
 
 def close_hang(job: Job, at: Wall, why: str) -> None:
-    """The newest hang, where it is still open, ends with its job or generation. What was told of it stays."""
+    """End the newest hang, where it is open, with its job or generation. Its recorded outcome stays."""
     hang = job.hangs[-1] if job.hangs else None
     if hang is None or not hang.open:
         return

@@ -1,4 +1,4 @@
-"""What the events of hosts mean: the part of ``fold`` that keeps the hosts."""
+"""Fold of events of hosts: keeps the cluster's hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restore and its end mean: the part of ``fold`` that keeps what is in doubt."""
+"""Fold of events of a restore: keeps unreconciled hosts and jobs, and orphans."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterReconciliatio
 
 
 def fold_job_reconciliation(cluster: Cluster, job: Job, event: ev.JobReconciliation) -> None:
-    """Apply ``event``."""
+    """Apply ``event`` to ``job``."""
     match event:
         case ev.JobFound():
             job.unreconciled = None
@@ -63,14 +63,14 @@ def fold_job_reconciliation(cluster: Cluster, job: Job, event: ev.JobReconciliat
 
 
 def _skip(job: Job, following: int) -> None:
-    """Of generations past the newest known, before ``following``, nobody knows whether they were launched."""
+    """Note that generations between the newest known one and ``following`` may have been launched."""
     if following > job.generation + 1:
         job.skipped.append((job.generation + 1, following - 1))
     job.unsure_below = following
 
 
 def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
-    """It runs as its hosts have said; how its ranks find each other is not known, and they know it themselves."""
+    """Take the job as running where its hosts reported it; the rendezvous is unknown, and its ranks have theirs."""
     newest = max(event.generations)
     if newest > job.generation:
         _skip(job, min(event.generations))
@@ -108,7 +108,7 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
 
 
 def fold_orphan(cluster: Cluster, event: ev.OrphanEvent) -> None:
-    """Apply ``event``."""
+    """Apply ``event`` to its host's orphans."""
     host = cluster.hosts[event.host]
     cluster.free_capacity.changed(event.host)
     match event:

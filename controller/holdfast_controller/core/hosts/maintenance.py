@@ -1,7 +1,7 @@
-"""Verbs of planned maintenance: from a set time on a host takes no work, until another or until it is uncordoned.
+"""Planned maintenance: a host takes no work between two set times, or until it is uncordoned.
 
 The times are people's, so the wall clock decides and is looked at again at least each minute: a clock that is set,
-or a controller that was down, moves nothing by more than that. A window that passed while nobody was there is over.
+or a controller that was down, moves nothing by more than that. A window that passed meanwhile is over.
 A host that isn't well when its maintenance ends stays cordoned, and says why.
 """
 

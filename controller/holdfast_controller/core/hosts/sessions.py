@@ -124,7 +124,7 @@ def on_beat(step: Step, beat: HostBeat) -> None:
 
 
 def heard(step: Step, name: str) -> None:
-    """Anything at all was heard from a host: its lease starts anew."""
+    """Start a host's lease again, upon any message from it."""
     presence = step.cluster.presence_of(name)
     if step.now.mono - presence.last_seen >= step.policies.leases.suspect_s:
         _spare_the_others(step)
@@ -141,7 +141,7 @@ def heard(step: Step, name: str) -> None:
 
 
 def _is_known(step: Step, name: str) -> None:
-    """What is to be expected of the host is known: it has said hello, or has let the time for it pass."""
+    """Wait for this host no longer: it has connected, or did not in time."""
     if name in step.cluster.awaited_hosts:
         step.cluster.awaited_hosts.discard(name)
         step.capacity_freed |= not step.cluster.awaited_hosts
@@ -235,7 +235,7 @@ def on_fence(step: Step, asked: FenceAsked) -> None:
 
 
 def give_up_work(step: Step, host: Host, why: str) -> None:
-    """Take what a host holds as gone and free, as somebody has vouched that nothing runs there any more."""
+    """Take a host's workers as gone and their shares as free, after an admin vouched that nothing runs there."""
     reconcile.on_vouched(step, host)
     for job in _jobs_on(step, host.name):
         lose_workers(step, job, host.name, why, vouched=True)

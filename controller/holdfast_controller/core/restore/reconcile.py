@@ -1,22 +1,22 @@
-"""Verbs of doubt: after a restore from a backup the hosts know more than the log does.
+"""Reconciliation: after a restore from a backup the hosts know more than the log does.
 
 Theory of operation. The log is older than what the hosts saw. Jobs may have been relaunched, moved, ended or
 handed in since the backup, and ends that the lost controller had acknowledged are in no outbox any more. So
-every job that the log has going is *in doubt*: nothing is ordered about it, it is placed nowhere, and nobody
-may act on it, until its hosts have said what they hold. No running process is stopped for being unknown.
+every job that is active in the log is *unreconciled*: nothing is ordered about it, it is not placed, and no user
+may act on it, until its hosts have reported. No running process is stopped for being unknown.
 
 - A job whose places are as the log has them, or behind it, is confirmed, and goes on.
 - A job of which a whole gang is found at a newer generation is taken up as found (``JobFound``). Both happen as
   soon as the last of its places is heard of: a gang that runs whole proves that no newer one was launched.
 - The rest is decided when every host of the log has spoken or was vouched for (fenced, removed), and not before
   hosts that joined after the backup have had time to call. A job of which parts are alive is stopped and starts
-  anew; one that no host knows may have run and ended since, so it is paused, and its owner decides. Either gets
+  again; one that no host knows may have run and ended since, so it is paused, and its owner decides. Either gets
   a generation far beyond any that the lost controller can have given out (``GENERATIONS_LEFT_OUT``), so that
   none is launched twice.
-- Work of jobs that the log doesn't know is a *stranger* on its host: it runs on, its GPUs are withheld from
+- Work of jobs that the log doesn't know is an *orphan* on its host: it runs on, its GPUs are quarantined for
   others, its ends are recorded, and an admin may have it stopped.
 
-What hosts have told is kept in memory only: a controller that starts again asks again.
+Hosts' reports are kept in memory only: a controller that starts again asks again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
 EVENTS_LEFT_OUT = 1_000_000_000
-"""More than any controller writes between two backups: nobody's cursor names another event than it did."""
+"""More than any controller writes between two backups, so that no cursor names another event than before."""
 EPOCHS_LEFT_OUT = 1_000_000
 """More than any controller begins: hosts that have seen a later one than the backup obey all the same."""
 GENERATIONS_LEFT_OUT = 1000
@@ -51,7 +51,7 @@ GENERATIONS_LEFT_OUT = 1000
 
 
 def on_hello(step: Step, hello: HostConnected) -> None:
-    """Take in what a host holds; what it said in an earlier session counts no more."""
+    """Apply the reports of a host that connects; those of its earlier sessions are void."""
     cluster, host = step.cluster, step.cluster.hosts[hello.host]
     if not cluster.gaps:
         return
@@ -77,7 +77,7 @@ def on_hello(step: Step, hello: HostConnected) -> None:
 
 
 def _free_unsaid(step: Step, host: Host, job: Job, said: Set[tuple[str, str]]) -> None:
-    """What the log has an uncertain job hold here, and the host doesn't know of, is free."""
+    """Free shares of an unreconciled job on this host whose workers the host doesn't report."""
     for member in job.gang.members:
         key = place_key(job.id, member.index)
         if key in host.allocations and (job.id, member.name) not in said:
@@ -85,7 +85,7 @@ def _free_unsaid(step: Step, host: Host, job: Job, said: Set[tuple[str, str]]) -
 
 
 def on_report(step: Step, host_name: str, report: WorkerReport) -> bool:
-    """Take in what a host says later. False: it is no matter of doubt."""
+    """Apply a later report of a host; False where it concerns no reconciliation."""
     if not step.cluster.gaps:
         return False
     taken = _take_in(step, step.cluster.hosts[host_name], report)
@@ -111,16 +111,16 @@ def _take_in(step: Step, host: Host, report: WorkerReport) -> bool:
     if held or (f"{job.id}/{report.key.worker}" not in host.orphans and report.state is ReportedState.EMPTY):
         return False
     if not held and place_key(job.id, index) in host.allocations:
-        return False  # withheld, as a place that was taken as gone
+        return False  # quarantined, as the share of a worker that was taken as gone
     _on_orphan(step, host, report, job)
     return True
 
 
-# --- Jobs in doubt ------------------------------------------------------------------------------------------------
+# --- Unreconciled jobs --------------------------------------------------------------------------------------------
 
 
 def _look(step: Step, job_id: str) -> None:
-    """Whether enough of a job was heard of by now to go on with it."""
+    """Reconcile a job if the reports so far are enough for it."""
     job = step.cluster.jobs.get(job_id)
     if job is None or job.unreconciled is not Unreconciled.OPEN:
         return
@@ -153,7 +153,7 @@ def _look(step: Step, job_id: str) -> None:
 
 
 def _judge(step: Step, job: Job) -> None:
-    """It is in doubt no more: what was said meanwhile is taken up."""
+    """Apply the reports and exits that were deferred while the job was unreconciled."""
     reports = step.cluster.found.pop(job.id, {})
     for index, places in reports.items():
         for name, report in places.items():
@@ -166,7 +166,7 @@ def _judge(step: Step, job: Job) -> None:
 
 
 def end_if_all_told(step: Step) -> None:
-    """Once every host of the restored log has spoken: decide of what is left, and be done."""
+    """Once every host of the restored log has reported, decide about the jobs that are left, and end."""
     cluster = step.cluster
     open_jobs = _open_jobs(step)
     doubted = [host for host in cluster.hosts.values() if host.unreconciled]
@@ -183,7 +183,7 @@ def end_if_all_told(step: Step) -> None:
 
 
 def _give_up(step: Step, job: Job) -> None:
-    """Of no gang that is whole was heard: start anew what is alive in parts, and pause what nobody knows."""
+    """Decide about a job without a whole gang: place it again if parts of it are alive, else pause it."""
     reports = step.cluster.found.get(job.id, {})
     told = [report for places in reports.values() for report in places.values()]
     alive = any(report.state is not ReportedState.EMPTY for report in told)
@@ -221,7 +221,7 @@ def _give_up(step: Step, job: Job) -> None:
 
 
 _REASONS = {
-    (True, False): "after the restore only a part of it was found; it is stopped and starts anew",
+    (True, False): "after the restore only a part of it was found; it is stopped and starts again",
     (True, True): "after the restore a part of it was found, though it is paused; that is stopped",
     (False, False): "no host knows of it after the restore: it may have run and ended since the backup. Go on with:"
     " holdfast job resume {job}; or end it: holdfast job cancel {job}",
@@ -239,7 +239,7 @@ def _open_jobs(step: Step) -> list[Job]:
 
 
 def on_unaccounted(step: Step, job: Job, index: int) -> None:
-    """A place is empty, and nothing is left to tell of its ranks' ends: those were lost with the log."""
+    """Record a worker's exits as lost where it is gone and no report of them can come: they were lost with the log."""
     member = job.gang.members[index]
     if job.stopping or not job.launched or index in job.launch.deferred or not step.cluster.gaps:
         return
@@ -251,11 +251,11 @@ def on_unaccounted(step: Step, job: Job, index: int) -> None:
         pause(step, job)
 
 
-# --- Strangers ----------------------------------------------------------------------------------------------------
+# --- Orphans ------------------------------------------------------------------------------------------------------
 
 
 def _on_orphan(step: Step, host: Host, report: WorkerReport, job: Job | None) -> None:
-    """Know what a host holds that the log doesn't place there; have it gone where something newer is known."""
+    """Record a worker that the log doesn't place on this host; stop it where a newer generation is known."""
     known = host.orphans.get(f"{report.key.job}/{report.key.worker}")
     if report.state is ReportedState.EMPTY:
         if known is not None:
@@ -292,7 +292,7 @@ def _gone(step: Step, host: Host, orphan: Orphan) -> None:
 
 
 def _clear(step: Step, job_id: str) -> None:
-    """A job whose strangers are all gone may be placed again."""
+    """Let a job be placed again once all its orphans are gone."""
     job = step.cluster.jobs.get(job_id)
     if job is None or job.unreconciled is not Unreconciled.CLEARING:
         return
@@ -312,7 +312,7 @@ def _stop_orphan(step: Step, host: Host, job_id: str, worker: str, generation: i
 
 
 def on_vouched(step: Step, host: Host) -> None:
-    """Somebody has vouched that nothing runs on a host: it has nothing to tell any more."""
+    """Take all workers of a host as gone, after an admin vouched that nothing runs there."""
     for job in _open_jobs(step):
         for places in step.cluster.found.get(job.id, {}).values():
             places.pop(host.name, None)
@@ -322,13 +322,13 @@ def on_vouched(step: Step, host: Host) -> None:
 
 
 def on_stop_orphans(step: Step, asked: StopOrphansAsked) -> None:
-    """Have work stopped, with its job's name, that the restored log doesn't know. Asking twice changes nothing."""
+    """Stop the orphaned workers of a job on a host. Repeating the command changes nothing."""
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
     there = [orphan for orphan in host.orphans.values() if orphan.job == asked.job]
     if not there and asked.job not in host.orphans_to_stop:
-        problem = f"The host {host.name} runs no work of {asked.job} that nobody knows."
+        problem = f"The host {host.name} runs no orphaned work of {asked.job}."
         step.do(Refuse(asked.token, WrongState(problem, fix=f"See: holdfast host show {host.name}")))
         return
     job = step.cluster.jobs.get(asked.job)

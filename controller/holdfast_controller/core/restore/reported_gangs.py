@@ -1,4 +1,4 @@
-"""What hosts have said of a job in doubt, put together: is it as the log has it, or a whole gang that is newer?"""
+"""Hosts' reports of an unreconciled job, combined: does it match the log, or is it a whole newer gang?"""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.runtime import Started
 
 Reports = dict[int, dict[str, WorkerReport]]
-"""By worker and host."""
+"""Reports by worker index and host."""
 Gang = tuple[int, tuple[int, ...], tuple[Place, ...], tuple[Started, ...]]
 """Attempt; and of each worker its generation, its place and its processes."""
 _LAUNCHED = frozenset({ReportedState.RUNNING, ReportedState.STOPPING, ReportedState.STUCK, ReportedState.EMPTY})
 
 
 def as_known(job: Job, reports: Reports) -> bool:
-    """Whether every place of the log is there, no newer than the log has it, and nothing lives elsewhere."""
+    """Whether every worker is where the log places it, no newer than in the log, and none is elsewhere."""
     indices = job.awaited if job.stopping else range(len(job.places))
     if not indices or not job.places:
         return False
@@ -37,7 +37,7 @@ def _fits(job: Job, index: int, report: WorkerReport | None) -> bool:
 
 
 def whole_gang(job: Job, reports: Reports) -> Gang | None:
-    """A gang of which every worker was launched, no older than the log; None where that was not found."""
+    """The gang whose workers were all launched, no older than the log's; None where there is none."""
     chosen: list[tuple[str, WorkerReport]] = []
     for member in job.gang.members:
         places = sorted(reports.get(member.index, {}).items(), key=lambda item: (item[1].generation, item[0]))
@@ -59,7 +59,7 @@ def whole_gang(job: Job, reports: Reports) -> Gang | None:
 
 
 def _place(job: Job, index: int, host: str, report: WorkerReport) -> Place | None:
-    """Where it is, and on which GPUs; None where an older agent doesn't say."""
+    """The placement that a worker's report shows; None where an older agent does not report its GPUs."""
     if index < len(job.places) and job.places[index].host == host and report.attempt == job.attempt:
         return job.places[index]
     wanted = job.gang.pool_of(job.gang.members[index]).gpus

@@ -29,7 +29,7 @@ class QueueView:
 
     @cached_property
     def head_lacks(self) -> str:
-        """What the head of the queue waits for; empty where it has all it needs or there is none."""
+        """The resources that the head of the queue lacks, in words; empty where it lacks none or there is no head."""
         return self.lack_of_room(self.head) if self.head is not None else ""
 
     @cached_property
@@ -48,7 +48,7 @@ class QueueView:
         return lack(self.quotas, self.cluster.holdings, job.id, job.gang) if self.quotas else ""
 
     def lack_of_room(self, job: Job) -> str:
-        """What hosts lack for a job if no other job were ahead of it; empty when nothing."""
+        """The resources that hosts lack for a job, even with no other job ahead of it; empty when none."""
         if not self.cluster.hosts:
             return "no host has joined yet"
         found = plan_job(job, self.schedulable_hosts)

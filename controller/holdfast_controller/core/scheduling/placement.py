@@ -48,7 +48,7 @@ CapacityOf = Callable[[Host, frozenset[str]], HostCapacity]
 
 
 def may_have(gang: Gang, hosts: Iterable[Host]) -> list[Host]:
-    """Those of ``hosts`` that the gang's host selector admits."""
+    """The part of ``hosts`` that the gang's host selector admits."""
     selector = gang.selector
     return list(hosts) if selector == ANYWHERE else [h for h in hosts if selector.admits(h.name, h.labels)]
 

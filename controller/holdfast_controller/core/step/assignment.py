@@ -16,7 +16,7 @@ HANG_GRACE_S = 5.0
 
 
 def desired(cluster: Cluster, job: Job, index: int, lease_s: float) -> Assignment:
-    """What worker ``index`` of a placed job should be doing now.
+    """The assignment of worker ``index`` of a placed job: its desired state now.
 
     Workers of a job that is replaced when a host is lost end by themselves after ``lease_s`` without a controller.
     """

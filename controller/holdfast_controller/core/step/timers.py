@@ -70,7 +70,7 @@ class Timers:
         heapq.heappush(self.heap, (at, key))
 
     def clear(self, key: TimerKey) -> None:
-        """Disarm ``key``."""
+        """Disarm the timer of ``key``."""
         self.due.pop(key, None)
 
     def next_due(self) -> Mono | None:
