@@ -1,4 +1,4 @@
-"""What the controller does about a hang: asks for evidence, restarts or notifies, and remembers what was learned.
+"""Hangs: the controller asks for evidence, restarts or notifies, and stores what was learned.
 
 The detector itself is pure and shared, in ``holdfast.hang``.
 """

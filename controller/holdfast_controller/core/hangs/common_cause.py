@@ -1,12 +1,12 @@
-"""Verbs of common causes: jobs that hang together are left alone for a while, then relaunched one at a time.
+"""Common causes: jobs that hang together are not acted on for a while, then relaunched one at a time.
 
 A switch or a file server that is at fault mostly comes back within minutes, and the jobs move again by themselves;
-killing them meanwhile helps nobody. But the peers of a collective whose connections broke don't come back, whatever
+killing them meanwhile helps no job. But the peers of a collective whose connections broke don't come back, whatever
 has become of the switch. So the brake is bounded: when its time is over, one job is relaunched, and the next one
 has its turn when that has had time to show whether it helps. Only storage that ranks of several hosts wait for in
 the kernel brakes for as long as they do: what waits there can't even be killed.
 
-Nothing of it is durable but what was told: after a restart of this controller a brake's time begins anew.
+Only its events are durable: after a restart of the controller a brake's time begins again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def why_braked(cluster: Cluster, job: Job, cause: CommonCause | None, now_s: flo
 
 
 def note_suppressed(step: Step, job: Job, cause: CommonCause) -> None:
-    """The brake has kept a job from being killed: with the first of them the cluster is told, once per cause."""
+    """Note that a restart was suppressed for a common cause, and report each cause once, with its first job."""
     causes = step.cluster.shared_causes
     shared = set(cause.jobs) | {job.id}
     for known in causes:
@@ -57,14 +57,14 @@ def note_suppressed(step: Step, job: Job, cause: CommonCause) -> None:
 
 
 def note_relaunched(step: Step, job: Job) -> None:
-    """The job had its turn."""
+    """Note that a job of a common cause was relaunched."""
     held = _of(step.cluster, job.id)
     if held is not None:
         held.relaunched[job.id] = step.now.mono
 
 
 def note_hang(step: Step, job: Job) -> None:
-    """A hang was told: if its job was relaunched lately because of a common cause, that has not helped."""
+    """Note a new hang: if its job was relaunched lately because of a common cause, that has not helped."""
     held = _of(step.cluster, job.id)
     at_s = held.relaunched.get(job.id) if held is not None else None
     if held is None or at_s is None or held.told_again:
@@ -104,7 +104,7 @@ def _leave(cluster: Cluster, cause: SharedCause, name: str, now_s: float) -> Non
 
 
 def _of(cluster: Cluster, job_id: str) -> SharedCause | None:
-    """What the job shares with others, a mount apart."""
+    """The common cause that the job is part of, other than a mount; None if it is part of none."""
     return next((cause for cause in cluster.shared_causes if job_id in cause.jobs and not cause.mount), None)
 
 

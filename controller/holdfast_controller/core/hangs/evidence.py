@@ -1,4 +1,4 @@
-"""Verbs of evidence: have every live worker dumped, put the answers together, keep them with the hang.
+"""Evidence of a hang: ask every live worker's host for it, combine the answers, store them with the hang.
 
 An answer counts only for the order that it was given to: one that comes late, of an earlier suspicion of the same
 generation, says nothing of this one.
@@ -48,10 +48,10 @@ def _order(step: Step, job: Job, dump: Dump, index: int) -> None:
 
 
 def take_in(step: Step, job: Job, index: int, arrived: EvidenceArrived) -> Dump | None:
-    """Add a worker's dumps to those of the others; the dump, if it was still wanted.
+    """Add a worker's evidence to that of the others; returns the dump, or None if it was no longer wanted.
 
-    Where every answer is lost, each worker is asked once more and waited for until then: what nobody has looked
-    at is no diagnosis. One answer is, though: a host that is away for good is not waited for.
+    Where every answer is lost, each worker is asked once more and waited for until then: without any
+    evidence there is no diagnosis. One answer is, though: a host that is away for good is not waited for.
     """
     dump = step.cluster.runtime_of(job.id).dump
     if dump is None or dump.number != arrived.dump or index not in dump.awaited:

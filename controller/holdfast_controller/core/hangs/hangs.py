@@ -1,10 +1,10 @@
-"""Verbs of hangs: fold what agents see into a verdict, have evidence taken, and act as the job asks.
+"""Hang detection of a job: agents' features become a verdict; evidence is recorded; the job's action follows.
 
 The rules are ``holdfast.hang``'s. Here their orders meet the job: a notice becomes an event that the user sees, a
 diagnosis is asked of every host, and an order to act becomes the next generation in place, within the budget of
 hang restarts, or the job's end. Nothing is judged before every worker was heard of. Across a restart of this
 controller what was learned of a job is remembered (``watch_cache``) and a suspicion is not, so the evidence is
-taken anew; a hang that was told stays open until something is seen to move.
+recorded again; a hang that was notified stays open until progress is seen.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _fresh_diagnosis(known: JobWatch, runtime: Runtime) -> Diagnosis | None:
 
 
 def _watch(step: Step, job: Job) -> JobWatch:
-    """What is remembered of this generation; of the one before only how long its start took."""
+    """The watch of this generation; a new one keeps of the one before only how long its start took."""
     generation, watch = step.cluster.watches.get(job.id, (0, None))
     if watch is None or generation != job.generation:
         watch = begin(step.now.mono, watch)
@@ -187,18 +187,18 @@ def _obey(step: Step, job: Job, runtime: Runtime, found: verdict.Verdict, order:
             act(step, job, runtime, finding, found.sentence)
 
 
-# --- What users are told ------------------------------------------------------------------------------------------
+# --- Users' notifications -----------------------------------------------------------------------------------------
 
 
 def _open(job: Job) -> Hang | None:
-    """The hang of this generation that was told and goes on."""
+    """The open hang of this generation; None where there is none."""
     if not job.hangs or job.hangs[-1].generation != job.generation:
         return None
     return job.hangs[-1] if job.hangs[-1].open else None
 
 
 def _tell(step: Step, job: Job, runtime: Runtime, finding: Finding) -> None:
-    """Tell the user, unless this very hang was told: before a time without sight, or a restart of ours."""
+    """Notify the user of a hang, unless it is open already, from before a gap in the reports or our restart."""
     if _open(job) is not None:
         return
     step.emit(

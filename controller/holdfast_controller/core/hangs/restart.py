@@ -1,4 +1,4 @@
-"""What a confirmed hang leads to: the next generation in place, within its budget, or the job's end."""
+"""The action on a confirmed hang: the next generation in place, within its budget, or the job's end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ABORTED = 10
 def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str) -> None:
     """Relaunch in place, unless as many restarts in a row as the job allows have led nowhere.
 
-    The hang has been told; ``sentence`` is all that is known of it now.
+    The hang was notified before; ``sentence`` is all that is known of it now.
     """
     hang = job.hangs[-1]
     suspects = ranks_named(finding.suspects) or hang.suspects
@@ -118,7 +118,7 @@ def _progressed(step: Step, job: Job, runtime: Runtime, reached: float | None) -
 
 
 def _again(job: Job, hosts: tuple[str, ...]) -> str:
-    """What is to be said of a host that was suspect before."""
+    """A sentence about hosts that were suspect in an earlier hang; empty where there are none."""
     for host in hosts:
         before = [
             str(old.number)
@@ -142,6 +142,6 @@ def hosts_of(job: Job, suspects: tuple[RankName, ...]) -> tuple[str, ...]:
 
 
 def highest_step(runtime: Runtime) -> float | None:
-    """The highest step that the program has told in this generation."""
+    """The highest step that the program has reported in this generation; None where it reported none."""
     steps = [f.output.step for f in runtime.features.values() if f.output.step is not None]
     return max(steps, default=None)

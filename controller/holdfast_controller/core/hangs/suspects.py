@@ -1,4 +1,4 @@
-"""What the whole cluster's suspicions say of one: when several jobs turn suspect together, killing helps nobody.
+"""Common causes among the cluster's suspects: when several jobs turn suspect together, killing helps none.
 
 Asked for each look at a suspect job, in the worst of times for all jobs at once, so no more than a few neighbours
 are looked at.

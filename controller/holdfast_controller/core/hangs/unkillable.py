@@ -1,7 +1,7 @@
-"""Verbs of places that can't be emptied after a hang was acted on: no second action, but everybody is told.
+"""Workers that survive KILL after a hang was acted on: no second action, but an event and a cordoned host.
 
-What outlives KILL sits in the kernel: storage that doesn't answer, a driver that is wedged. Nothing we could do
-again would help, so the restart waits until the place is proven empty, and goes on by itself then. The host takes
+A process that survives KILL is stuck in the kernel: storage that doesn't answer, a driver that is wedged. No action
+of ours would help, so the restart waits until the place is proven empty, and goes on by itself then. The host takes
 no new work until an admin has looked at it.
 """
 
@@ -16,11 +16,11 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.step import Step
 
 BY = "holdfast"
-"""Who cordons a host that nobody has asked to."""
+"""The author of cordons that no admin asked for."""
 
 
 def on_stuck(step: Step, job: Job, index: int, why: str) -> None:
-    """A host reports that it can't empty a worker's place: told once per hang and host, durably."""
+    """Record that a host can't get rid of a worker's processes, once per hang and host, and cordon it."""
     hang = _acted_on(job)
     name = job.places[index].host
     if hang is None or name in hang.stuck_hosts:
@@ -36,7 +36,7 @@ def on_stuck(step: Step, job: Job, index: int, why: str) -> None:
 
 
 def _acted_on(job: Job) -> Hang | None:
-    """The hang that the present stop is because of."""
+    """The hang that the gang is being stopped for; None where it is stopped for another reason."""
     if not job.hangs or job.stop_reason is not ExitReason.HANG_KILLED:
         return None
     hang = job.hangs[-1]

@@ -1,7 +1,7 @@
-"""Verbs of kept watches: what was learned of a job's rhythm is written beside the log and taken up after a restart.
+"""Stored watches: what was learned of a job's progress is written beside the log and read after a restart.
 
 It is a cache: nothing is decided from it that looks at the job wouldn't show again, later. So a record that is
-missing, can't be read or is of another generation is a watch that begins anew.
+missing, can't be read or is of another generation is a watch that begins again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def keep_watch(step: Step, job: Job, watch: JobWatch) -> None:
 
 
 def forget_ended(step: Step) -> None:
-    """Nobody watches a job that is ending: what was kept of it goes in the same commit."""
+    """Delete the stored watches of jobs that are ending, in the same commit."""
     for entry in step.entries:
         if isinstance(entry.event, ev.JobEnding):
             step.cluster.elapsed_backoffs.pop(entry.event.job_id, None)

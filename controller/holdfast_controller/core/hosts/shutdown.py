@@ -1,7 +1,7 @@
-"""A host shuts down and says so first: what runs there moves off at once, instead of after a silence.
+"""Shutdown of a host that was announced by its agent: its work moves at once, instead of after a silence.
 
-Its agent ends the workers by itself, with their jobs' grace; what it then reports are ends that were wanted. Nobody
-pays for them. A drain of the host's stays as it was. The host takes work again once it says hello out of another
+Its agent ends the workers by itself, with their jobs' grace; exits that it then reports were intended and are
+charged to no budget. A drain of the host stays as it was. The host takes work again once it connects after another
 boot, or when an admin uncordons it.
 """
 

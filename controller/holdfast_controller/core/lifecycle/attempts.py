@@ -1,7 +1,7 @@
-"""Verbs of attempts: give one up, wait until every place of it is empty, then be placed anew or pause.
+"""Attempts: end one, wait until every worker of it is proven gone, then place the job again or pause it.
 
-An attempt is given up as a job ends: each worker is told to stop, and counts as gone only once its place is proven
-empty. Nothing of the next attempt is ordered before. Places that the next attempt will use again stay reserved.
+An attempt ends as a job does: each worker is stopped, and counts as gone only once its host has proven it.
+Nothing of the next attempt is ordered before. Places that the next attempt will use again stay reserved.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def clear_timers(step: Step, job: Job) -> None:
 
 
 def reached(step: Step, job: Job) -> Reached:
-    """How far the current generation came, as its hosts have told."""
+    """The progress of the current generation, as its hosts have reported it."""
     runtime = step.cluster.runtime.get(job.id)
     if runtime is None:
         return Reached()
@@ -45,7 +45,7 @@ def reached(step: Step, job: Job) -> Reached:
 
 @dataclass(frozen=True)
 class HangRestart:
-    """What a restart upon a hang adds: how many in a row, the step it hung at, and where the time went."""
+    """Facts of a restart upon a hang: how many in a row, the step it hung at, and where the time went."""
 
     restarts: int
     step: float | None
@@ -55,7 +55,7 @@ class HangRestart:
 
 @dataclass(frozen=True)
 class Story:
-    """What the recovery record tells: what it is about, and when that failed (wall clock)."""
+    """Facts of a recovery record: the cause, and when it failed (wall clock)."""
 
     related: Related
     failed_at: Wall
@@ -74,7 +74,7 @@ def retry(
     stop_reason: ExitReason = ExitReason.STOPPED,
     cordoned: bool = False,
 ) -> None:
-    """Give the attempt up, to place the job anew without the hosts ``away`` if it can be.
+    """End the attempt, to place the job again, without the hosts ``away`` if it can be.
 
     With ``replace`` the workers on other hosts keep their places. A job that is about to pause does that instead.
     """
@@ -149,7 +149,7 @@ def _leave(step: Step, job: Job) -> None:
 
 
 def on_left(step: Step, job: Job) -> None:
-    """If nothing of the attempt is left anywhere: the job pauses, or may be placed anew."""
+    """If no worker of the attempt is left: pause the job, or let it be placed again."""
     if job.outcome is not None or job.vacating is None or job.awaited:
         return
     if job.vacating is Leaving.PAUSE:

@@ -1,4 +1,4 @@
-"""Verbs of draining: a host takes no new work, and what runs there ends by itself or moves off in time.
+"""Drain of a host: it gets no new work, and its work ends by itself or is moved in time.
 
 Without a deadline the work is waited for. With one, what is still there then goes on elsewhere; with
 ``at_checkpoint``, each job does so as soon as it has saved a checkpoint since the drain began. A host of which

@@ -1,4 +1,4 @@
-"""What an end says about itself: a cause, a mere consequence of another rank's end, or nothing.
+"""Exit blame: whether an exit is a cause, a mere consequence of another rank's exit, or neither.
 
 A Python that raises closes its sockets before it is gone. Peers that wait for it see that, raise too, and may be
 gone first. So the order of ends alone would often name a victim. What a rank printed last tells more: a victim
@@ -17,12 +17,12 @@ OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STA
 
 
 class Blame(enum.Enum):
-    """What an end may be."""
+    """The role of an exit in a failure."""
 
     CAUSE = "CAUSE"
     """For all that is known."""
     CONSEQUENCE = "CONSEQUENCE"
-    """It speaks of a peer that was gone before."""
+    """Its message names a peer that was gone before."""
     NONE = "NONE"
     """Finished, or stopped by us."""
 
@@ -67,7 +67,7 @@ def raised_by(exit_: Exit) -> str:
 
 
 def blame(exit_: Exit) -> Blame:
-    """What this end is, by its reason and by what the rank printed last."""
+    """The role of an exit, by its reason and the rank's last output."""
     if exit_.ok:
         return Blame.NONE
     if exit_.reason in OURS:
@@ -101,7 +101,7 @@ def _of_stopped(exit_: Exit) -> Blame:
 
 
 def _is_told(exit_: Exit) -> bool:
-    """Whether the exception is beyond doubt: recorded, or printed with its traceback."""
+    """Whether the exception is certain: recorded, or printed with its traceback."""
     tail = exit_.stderr_tail
     return bool(exit_.raised) or any(
         _TRACEBACK in line or re.match(r"\s+File \"", line.partition("]: ")[2] or line) for line in tail

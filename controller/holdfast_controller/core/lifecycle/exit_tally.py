@@ -1,4 +1,4 @@
-"""What a generation's ends come to, kept as they come in: nobody counts eight thousand ends for each one more.
+"""Tally of a generation's exits, updated as they are recorded, so that eight thousand are not counted for each more.
 
 A record never changes and none is taken away, so a tally only ever has to look at those that it hasn't seen. It is
 made from the job's records and is no part of the state.
@@ -16,7 +16,7 @@ from holdfast_controller.core.model.job import Job
 
 @dataclass
 class Tally:
-    """Of the records of one generation, by rank."""
+    """Counts over the terminal records of one generation."""
 
     records: dict[int, Exit]
     seen: int = 0
@@ -37,7 +37,7 @@ class Tally:
 
 
 def tally(job: Job, generation: int) -> Tally:
-    """What is known of a generation's ends by now."""
+    """The tally of a generation's exits so far."""
     records = job.exits.get(generation)
     if records is None:
         return Tally({})

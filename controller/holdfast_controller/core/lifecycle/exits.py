@@ -1,4 +1,4 @@
-"""Verbs of the end of a rank: record it once, and decide whether the job is done, goes on, or is over."""
+"""Exits of ranks: record each once, and decide whether the job has succeeded, goes on, or has failed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _record(step: Step, job: Job, member: Member, exits: list[Exit]) -> list[Exi
 
 
 def _act_on(step: Step, job: Job, member: Member, current: list[Exit], *, port_taken: bool, unfit: bool) -> None:
-    """Decide on new exits of the generation that a worker is in, or wait until their cause can be told."""
+    """Decide on new exits of the generation that a worker is in, or wait until their cause is known."""
     leaves = leaves_by_itself(step, job)
     if leaves is not None:
         _check_left(step, job, leaves)
@@ -129,7 +129,7 @@ def _to_answer_for(exits: list[Exit]) -> Exit | None:
 
 
 def _check_left(step: Step, job: Job, host: str) -> None:
-    """Of a job that was warned: with its last rank it pauses, or leaves the host that is drained."""
+    """Pause a job that was warned, or move it off a draining host, once its last rank has exited."""
     if len(job.exits_now()) < job.gang.world_size:
         return
     if host:
@@ -169,7 +169,7 @@ def on_end_grace(step: Step, job: Job) -> None:
 
 
 def on_settled(step: Step, job: Job) -> None:
-    """Whoever may have been the cause had time enough to say so."""
+    """Decide on a failure once ranks that may have caused it have had time to report it."""
     if may_settle(job):
         answer(step, job)
 
@@ -241,13 +241,13 @@ _REASONS = {
 
 
 def _any_failure(job: Job) -> tuple[Member, Exit] | None:
-    """A rank that did not end well, though nobody is to blame: it never started."""
+    """The first exit that is no success where no rank is to blame, such as one that never started; None without."""
     bad = next((exit_ for exit_ in job.exits_now().values() if not exit_.ok), None)
     return (member_of(job, bad.rank), bad) if bad is not None else None
 
 
 def _gpu_problem(step: Step, job: Job, member: Member) -> str:
-    """What is wrong with a GPU of the worker, by its ranks or its host's inventory; empty when all are well."""
+    """The problem of a GPU of the worker, by its ranks or its host's inventory; empty when all are well."""
     runtime = step.cluster.runtime.get(job.id)
     vector = runtime.features.get(member.index) if runtime is not None else None
     for rank in vector.ranks if vector is not None else ():
@@ -259,10 +259,10 @@ def _gpu_problem(step: Step, job: Job, member: Member) -> str:
 
 
 def cordon_faulty(step: Step, name: str, reason: str) -> None:
-    """Let a host take no more work until somebody has looked at it.
+    """Cordon a host until an admin has examined it.
 
     Where most hosts would be cordoned the fault is likelier common to them (a prolog, a name server), and taking
-    them all away helps nobody: an operator is told instead.
+    them all away helps no job: an operator finds a warning in the log instead.
     """
     hosts = step.cluster.hosts
     if hosts[name].cordoned:

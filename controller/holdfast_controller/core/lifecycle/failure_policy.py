@@ -28,7 +28,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import Budget
 
 PORT_RETRIES = 5
-"""Times in a row that a launch is tried anew because its port was taken at the last moment."""
+"""Times in a row that a launch is repeated because its port was taken at the last moment."""
 TRANSIENT_RESTARTS = 3
 INTERNAL_RESTARTS = 2
 """Three attempts in all."""
@@ -36,7 +36,7 @@ HOST_MOVES = 3
 """Times in a row, without progress, that work moves away from hosts that were lost or broken."""
 _SIGABRT, _SIGSEGV = 6, 11
 _FROM_OUTSIDE = frozenset({1, 2, 9, 15})
-"""HUP, INT, KILL, TERM: nobody gets these from his own code."""
+"""HUP, INT, KILL, TERM: a program does not get these from its own code."""
 
 
 class Cause(enum.Enum):
@@ -64,7 +64,7 @@ class Cause(enum.Enum):
 
 
 class Way(enum.Enum):
-    """Where it goes on."""
+    """The hosts on which a job is recovered."""
 
     IN_PLACE = "IN_PLACE"
     REPLACE = "REPLACE"
@@ -74,14 +74,14 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What a class of failures deserves."""
+    """The policy for one class of failures."""
 
     way: Way
     budget: Budget
     suspect: bool = False
     """The host may be at fault: the second such failure there in a row moves the worker away."""
     cordon: bool = False
-    """The host is at fault, and takes no more work until somebody has looked at it."""
+    """The host is at fault, and is cordoned until an admin has examined it."""
     then_retry: bool = False
     """When the budget is spent the whole job is retried; otherwise it fails."""
     repeats: bool = False
@@ -156,7 +156,7 @@ def _of_program(gang: Gang, exit_: Exit, gpu_problem: str) -> Cause:
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a generation came: its highest step, if it told one, and whether a checkpoint was written."""
+    """The progress of a generation: its highest reported step, if any, and whether a checkpoint was written."""
 
     step: float | None = None
     checkpoint: bool = False
@@ -188,7 +188,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class Retry:
-    """Place the whole job anew, on other hosts where there are any."""
+    """Place the whole job again, on other hosts where there are any."""
 
     cause: Cause
     failure: Failure
@@ -228,7 +228,7 @@ def decide(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached
 
 
 def failure_of(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached) -> Failure:
-    """What a failure means for the budgets."""
+    """The failure as the budgets count it."""
     rule = TABLE[cause]
     return Failure(
         key=_key(cause, exit_),

@@ -1,4 +1,4 @@
-"""Verbs of the gang's start: places report that they are ready, one commit launches all, ranks have started."""
+"""Launch of a gang: workers are prepared, one commit launches all, ranks report that they started."""
 
 from __future__ import annotations
 

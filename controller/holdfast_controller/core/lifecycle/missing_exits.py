@@ -1,4 +1,4 @@
-"""Terminal records that nobody will report: each launched rank gets exactly one, even where nothing is known of it.
+"""Terminal records that no host will report: each launched rank gets exactly one, even where its exit is unknown.
 
 An agent sends every end that it knows of before it says that a place is empty or ready for the next generation,
 and says neither in its hello. So whatever is unaccounted for at that point will stay so.

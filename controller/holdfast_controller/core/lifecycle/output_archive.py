@@ -1,4 +1,4 @@
-"""What agents say of output that they copy to jobs' base output directories, long after a job's end maybe."""
+"""Agents' reports of output that they copy to jobs' base output directories, maybe long after a job's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a recovery went. Seconds; None for what isn't over, or can't be known."""
+"""Phases of a recovery in seconds; None for one that is not over, or can't be known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Phases:
 
 
 def phases_of(recovery: Recovery) -> Phases:
-    """As far as the recovery has come. A wall clock that was set back makes nothing negative."""
+    """The durations of a recovery's phases so far; never negative, even if the wall clock was set back."""
     failed = min(recovery.failed_at, recovery.started_at)
     detect_s = recovery.detect_s if recovery.detect_s is not None else recovery.started_at - failed
     stop_s = start_s = catch_up_s = lost_s = None

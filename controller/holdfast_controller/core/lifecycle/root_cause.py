@@ -1,6 +1,8 @@
-"""Who failed first. What is reported first need not have happened first, and what happened first need not be the
-cause: so the answer weighs what each end says of itself (see ``exit_blame``) before its time, and is looked at again as
-a generation's last exits come in, which may be only once the next one is under way.
+"""Root cause of a failure: the rank that failed first.
+
+The exit that is reported first need not have happened first, and the first to happen need not be the cause. So the
+answer weighs each exit's blame (see ``exit_blame``) before its time, and is computed again as a generation's last
+exits are reported, which may be only after the next generation was launched.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Verbs of the end of a job: decide it once, stop what runs, and be done when every place is empty."""
+"""End of a job: decide it once, stop its ranks, and end the job when every worker is proven gone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def end(
 def settle(step: Step, job: Job) -> None:
     """Reach the final state if every place is proven empty, or is on a host that was given up.
 
-    A place that was given up stays withheld from others until its host returns and proves it empty.
+    The share of a worker that was taken as gone stays quarantined until its host returns and proves it empty.
     """
     if job.outcome is None or job.terminal:
         return
@@ -87,7 +87,7 @@ def on_empty(step: Step, job: Job, index: int) -> None:
 
 
 def on_cancel(step: Step, asked: CancelAsked) -> None:
-    """End a job at a user's wish. Asking twice, or for a job that has ended, changes nothing."""
+    """Cancel a job for a user. Asking twice, or for a job that has ended, changes nothing."""
     job = find_job(step, asked.token, asked.job_id)
     if job is None:
         return
@@ -100,7 +100,7 @@ def on_cancel(step: Step, asked: CancelAsked) -> None:
 
 
 def restartable(step: Step, asked: RestartAsked) -> Job | None:
-    """The job, if its gang may be relaunched now; else the caller is told why not."""
+    """The job, if its gang may be relaunched now; else None, after refusing the call."""
     job = find_job(step, asked.token, asked.job_id)
     if job is None:
         return None

@@ -1,4 +1,4 @@
-"""Verbs of warnings: a signal to a job's ranks some time before they are stopped for time's sake.
+"""Warning signals: sent to a job's ranks some time before a deadline stops them.
 
 Theory of operation. A job may ask for a signal so long before it is stopped: by its timeout, by the deadline of a
 drain, by a pause. Each generation gets it once, whatever the reasons: ``JobWarned`` is in the log, each worker's

@@ -1,4 +1,4 @@
-"""What a job's failures have cost it, and the answers to them."""
+"""Budgets of a job's failures, and its recoveries from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Spent:
 
 @dataclass
 class Budgets:
-    """What limits how often a job's failures are answered."""
+    """Counters of a job's failures that limit how often it is recovered."""
 
     spent: Spent = field(default_factory=Spent)
     best_step: float | None = None

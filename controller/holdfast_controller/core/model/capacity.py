@@ -1,4 +1,4 @@
-"""What a host has free, and which GPU models answer to a name that a job asks for."""
+"""Capacity of a host, free or in all, and which GPU models match a name that a job asks for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MIB = 1 << 20
 
 @dataclass
 class HostCapacity:
-    """What is left of a host while a plan is being made."""
+    """A host's remaining capacity while a placement is planned; ``take`` reduces it."""
 
     host: str
     cpus: int
@@ -80,7 +80,7 @@ def _words(name: str) -> set[str]:
 
 
 def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = False) -> HostCapacity:
-    """What a host has free; with ``empty``, what it would have with no work on it; or without certain places."""
+    """The free capacity of a host; with ``empty``, that of the host without any work; or without certain shares."""
     inventory = host.inventory
     held = [a for key, a in host.allocations.items() if not (empty or key in without)]
     orphans = [] if empty else list(host.orphans.values())

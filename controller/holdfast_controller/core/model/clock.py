@@ -32,7 +32,7 @@ class Now:
         return Mono(self.mono + seconds)
 
     def wall_in(self, seconds: float) -> Wall:
-        """The wall-clock time ``seconds`` from now, if nobody sets the clock."""
+        """The wall-clock time ``seconds`` from now, if the clock is not set meanwhile."""
         return Wall(self.wall + seconds)
 
     def mono_due(self, deadline: Wall, *, at_most_s: float = math.inf) -> Mono:

@@ -26,24 +26,24 @@ class FreeCapacity:
     """(GPUs, host)."""
 
     def changed(self, host: str) -> None:
-        """What it has, or what is held there, isn't what it was."""
+        """Note that a host's inventory or allocations changed, so that its capacity is computed again."""
         self._changed.add(host)
 
     def forget(self, host: str) -> None:
-        """There is no such host any more."""
+        """Remove a host that was removed from the cluster."""
         self._changed.discard(host)
         before = self._capacities.pop(host, None)
         if before is not None:
             self._take_out(before)
 
     def capacity_of(self, host: Host) -> HostCapacity:
-        """What a host has left; to be copied by whoever uses it up."""
+        """The free capacity of a host; copy it before changing it."""
         if host.name in self._changed or host.name not in self._capacities:
             self._look_at(host)
         return self._capacities[host.name]
 
     def first(self, pool: Pool, hosts: Mapping[str, Host], may_take: Callable[[Host], bool]) -> HostCapacity | None:
-        """Where the only worker of a gang goes, among the hosts that ``may_take`` work; None: nowhere now."""
+        """The host for a gang's only worker, of those that ``may_take`` work; None where it fits on none now."""
         for name in list(self._changed):
             self._look_at(hosts[name])
         turns = self._with_gpus(pool.gpus) if pool.gpus else self._with_slots()

@@ -1,4 +1,4 @@
-"""What a job asks for, as the core sees it: pools, their workers and the ranks, all resolved and frozen.
+"""The gang of a job: its pools, workers and ranks, resolved from the spec and frozen.
 
 Worker ``i`` of the gang is ``members[i]``; global ranks count through the members in order, so that rank 0
 is the first process of the primary.
@@ -23,7 +23,7 @@ class Success(enum.Enum):
 
 
 class Scope(enum.Enum):
-    """What is launched anew when a worker fails: all of the gang, or that worker alone."""
+    """The part of a gang that is relaunched when a worker fails: all of it, or that worker alone."""
 
     GANG = "GANG"
     WORKER = "WORKER"
@@ -54,7 +54,7 @@ class Retries:
     no_progress_limit: int = 3
     """The same failure so often in a row without progress, where progress is known, is final; 0: never."""
     disabled: bool = False
-    """Nothing is tried again, whoever is at fault."""
+    """No failure is retried, whatever its cause."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,14 @@ class Gang:
     max_wait_s: float = 86400.0
     """Longest time in the queue; 0 for ever."""
     waits: bool = True
-    """Where there is no room: wait for it. Otherwise it is tried three times."""
+    """Wait in the queue while the job fits nowhere; otherwise its placement is tried three times."""
     selector: HostSelector = field(default_factory=HostSelector)
     replace_when_lost: bool = False
     """When a host is cut off, its shims stop the work, and the job goes on without it."""
     warning: WarningSignal | None = None
     subscriptions: tuple[Subscription, ...] = ()
     output_uri: str = ""
-    """Where its results go (``baseOutputDirectory``); empty without such a place."""
+    """Directory of the job's results (``baseOutputDirectory``); empty without one."""
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -184,7 +184,7 @@ class Gang:
 
     @property
     def account(self) -> str:
-        """Of the hosts, as which its ranks run; empty: each host's own choice."""
+        """The Unix account that its ranks run as; empty: each host's own choice."""
         return self.pools[0].task.account
 
     def running_as(self, account: str) -> Gang:

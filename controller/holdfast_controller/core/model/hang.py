@@ -1,4 +1,4 @@
-"""What is known of hangs only while this controller runs; what is durable of one is ``model.Hang``."""
+"""Hangs: the durable record of each (``Hang``), and the detector's state while this controller runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Dump:
     again: set[int] = field(default_factory=set)
     parts: list[Evidence] = field(default_factory=list)
     contents: dict[str, bytes] = field(default_factory=dict)
-    """What is to be kept, by worker."""
+    """Evidence to store, by worker."""
     diagnosis: Diagnosis | None = None
     told: bool = False
 
@@ -73,7 +73,7 @@ class KeptWatch:
 
 
 class HangOutcome(enum.Enum):
-    """What became of a hang."""
+    """The outcome of a hang."""
 
     RESTARTED = "RESTARTED"
     WOULD_RESTART = "WOULD_RESTART"
@@ -83,14 +83,14 @@ class HangOutcome(enum.Enum):
     BUDGET_SPENT = "BUDGET_SPENT"
     """No hang restart was left: the job failed."""
     OVER = "OVER"
-    """It moved again by itself."""
+    """The job made progress again by itself."""
     ENDED = "ENDED"
     """The job or the generation ended before anything was decided."""
 
 
 @dataclass
 class Hang:
-    """One suspicion that was told, from the first notice to its end. Wall-clock seconds."""
+    """A hang that the user was notified of, from its first notice to its end. Wall-clock seconds."""
 
     number: int
     generation: int
@@ -115,5 +115,5 @@ class Hang:
 
     @property
     def open(self) -> bool:
-        """It was told and goes on, and nothing final was done about it."""
+        """Whether the hang is still open: no final action was taken and the job does not progress."""
         return self.over_at is None and self.outcome in (None, HangOutcome.SUPPRESSED, HangOutcome.WOULD_RESTART)

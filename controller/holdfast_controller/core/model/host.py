@@ -1,4 +1,4 @@
-"""What the controller knows of hosts: what each has and holds (the fold of its events), and whether it is heard."""
+"""Hosts: their inventory and allocations (the fold of their events), and their presence while this controller runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What a host has. ``gpu_problem`` says why the GPUs can't be read, if they can't.
+    """A host's resources and abilities. ``gpu_problem`` says why the GPUs can't be read, if they can't.
 
     ``no_containers`` says why no work runs in containers there; it does where that is empty. ``no_accounts`` says
     so of work that has an account of its own.
@@ -53,7 +53,7 @@ class Inventory:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What one worker holds on a host."""
+    """A worker's share of a host."""
 
     cpus: int
     memory_mb: int
@@ -62,14 +62,14 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """A time in which a host takes no work. Wall clock; without ``end`` it lasts until somebody uncordons."""
+    """A maintenance window of a host. Wall clock; without ``end`` it lasts until an admin uncordons the host."""
 
     start: Wall
     end: Wall | None
     reason: str
     by: str
     drain: bool = False
-    """What runs there is moved off; otherwise it runs on."""
+    """The host's work is moved; otherwise it runs on."""
     deadline_s: float | None = None
     at_checkpoint: bool = False
     begun: bool = False
@@ -115,20 +115,20 @@ class Host:
     refused: str = ""
     """Why its agent was turned away when it last called."""
     going_down: bool = False
-    """It has said so in this boot of its."""
+    """Its agent has announced a shutdown in this boot."""
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
     unreconciled: bool = False
-    """The log was restored from a backup, and not every host has told yet what it holds."""
+    """The log was restored from a backup, and not every host has reported its workers yet."""
     orphans: dict[str, Orphan] = field(default_factory=dict)
-    """By ``JOB/WORKER``: what runs here of which the restored log knows nothing."""
+    """By ``JOB/WORKER``: workers here that the restored log doesn't know."""
     orphans_to_stop: set[str] = field(default_factory=set)
-    """Jobs of them that an admin wants stopped."""
+    """Jobs whose orphans here an admin wants stopped."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one worker of the gang is, and what it holds there."""
+    """The placement of one worker: its host and its GPUs there."""
 
     host: str
     gpus: tuple[str, ...] = ()
@@ -144,14 +144,14 @@ class Liveness(enum.Enum):
 
 @dataclass
 class Presence:
-    """What is known of a host only while this controller runs."""
+    """A host's connection and liveness, known only while this controller runs."""
 
     session: int | None = None
     last_seen: Mono = BOOT
     last_seen_wall: Wall = NEVER
     liveness: Liveness = Liveness.SUSPECT
     forgetting: set[str] = field(default_factory=set)
-    """Places that this session was told to forget and hasn't answered for."""
+    """Shares whose workers this session was asked to forget and has not confirmed."""
 
 
 def place_key(job_id: str, worker: int) -> str:

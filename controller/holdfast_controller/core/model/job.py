@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class WorkerState(enum.Enum):
-    """Where a worker stands; ENDED means that its place is proven empty."""
+    """The state of one worker; ENDED means that it is proven gone."""
 
     ASSIGNED = "ASSIGNED"
     PREPARED = "PREPARED"
@@ -46,7 +46,7 @@ class WorkerState(enum.Enum):
 
 
 class Leaving(enum.Enum):
-    """Why an attempt is being ended while the job is not: to be placed anew, or to pause."""
+    """Why an attempt is being ended while the job is not: to place it again, or to pause it."""
 
     RETRY = "RETRY"
     PAUSE = "PAUSE"
@@ -181,7 +181,7 @@ class Job:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Where the workers are, in gang order; empty before the first placement."""
+        """The workers' placements, in gang order; empty before the first."""
         return self.placement.places
 
     @property
@@ -220,7 +220,7 @@ class Job:
         return sum(recovery.recover is Recover.PROC_RESTART for recovery in self.recoveries)
 
     def place_at(self, generation: int, index: int) -> Place | None:
-        """Where a worker was in a generation; None for one that was never placed."""
+        """A worker's placement in a generation; None for a generation that was never placed."""
         found = [attempt for attempt in self.attempts if attempt.generation <= generation]
         return found[-1].places[index] if found and index < len(found[-1].places) else None
 

@@ -1,8 +1,8 @@
-"""Whether a host is heard from: heartbeats, suspicion, loss. Times in seconds on a monotonic clock.
+"""Leases of hosts: heartbeats, suspicion, loss. Times in seconds on a monotonic clock.
 
 The figures are the design's: a beat each 5 s, suspect after three missed, a lease of 60 s that the holder
 counts from sending and the grantor from receiving, and nothing reassigned before 75 s. After a restart of
-the controller every lease starts anew, and when more than 55 % of the hosts fall silent at once the fault is
+the controller every lease starts again, and when more than 55 % of the hosts fall silent at once the fault is
 likelier ours, so none of them is given up.
 """
 
@@ -20,7 +20,7 @@ LATE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LeasePolicy:
-    """Times of the lease, and the share of silent hosts at which nobody is given up."""
+    """Times of the lease, and the share of silent hosts above which none is taken as lost."""
 
     heartbeat_s: float = 5.0
     suspect_s: float = 15.0
@@ -30,7 +30,7 @@ class LeasePolicy:
 
 
 def liveness(policy: LeasePolicy, presence: Presence, now: Mono) -> Liveness:
-    """What the silence of a host means by itself."""
+    """The liveness of a host by the time since its last message alone."""
     silent = now - presence.last_seen
     if silent >= policy.lost_s:
         return Liveness.LOST

@@ -1,4 +1,4 @@
-"""What a job has only in one part of its life, as one frozen variant for each: entering a phase constructs it.
+"""Phases of a job: one frozen variant for each, with the data that only it has. Entering a phase constructs it.
 
 ``JobState`` is what users see. While a job ends it keeps the state that it ends from, and its phase is ``Ending``.
 ``kind`` tells the variants apart where they are stored.

@@ -1,4 +1,4 @@
-"""Where a gang is placed and how its current generation was launched; each is replaced as a whole, never reset."""
+"""A gang's placement and the launch of its current generation; each is replaced as a whole, never reset."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The queue: which jobs wait for hosts, in the order in which they are served.
+"""The queue: jobs that wait for hosts, in the order in which they are served.
 
-Kept sorted as jobs come and go, so that nobody sorts it to look at its head or to tell a job's place in it: both
+Kept sorted as jobs come and go, so that reading its head or a job's position needs no sorting: both
 take microseconds with ten thousand jobs waiting.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 Turn = tuple[bool, int, bool, int]
-"""Sorts: those that were running before they failed, by priority, who gives way to nobody, by submission."""
+"""Sort key of the queue: jobs that ran before they failed, then by priority, not SPOT before SPOT, by submission."""
 
 PLACEMENT_TRIES = 3
-"""Of a job that doesn't wait for room."""
+"""Tries to place a job that doesn't wait."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Queue:
             bisect.insort(self._order, (turn, job_id))
 
     def discard(self, job_id: str) -> None:
-        """It waits no longer, if it did."""
+        """Remove a job, if it is in the queue."""
         turn = self._turns.pop(job_id, None)
         if turn is not None:
             del self._order[bisect.bisect_left(self._order, (turn, job_id))]

@@ -1,7 +1,7 @@
 """Quotas: how much of the cluster the jobs of one project may hold at once.
 
 What counts is what is held: a job's share from its placement until its host has proven it empty, and what is kept
-for its next attempt. A job that waits for its project's quota stands in nobody's way outside the project; inside,
+for its next attempt. A job that waits for its project's quota delays no job outside the project; inside,
 those behind it can't use what it waits for.
 """
 
@@ -35,7 +35,7 @@ def quota_of(quotas: Quotas, project: str) -> Quota | None:
 
 @dataclass
 class Use:
-    """What a project's jobs hold."""
+    """GPUs and running jobs that a project holds."""
 
     gpus: int = 0
     jobs: dict[str, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Use:
 
 @dataclass
 class Holdings:
-    """What is held, by project and job; kept in step with the hosts' allocations by ``fold``."""
+    """Holdings by project and job; ``fold`` keeps them in step with the hosts' allocations."""
 
     by_project: dict[str, Use] = field(default_factory=dict)
     gpus_by_job: dict[str, int] = field(default_factory=dict)
@@ -71,16 +71,16 @@ class Holdings:
 
 @dataclass(slots=True)
 class Ahead:
-    """What jobs of a project wait for that are served before another one."""
+    """GPUs and jobs that a project's jobs ahead of another one wait for."""
 
     gpus: int = 0
     jobs: int = 0
 
 
-_NO_USE, _NOBODY = Use(), Ahead()
+_NO_USE, _NONE_AHEAD = Use(), Ahead()
 
 
-def lack(quotas: Quotas, holdings: Holdings, job_id: str, gang: Gang, ahead: Ahead = _NOBODY) -> str:
+def lack(quotas: Quotas, holdings: Holdings, job_id: str, gang: Gang, ahead: Ahead = _NONE_AHEAD) -> str:
     """Why the quota of its project lets a job not start now; empty when it does.
 
     ``ahead`` is of the job's own project.

@@ -54,7 +54,7 @@ class Recover(enum.Enum):
 
 
 class StartType(enum.Enum):
-    """Whether a recovery places the gang anew or restarts it where it is."""
+    """Whether a recovery places the gang again or restarts it in place."""
 
     INIT_OR_RESCHEDULED = "INIT_OR_RESCHEDULED"
     RESTARTED = "RESTARTED"
@@ -85,7 +85,7 @@ class RankName:
 
 @dataclass(frozen=True)
 class Related:
-    """What a recovery is about: ranks, or a host, another job, or the user who asked for it; empty if nothing."""
+    """The cause that a recovery names: ranks, a host, another job, or the user who asked for it; may be empty."""
 
     ranks: tuple[RankName, ...] = ()
     host: str = ""
@@ -112,7 +112,7 @@ def ranks_named(names: tuple[str, ...]) -> tuple[RankName, ...]:
 
 
 def of_rank(worker: str, rank: int) -> Related:
-    """What a rank's failure is about."""
+    """The related rank of a rank's failure."""
     return Related((RankName(worker, rank),))
 
 

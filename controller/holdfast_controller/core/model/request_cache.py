@@ -1,4 +1,4 @@
-"""What is remembered of a call that carried an id of its caller's."""
+"""The stored answer to a call that carried its caller's request id."""
 
 from __future__ import annotations
 

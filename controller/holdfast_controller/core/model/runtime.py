@@ -1,4 +1,4 @@
-"""What agents say of a job's processes: what was started, and what is known only while this controller runs."""
+"""Agents' reports of a job's workers: the processes that were started, and facts kept only while we run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Started:
 
     @classmethod
     def of(cls, report: WorkerReport) -> Started:
-        """As a worker's report has it."""
+        """The started processes that a worker's report lists."""
         return cls(report.shim_pid, tuple(pid for _, pid in report.pids))
 
 
@@ -33,17 +33,17 @@ class Prepared:
 
 @dataclass
 class Runtime:
-    """What agents said of a job's current generation; they say it again after a restart of ours."""
+    """Agents' reports of a job's current generation; they are sent again after a controller's restart."""
 
     prepared: dict[int, Prepared] = field(default_factory=dict)
     started: dict[int, Started] = field(default_factory=dict)
     stuck: dict[int, str] = field(default_factory=dict)
     preparing: dict[int, str] = field(default_factory=dict)
-    """What a worker's host is doing to make ready, where it takes long."""
+    """By worker: the slow part of its preparation that its host is in."""
     features: dict[int, WorkerFeatures] = field(default_factory=dict)
     """Newest vector of each worker, on our monotonic clock."""
     rendezvous: tuple[object, Rendezvous] | None = None
-    """The job's own, and the same as hosts are told it."""
+    """The job's own rendezvous, and the same as hosts get it."""
     dump: Dump | None = None
     dumps: int = 0
     counts: Standstill | None = None
@@ -51,7 +51,7 @@ class Runtime:
     health: str = ""
 
     def forget(self, worker: int) -> None:
-        """A worker starts anew: nothing that was said of it counts any more."""
+        """Drop all reports of a worker that is relaunched."""
         self.prepared.pop(worker, None)
         self.started.pop(worker, None)
         self.stuck.pop(worker, None)

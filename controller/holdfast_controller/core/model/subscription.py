@@ -1,4 +1,4 @@
-"""What can be told of a job, and who of those whom the job names wants to hear it."""
+"""Kinds of notifications of a job, and the receivers that the job names for them."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ class Subscription:
     """All when empty."""
 
     def wants(self, notice: Notice) -> bool:
-        """Whether it is to be told."""
+        """Whether the receiver wants this kind of notification."""
         return not self.events or notice in self.events

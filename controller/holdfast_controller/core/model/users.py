@@ -1,4 +1,4 @@
-"""What the controller knows of people and of who may call at all: the fold of ``people_events``.
+"""Users, join tokens, certificates and secrets: the fold of access events.
 
 A certificate proves a name and when it was issued, and nothing else: what the name may do is looked up here at
 each call. So a right that is taken away is gone at once, and no list of serial numbers has to be kept: of a name
@@ -19,19 +19,19 @@ EVERY_PROJECT = "*"
 
 
 class Role(enum.Enum):
-    """What a user may do in a project; each includes the one before."""
+    """A user's role in a project; each includes the rights of the one before."""
 
     VIEWER = 1
     USER = 2
     ADMIN = 3
 
     def covers(self, needed: Role) -> bool:
-        """Whether who has this role may do what takes ``needed``."""
+        """Whether this role includes the rights of ``needed``."""
         return self.value >= needed.value
 
 
 class RunAs(enum.Enum):
-    """What jobs run as whose owner is mapped to no account."""
+    """The account of jobs whose owner is mapped to none."""
 
     SERVICE = "service"
     """Each host's ``worker_user``."""
@@ -47,7 +47,7 @@ class Token:
     name: str
     expires_at: Wall
     used_by: str = ""
-    """Who got it, once somebody has."""
+    """The host or user that used it; empty before."""
     key: str = ""
     """Digest of the key that was certified."""
 
