@@ -8,17 +8,16 @@ import pytest
 
 from holdfast.cli.jobs import exit_table
 from holdfast.cli.jobs.event_lines import (
-    EndedRank,
     blamed_rank,
-    ended_rank,
     exit_in_words,
     farewell,
+    is_failure,
+    is_in_farewell,
     never_started,
     nothing_ran,
     sentence,
     signal_name,
     title_of,
-    told_at_the_end,
 )
 from holdfast.cli.jobs.gang import chosen, gpus_of, ranks_of
 from holdfast.cli.kit.durations import age, span
@@ -104,15 +103,15 @@ def ranks(*numbers: int) -> job_pb2.Related:
     return job_pb2.Related(ranks=[job_pb2.RankName(worker="workerpool1-0", rank=rank) for rank in numbers])
 
 
-def test_rank_that_did_not_end_well_is_read_from_its_event() -> None:
+def test_rank_that_did_not_end_well_is_a_failure() -> None:
     exited = Event.RankExited(worker="workerpool1-0", exit=ended(3, "NONZERO_EXIT"))
-    assert ended_rank(event(rank_exited=exited)) == EndedRank(3, 2, "m", job_pb2.EXIT_REASON_NONZERO_EXIT)
+    assert is_failure(event(rank_exited=exited))
 
 
-def test_other_ends_and_events_are_none() -> None:
-    assert ended_rank(event()) is None
-    assert ended_rank(event(rank_exited=Event.RankExited(exit=ended(reason="COMPLETED")))) is None
-    assert ended_rank(event(late_exit_found=Event.LateExitFound(exit=ended()))) is None
+def test_other_ends_and_events_are_no_failures() -> None:
+    assert not is_failure(event())
+    assert not is_failure(event(rank_exited=Event.RankExited(exit=ended(reason="COMPLETED"))))
+    assert not is_failure(event(late_exit_found=Event.LateExitFound(exit=ended())))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +202,7 @@ def test_a_job_of_which_nothing_ran_took_no_time() -> None:
     ],
 )
 def test_why_nothing_could_start_is_told_once(found: job_pb2.WatchJobResponse, reason: Any, told: bool) -> None:
-    assert told_at_the_end(found, EndedRank(0, 1, "m", reason)) is told
+    assert is_in_farewell(found, job_pb2.Exit(rank=0, generation=1, reason=reason)) is told
 
 
 def test_an_event_has_the_name_of_its_kind() -> None:

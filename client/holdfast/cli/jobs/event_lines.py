@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.durations import span
 from holdfast.v1 import job_pb2
@@ -12,16 +10,6 @@ _ALONG_THE_WAY = frozenset(
     {"submitted", "launched", "rank_exited", "worker_emptied", "ending", "ended", "cancel_requested"}
 )
 """Left out of what a waiting person reads: details, and ends that ``farewell`` tells better."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndedRank:
-    """A rank that did not end well, in a sentence."""
-
-    rank: int
-    generation: int
-    sentence: str
-    reason: job_pb2.ExitReason.ValueType
 
 
 def kind_of(event: job_pb2.WatchJobResponse) -> str:
@@ -45,12 +33,9 @@ def sentence(event: job_pb2.WatchJobResponse) -> str:
     return event.message
 
 
-def ended_rank(event: job_pb2.WatchJobResponse) -> EndedRank | None:
-    """The rank whose bad end the event records, if it does."""
-    exit_ = event.event.rank_exited.exit
-    if kind_of(event) != "rank_exited" or exit_.reason == job_pb2.EXIT_REASON_COMPLETED:
-        return None
-    return EndedRank(exit_.rank, exit_.generation, event.message, exit_.reason)
+def is_failure(event: job_pb2.WatchJobResponse) -> bool:
+    """Whether the event records that a rank ended, and not well."""
+    return kind_of(event) == "rank_exited" and event.event.rank_exited.exit.reason != job_pb2.EXIT_REASON_COMPLETED
 
 
 def blamed_rank(event: job_pb2.WatchJobResponse) -> int | None:
@@ -74,9 +59,9 @@ def _only(related: job_pb2.Related) -> int | None:
     return related.ranks[0].rank if len(related.ranks) == 1 else None
 
 
-def told_at_the_end(event: job_pb2.WatchJobResponse, end: EndedRank) -> bool:
+def is_in_farewell(event: job_pb2.WatchJobResponse, exit_: job_pb2.Exit) -> bool:
     """Whether ``farewell`` has all that is known of the rank: the job ends because it could not be started."""
-    return end.reason == job_pb2.EXIT_REASON_CANNOT_START and kind_of(event) in ("ending", "ended")
+    return exit_.reason == job_pb2.EXIT_REASON_CANNOT_START and kind_of(event) in ("ending", "ended")
 
 
 def never_started(job: job_pb2.CustomJob) -> set[tuple[int, int]]:

@@ -46,7 +46,8 @@ class _Follower:
         self._ranks: tuple[int, ...] = () if show_all else (0,)
         self._output = RankOutput(console, many=show_all and len(world) > 1)
         self._on_link = console.on_link()
-        self._ends: dict[int, event_lines.EndedRank] = {}
+        self._failures: dict[int, job_pb2.WatchJobResponse] = {}
+        """By rank: the event that records how it failed last."""
         self._explained: set[tuple[int, int]] = set()
         self._problems: list[job_pb2.StreamLogsResponse] = []
         self._reading = 0
@@ -91,8 +92,8 @@ class _Follower:
         events = self._client.watch_job(self._job.id, on_link=self._on_link)
         async with contextlib.aclosing(events):
             async for event in events:
-                if (end := event_lines.ended_rank(event)) is not None:
-                    self._ends[end.rank] = end
+                if event_lines.is_failure(event):
+                    self._failures[event.event.rank_exited.exit.rank] = event
                 if (rank := event_lines.blamed_rank(event)) is not None:
                     self._explain(tasks, rank, event)
                 if sentence := event_lines.sentence(event):
@@ -100,14 +101,17 @@ class _Follower:
 
     def _explain(self, tasks: anyio.abc.TaskGroup, rank: int, event: job_pb2.WatchJobResponse) -> None:
         """Show how the rank ended that is the cause of what follows, and what it printed last."""
-        end = self._ends.get(rank)
-        if end is None or (end.generation, rank) in self._explained or event_lines.told_at_the_end(event, end):
+        failure = self._failures.get(rank)
+        if failure is None:
             return
-        self._explained.add((end.generation, rank))
-        self._console.note(end.sentence)
+        exit_ = failure.event.rank_exited.exit
+        if (exit_.generation, rank) in self._explained or event_lines.is_in_farewell(event, exit_):
+            return
+        self._explained.add((exit_.generation, rank))
+        self._console.note(failure.message)
         if self._ranks and rank not in self._ranks:
             self._output.several()
-            self._read(tasks, (rank,), generation=end.generation, tail=FAILED_TAIL_LINES)
+            self._read(tasks, (rank,), generation=exit_.generation, tail=FAILED_TAIL_LINES)
 
     async def _ended(self) -> job_pb2.CustomJob:
         """The job as it ended, however long the controller takes to come back."""
