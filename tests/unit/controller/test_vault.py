@@ -71,11 +71,11 @@ def test_what_was_cut_short_or_is_gone_is_unreadable() -> None:
 def test_a_new_key_opens_what_the_old_one_sealed_once_all_was_sealed_anew() -> None:
     both = Vault((NEW, OLD), {ANN: sealed(holding(OLD))})
     assert both.open(*ANN) == CANARY
-    [anew] = both.sealed_anew()
+    [anew] = both.reencrypted()
     assert Vault((NEW,), {ANN: anew.sealed or b""}).open(*ANN) == CANARY
     assert not Vault((NEW,), {ANN: sealed(both)}).opens(*ANN)
     both.keep(anew)
-    assert both.sealed_anew() == []
+    assert both.reencrypted() == []
 
 
 def test_all_values_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The verb that forgets a host: its certificates are void, its work is gone, its name is free."""
+"""Removal of a host: its certificates are void, its workers count as gone, its name is free."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast_controller.core.step.timers import HostTimer
 
 
 def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
-    """Forget a host that holds nothing; with ``force`` what it holds is taken as gone first."""
+    """Remove a host without shares; with ``force`` its workers are taken as gone first."""
     cluster = step.cluster
     host = cluster.hosts.get(asked.host)
     if host is None and asked.host not in cluster.people.joined:

@@ -1,4 +1,4 @@
-"""Verbs of hosts: hello, silence, return, cordon."""
+"""Sessions of hosts: connection, silence, loss and return, and cordons."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast_controller.core.step.timers import HostTimer
 
 
 def on_connected(step: Step, hello: HostConnected) -> None:
-    """Take a host in. The newest session of a host is its only one.
+    """Apply a host's hello. The newest session of a host is its only one.
 
     Everything that the controller wants there is sent again. A worker that was launched there and of which
     the host has no record is lost; it is not launched a second time.
@@ -75,7 +75,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
 
 
 def on_refused(step: Step, refused: HostTurnedAway) -> None:
-    """Note an agent that can't be worked with. Its call is no sign of life: what runs there is not seen."""
+    """Record an agent of a wrong version. Its call renews no lease, since its workers are not reported."""
     name, presence = refused.host, step.cluster.presence_of(refused.host)
     if presence.session is not None:
         step.do(CloseSession(name, presence.session, "a newer agent of this host was turned away"))
@@ -99,14 +99,14 @@ def _news(known: Host, hello: HostConnected) -> bool:
 
 
 def on_disconnected(step: Step, gone: HostDisconnected) -> None:
-    """A session ended. The host is only suspect once it has been silent for long enough."""
+    """End a session. The host is suspect only once it has been silent for long enough."""
     presence = step.cluster.presence_of(gone.host)
     if presence.session == gone.session:
         presence.session = None
 
 
 def on_beat(step: Step, beat: HostBeat) -> None:
-    """A host is alive, and may have something new to say of what it has."""
+    """Renew a host's lease, and apply its inventory where that has changed."""
     host = step.cluster.hosts.get(beat.host)
     if host is not None and beat.inventory is not None and beat.inventory != host.inventory:
         step.emit(
@@ -196,14 +196,14 @@ def _mass_silence(step: Step) -> bool:
 
 
 def _spare_the_others(step: Step) -> None:
-    """A host is back from a silence. If that was common, the others get time to be back as well."""
+    """Apply a host's return from silence. If many were silent, the others get time to return as well."""
     cluster, until = step.cluster, step.now.mono_in(step.policies.leases.suspect_s)
     if until - cluster.spared_until > lease.LATE_S and _mass_silence(step):
         cluster.spared_until = until
 
 
 def _lose(step: Step, name: str, silent_s: float) -> None:
-    """Give a host up: ending jobs wait for it no longer, running ones run on, unless they asked otherwise."""
+    """Take a host as lost: ending jobs stop waiting for it; others go on, or are replaced if they ask for that."""
     host = step.cluster.hosts.get(name)
     if host is None or host.lost:
         return
@@ -220,7 +220,7 @@ def _jobs_on(step: Step, name: str) -> list[Job]:
 
 
 def on_fence(step: Step, asked: FenceAsked) -> None:
-    """Take an admin's word that nothing runs on a host any more: jobs go on without it."""
+    """Fence a host: an admin vouches that nothing runs there any more, and jobs go on without it."""
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
@@ -246,7 +246,7 @@ def give_up_work(step: Step, host: Host, why: str) -> None:
 
 
 def on_cordon(step: Step, asked: CordonAsked) -> None:
-    """Take no new work on a host; what runs there runs on."""
+    """Cordon a host: it gets no new work; its workers run on."""
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
@@ -256,7 +256,7 @@ def on_cordon(step: Step, asked: CordonAsked) -> None:
 
 
 def on_uncordon(step: Step, asked: UncordonAsked) -> None:
-    """Take work on a host again."""
+    """Uncordon a host: it gets new work again."""
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return

@@ -17,7 +17,7 @@ SETTINGS = "settings/controller.toml"
 CA, OWN, BUNDLES, AUDIT = "ca/", "own/", "bundles/", "audit/"
 """Folders within a backup."""
 SECRETS_KEY = f"{OWN}secrets.key"
-"""What opens the sealed values of the store; without it they have to be set again."""
+"""The file of keys that decrypt the store's secrets; without it they have to be set again."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Manifest:
 
 
 def load(content: bytes) -> Manifest:
-    """The manifest again. Raises ``StoreError`` for what is none, ``WrongVersion`` for one of a newer Holdfast."""
+    """Parse a manifest. Raises ``StoreError`` for other content, ``WrongVersion`` for one of a newer Holdfast."""
     try:
         found: dict[str, Any] = json.loads(content)
         written, made_by = int(found["format"]), str(found["version"])

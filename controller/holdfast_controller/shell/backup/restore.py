@@ -203,7 +203,7 @@ def _begin_anew(database: Path, done: mf.Manifest) -> Cluster:
     store = Store(database)
     try:
         store.call(store.open).result()
-        return store.call(store.begin_anew, Wall(time.time()), Wall(done.taken_at)).result()  # type: ignore[no-any-return]
+        return store.call(store.continue_from_backup, Wall(time.time()), Wall(done.taken_at)).result()  # type: ignore[no-any-return]
     finally:
         store.close()
 

@@ -36,7 +36,7 @@ from holdfast_controller.shell.driver import Driver
 
 DRAIN_MESSAGES = 64
 DRAIN_S = 0.5
-"""What a refused caller has sent is read within this bound: a status that overtakes a write is lost on its way."""
+"""Bound on reading what a refused caller has sent: a status that overtakes a write is lost on its way."""
 DEFAULT_PROJECT = "default"
 _STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
 
@@ -52,7 +52,7 @@ class Ends(Protocol):
     """The task that serves an open stream."""
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the stream has ended."""
 
     def cancel(self) -> object:
         """Cancel the stream."""
@@ -86,7 +86,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     @property
     def registry(self) -> Registry:
-        """By what is decided now."""
+        """Authorise with the registry as it is now."""
         return Registry(self._cluster, self._driver.cluster.people, self._driver.reactor.policies.admins)
 
     def authorise(self, method: str, caller: Caller | None, request: object | None, peer: str = "") -> None:
@@ -132,7 +132,7 @@ class Guard(grpc.aio.ServerInterceptor):
             self._audit.write(Entry(time.time(), who, peer, call, about, outcome, message))
 
     def access_changed(self, party: str) -> None:
-        """End those of the party's open streams that it may not read any more."""
+        """End the party's open streams that it may not read any more."""
         for stream in list(self._streams.get(party, ())):
             target = self._target(stream.method, stream.request)
             problem = refusal(self.registry, stream.method, stream.caller, target)
@@ -152,7 +152,7 @@ class Guard(grpc.aio.ServerInterceptor):
         cut.add_done_callback(self._cuts.discard)
 
     def open_streams(self) -> Counter[str]:
-        """How many are open now, by method."""
+        """Number of open streams, by method."""
         return Counter(stream.method for streams in self._streams.values() for stream in streams)
 
     async def intercept_service(
@@ -218,7 +218,7 @@ class Guard(grpc.aio.ServerInterceptor):
         return guarded
 
     def _note_end(self, method: str, caller: Caller | None, request: Any, context: Context, peer: str) -> None:
-        """Keep how a call ended that did not end well."""
+        """Record a call that ended with an error in the audit log."""
         code, message = _outcome(context)
         self.note(method, caller, request, code, message, peer=peer)
 
@@ -286,7 +286,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
 
 def caller_of(context: tls.Certified) -> Caller | None:
-    """The caller; None without a certificate. Raises ``Unauthenticated`` for a certificate without an identity."""
+    """The caller that a certificate names; None without one. Raises ``Unauthenticated`` for one without an identity."""
     auth = context.auth_context()
     shown = next(iter(auth.get("x509_pem_cert") or ()), None)
     if shown is None:
@@ -367,6 +367,6 @@ def _about(method: str, request: Any) -> str:
 
 
 def peer_of(context: Context) -> str:
-    """The address alone of ``ipv4:127.0.0.1:4711``."""
+    """The address in a peer's name, such as ``127.0.0.1`` in ``ipv4:127.0.0.1:4711``."""
     _, _, address = unquote(context.peer()).partition(":")
     return address.rpartition(":")[0].strip("[]")

@@ -19,12 +19,12 @@ class EndingQueue(Generic[T]):
         self._ended = False
 
     async def put(self, item: T) -> None:
-        """Wait for room and add ``item``."""
+        """Wait until the queue has a free slot, and add ``item``."""
         await self._items.put(item)
         self._filled.set()
 
     def end(self) -> None:
-        """Nothing more will be put."""
+        """Close the queue: no item follows."""
         self._ended = True
         self._filled.set()
 

@@ -17,7 +17,7 @@ from holdfast_controller.shell.driver import Driver
 
 
 def find_job(driver: Driver, job_id: str) -> Job:
-    """The job. Raises ``NotFound``."""
+    """The job with this id. Raises ``NotFound``."""
     job = driver.cluster.jobs.get(job_id)
     if job is None:
         raise unknown_job(job_id)
@@ -25,11 +25,11 @@ def find_job(driver: Driver, job_id: str) -> Job:
 
 
 def queue_view(driver: Driver) -> QueueView:
-    """How things stand in the queue now."""
+    """The queue as it is now, for pending reasons."""
     return QueueView(driver.cluster, schedulable_hosts(driver.cluster), driver.reactor.policies.quotas)
 
 
-async def durable_picture(driver: Driver, job_id: str) -> job_pb2.CustomJob:
+async def committed_job(driver: Driver, job_id: str) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable. Raises ``NotFound``."""
     cluster, job = driver.cluster, find_job(driver, job_id)
     # A job that doesn't wait has no pending reason.
@@ -44,7 +44,7 @@ _specs: OrderedDict[str, spec_pb2.CustomJobSpec] = OrderedDict()
 
 
 def spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
-    """The spec of a job, as it was handed in."""
+    """The spec of a job, as it was submitted."""
     found = _specs.get(spec_json)
     return (
         found if found is not None else know_spec(spec_json, json_format.Parse(spec_json, spec_pb2.CustomJobSpec()))
@@ -52,7 +52,7 @@ def spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
 
 
 def know_spec(spec_json: str, message: spec_pb2.CustomJobSpec) -> spec_pb2.CustomJobSpec:
-    """``message`` is what ``spec_json`` says; a caller that has it saves the parsing. The newest are kept."""
+    """Remember ``message`` as the parsed form of ``spec_json``, and return it. The newest are kept."""
     _specs[spec_json] = message
     if len(_specs) > KNOWN_SPECS:
         _specs.popitem(last=False)

@@ -15,7 +15,7 @@ _HELP = "use state=RUNNING, owner=NAME, name=NAME, project=NAME, label.KEY=VALUE
 
 
 def parse_filter(text: str) -> Predicate:
-    """The predicate that ``text`` stands for; an empty text takes every job. Raises ``InvalidInput``."""
+    """The predicate that ``text`` describes; an empty text matches every job. Raises ``InvalidInput``."""
     terms = [_term(part) for part in re.split(r"\s+AND\s+", text.strip())] if text.strip() else []
     return lambda job: all(term(job) for term in terms)
 

@@ -84,7 +84,7 @@ async def beside(work: Coroutine[Any, Any, None], when_done: Callable[[], object
 
 
 def once(by: str, request: Any, make: Callable[[int], Command]) -> Callable[[int], Command | Once]:
-    """Command for ``Driver.ask`` from a request of ``by``. Raises ``InvalidInput`` for too long an id."""
+    """Wrap a command's maker so that a request id acts once. Raises ``InvalidInput`` for an id that is too long."""
     request_id: str = request.request_id
     if len(request_id) > ID_LENGTH:
         problem = f"is longer than {ID_LENGTH} characters"

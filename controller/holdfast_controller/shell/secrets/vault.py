@@ -30,7 +30,7 @@ from holdfast_controller.shell.store.store import Store
 
 KEY_NAME_BYTES, NONCE_BYTES = 8, 12
 MOST_BYTES = 64 << 20
-"""Of all sealed values together; they are held in memory."""
+"""Most bytes of all encrypted values together; they are held in memory."""
 MOST_OF_A_WORKER = 256 << 10
 """Of all values that one worker is given: they travel in one message, and each rank has them all."""
 
@@ -58,7 +58,7 @@ class Vault:
         return self._newest + nonce + closed
 
     def open(self, holder: str, name: str) -> Secret:
-        """The value. Raises ``Unreadable``."""
+        """The decrypted value. Raises ``Unreadable``."""
         sealed = self._sealed.get((holder, name))
         if sealed is None:
             raise Unreadable("is not there any more")
@@ -80,7 +80,7 @@ class Vault:
         return True
 
     def keep(self, kept: KeepSecret) -> None:
-        """Follow what has become durable."""
+        """Apply a durable change of a secret."""
         self._bytes -= len(self._sealed.pop((kept.holder, kept.name), b""))
         if kept.sealed is not None:
             self._sealed[kept.holder, kept.name] = kept.sealed
@@ -90,7 +90,7 @@ class Vault:
         """Holder and name of every secret that can't be opened."""
         return [owned for owned in self._sealed if not self.opens(*owned)]
 
-    def sealed_anew(self) -> list[KeepSecret]:
+    def reencrypted(self) -> list[KeepSecret]:
         """Every secret that an older key has sealed, sealed with the newest."""
         return [
             KeepSecret(*owned, self.seal(*owned, self.open(*owned)))
@@ -136,7 +136,7 @@ async def open_vault(store: Store, path: Path) -> Vault:
     """
     keys = await asyncio.to_thread(secret_keys.load_or_make, path)
     vault = Vault(keys, await asyncio.wrap_future(store.call(_rows, store)))
-    if anew := vault.sealed_anew():
+    if anew := vault.reencrypted():
         await asyncio.wrap_future(store.call(store.commit, [], anew))
         for kept in anew:
             vault.keep(kept)

@@ -31,7 +31,7 @@ AUDIT_MOST = 1000
 
 
 class AccessService(access_pb2_grpc.AccessServiceServicer):
-    """Serves people and their rights; the guard has let the caller through, and the core decides the rest."""
+    """Serves users and their rights; the guard has authorised the caller, and the core decides the rest."""
 
     def __init__(
         self, driver: Driver, guard: Guard, audit: Audit, enrolment: Enrolment | None, cluster: str

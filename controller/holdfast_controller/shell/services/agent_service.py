@@ -38,21 +38,21 @@ from holdfast_controller.shell.services.transfers import Transfers
 
 HELLO_WITHIN_S = 10.0
 MOST_OF_A_PROBLEM = 500
-"""Characters that are kept of why output could not be archived."""
+"""Most characters of a problem with archived output."""
 OUTBOX_SIZE = 20_000
 """Messages that may wait for a slow agent; past that its session is closed, and a new one starts afresh."""
 
 
 @dataclass(frozen=True)
 class AckHeartbeat:
-    """Tell the agent that there is a listener. Nothing has to be durable for that, so it is no action of the core."""
+    """Answer to a heartbeat. Nothing has to be durable for it, so it is no action of the core."""
 
 
 Outgoing = act.Welcome | act.Assign | act.StopOrphan | act.AckExit | act.CloseSession | AckHeartbeat
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
-    """One session per host: the newest."""
+    """Serves agents' sessions, one for each host: the newest."""
 
     def __init__(self, driver: Driver, transfers: Transfers, vault: Vault) -> None:
         self._driver = driver
@@ -96,7 +96,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             log.info("session.closed", host=host, session=session)
 
     def _check_version(self, host: str, hello: agent_pb2.Hello) -> None:
-        """Turn an agent away that we can't work with, and have that on record. Raises ``WrongVersion``."""
+        """Refuse and record an agent of a version that we can't work with. Raises ``WrongVersion``."""
         ours = Speaker(__version__, protocol.PROTOCOL)
         refusal = protocol.mismatch(ours, Speaker(hello.agent_version, hello.protocol), host)
         if refusal is not None:
@@ -111,7 +111,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         messages: AsyncIterator[agent_pb2.SessionRequest],
         outbox: asyncio.Queue[Outgoing | None],
     ) -> None:
-        """Feed what the agent says, until it hangs up."""
+        """Feed the agent's messages to the driver, until its stream ends."""
         try:
             async for message in messages:
                 try:
@@ -194,7 +194,7 @@ def input_of(host: str, session: int, message: agent_pb2.SessionRequest) -> Inpu
 
 
 async def _first(messages: AsyncIterator[agent_pb2.SessionRequest]) -> agent_pb2.Hello:
-    """The hello. An agent that doesn't say it in time is cut off, so that it dials again."""
+    """The agent's hello. An agent that doesn't send it in time is disconnected, so that it connects again."""
     try:
         async with asyncio.timeout(HELLO_WITHIN_S):
             async for message in messages:
@@ -209,7 +209,7 @@ async def _first(messages: AsyncIterator[agent_pb2.SessionRequest]) -> agent_pb2
 
 
 def _put(outbox: asyncio.Queue[Outgoing | None], action: Outgoing | None) -> None:
-    """Queue a message; an agent that has fallen too far behind is cut off instead."""
+    """Queue a message; an agent that has fallen too far behind is disconnected instead."""
     try:
         outbox.put_nowait(action)
     except asyncio.QueueFull:

@@ -1,4 +1,4 @@
-"""``BundleService``: packaged code comes in from users, and goes out to the hosts that have work of it."""
+"""``BundleService``: users upload packaged code, and hosts with workers that need it fetch it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNK_MAX_BYTES = 1 << 20
 
 
 class BundleService(bundle_pb2_grpc.BundleServiceServicer):
-    """Serves one store."""
+    """Serves the bundles of one store."""
 
     def __init__(self, driver: Driver, store: BundleStore) -> None:
         self._driver, self._store = driver, store
@@ -77,7 +77,7 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
 
 
 def in_use(cluster: Cluster) -> frozenset[str]:
-    """The bundles of all jobs that have not ended."""
+    """Digests of the bundles of all jobs that have not ended."""
     codes = (pool.task.code for job in cluster.jobs.values() if not job.terminal for pool in job.gang.pools)
     return frozenset(code.bundle for code in codes if code is not None and code.bundle)
 

@@ -1,4 +1,4 @@
-"""Has workers dumped when the core orders it, and feeds what comes back."""
+"""Requests evidence from agents when the core orders it, and feeds their answers to the driver."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holdfast_controller.shell.services.transfers import Transfers
 
 
 class EvidenceRequests:
-    """Passes orders on to the hosts. Every order is answered: at the latest when its time is over."""
+    """Sends the core's requests for evidence to hosts. Each is answered, at the latest when its time is over."""
 
     def __init__(self, driver: Driver, transfers: Transfers) -> None:
         self._driver = driver
         self._transfers = transfers
 
     def take(self, order: TakeEvidence) -> None:
-        """Have one worker dumped."""
+        """Request the evidence of one worker."""
         wanted = agent_pb2.TakeEvidence(
             job_id=order.job_id, generation=order.generation, worker=order.worker, suspects=order.suspects
         )

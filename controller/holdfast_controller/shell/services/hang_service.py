@@ -1,4 +1,4 @@
-"""``HangService``: holds, stacks and samples of live jobs, and the evidence that was kept."""
+"""``HangService``: suspended actions, stack dumps and samples of live jobs, and stored evidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.v1 import agent_pb2, hang_pb2, hang_pb2_grpc
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.commands import HoldAsked
-from holdfast_controller.shell.calls.committed_views import durable_picture, find_job
+from holdfast_controller.shell.calls.committed_views import committed_job, find_job
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.read_samples import SampleReading
@@ -22,7 +22,7 @@ MAX_HOLD_S = 30 * 86_400.0
 
 
 class HangService(hang_pb2_grpc.HangServiceServicer):
-    """Passes dumps on from the hosts and reads what is kept; decides nothing."""
+    """Serves stack dumps from hosts and stored evidence; decides nothing."""
 
     def __init__(self, driver: Driver, transfers: Transfers) -> None:
         self._driver = driver
@@ -38,7 +38,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
         job_id = await self._driver.ask(
             once(by, request, lambda token: HoldAsked(token, by, request.id, duration_s))
         )
-        return hang_pb2.HoldJobResponse(job=await durable_picture(self._driver, job_id))
+        return hang_pb2.HoldJobResponse(job=await committed_job(self._driver, job_id))
 
     @streaming
     async def TakeStacks(

@@ -1,4 +1,4 @@
-"""``HostService``: hosts for users."""
+"""``HostService``: lists hosts for users, and takes admins' commands about them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast_controller.shell.driver import Driver
 
 
 class HostService(host_pb2_grpc.HostServiceServicer):
-    """Serves what the cluster's model knows of hosts, once it is durable."""
+    """Serves hosts as the model has them, once that is durable."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

@@ -1,4 +1,4 @@
-"""``JobService``: jobs for users."""
+"""``JobService``: submits, lists, watches and controls jobs for users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.committed_views import (
-    durable_picture,
+    committed_job,
     find_job,
     know_spec,
     queue_view,
@@ -47,7 +47,7 @@ _HISTORY_BATCH = 500
 
 
 class JobService(job_pb2_grpc.JobServiceServicer):
-    """Serves jobs; every picture it gives is durable."""
+    """Serves jobs; every state that it returns is durable."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
         job_id = await self._driver.ask(once(owner, request, submission))
         warnings = map(str, spec.warnings(job_file.job_spec))
-        return job_pb2.CreateJobResponse(job=await durable_picture(self._driver, job_id), warnings=warnings)
+        return job_pb2.CreateJobResponse(job=await committed_job(self._driver, job_id), warnings=warnings)
 
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
-        return job_pb2.GetJobResponse(job=await durable_picture(self._driver, request.id))
+        return job_pb2.GetJobResponse(job=await committed_job(self._driver, request.id))
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
@@ -120,25 +120,25 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: CancelAsked(token, by, request.id)))
-        return job_pb2.CancelJobResponse(job=await durable_picture(self._driver, job_id))
+        return job_pb2.CancelJobResponse(job=await committed_job(self._driver, job_id))
 
     @unary
     async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: RestartAsked(token, by, request.id)))
-        return job_pb2.RestartJobResponse(job=await durable_picture(self._driver, job_id))
+        return job_pb2.RestartJobResponse(job=await committed_job(self._driver, job_id))
 
     @unary
     async def PauseJob(self, request: job_pb2.PauseJobRequest, context: Context) -> job_pb2.PauseJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: PauseAsked(token, by, request.id)))
-        return job_pb2.PauseJobResponse(job=await durable_picture(self._driver, job_id))
+        return job_pb2.PauseJobResponse(job=await committed_job(self._driver, job_id))
 
     @unary
     async def ResumeJob(self, request: job_pb2.ResumeJobRequest, context: Context) -> job_pb2.ResumeJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: ResumeAsked(token, by, request.id)))
-        return job_pb2.ResumeJobResponse(job=await durable_picture(self._driver, job_id))
+        return job_pb2.ResumeJobResponse(job=await committed_job(self._driver, job_id))
 
     @streaming
     async def WatchJob(
@@ -210,7 +210,7 @@ def _new_id(display_name: str, taken: Container[str]) -> str:
 
 
 def _slug(display_name: str) -> str:
-    """``train`` of "python jobs/train.py --lr 3", ``my-run`` of "My run"."""
+    """A short name for ids: ``train`` for "python jobs/train.py --lr 3", ``my-run`` for "My run"."""
     words = display_name.split()
     script = next((PurePosixPath(word).stem for word in words if word.endswith((".py", ".sh"))), "")
     looks_like_command = len(words) > 1 and any(word.startswith("-") for word in words)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast._daemon.metrics.exposition import Exposition
 
 LOOK_S = 1.0
-"""How often the event loop is asked how late it is."""
+"""Seconds between two measurements of the event loop's delay."""
 
 
 class Metrics:
@@ -53,7 +53,7 @@ class Metrics:
         return self._exposition.text(accept)
 
     def certificate_ends(self) -> dict[str, float]:
-        """By ``own`` and ``ca``: wall clock. One that can't be read is left out."""
+        """Ends of the certificates ``own`` and ``ca``, wall clock. One that can't be read is left out."""
         series = Series()
         self._tell_certificates(series)
         ends = series.of(daemon.CERTIFICATE_END).items()

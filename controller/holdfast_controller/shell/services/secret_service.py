@@ -14,7 +14,7 @@ from holdfast_controller.shell.secrets.vault import Vault
 
 
 class SecretService(secret_pb2_grpc.SecretServiceServicer):
-    """Serves those whom the guard has let through: see ``Where.SECRET``."""
+    """Serves callers that the guard has authorised: see ``Where.SECRET``."""
 
     def __init__(self, driver: Driver, guard: Guard, vault: Vault) -> None:
         self._driver = driver

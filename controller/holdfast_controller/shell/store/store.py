@@ -99,7 +99,7 @@ class Store:
             self.sequence = cluster.sequence
             return cluster
 
-    def begin_anew(self, now: Wall, taken_at: Wall) -> Cluster:
+    def continue_from_backup(self, now: Wall, taken_at: Wall) -> Cluster:
         """Continue from a backup that was made at ``taken_at``, with numbers beyond whatever came after it."""
         restored = ev.ClusterRestored(at=now, sequence=self.sequence + EVENTS_LEFT_OUT, taken_at=taken_at)
         record = Record(
