@@ -17,9 +17,9 @@ from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Inventory
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies

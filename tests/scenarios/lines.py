@@ -6,7 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import access_message
-from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.step import actions as act
 

@@ -32,9 +32,10 @@ from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_pr
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S
 from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.host import place_key
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.recovery import EndReason, Related

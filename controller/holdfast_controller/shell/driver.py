@@ -19,8 +19,8 @@ from holdfast._base.failpoints import hit
 from holdfast._daemon import log
 from holdfast.errors import Unavailable
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import Input, TimePassed

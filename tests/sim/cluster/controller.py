@@ -12,7 +12,7 @@ from tests.sim.engine import Life
 
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.sanity import check_sanity
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act

@@ -10,8 +10,8 @@ from holdfast._session.assignment import Assignment, Phase, Rendezvous
 from holdfast._session.reports import WorkerId
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import WarningSignal
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.step.actions import StopOrphan
 from holdfast_controller.core.step.assignment import desired, released
 from holdfast_controller.shell.convert import agent_messages

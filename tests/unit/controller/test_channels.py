@@ -16,7 +16,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.notice import TELLING, notice_of
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.job import Cluster, Leaving
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.shell.base.config import ChannelConfig

@@ -16,8 +16,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.shell.store import codec
 
 names = [codec.stored_name(type(event)) for event in EVENTS]

@@ -14,9 +14,10 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.hangs.features import of_member, vectors_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.host import Place
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Placement
 from holdfast_controller.core.model.recovery import EndReason, RankName, of_rank

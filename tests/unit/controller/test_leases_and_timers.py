@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.host import Inventory, Liveness, Presence
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.lease import LeasePolicy, brake, liveness, next_change
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step.commands import HostConnected, JobSubmission, TimePassed

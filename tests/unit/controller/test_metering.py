@@ -11,9 +11,10 @@ from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.host import Place
-from holdfast_controller.core.model.job import Cluster, Leaving
+from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import EndReason, Recover, of_rank

@@ -9,8 +9,8 @@ from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Gpu, Inventory, Liveness, Place
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.alerts import MOST_OF_A_KIND, Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.gauges import gauges

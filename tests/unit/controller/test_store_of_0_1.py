@@ -18,8 +18,8 @@ from holdfast.hang.judge.rules import NUMBERS, Rule
 from holdfast.v1 import spec_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto
 from holdfast_controller.shell.services.job_service import _entry

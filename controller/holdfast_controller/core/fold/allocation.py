@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.host import Allocation, Host
-from holdfast_controller.core.model.job import Cluster, Job, Leaving
+from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.quota import Holdings

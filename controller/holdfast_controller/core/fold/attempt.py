@@ -9,8 +9,9 @@ from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.fold.hang import close_hang
 from holdfast_controller.core.model.budgets import Recovery, Spent
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import place_key
-from holdfast_controller.core.model.job import Cluster, Job, Leaving
+from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Paused, Placed, Queued
 from holdfast_controller.core.model.recovery import Budget, StartType

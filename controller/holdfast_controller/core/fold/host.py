@@ -10,8 +10,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.access import make_void
 from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.model.clock import NEVER
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host, Inventory
-from holdfast_controller.core.model.job import Cluster
 
 
 def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:

@@ -28,8 +28,9 @@ from holdfast_controller.core.fold.restore import (
     fold_orphan,
 )
 from holdfast_controller.core.model.budgets import Recovery
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Allocation, place_key
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Ended, Ending, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement

@@ -7,8 +7,9 @@ from typing import assert_never
 from holdfast_controller.core.events import restore as ev
 from holdfast_controller.core.fold.allocation import hold, let_go
 from holdfast_controller.core.fold.attempt import leave_queue, release_reserved
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Allocation, Orphan, place_key
-from holdfast_controller.core.model.job import Cluster, Job, Unreconciled
+from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Placed
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement, Rendezvous

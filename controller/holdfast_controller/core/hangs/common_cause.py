@@ -14,8 +14,9 @@ from __future__ import annotations
 from holdfast.hang.judge.common_cause import CommonCause
 from holdfast.hang.tuning import Tuning
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import SharedCause
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.actions import Note
 from holdfast_controller.core.step.step import Step
 

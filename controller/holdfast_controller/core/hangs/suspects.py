@@ -12,8 +12,9 @@ from holdfast.hang.judge.common_cause import CommonCause, SuspectJob, common_cau
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.tuning import Tuning
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import Suspect
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 
 MOST_NEIGHBOURS = 31
 """Enough to name a common cause; more would change no decision."""

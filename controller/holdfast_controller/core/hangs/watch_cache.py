@@ -10,8 +10,9 @@ from holdfast.hang.judge.state import JobWatch
 from holdfast.hang.records import persistence
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.actions import KeepWatch
 from holdfast_controller.core.step.step import Step
 

@@ -10,7 +10,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import name_cause
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.runtime import Prepared, Started
 from holdfast_controller.core.step.step import Step

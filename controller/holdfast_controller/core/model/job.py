@@ -1,7 +1,6 @@
-"""The controller's state, mutated in place by ``fold`` (what is durable) and by the reactor (what is not).
+"""One job, the fold of its events, mutated in place by ``fold`` alone.
 
-Jobs and hosts are the fold of the event log and nothing else. What an agent said last and will say again
-(``Runtime``, ``Presence``) is kept apart: it isn't in the log and is gone after a restart.
+The part of its life that it is in is ``phase``; the rest is grouped by what changes together.
 """
 
 from __future__ import annotations
@@ -12,27 +11,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast.hang.judge.state import JobWatch
 from holdfast_controller.core.model.budgets import Budgets, Recovery
-from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import JobError
-from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.gang import Gang, Strategy
-from holdfast_controller.core.model.hang import Hang, KeptWatch, SharedCause, Suspect
-from holdfast_controller.core.model.host import Host, Place, Presence
+from holdfast_controller.core.model.hang import Hang
+from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
 from holdfast_controller.core.model.phase import DECIDED, Ended, JobPhase, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
-from holdfast_controller.core.model.queue import Queue, Turn
-from holdfast_controller.core.model.quota import Holdings
+from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.recovery import EndReason, Recover
-from holdfast_controller.core.model.request_cache import Answer
-from holdfast_controller.core.model.runtime import Runtime, Started
-from holdfast_controller.core.model.users import People
+from holdfast_controller.core.model.runtime import Started
 
 if TYPE_CHECKING:
-    from holdfast._session.reports import WorkerReport
-    from holdfast_controller.core.model.exits import ExitReported
+    pass
 
 
 class WorkerState(enum.Enum):
@@ -260,69 +253,3 @@ class Job:
     def exit_of(self, generation: int, rank: int) -> Exit | None:
         """The terminal record of a rank of a generation."""
         return self.exits.get(generation, {}).get(rank)
-
-
-@dataclass
-class Cluster:
-    """Everything. ``sequence`` numbers the log; ``epoch`` is this controller's term."""
-
-    epoch: int = 0
-    sequence: int = 0
-    jobs: dict[str, Job] = field(default_factory=dict)
-    hosts: dict[str, Host] = field(default_factory=dict)
-    draining: set[str] = field(default_factory=set)
-    """Hosts that are being drained, or have been and take no work yet."""
-    queue: Queue = field(default_factory=Queue)
-    holdings: Holdings = field(default_factory=Holdings)
-    unplaceable: set[tuple[object, ...]] = field(default_factory=set)
-    """Shapes of waiting gangs that did not fit at the last pass over the queue; freed capacity brings a new pass."""
-    dirty_hosts: set[str] = field(default_factory=set)
-    """Hosts that have changed since the last snapshot."""
-    free_capacity: FreeCapacity = field(default_factory=FreeCapacity)
-    can_fit: set[tuple[object, ...]] = field(default_factory=set)
-    """Shapes of gangs that all hosts together can hold when they are empty."""
-    requests: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Job by (owner, request id)."""
-    answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
-    """By (caller, request id), oldest first: what was answered."""
-    presence: dict[str, Presence] = field(default_factory=dict)
-    awaited_hosts: set[str] = field(default_factory=set)
-    """Hosts that have not connected since this controller started, and still have time to."""
-    spared_until: Mono = BOOT
-    """No host is declared lost before this time, since most were silent just now."""
-    elapsed_backoffs: dict[str, Wall] = field(default_factory=dict)
-    """By job: the ``not_before`` that has passed on the monotonic clock, whatever the wall clock says."""
-    runtime: dict[str, Runtime] = field(default_factory=dict)
-    watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
-    """By job: the generation that is watched for hangs, and what is remembered of it."""
-    kept_watches: dict[str, tuple[Mono, KeptWatch]] = field(default_factory=dict)
-    """By job: what was last written down of its watch, and when on our monotonic clock."""
-    suspects: dict[str, Suspect] = field(default_factory=dict)
-    shared_causes: list[SharedCause] = field(default_factory=list)
-    people: People = field(default_factory=People)
-    gaps: list[tuple[int, int]] = field(default_factory=list)
-    """For each restore from a backup: the last event that is left of what was before, and the first after it."""
-    found: dict[str, dict[int, dict[str, WorkerReport]]] = field(default_factory=dict)
-    """By unreconciled job, worker and host: the newest report since this controller started."""
-    reported_hosts: set[str] = field(default_factory=set)
-    """Hosts that have reported their workers since this controller started."""
-    reconcile_until: Mono = BOOT
-    """Jobs that no host has reported are not decided on before this time."""
-    deferred_exits: dict[str, list[ExitReported]] = field(default_factory=dict)
-    """By unreconciled job: exits that were reported meanwhile."""
-
-    def runtime_of(self, job_id: str) -> Runtime:
-        """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""
-        found = self.runtime.get(job_id)
-        if found is None:
-            found = Runtime()
-            if not self.jobs[job_id].terminal:
-                self.runtime[job_id] = found
-        return found
-
-    def presence_of(self, host: str) -> Presence:
-        """The host's presence, made when first asked for."""
-        found = self.presence.get(host)
-        if found is None:
-            found = self.presence[host] = Presence()
-        return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast_controller.core.model.job import Cluster, Job, Leaving
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.phase import PHASES, Queued
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host, Liveness
-from holdfast_controller.core.model.job import Cluster, Job, Leaving, Unreconciled
+from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.quota import Quotas, lack, quota_of
 from holdfast_controller.core.model.recovery import Recover

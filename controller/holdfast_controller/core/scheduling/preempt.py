@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from holdfast_controller.core.lifecycle.attempts import give_way
 from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Host
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
 from holdfast_controller.core.step.step import Step
 

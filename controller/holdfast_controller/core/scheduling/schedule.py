@@ -14,9 +14,10 @@ from functools import cached_property, partial
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model import quota
 from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host, Liveness, place_key
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.quota import Ahead
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import on_no_room

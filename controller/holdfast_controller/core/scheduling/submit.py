@@ -9,9 +9,9 @@ from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.model.capacity import capacity_of
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import never
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from holdfast._session.assignment import Assignment
 from holdfast.errors import HoldfastError
+from holdfast_controller.core.model.cluster import Answer
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.request_cache import Answer
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from holdfast._session.assignment import Assignment, Launch, Phase, Rendezvous
 from holdfast._session.reports import ExitReason, WorkerId
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import place_key
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 
 HANG_GRACE_S = 5.0
 """Between TERM and KILL of a gang that hangs: it would use no more."""

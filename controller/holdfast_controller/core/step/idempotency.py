@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.errors import InvalidInput, Violation
-from holdfast_controller.core.model.request_cache import Answer
+from holdfast_controller.core.model.cluster import Answer
 from holdfast_controller.core.step.actions import KeepAnswer, Refuse, Reply
 from holdfast_controller.core.step.commands import Command, JobSubmission, Once
 from holdfast_controller.core.step.step import Step

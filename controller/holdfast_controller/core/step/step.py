@@ -9,8 +9,9 @@ from holdfast_controller.core.events.job import Event
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import place_key
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.quota import Quotas

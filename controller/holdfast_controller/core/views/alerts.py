@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from holdfast_controller.core.model.clock import Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.model.quota import Quotas
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts

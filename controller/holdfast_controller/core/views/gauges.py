@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._daemon.metrics.series import Series
 from holdfast_controller.core.model.clock import Now
-from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.overview import overview
 

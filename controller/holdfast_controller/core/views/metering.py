@@ -14,8 +14,9 @@ from holdfast.hang.judge.rules import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.budgets import Recovery
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.job import Cluster, Job
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import TERMINAL
 from holdfast_controller.core.views import metric_families as fam
 

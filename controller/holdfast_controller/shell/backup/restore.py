@@ -29,7 +29,7 @@ from holdfast._security import pki
 from holdfast._security.enrolment import files
 from holdfast.errors import ConfigError, HoldfastError, StoreError, WrongState
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.backup import MAGIC, read_passphrase
 from holdfast_controller.shell.backup.sealed_stream import Opener

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast._base.proto_time import duration
 from holdfast.v1 import host_pb2
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host, Maintenance
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 
 

@@ -11,10 +11,11 @@ from holdfast._session.reports import Exit
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.budgets import Recovery
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.hang import Hang
-from holdfast_controller.core.model.job import Cluster, Job, WorkerState
+from holdfast_controller.core.model.job import Job, WorkerState
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.shell.convert.recovery_to_proto import (

@@ -19,7 +19,7 @@ from holdfast._daemon import log
 from holdfast._security import pki
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import StoreError, WrongState
-from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.enrolment.authority import Authority
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 

@@ -34,7 +34,7 @@ from holdfast.v1 import (
     secret_pb2,
     secret_pb2_grpc,
 )
-from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.core.step.step import Policies

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from holdfast.errors import Denied, InvalidInput, Violation
 from holdfast.v1 import bundle_pb2, bundle_pb2_grpc
-from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary

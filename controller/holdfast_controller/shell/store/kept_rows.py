@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from holdfast._daemon import log
-from holdfast_controller.core.model.request_cache import Answer
+from holdfast_controller.core.model.cluster import Answer
 from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret
 from holdfast_controller.core.step.idempotency import KEPT_ANSWERS
 from holdfast_controller.shell.store.schema import answers, evidence, secrets

@@ -32,8 +32,8 @@ from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.job import Cluster
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
 from holdfast_controller.shell.store import codec, kept_rows

@@ -18,7 +18,7 @@ from tests.unit.controller.examples import EVENTS
 from holdfast.errors import StoreError
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.step.actions import KeepEvidence
 from holdfast_controller.shell.store import codec, sqlite_engine
 from holdfast_controller.shell.store.migrate import newest_revision

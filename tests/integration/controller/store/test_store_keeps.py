@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.hang.judge.state import begin
 from holdfast.hang.records.persistence import resting
+from holdfast_controller.core.model.cluster import Answer
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.request_cache import Answer
 from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepWatch
 from holdfast_controller.shell.store import kept_rows
 from holdfast_controller.shell.store.store import Store

@@ -18,7 +18,7 @@ from tests.support.stubs import job_stub
 from holdfast._session.reports import ExitReason
 from holdfast.errors import StoreError
 from holdfast.v1 import job_pb2
-from holdfast_controller.core.model.job import Cluster
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store import migrate
 from holdfast_controller.shell.store.store import Store

@@ -1,0 +1,98 @@
+"""The controller's whole state: jobs and hosts, which are the fold of the event log, and what is gone after a restart.
+
+Reports that agents send again (``Runtime``, ``Presence``) are kept apart from the fold: they are not in the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.hang.judge.state import JobWatch
+from holdfast_controller.core.model.clock import BOOT, Mono, Wall
+from holdfast_controller.core.model.free_capacity import FreeCapacity
+from holdfast_controller.core.model.hang import KeptWatch, SharedCause, Suspect
+from holdfast_controller.core.model.host import Host, Presence
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.queue import Queue
+from holdfast_controller.core.model.quota import Holdings
+from holdfast_controller.core.model.runtime import Runtime
+from holdfast_controller.core.model.users import People
+
+if TYPE_CHECKING:
+    from holdfast._session.reports import WorkerReport
+    from holdfast_controller.core.model.exits import ExitReported
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``digest`` is of the call's content; ``subject`` the job's id or the host's name."""
+
+    digest: str
+    subject: str
+
+
+@dataclass
+class Cluster:
+    """Everything. ``sequence`` numbers the log; ``epoch`` is this controller's term."""
+
+    epoch: int = 0
+    sequence: int = 0
+    jobs: dict[str, Job] = field(default_factory=dict)
+    hosts: dict[str, Host] = field(default_factory=dict)
+    draining: set[str] = field(default_factory=set)
+    """Hosts that are being drained, or have been and take no work yet."""
+    queue: Queue = field(default_factory=Queue)
+    holdings: Holdings = field(default_factory=Holdings)
+    unplaceable: set[tuple[object, ...]] = field(default_factory=set)
+    """Shapes of waiting gangs that did not fit at the last pass over the queue; freed capacity brings a new pass."""
+    dirty_hosts: set[str] = field(default_factory=set)
+    """Hosts that have changed since the last snapshot."""
+    free_capacity: FreeCapacity = field(default_factory=FreeCapacity)
+    can_fit: set[tuple[object, ...]] = field(default_factory=set)
+    """Shapes of gangs that all hosts together can hold when they are empty."""
+    requests: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Job by (owner, request id)."""
+    answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
+    """By (caller, request id), oldest first: what was answered."""
+    presence: dict[str, Presence] = field(default_factory=dict)
+    awaited_hosts: set[str] = field(default_factory=set)
+    """Hosts that have not connected since this controller started, and still have time to."""
+    spared_until: Mono = BOOT
+    """No host is declared lost before this time, since most were silent just now."""
+    elapsed_backoffs: dict[str, Wall] = field(default_factory=dict)
+    """By job: the ``not_before`` that has passed on the monotonic clock, whatever the wall clock says."""
+    runtime: dict[str, Runtime] = field(default_factory=dict)
+    watches: dict[str, tuple[int, JobWatch]] = field(default_factory=dict)
+    """By job: the generation that is watched for hangs, and what is remembered of it."""
+    kept_watches: dict[str, tuple[Mono, KeptWatch]] = field(default_factory=dict)
+    """By job: what was last written down of its watch, and when on our monotonic clock."""
+    suspects: dict[str, Suspect] = field(default_factory=dict)
+    shared_causes: list[SharedCause] = field(default_factory=list)
+    people: People = field(default_factory=People)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """For each restore from a backup: the last event that is left of what was before, and the first after it."""
+    found: dict[str, dict[int, dict[str, WorkerReport]]] = field(default_factory=dict)
+    """By unreconciled job, worker and host: the newest report since this controller started."""
+    reported_hosts: set[str] = field(default_factory=set)
+    """Hosts that have reported their workers since this controller started."""
+    reconcile_until: Mono = BOOT
+    """Jobs that no host has reported are not decided on before this time."""
+    deferred_exits: dict[str, list[ExitReported]] = field(default_factory=dict)
+    """By unreconciled job: exits that were reported meanwhile."""
+
+    def runtime_of(self, job_id: str) -> Runtime:
+        """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""
+        found = self.runtime.get(job_id)
+        if found is None:
+            found = Runtime()
+            if not self.jobs[job_id].terminal:
+                self.runtime[job_id] = found
+        return found
+
+    def presence_of(self, host: str) -> Presence:
+        """The host's presence, made when first asked for."""
+        found = self.presence.get(host)
+        if found is None:
+            found = self.presence[host] = Presence()
+        return found
