@@ -60,7 +60,7 @@ def test_failures_past_the_budget_retry_the_whole_job_elsewhere_and_then_it_fail
     assert done.stderr.count("failed after") == 1
     told = trio.holdfast("job", "recoveries", job["id"])
     assert told.stdout.count("restarted in place") == 5
-    assert told.stdout.count("placed anew") == 1
+    assert told.stdout.count("placed again") == 1
     assert told.stderr.startswith("6 recoveries, ")
     assert json.loads(trio.holdfast("job", "recoveries", job["id"], "-o", "json").stdout) == job["recoveries"]
 
