@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench check clean compiled contracts crash demo docs lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types
+.PHONY: bench check clean compiled contracts crash demo docs lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -24,7 +24,7 @@ lock:
 compiled: setup
 	@$(PY) -m compileall -q client controller agent
 
-check: lint types contracts docs
+check: lint types contracts words docs
 lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -32,6 +32,9 @@ types: setup
 	.venv/bin/mypy
 contracts: setup
 	.venv/bin/lint-imports
+# Plain English and the field's words, in names, docstrings, messages and pages.
+words: setup
+	$(PY) -m pytest -q -n 0 tests/repo/test_language.py
 # The documentation site, in site/. A link or an anchor that leads nowhere fails it.
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
