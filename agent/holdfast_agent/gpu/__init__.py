@@ -1,1 +1,5 @@
-"""GPUs of the host, read in a process of its own, so that a wedged driver can't take the agent along."""
+"""Reads the host's GPUs in a helper process, so that a wedged driver cannot block the agent.
+
+``reader`` and ``child`` are the agent's side, with the deadlines; ``helper``, ``nvml``, ``driver`` and ``signals`` run
+in the helper.
+"""

@@ -1,4 +1,5 @@
 """Values that the controller's state is made of: jobs, hosts, hangs, users, the queue, quotas and leases.
 
-Nothing here decides anything, and nothing here imports from the rest of the core.
+Small pure rules about one value (free capacity, leases, quotas) lie beside it; nothing here imports from the rest of
+the core.
 """

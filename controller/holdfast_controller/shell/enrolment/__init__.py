@@ -1,4 +1,4 @@
-"""The cluster's certificate authority: join tokens, the enrolment port, and rotation of the CA.
+"""The cluster's certificate authority: the enrolment port, issuing, and rotation of the CA.
 
 The client's side is in ``holdfast._security.enrolment``.
 """
