@@ -19,7 +19,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(reruns.Reruns())
 
 
+RACING = {
+    "e2e": "several commands of half a second each have to fit into a grace, a lease or a back-off on busy cores",
+    "faults": "whole clusters are frozen, cut off and flooded beside other tests on the same cores",
+    "integration/agent": "ranks and shims have to start within limits of the agent on busy cores",
+}
+"""Folders whose tests race with the machine, and how; a narrower mark is better."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        for folder, reason in RACING.items():
+            if item.path.is_relative_to(here / folder) and item.get_closest_marker("races") is None:
+                item.add_marker(pytest.mark.races(reason=reason))
     reruns.allow(items)
 
 
