@@ -112,7 +112,7 @@ def phrases() -> list[str]:
     for file in files:
         for node in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.JoinedStr)):
             parts = [str(part.value) if isinstance(part, ast.Constant) else None for part in node.values]
-            if len(parts[0] or "") >= 8:
+            if len(parts[0] or "") >= 10:
                 found.append("".join(".*" if part is None else re.escape(part) for part in parts))
     return found
 
