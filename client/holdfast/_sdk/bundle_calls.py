@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import grpc
 
-from holdfast._base.rpc_status import from_rpc_error
+from holdfast._base.rpc_status import from_rpc_error, is_ours
 from holdfast._sdk.reconnect import LinkCallback, Outage, is_away
 from holdfast.bundles.packing import Bundle
 from holdfast.errors import BundleRefused, HoldfastError
@@ -23,6 +23,8 @@ CHUNK_BYTES = 512 << 10
 ASK_TIMEOUT_S = 15.0
 GIVE_UP_AFTER_S = 300.0
 """Without a byte that got through."""
+UNEXPLAINED_MOST = 3
+"""Tries of one upload that may end with gRPC's own INTERNAL in place of the controller's answer."""
 
 Progress = Callable[[int, int], None]
 """Bytes sent so far, those of earlier tries included, and bytes in all."""
@@ -39,7 +41,7 @@ async def upload(
 
     Resumes at its offset after the link broke. Raises ``StorageFull``, ``BundleRefused``, ``Unavailable``.
     """
-    outage, sent, refused = Outage(on_link), False, 0
+    outage, sent, refused, unexplained = Outage(on_link), False, 0, 0
     furthest, since = -1, anyio.current_time()
     while True:
         try:
@@ -61,7 +63,11 @@ async def upload(
             error: HoldfastError = from_rpc_error(rpc_error, endpoint=endpoint)
             error.__cause__ = rpc_error
             refused += isinstance(error, BundleRefused)
+            # A refusal in mid-stream may arrive as gRPC's own INTERNAL, for the write that it broke: ask for it again.
+            cut_short = rpc_error.code() is grpc.StatusCode.INTERNAL and not is_ours(rpc_error)
+            unexplained += cut_short
             again = is_away(error) or (isinstance(error, BundleRefused) and refused == 1)
+            again = again or (cut_short and unexplained <= UNEXPLAINED_MOST)
             if not again or anyio.current_time() - since > GIVE_UP_AFTER_S:
                 raise error from rpc_error
             await anyio.sleep(outage.failed(error))
