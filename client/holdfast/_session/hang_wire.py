@@ -17,6 +17,7 @@ from holdfast.hang.pipeline.features import (
     WorkerFeatures,
 )
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.v1 import agent_pb2
 
 _RANK_FIELDS = (
@@ -52,6 +53,11 @@ def _rank_to_proto(rank: RankFeatures) -> agent_pb2.RankFeatures:
         state=rank.state.value if rank.state is not None else "",
         **{name: getattr(rank, name) for name in _RANK_FIELDS},
     )
+    if rank.wait is not None:
+        wait = rank.wait
+        message.wait.CopyFrom(
+            agent_pb2.Wait(kind=wait.kind.name, what=wait.what, since_s=wait.since_s, place=wait.place)
+        )
     if rank.gpu is not None:
         message.gpu.CopyFrom(
             agent_pb2.GpuFeatures(
@@ -84,17 +90,22 @@ def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
     if message.HasField("gpu"):
         look = GpuLook.__members__.get(message.gpu.look, GpuLook.BLIND)
         gpu = GpuFeatures(look, **{name: _present(message.gpu, name) for name in _GPU_FIELDS})
+    wait = None
+    if message.HasField("wait"):
+        kind = WaitKind.__members__.get(message.wait.kind, WaitKind.UNKNOWN)
+        wait = Wait(kind, message.wait.what, _present(message.wait, "since_s"), message.wait.place)
     states = {state.value: state for state in State}
     return RankFeatures(
         motion=Motion.__members__.get(message.motion, Motion.UNSEEN),
         state=states.get(message.state),
         gpu=gpu,
+        wait=wait,
         **values,
     )
 
 
 def _present(
-    message: agent_pb2.FeatureReport | agent_pb2.RankFeatures | agent_pb2.GpuFeatures, name: str
+    message: agent_pb2.FeatureReport | agent_pb2.RankFeatures | agent_pb2.GpuFeatures | agent_pb2.Wait, name: str
 ) -> float | None:
     value: float | None = getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
     return value

@@ -22,12 +22,14 @@ from holdfast.hang.pipeline.features import (
     WorkerFeatures,
 )
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.v1 import agent_pb2
 
 numbers = st.floats(allow_nan=False, width=64)
 maybe = st.none() | numbers
 words = st.text(st.characters(codec="utf-8"), max_size=8)
 gpus = st.builds(GpuFeatures, st.sampled_from(GpuLook), maybe, maybe, maybe, maybe, maybe)
+waits = st.builds(Wait, st.sampled_from(WaitKind), words, maybe, words)
 ranks = st.builds(
     RankFeatures,
     rank=st.integers(0, 99_999),
@@ -46,6 +48,7 @@ ranks = st.builds(
     traced=st.booleans(),
     paused_by_us=st.booleans(),
     mount=words,
+    wait=st.none() | waits,
     hardware=words,
     broken=st.booleans(),
 )
@@ -86,6 +89,11 @@ def test_what_is_absent_stays_absent_and_zero_stays_zero() -> None:
     output = OutputFeatures(last_progress_s=None, step=0.0)
     features = WorkerFeatures("workerpool0-0", "host-1", 1.0, (absent, zero), output)
     assert travelled(features) == features
+
+
+def test_a_kind_of_wait_that_this_version_does_not_know_is_unknown() -> None:
+    sent = agent_pb2.FeatureReport(ranks=[agent_pb2.RankFeatures(wait=agent_pb2.Wait(kind="MOON", what="x"))])
+    assert hang_wire.from_proto("host-1", sent).ranks[0].wait == Wait(WaitKind.UNKNOWN, "x")
 
 
 def test_the_report_says_whose_it_is_and_when_it_was_sent() -> None:

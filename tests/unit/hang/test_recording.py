@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.records import reader
 from holdfast.hang.records.recorder import Recorder, older
 from holdfast.hang.records.recording import (
@@ -35,6 +36,7 @@ FULL = WorkerSample(
             gpu=GpuSample(10.0, 1.5, 100.0, 1.0, 7.0, fatal_xid=79, lost=True),
             paused_by_us=True,
             mount="/mnt/é",
+            wait=Wait(WaitKind.OUTSIDE, "10.0.0.7:443", 2.5, "train.py:3 `fetch`"),
         ),
         RankSample(12.5, 1, exit_code=137, gpu_blind=True),
     ),
@@ -50,6 +52,11 @@ def test_round_trip(sample: WorkerSample) -> None:
     line = encode(sample)
     assert "\n" not in line
     assert decode(line) == sample
+
+
+def test_a_recording_from_before_waits_were_seen_is_read() -> None:
+    line = '{"v":1,"job":"j","worker":"w","generation":1,"at_s":2.0,"ranks":[{"at_s":2.0,"rank":0}]}'
+    assert decode(line).ranks == (RankSample(2.0, 0),)
 
 
 def test_idle_worker_costs_few_bytes() -> None:

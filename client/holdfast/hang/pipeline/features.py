@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, field, replace
 
 from holdfast.hang.pipeline.samples import Family, State
+from holdfast.hang.pipeline.waits import Wait
 
 
 class Motion(enum.Enum):
@@ -82,6 +83,8 @@ class RankFeatures:
     traced: bool = False
     paused_by_us: bool = False
     mount: str = ""
+    # What its main thread waits for; None while it moves, and where it could not be read.
+    wait: Wait | None = None
     # A fatal Xid, or the GPU lost: words, empty when there is none.
     hardware: str = ""
     # That only another host, or a repair of this one, will help.
@@ -104,10 +107,12 @@ class RankFeatures:
     def essence(self) -> tuple[object, ...]:
         """The fields that a verdict depends on; the wait channel counts only while the rank stands still."""
         where = (self.still_since_s, self.state, self.wchan, self.mount, self.helpers_s) if self.still else ()
+        wait = (self.wait.kind, self.wait.what, self.wait.place) if self.wait else None
         look = self.gpu.look if self.gpu else None
         return (
             self.motion,
             where,
+            wait,
             look,
             self.exit_code,
             self.traced,
@@ -121,6 +126,7 @@ class RankFeatures:
             still_since_s=self.still_since_s + by_s,
             last_work_s=_shift(self.last_work_s, by_s),
             helpers_s=_shift(self.helpers_s, by_s),
+            wait=replace(self.wait, since_s=_shift(self.wait.since_s, by_s)) if self.wait else None,
         )
 
 

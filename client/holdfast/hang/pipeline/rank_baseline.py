@@ -324,6 +324,7 @@ def _features(
         traced=process.traced if process else False,
         paused_by_us=sample.paused_by_us,
         mount=sample.mount,
+        wait=sample.wait,
         hardware=_hardware(sample.gpu),
         broken=_broken(sample.gpu),
     )

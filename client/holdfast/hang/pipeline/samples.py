@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from holdfast.hang.pipeline.waits import Wait
+
 
 class Family(enum.Enum):
     """Signals that fail independently of each other; a verdict to act needs two of them."""
@@ -88,3 +90,5 @@ class RankSample:
     paused_by_us: bool = False
     # The mount that a read in state D waits for, where it is known.
     mount: str = ""
+    # What its main thread waits for; None while it moves.
+    wait: Wait | None = None

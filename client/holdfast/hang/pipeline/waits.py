@@ -1,0 +1,45 @@
+"""Conditions that a rank's main thread waits for: what could end the wait decides how long it may last.
+
+The agent sees it in the system call, its descriptors and the other end of a socket, and in the Python frames where
+those say nothing. None in place of a ``Wait`` means that the rank was not looked at, because it moves.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class WaitKind(enum.Enum):
+    """Kinds of waits, by what can end them."""
+
+    # It waits for nothing: on the CPU, or between two short waits.
+    RUNNING = "running"
+    # A process of the same gang: its socket, or a collective, rendezvous or store by the frames.
+    PEER = "a peer"
+    # A lock, condition, queue or pipe that only the rank's own threads can release.
+    LOCK = "a lock of its own"
+    # A process below it: by waitpid, or a pipe or socket that a descendant holds.
+    CHILD = "a child process"
+    # A process outside the gang, by a socket: host and port, or the path of a Unix socket.
+    OUTSIDE = "a remote service"
+    # A file, FIFO, mount, or a file lock that another process holds.
+    FILE = "a file"
+    # A person: a terminal, a debugger's prompt, ``input()``.
+    PERSON = "a person"
+    # The clock alone: a sleep, or a loop of sleeps.
+    SLEEP = "the clock"
+    # It waits, and nothing that can be read tells for what.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One wait of a rank's main thread. ``since_s`` is when this same wait was first seen, not when it began."""
+
+    kind: WaitKind
+    # The other side in words: "10.0.0.7:443", "/data/lock held by pid 7", "pid 12 `python loader.py`, stopped".
+    what: str = ""
+    since_s: float | None = None
+    # "train.py:123 `step`": the innermost frame of the user's, or the collective; empty before a stack was read.
+    place: str = ""
