@@ -47,7 +47,6 @@ def job_file(
     command: list[str] | None = None,
     scheduling: Json | None = None,
     name: str = "job",
-    success: str = "ALL",
     **fault_tolerance: Any,
 ) -> Path:
     """A job of ``workers`` workers with ``gpus`` GPUs and one rank each, which run ``script`` in ``folder``."""
@@ -63,7 +62,7 @@ def job_file(
     pools = [pool, {**pool, "replicaCount": workers - 1}] if workers > 1 else [pool]
     spec = {
         "workerPoolSpecs": pools,
-        "successPolicy": success,
+        "successPolicy": "ALL",
         "scheduling": {"gracePeriod": "5s", **(scheduling or {})},
         "faultTolerance": fault_tolerance,
     }

@@ -74,6 +74,8 @@ class World:
         self.log: list[ev.Event] = []
         self.sessions: dict[str, int] = {}
         self.boots: dict[str, str] = {}
+        self.labels: dict[str, dict[str, str]] = {}
+        """Of hosts."""
         self.clocks: dict[str, float] = {}
         """What the monotonic clock of a host reads more than ours."""
         self.jumped = 0.0
@@ -139,16 +141,32 @@ class World:
     # --- hosts ---------------------------------------------------------------------------------------------------
 
     def join(
-        self, host: str, has: Inventory | None = None, places: Iterable[WorkerReport] = (), *, boot: str = ""
+        self,
+        host: str,
+        has: Inventory | None = None,
+        places: Iterable[WorkerReport] = (),
+        *,
+        boot: str = "",
+        labels: dict[str, str] | None = None,
     ) -> list[str]:
         """A hello, first or again. ``places`` are what the agent knows."""
+        self.labels[host] = self.labels.get(host, {}) if labels is None else labels
         self._session += 1
         self.sessions[host] = self._session
         self.boots[host] = boot or self.boots.get(host, "boot-1")
         known = self.cluster.hosts.get(host)
         found = has or (known.inventory if known else inventory(name=host))
         return self.step(
-            st.HostConnected(host, self._session, f"10.0.0.{host[-1]}", self.boots[host], "1", found, tuple(places))
+            st.HostConnected(
+                host,
+                self._session,
+                f"10.0.0.{host[-1]}",
+                self.boots[host],
+                "1",
+                found,
+                tuple(places),
+                labels=self.labels.get(host, {}),
+            )
         )
 
     def hang_up(self, host: str) -> list[str]:

@@ -112,8 +112,10 @@ class Tuning:
     # Repeated diagnosis backs off from one minute to a quarter of an hour: dumps are cheap, not free.
     rediagnose_first_s: float = 60.0
     rediagnose_last_s: float = 900.0
-    # Law: two jobs suspect within 3 min have a common cause.
+    # Law: jobs suspect within 3 min may have a common cause. Ours: if they share a host or a labelled place.
     common_cause_s: float = 180.0
+    # So many that share nothing known, and no fewer than go on, have one too: the whole cluster's.
+    common_cause_cluster_jobs: float = 3.0
     # So long at most is nothing killed because of it, unless ranks wait for storage in the kernel. Switches restart
     # within minutes, and after ten the peers' own watchdogs (NCCL's: 10 min) would have given up as well.
     common_cause_hold_s: float = 600.0

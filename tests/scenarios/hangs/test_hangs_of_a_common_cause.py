@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.scenarios.hang_stories import job_of, newest, vectors_of_still
 from tests.scenarios.training import Training, training
+from tests.scenarios.world import World
 
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.samples import State
@@ -14,25 +18,50 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.step import actions as act
 
-NOTHING = "nothing is killed for 10 min, since a switch or a file server may be at fault"
-WHY = f"2 jobs turned suspect within 3 min: {NOTHING}"
+NOTHING = "nothing is killed for 10 min, since rack=x may be at fault"
+WHY = f"2 jobs on hosts with rack=x turned suspect within 3 min: {NOTHING}"
+
+
+def in_racks(*racks: str) -> World:
+    """A cluster of two hosts in each rack; of the empty one they have no label."""
+    world = World()
+    for number in range(2 * len(racks)):
+        rack = racks[number // 2]
+        world.join(f"host-{number}", labels={"rack": rack} if rack else {})
+    return world
+
+
+def several(*racks: str, **rules: Any) -> tuple[Training, ...]:
+    """Jobs that have trained for five minutes, each on two hosts of its own: ``a``, ``b``, and so on."""
+    world = in_racks(*racks)
+    return tuple(training(job, world=world, **rules) for job, _ in zip("abcdefg", racks, strict=False))
 
 
 def two(**rules: Any) -> tuple[Training, Training]:
-    """Two jobs that have trained for five minutes, each on two hosts of its own."""
-    first = training("a", hosts=4)
-    return first, training("b", world=first.world, **rules)
+    """Two jobs on hosts of their own in one rack."""
+    world = in_racks("x", "x")
+    return training("a", world=world), training("b", world=world, **rules)
+
+
+def stand_still(still: Sequence[Training], for_s: float, moving: Sequence[Training] = ()) -> list[str]:
+    """What follows, dumps apart, of which none are answered, while other jobs train on."""
+    told: list[str] = []
+    first, *others = still
+    for _ in range(round(for_s / 5)):
+        told += first.stands_still(5)
+        for other in others:
+            if job_of(other).launched:
+                for vector in vectors_of_still(other):
+                    told += other.world.features(other.job, vector)
+        for other in moving:
+            other.printed_s, other.still_s = first.world.mono, None
+            for vector in other.vectors(Motion.WORKING):
+                told += other.world.features(other.job, vector)
+    return [line for line in told if " dump " not in line]
 
 
 def both_stand_still(first: Training, second: Training, for_s: float) -> list[str]:
-    """What follows, dumps apart, of which none are answered."""
-    told: list[str] = []
-    for _ in range(round(for_s / 5)):
-        told += first.stands_still(5)
-        if job_of(second).launched:
-            for vector in vectors_of_still(second):
-                told += second.world.features(second.job, vector)
-    return [line for line in told if " dump " not in line]
+    return stand_still((first, second), for_s)
 
 
 def notices(program: Training) -> list[ev.CommonCauseNoticed]:
@@ -56,6 +85,61 @@ def test_hosts_that_the_jobs_share_are_named() -> None:
     second = training("b", 3, world=first.world, gpus=2)
     both_stand_still(first, second, 120)
     assert [(event.jobs, event.hosts) for event in notices(first)] == [(("a", "b"), ("host-1",))]
+
+
+def restarted(told: list[str]) -> list[str]:
+    return sorted(line[0] for line in told if "restarts as" in line)
+
+
+def test_two_jobs_that_share_nothing_are_each_acted_on_in_their_own_time() -> None:
+    told = stand_still(several("", ""), 70)
+    assert restarted(told) == ["a", "b"]
+    assert not any("common" in line for line in told)
+
+
+def test_jobs_in_different_racks_share_nothing() -> None:
+    assert restarted(stand_still(several("x", "y"), 70)) == ["a", "b"]
+
+
+def test_labels_that_say_what_a_host_is_are_nothing_that_fails() -> None:
+    world = World()
+    for number in range(4):
+        world.join(f"host-{number}", labels={"disk": "nvme"})
+    assert restarted(stand_still([training(job, world=world) for job in "ab"], 70)) == ["a", "b"]
+
+
+def test_more_jobs_that_go_on_in_the_rack_speak_against_it() -> None:
+    jobs = several(*4 * ("x",))
+    assert restarted(stand_still(jobs[:2], 70, jobs[2:])) == []
+    jobs = several(*5 * ("x",))
+    assert restarted(stand_still(jobs[:2], 70, jobs[2:])) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("hang", "brakes"), [(2, False), (3, True), (4, True)])
+def test_three_jobs_and_half_of_all_are_a_fault_of_the_whole_cluster(hang: int, brakes: bool) -> None:
+    """Four jobs on distinct hosts without labels."""
+    jobs = several("", "", "", "")
+    told = stand_still(jobs[:hang], 70, jobs[hang:])
+    assert restarted(told) == ([] if brakes else ["a", "b"])
+    go_on = {3: "1 goes on", 4: "none go on"}.get(hang, "")
+    why = f"{hang} jobs turned suspect within 3 min while {go_on}: nothing is killed for 10 min, "
+    switch = "since a central switch or a file server may be at fault"
+    assert sum(line.startswith("common") and line.endswith(why + switch) for line in told) == brakes
+
+
+def test_three_of_seven_jobs_are_a_coincidence() -> None:
+    jobs = several(*7 * ("",))
+    assert restarted(stand_still(jobs[:3], 70, jobs[3:])) == ["a", "b", "c"]
+
+
+def test_jobs_that_stand_still_and_are_not_suspect_yet_count_on_neither_side() -> None:
+    """As those do whose own pauses have taught more patience."""
+    jobs = several(*7 * ("",))
+    for patient in jobs[3:]:
+        patient.still_s = None
+        generation, watch = patient.world.cluster.watches[patient.job]
+        patient.world.cluster.watches[patient.job] = generation, replace(watch, still_longest_s=100.0)
+    assert restarted(stand_still(jobs, 70)) == []
 
 
 def test_brake_is_bounded_and_then_one_job_at_a_time_is_relaunched() -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from holdfast.hang.evidence.stacks import Diagnosis
-from holdfast.hang.judge.common_cause import SuspectJob, common_cause
 from holdfast.hang.judge.rules import Rule
 from holdfast.hang.judge.snapshot import Counts
 from holdfast.hang.judge.stages import Rung
@@ -294,26 +293,6 @@ def test_a_pause_that_we_ordered_is_no_oddity() -> None:
     job = started()
     job.stands_still(28, motion=Motion.STOPPED, paused_by_us=True)
     assert job.orders == []
-
-
-def _suspect(job: str, at_s: float, host: str = "h", mount: str = "") -> SuspectJob:
-    state = State.DISK if mount else State.SLEEPING
-    rank = RankFeatures(0, Motion.BLOCKED, at_s, state=state, mount=mount)
-    return SuspectJob(job, at_s, [WorkerFeatures("workerpool0-0", host, at_s, (rank,))])
-
-
-def test_two_jobs_within_three_minutes_have_a_common_cause() -> None:
-    found = common_cause([_suspect("a", 0.0), _suspect("b", 170.0), _suspect("c", 900.0)])
-    assert found is not None and found.jobs == ("a", "b")
-    assert common_cause([_suspect("a", 0.0), _suspect("b", 181.0)]) is None
-    assert common_cause([_suspect("a", 0.0)]) is None
-
-
-def test_two_hosts_waiting_for_one_mount_have_a_common_cause() -> None:
-    found = common_cause([_suspect("a", 0.0, "h1", "/data"), _suspect("b", 900.0, "h2", "/data")])
-    assert found is not None and (found.mount, found.jobs) == ("/data", ("a", "b"))
-    assert "2 hosts wait for storage at /data" in found.sentence
-    assert common_cause([_suspect("a", 0.0, "h1", "/data")]) is None
 
 
 def test_our_own_dump_of_c_frames_is_no_debugger() -> None:

@@ -320,7 +320,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, kw_only=True)
 class PrimaryCompleted:
-    """The primary worker completed; the others are stopped, after the end grace if there is one."""
+    """The primary worker completed; the others get the end grace."""
 
     job_id: str
     at: Wall

@@ -128,7 +128,7 @@ def on_look(step: Step, job: Job) -> None:
         runtime.health = f"nothing was heard of {', '.join(missing[:3])}{more} yet: blind, not hung"
         return
     known = _watch(step, job)
-    cause = shared_cause(step.cluster, job, workers)
+    cause = shared_cause(step.cluster, job, step.now.mono)
     why = why_braked(step.cluster, job, cause, step.now.mono)
     result = verdict.step(
         known,

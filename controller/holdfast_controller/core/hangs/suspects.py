@@ -1,24 +1,23 @@
-"""Common causes among the cluster's suspects: when several jobs turn suspect together, killing helps none.
+"""Common causes among the cluster's suspects: when jobs that share something turn suspect together, killing helps none.
 
-Asked for each look at a suspect job, in the worst of times for all jobs at once, so no more than a few neighbours
-are looked at.
+Asked for each look at a suspect job, in the worst of times for all jobs at once: one pass over the suspects, and one
+over other jobs only where enough suspects were found.
 """
 
 from __future__ import annotations
 
-from itertools import islice
+import re
 
-from holdfast.hang.judge.common_cause import CommonCause, SuspectJob, common_cause
+from holdfast.hang.judge.common_cause import CLUSTER, CommonCause, SuspectJob, common_cause, mount_waits
 from holdfast.hang.pipeline.features import WorkerFeatures
-from holdfast.hang.pipeline.samples import State
 from holdfast.hang.tuning import Tuning
+from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.hang import Suspect
 from holdfast_controller.core.model.job import Job
 
-MOST_NEIGHBOURS = 31
-"""Enough to name a common cause; more would change no decision."""
-_WINDOW_S = Tuning().common_cause_s
+_STALE_S = Tuning().stale_s
+_PLACE = re.compile(r"\b(rack|switch|leaf|spine|subnet|pdu|storage)\b")
+"""Words of a label's key that say where a host is; other labels say what it is, and hosts share no fault by them."""
 
 
 def note_suspect(cluster: Cluster, job: Job, since_s: float | None, workers: list[WorkerFeatures]) -> None:
@@ -26,33 +25,47 @@ def note_suspect(cluster: Cluster, job: Job, since_s: float | None, workers: lis
     if since_s is None:
         cluster.suspects.pop(job.id, None)
         return
-    waiting = (rank for worker in workers for rank in worker.ranks if rank.state is State.DISK)
-    cluster.suspects[job.id] = Suspect(since_s, frozenset(rank.mount for rank in waiting if rank.mount))
+    cluster.suspects[job.id] = SuspectJob(job.id, since_s, _uses(cluster, job), mount_waits(workers))
 
 
-def shared_cause(cluster: Cluster, job: Job, workers: list[WorkerFeatures]) -> CommonCause | None:
+def shared_cause(cluster: Cluster, job: Job, now: Mono) -> CommonCause | None:
     """The cause that this job's suspicion shares with others or among its hosts."""
     mine = cluster.suspects.get(job.id)
     if mine is None:
         return None
-    others = [(job_id, other) for job_id, other in cluster.suspects.items() if job_id != job.id]
-    if mine.mounts:
-        sharing = islice((pair for pair in others if mine.mounts & pair[1].mounts), MOST_NEIGHBOURS)
-        found = [SuspectJob(job_id, o.since_s, _vectors(cluster, job_id)) for job_id, o in sharing]
-        cause = _of_job(job, [SuspectJob(job.id, mine.since_s, workers), *found])
-        if cause is not None:
-            return cause
-    near = islice((pair for pair in others if abs(pair[1].since_s - mine.since_s) <= _WINDOW_S), MOST_NEIGHBOURS)
-    # Without their vectors: a mount of theirs is no matter of this job.
-    found = [SuspectJob(job_id, other.since_s, ()) for job_id, other in near]
-    return _of_job(job, [SuspectJob(job.id, mine.since_s, ()), *found]) if found else None
+    others = (other for other in cluster.suspects.values() if other.job != job.id)
+    return common_cause(mine, others, lambda thing: _going_on(cluster, thing, now))
 
 
-def _vectors(cluster: Cluster, job_id: str) -> list[WorkerFeatures]:
+def _uses(cluster: Cluster, job: Job) -> frozenset[str]:
+    """The job's hosts, and the labels that say where they are."""
+    names = {place.host for place in job.places}
+    labels = {label for name in names for label in _labels(cluster, name)}
+    return frozenset(names | labels)
+
+
+def _labels(cluster: Cluster, host: str) -> list[str]:
+    known = cluster.hosts.get(host)
+    pairs = known.labels.items() if known is not None else ()
+    return [f"{key}={value}" for key, value in pairs if _PLACE.search(key.replace("_", "-").lower())]
+
+
+def _going_on(cluster: Cluster, thing: str, now: Mono) -> int:
+    """How many jobs use a thing and are seen to move."""
+    if thing == CLUSTER:
+        jobs = cluster.watches.keys() - cluster.suspects.keys()
+    else:
+        named = thing in cluster.hosts
+        hosts = [thing] if named else [name for name in cluster.hosts if thing in _labels(cluster, name)]
+        shares = (key for name in hosts for key in cluster.hosts[name].allocations)
+        jobs = {key.rpartition("/")[0] for key in shares} - cluster.suspects.keys()
+    return sum(_moves(cluster, job_id, now) for job_id in jobs)
+
+
+def _moves(cluster: Cluster, job_id: str, now: Mono) -> bool:
+    """Whether a rank of the job is seen to move; a job that stands still and isn't suspect yet tells nothing."""
     runtime = cluster.runtime.get(job_id)
-    return list(runtime.features.values()) if runtime is not None else []
-
-
-def _of_job(job: Job, suspects: list[SuspectJob]) -> CommonCause | None:
-    cause = common_cause(suspects)
-    return cause if cause is not None and job.id in cause.jobs else None
+    if runtime is None or not cluster.jobs[job_id].launched:
+        return False
+    fresh = (worker for worker in runtime.features.values() if now - worker.at_s <= _STALE_S)
+    return any(not rank.still and not rank.blind for worker in fresh for rank in worker.ranks)

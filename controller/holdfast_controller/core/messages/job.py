@@ -141,8 +141,7 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.CaughtUp():
             return f"generation {event.generation} is back at step {event.step:g}"
         case ev.PrimaryCompleted():
-            grace_s = job.gang.end_grace_s
-            return f"primary completed; the others {f'have {grace_s:g} s to finish' if grace_s else 'are stopped'}"
+            return f"primary completed; the others have {job.gang.end_grace_s:g} s to finish"
         case ev.CancelRequested():
             return f"cancelled by {event.by}"
         case ev.JobEnding():

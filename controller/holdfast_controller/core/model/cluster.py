@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast.hang.judge.common_cause import SuspectJob
 from holdfast.hang.judge.state import JobWatch
 from holdfast_controller.core.model.clock import BOOT, Mono, Wall
 from holdfast_controller.core.model.free_capacity import FreeCapacity
-from holdfast_controller.core.model.hang import KeptWatch, SharedCause, Suspect
+from holdfast_controller.core.model.hang import KeptWatch, SharedCause
 from holdfast_controller.core.model.host import Host, Presence
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.queue import Queue
@@ -67,7 +68,7 @@ class Cluster:
     """By job: the generation that is watched for hangs, and what is remembered of it."""
     kept_watches: dict[str, tuple[Mono, KeptWatch]] = field(default_factory=dict)
     """By job: what was last written down of its watch, and when on our monotonic clock."""
-    suspects: dict[str, Suspect] = field(default_factory=dict)
+    suspects: dict[str, SuspectJob] = field(default_factory=dict)
     shared_causes: list[SharedCause] = field(default_factory=list)
     people: People = field(default_factory=People)
     gaps: list[tuple[int, int]] = field(default_factory=list)

@@ -39,14 +39,6 @@ class Dump:
     told: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A job on the ladder: since when on our monotonic clock, and the mounts that its ranks wait for."""
-
-    since_s: float
-    mounts: frozenset[str]
-
-
 @dataclass
 class SharedCause:
     """Jobs that hang together. Times on our monotonic clock; ``mount`` is the storage they wait for, if any."""
