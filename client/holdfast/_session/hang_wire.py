@@ -21,7 +21,17 @@ from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.v1 import agent_pb2
 
 _RANK_FIELDS = (
-    *("rank", "still_since_s", "last_work_s", "work", "helpers_s", "cpu_share", "switches_s", "switch_share"),
+    *(
+        "rank",
+        "still_since_s",
+        "still_longest_s",
+        "last_work_s",
+        "work",
+        "helpers_s",
+        "cpu_share",
+        "switches_s",
+        "switch_share",
+    ),
     *("wchan", "exit_code", "traced", "paused_by_us", "mount", "hardware", "broken"),
 )
 _OPTIONAL = ("last_work_s", "helpers_s", "switches_s", "switch_share", "exit_code")
@@ -43,6 +53,7 @@ def to_proto(job_id: str, generation: int, features: WorkerFeatures, sent_s: flo
         step=output.step,
         last_checkpoint_s=output.last_checkpoint_s,
         checkpoint_open=output.checkpoint_open,
+        reported=output.reported,
         declared_idle=features.declared_idle,
     )
 
@@ -56,7 +67,13 @@ def _rank_to_proto(rank: RankFeatures) -> agent_pb2.RankFeatures:
     if rank.wait is not None:
         wait = rank.wait
         message.wait.CopyFrom(
-            agent_pb2.Wait(kind=wait.kind.name, what=wait.what, since_s=wait.since_s, place=wait.place)
+            agent_pb2.Wait(
+                kind=wait.kind.name,
+                what=wait.what,
+                since_s=wait.since_s,
+                place=wait.place,
+                until_s=wait.until_s,
+            )
         )
     if rank.gpu is not None:
         message.gpu.CopyFrom(
@@ -77,6 +94,7 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
         output=OutputFeatures(
             **{name: _present(message, name) for name in _OUTPUT_FIELDS},
             checkpoint_open=message.checkpoint_open,
+            reported=message.reported,
         ),
         declared_idle=message.declared_idle,
     )
@@ -93,7 +111,8 @@ def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
     wait = None
     if message.HasField("wait"):
         kind = WaitKind.__members__.get(message.wait.kind, WaitKind.UNKNOWN)
-        wait = Wait(kind, message.wait.what, _present(message.wait, "since_s"), message.wait.place)
+        times = (_present(message.wait, "since_s"), _present(message.wait, "until_s"))
+        wait = Wait(kind, message.wait.what, times[0], message.wait.place, times[1])
     states = {state.value: state for state in State}
     return RankFeatures(
         motion=Motion.__members__.get(message.motion, Motion.UNSEEN),

@@ -44,7 +44,7 @@ class WorkerWatch:
         ranks = tuple(self._rank(sample, index) for index in range(len(sample.ranks)))
         if self._has_progressed(sample):
             self.last_progress_s = sample.at_s
-        grown = sample.files.events_grew_s
+        grown = None if self.reported else sample.files.events_grew_s
         if grown is not None and (self.last_progress_s is None or grown > self.last_progress_s):
             self.last_progress_s = grown
         output = OutputFeatures(
@@ -52,6 +52,7 @@ class WorkerWatch:
             step=self.step,
             last_checkpoint_s=sample.files.checkpoint_grew_s,
             checkpoint_open=sample.files.checkpoint_open,
+            reported=self.reported,
         )
         return WorkerFeatures(sample.worker, self.host, sample.at_s, ranks, output, sample.idle_reason)
 
@@ -67,18 +68,24 @@ class WorkerWatch:
         return features
 
     def _has_progressed(self, sample: WorkerSample) -> bool:
-        """Whether a line of the output, or the program itself, tells of progress."""
-        progressed = False
-        for line in sample.lines:
-            progressed = self._reader.is_progress(line.text) or progressed
-        if self._reader.step is not None:
-            self.step = self._reader.step
+        """Whether the program reports progress, or a line of its output does where it never reports any."""
+        reported = False
         for said in sample.progress:
             if said.step is not None and said.reports != self._reports.get(said.rank, 0):
                 self._reports[said.rank] = said.reports
                 self.step = float(said.step) if self.step is None else max(self.step, float(said.step))
-                progressed = True
-        return progressed
+                reported = True
+        read = [self._reader.is_progress(line.text) for line in sample.lines]
+        if self.reported:
+            return reported
+        if self._reader.step is not None:
+            self.step = self._reader.step
+        return any(read)
+
+    @property
+    def reported(self) -> bool:
+        """Whether the program has reported progress in this generation: only its reports are progress then."""
+        return bool(self._reports)
 
     def journal(self) -> dict[str, Any]:
         """State worth keeping over a restart of the agent, as plain JSON values."""
@@ -86,6 +93,7 @@ class WorkerWatch:
             "generation": self.generation,
             "baselines": {str(rank): to_plain(base) for rank, base in self.baselines.items()},
             "lastProgressS": self.last_progress_s,
+            "reports": {str(rank): count for rank, count in self._reports.items()},
             "step": self.step,
         }
 
@@ -99,3 +107,4 @@ class WorkerWatch:
             raise ValueError(f"no baseline: {error!r}") from error
         self.baselines = baselines
         self.last_progress_s, self.step = record.get("lastProgressS"), record.get("step")
+        self._reports = {int(rank): count for rank, count in record.get("reports", {}).items()}

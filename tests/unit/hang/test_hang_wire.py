@@ -29,12 +29,13 @@ numbers = st.floats(allow_nan=False, width=64)
 maybe = st.none() | numbers
 words = st.text(st.characters(codec="utf-8"), max_size=8)
 gpus = st.builds(GpuFeatures, st.sampled_from(GpuLook), maybe, maybe, maybe, maybe, maybe)
-waits = st.builds(Wait, st.sampled_from(WaitKind), words, maybe, words)
+waits = st.builds(Wait, st.sampled_from(WaitKind), words, maybe, words, maybe)
 ranks = st.builds(
     RankFeatures,
     rank=st.integers(0, 99_999),
     motion=st.sampled_from(Motion),
     still_since_s=numbers,
+    still_longest_s=numbers,
     last_work_s=maybe,
     work=words,
     helpers_s=maybe,
@@ -58,7 +59,7 @@ vectors = st.builds(
     host=st.just("host-1"),
     at_s=numbers,
     ranks=st.lists(ranks, max_size=3).map(tuple),
-    output=st.builds(OutputFeatures, maybe, maybe, maybe, st.booleans()),
+    output=st.builds(OutputFeatures, maybe, maybe, maybe, st.booleans(), st.booleans()),
     declared_idle=words,
 )
 

@@ -32,6 +32,10 @@ def test_the_same_numbers_again_are_not_progress() -> None:
         ("watchdog ok at 1763700000.12", "watchdog ok at 1763703600.12"),
         ("heartbeat, uptime 3600", "heartbeat, uptime 7200"),
         ("waited 30 s for peers", "waited 60 s for peers"),
+        ("connection refused, retry #1", "connection refused, retry #2"),
+        ("reconnecting (attempt 3/10)", "reconnecting (attempt 4/10)"),
+        ("PULSE 17", "PULSE 18"),
+        ("heartbeat: 5", "heartbeat: 6"),
         ("waiting after 1200 seconds", "waiting after 1800 seconds"),
         ("I1121 03:00:00.123456 watchdog.cc: tick", "I1122 04:10:00.123456 watchdog.cc: tick"),
         ("session 7f9c2ba4-e88f-4d3a-9f3b-1a2b3c4d5e6f", "session 8f9c2ba4-e88f-4d3a-9f3b-1a2b3c4d5e6f"),
@@ -46,6 +50,16 @@ def test_clocks_and_identifiers_are_no_progress(first: str, second: str) -> None
 def test_a_reading_that_wanders_stops_being_progress() -> None:
     lines = [f"gpu temperature {t}" for t in (61, 63, 62, 63, 61, 62, 60, 63)]
     assert progress(lines) == [True, True, False, False, False, False, False, False]
+
+
+def test_a_gauge_that_climbs_again_is_no_progress() -> None:
+    used = (40, 42, 41, 43, 40, 42, 41, 44, 43, 45, 41, 46, 44, 47)
+    assert not any(progress([f"memory in use {n} MiB" for n in used])[5:])
+
+
+def test_a_count_that_starts_over_every_four_lines_is_no_gauge() -> None:
+    lines = [f"batch {n}" for n in (1, 2, 3, 4) * 5]
+    assert all(any(progress(lines)[start : start + 4]) for start in range(0, 20, 4))
 
 
 def test_a_step_count_that_starts_over_is_progress_again_after_a_few_lines() -> None:

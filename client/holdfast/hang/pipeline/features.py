@@ -67,6 +67,8 @@ class RankFeatures:
     rank: int
     motion: Motion
     still_since_s: float
+    # The longest it has stood still in this generation and moved again by itself.
+    still_longest_s: float = 0.0
     # The last evidence of work, and what it was.
     last_work_s: float | None = None
     work: str = ""
@@ -126,7 +128,7 @@ class RankFeatures:
             still_since_s=self.still_since_s + by_s,
             last_work_s=_shift(self.last_work_s, by_s),
             helpers_s=_shift(self.helpers_s, by_s),
-            wait=replace(self.wait, since_s=_shift(self.wait.since_s, by_s)) if self.wait else None,
+            wait=_shifted(self.wait, by_s) if self.wait else None,
         )
 
 
@@ -141,6 +143,8 @@ class OutputFeatures:
     step: float | None = None
     last_checkpoint_s: float | None = None
     checkpoint_open: bool = False
+    # The program reports its progress itself, so its lines count no longer.
+    reported: bool = False
 
     def shifted(self, by_s: float) -> OutputFeatures:
         return replace(
@@ -187,6 +191,10 @@ class WorkerFeatures:
     def _essence(self) -> tuple[object, ...]:
         ranks = tuple(rank.essence for rank in self.ranks)
         return ranks, self.output, self.declared_idle
+
+
+def _shifted(wait: Wait, by_s: float) -> Wait:
+    return replace(wait, since_s=_shift(wait.since_s, by_s), until_s=_shift(wait.until_s, by_s))
 
 
 def _shift(at_s: float | None, by_s: float) -> float | None:

@@ -2,7 +2,8 @@
 
 A line is progress when it has a shape not seen before in this generation, or when a number in it, other than a
 clock, grows: exceeds the greatest this shape has shown at that place, or, as a step count that starts over with
-each epoch does, keeps growing line after line. A heartbeat that continues while the job hangs has an old shape
+each epoch does, keeps growing line after line. A number that often falls is a gauge (memory in use, a temperature)
+and never progress, nor is one that counts attempts. A heartbeat that continues while the job hangs has an old shape
 and no such number. With a step pattern of the job's own, only the number it finds is looked at.
 """
 
@@ -21,6 +22,11 @@ MAX_LINE = 512
 # So many rises in a row, below the greatest ever, make a count that has started over; a reading that wanders (a
 # temperature, memory in use) turns back sooner as a rule.
 RISES = 3
+# A number that has fallen in more than this share of its changes is a gauge. A count that starts over with each
+# epoch and rises at least ``RISES`` times in between falls no more often.
+GAUGE_SHARE = 0.25
+# So few changes tell a gauge from a count yet: a gauge that climbs at first is taken for a count until then.
+GAUGE_CHANGES = 4
 
 _CLOCKS = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"  # dates, ISO times
@@ -29,6 +35,8 @@ _CLOCKS = re.compile(
     r"|\b(?:mon|tue|wed|thu|fri|sat|sun)\s+[a-z]{3}\s+\d+"  # ctime
     r"|\b[iwef]\d{4}\b"  # severity and date of glog
     r"|\b(?:up ?time|elapsed|alive|idle|waited|waiting|after)\b\D{0,12}\d+(?:\.\d+)?"  # a clock's word, its number
+    r"|\b(?:re-?tr(?:y|ies|ying)|attempts?|tr(?:y|ies)|reconnect(?:s|ing)?|heartbeats?|pulse|ping|poll(?:s|ing)?)\b"
+    r"[^\d\n]{0,12}\d+"  # a count of attempts, or of signs of life
     r"|\b\d+(?:\.\d+)?\s*(?:s|secs?|seconds?|mins?|minutes?|h|hours?|ms)\b",  # durations
     re.IGNORECASE,
 )
@@ -48,12 +56,21 @@ class _Place:
     highest: float
     last: float
     rises: int = 0
+    changes: int = 0
+    falls: int = 0
 
     def grows(self, value: float) -> bool:
+        """Take the next value in; whether it tells of work done."""
         self.rises = self.rises + 1 if value > self.last else 0
+        self.changes += value != self.last
+        self.falls += value < self.last
         beyond = value > self.highest
         self.last, self.highest = value, max(value, self.highest)
-        return beyond or self.rises >= RISES
+        return (beyond or self.rises >= RISES) and not self._is_gauge
+
+    @property
+    def _is_gauge(self) -> bool:
+        return self.changes >= GAUGE_CHANGES and self.falls > GAUGE_SHARE * self.changes
 
 
 def normalised(line: str) -> tuple[str, tuple[float, ...]]:

@@ -29,6 +29,7 @@ class Baseline:
 
     sample: RankSample
     still_since_s: float
+    still_longest_s: float = 0.0
     last_work_s: float | None = None
     work: str = ""
     helpers_s: float | None = None
@@ -153,11 +154,13 @@ def _note_motion(
     still_since_s = sample.at_s if moved else base.still_since_s
     if motion is Motion.WORKING and base.last_work_s is not None:
         still_since_s = max(still_since_s, base.last_work_s)
+    lasted_s = base.sample.at_s - base.still_since_s if still_since_s > base.still_since_s else 0.0
     return replace(
         base,
         sample=sample,
         stirs=stirs,
         still_since_s=still_since_s,
+        still_longest_s=max(base.still_longest_s, lasted_s),
         helpers_s=helpers_s,
         switches_s=_towards(base.switches_s, switches if stirred else None),
     )
@@ -311,6 +314,7 @@ def _features(
         rank=sample.rank,
         motion=motion,
         still_since_s=base.still_since_s,
+        still_longest_s=base.still_longest_s,
         last_work_s=base.last_work_s,
         work=base.work if motion is Motion.WORKING else "",
         helpers_s=base.helpers_s,
