@@ -86,7 +86,6 @@ class Run:
         self.examiner = Examiner(lambda: self.facts, self.source)
         self.ranks: dict[int, subprocess.Popen[bytes]] = {}
         self.ended: dict[int, int] = {}
-        self.paused: frozenset[int] = frozenset()
         self.newest: WorkerFeatures | None = None
         self.fresh: Diagnosis | None = None
         self.dumping: asyncio.Task[None] | None = None
@@ -125,7 +124,7 @@ class Run:
             if number not in self.ended and (code := process.poll()) is not None:
                 self.ended[number] = code
         pids = {number: process.pid for number, process in self.ranks.items()}
-        yield Watched(KEY, 1, os.getpid(), pids, dict(self.ended), self.gpus, self.paused)
+        yield Watched(KEY, 1, os.getpid(), pids, dict(self.ended), self.gpus)
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -195,19 +194,15 @@ class Run:
         numbers = frozenset(int(name.rpartition(" ")[2]) for name in suspects)
         pids = {number: process.pid for number, process in self.ranks.items() if number not in self.ended}
         worker = Worker(KEY, Running(1), pids=pids)
-        self.paused = numbers
-        try:
-            interval_s = 5.0 if self.case.real_time else 5.0 * SCALE
-            found = await self.examiner.diagnose(worker, 1, numbers, native=bool(numbers), interval_s=interval_s)
-        finally:
-            self.paused = frozenset()
+        interval_s = 5.0 if self.case.real_time else 5.0 * SCALE
+        found = await self.examiner.diagnose(worker, 1, numbers, native=bool(numbers), interval_s=interval_s)
         self.fresh = diagnosis([found], time.monotonic())
 
     # --- the case -----------------------------------------------------------------------------------------------
 
     async def play(self) -> Outcome:
         """From the start to the order to act, or until ``watch_s`` have passed since the fault."""
-        sampler = Sampler(self.facts, self.source, self.watched, self.on_sample)
+        sampler = Sampler(self.facts, self.source, self.watched, self.on_sample, tools=self.examiner.tools)
         self._gpus_do(util_pct=97, memory_util_pct=45, power_w=520)
         self.start()
         asked_gpus_s = 0.0

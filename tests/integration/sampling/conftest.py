@@ -21,6 +21,7 @@ from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_pa
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.output.log_index import make_directories
 from holdfast_agent.shell.sampling.sampler import Sampler
+from holdfast_agent.shell.sampling.tree import NO_TOOLS, DumpTools
 from holdfast_agent.shell.sampling.worker import Watched
 
 KEY = WorkerId("job-1", "workerpool0-0")
@@ -42,11 +43,15 @@ class Stage:
 
     def __post_init__(self) -> None:
         make_directories(self.facts, KEY, self.generation)
-        self.sampler = Sampler(
+        self.sampler = self.make_sampler()
+
+    def make_sampler(self, tools: DumpTools = NO_TOOLS) -> Sampler:
+        return Sampler(
             self.facts,
             SimulatedSource("h", len(self.gpus)),
             self.watched,
             self.samples.append,
+            tools=tools,
             deadline_s=self.deadline_s,
         )
 

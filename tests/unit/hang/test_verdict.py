@@ -289,17 +289,17 @@ def test_diagnose_names_the_suspects_for_native_frames() -> None:
     assert isinstance(notify, Notify) and notify.finding.sentence == "workerpool0-0 rank 0 is stopped by a signal"
 
 
-def test_a_pause_that_we_ordered_is_no_oddity() -> None:
+def test_a_rank_that_a_signal_stopped_is_reported_while_it_is_dumped() -> None:
     job = started()
     job.stands_still(28, motion=Motion.STOPPED, paused_by_us=True)
-    assert job.orders == []
+    assert job.orders[0] == Diagnose(("workerpool0-0 rank 0",))
 
 
 def test_our_own_dump_of_c_frames_is_no_debugger() -> None:
     job = Job()
     job.trains(300.0)
     job.stands_still(40.0)
-    verdict = job.stands_still(4.0, motion=Motion.STOPPED, traced=True, paused_by_us=True)
+    verdict = job.stands_still(4.0, paused_by_us=True)
     assert verdict.rung is Rung.NOTICED
     assert job.stands_still(40.0).rung is Rung.ACTED
 

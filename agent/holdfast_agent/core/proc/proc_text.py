@@ -42,10 +42,11 @@ class Io(NamedTuple):
 
 
 class MainThread(NamedTuple):
-    """/proc/PID/task/PID/status. ``switches`` are the thread's voluntary ones."""
+    """/proc/PID/task/PID/status. ``switches`` are the thread's voluntary ones; ``tracer`` 0 for none."""
 
     tracer: int
     switches: int
+    state: State
 
 
 class Call(NamedTuple):
@@ -91,8 +92,14 @@ def parse_io(data: bytes) -> Io:
 
 
 def parse_main_thread(data: bytes) -> MainThread:
-    """The tracer and voluntary switches of /proc/PID/task/PID/status, whose first line may hold any name."""
-    return MainThread(_number(data, b"\nTracerPid:"), _number(data, b"\nvoluntary_ctxt_switches:"))
+    """The fields of /proc/PID/task/PID/status, whose first line may hold any name."""
+    at = data.index(b"\nState:") + len(b"\nState:")
+    state = data[at : at + 2].strip().decode()
+    return MainThread(
+        _number(data, b"\nTracerPid:"),
+        _number(data, b"\nvoluntary_ctxt_switches:"),
+        _STATES.get(state, State.SLEEPING),
+    )
 
 
 def _number(data: bytes, key: bytes) -> int:

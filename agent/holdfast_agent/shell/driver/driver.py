@@ -131,7 +131,6 @@ class Driver:
                 ended=dict(worker.codes),
                 gpus=launch.gpus if launch else (),
                 fresh=worker.launched_at is not None,
-                paused=self.parts.hangs.stopping(worker.key),
             )
 
     def gauges(self, now: float) -> Series:

@@ -72,7 +72,8 @@ class Dumper:
         if path is None:
             return Dump("pystack", problem="pystack is not installed beside the agent")
         command = [*_WITH_STACK, path, "remote", "--no-color", mode, str(process.pid)]
-        ran = await self._tools.run(command, after_kill, name="pystack")
+        stops = process.pid if mode == "--native" else 0
+        ran = await self._tools.run(command, after_kill, name="pystack", stops=stops)
         return self._judged(process, ran, "pystack")[0]
 
     def _judged(self, process: Process, ran: Ran, tool: str) -> tuple[Dump, bool]:

@@ -7,6 +7,7 @@ behind and no task that can't be cancelled.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import shutil
@@ -26,6 +27,8 @@ READ_BYTES = 64 << 10
 ERRORS_MAX_BYTES = 16 << 10
 KILLED_S = 0.5
 """How long a killed tool may take to be gone before it is left to itself."""
+SETTLES_S = 1.0
+"""A process that was stopped before runs for a moment once a tool lets go, until its own stop takes hold again."""
 # Nothing of the daemon's own; no debug information is fetched from anywhere.
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "RUST_BACKTRACE": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -77,35 +80,52 @@ class Tools:
         self._output_max_bytes = output_max_bytes
         self._search = search
         self._limiter = anyio.CapacityLimiter(parallel)
-        self._running: dict[int, str] = {}
+        # Until when, on the monotonic clock, a pid counts as a tool of ours, or as stopped by one.
+        self._tools: dict[int, float] = {}
+        self._targets: dict[int, float] = {}
         self._unkillable: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
 
     @property
-    def running(self) -> frozenset[int]:
-        """Pids of tools at work: a rank that has one of these as its tracer is not being debugged by a user."""
-        return frozenset(self._running)
+    def at_work(self) -> bool:
+        """Whether a tool has been started and has not ended yet."""
+        with self._lock:
+            return math.inf in self._tools.values()
+
+    def is_ours(self, pid: int) -> bool:
+        """Whether a pid is a tool at work, or one that has just ended: its target is not being debugged by a user."""
+        return time.monotonic() < self._tools.get(pid, 0.0)
+
+    def stops(self, pid: int) -> bool:
+        """Whether a tool is at work that stops this process, or one was a moment ago."""
+        return time.monotonic() < self._targets.get(pid, 0.0)
 
     def find(self, name: str) -> str | None:
         """Path of a tool; None if it is not installed."""
         return shutil.which(name, path=self._search) or shutil.which(name)
 
-    async def run(self, argv: Sequence[str], after_kill: Callable[[], None] | None = None, name: str = "") -> Ran:
+    async def run(
+        self, argv: Sequence[str], after_kill: Callable[[], None] | None = None, name: str = "", stops: int = 0
+    ) -> Ran:
         """Run one to its end or its deadline, when its turn comes. Cancellation kills it and doesn't wait for that.
 
-        ``after_kill`` is called, in a thread, once a tool had to be killed.
+        ``after_kill`` is called, in a thread, once a tool had to be killed. ``stops`` is the pid that it stops.
         """
         turn = _Turn()
         name = name or Path(argv[0]).name
         try:
             return await anyio.to_thread.run_sync(
-                self._run, argv, name, after_kill, turn, limiter=self._limiter, abandon_on_cancel=True
+                self._run, argv, name, after_kill, turn, stops, limiter=self._limiter, abandon_on_cancel=True
             )
         except anyio.get_cancelled_exc_class():
             turn.abandon()
             raise
 
-    def _run(self, argv: Sequence[str], name: str, after_kill: Callable[[], None] | None, turn: _Turn) -> Ran:
+    def _run(
+        self, argv: Sequence[str], name: str, after_kill: Callable[[], None] | None, turn: _Turn, stops: int
+    ) -> Ran:
         self._unkillable = [process for process in self._unkillable if process.poll() is None]
+        self._mark(self._targets, stops, math.inf)
         try:
             process = subprocess.Popen(
                 argv,
@@ -117,8 +137,9 @@ class Tools:
                 start_new_session=True,
             )
         except OSError as error:
+            self._mark(self._targets, stops, 0.0)
             return Ran(None, problem=f"{name} can't be started: {error.strerror}")
-        self._running[process.pid] = name
+        self._mark(self._tools, process.pid, math.inf)
         turn.take(process)
         try:
             ran = self._attend(process, name)
@@ -126,10 +147,19 @@ class Tools:
                 after_kill()
             return ran
         finally:
-            self._running.pop(process.pid, None)
+            for marks, pid in ((self._tools, process.pid), (self._targets, stops)):
+                self._mark(marks, pid, time.monotonic() + SETTLES_S)
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
+
+    def _mark(self, marks: dict[int, float], pid: int, until_s: float) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            for old in [old for old, until in marks.items() if until <= now_s]:
+                del marks[old]
+            if pid:
+                marks[pid] = until_s
 
     def _attend(self, process: subprocess.Popen[bytes], name: str) -> Ran:
         deadline = time.monotonic() + self.deadline_s

@@ -38,7 +38,7 @@ class FeatureReporter:
         self._send = send
         self._watches: dict[WorkerId, WorkerWatch] = {}
         self._journalled: dict[WorkerId, float] = {}
-        self._stopping: dict[WorkerId, frozenset[int]] = {}
+        self._examined: set[WorkerId] = set()
 
     def on_sample(self, sample: WorkerSample) -> None:
         """Fold a sample in, and send the controller the features that changed."""
@@ -58,13 +58,9 @@ class FeatureReporter:
             self._journalled[key] = sample.at_s
             self._journal(key, watch)
 
-    def stopping(self, key: WorkerId) -> frozenset[int]:
-        """Ranks that we stop ourselves for moments now, to read their C frames: that is no tracer of the user's."""
-        return self._stopping.get(key, frozenset())
-
     def examining(self, key: WorkerId) -> bool:
         """Whether evidence of this worker is being taken."""
-        return key in self._stopping
+        return key in self._examined
 
     def forget(self, key: WorkerId) -> None:
         """Drop all state of a worker that is gone."""
@@ -100,12 +96,11 @@ class FeatureReporter:
         worker = self._worker(WorkerId(order.job_id, order.worker))
         if worker is None:
             return agent_pb2.EvidenceReport(id=order.id, problem=f"{self._host} knows no such worker")
-        suspects = frozenset(order.suspects)
-        self._stopping[worker.key] = suspects
+        self._examined.add(worker.key)
         try:
-            found = await self._examiner.diagnose(worker, order.generation, suspects, native=bool(suspects))
+            found = await self._examiner.diagnose(worker, order.generation, order.suspects, native=True)
         finally:
-            self._stopping.pop(worker.key, None)
+            self._examined.discard(worker.key)
         log.info(
             "evidence.collected", worker=str(worker.key), ranks=len(found.ranks), duration_s=round(found.took_s, 1)
         )

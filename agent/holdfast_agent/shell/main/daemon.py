@@ -200,10 +200,11 @@ def _assemble(
         gives_secrets=True,
     )
     link = Link(settings.controller, tls, driver)
+    examiner = Examiner(lambda: driver.facts, source)
     hangs = FeatureReporter(
         facts.name,
         settings.state_dir / "workers",
-        Examiner(lambda: driver.facts, source),
+        examiner,
         driver.worker,
         link.send,
     )
@@ -247,6 +248,7 @@ def _assemble(
             source,
             driver.watched,
             on_sample,
+            tools=examiner.tools,
             on_tick=lambda took_s, late: driver.meter.sampled(took_s, late=late),
         ),
         hangs=hangs,

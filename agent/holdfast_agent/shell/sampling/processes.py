@@ -47,6 +47,9 @@ class Member(Subject):
         self.role = Role.CHILD
         self.owner = 0
         self.looks = 0
+        # As they were before a dump tool of ours stopped it.
+        self.state = stat.state
+        self.wchan = ""
         self.no_io = False
         # By any means, into anything: who writes nothing writes no file.
         self.written = 0

@@ -21,6 +21,7 @@ from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.sampling.gpu_signals import GpuSignalWatch
 from holdfast_agent.shell.sampling.guarded_reader import Readers, Turn
 from holdfast_agent.shell.sampling.processes import Table
+from holdfast_agent.shell.sampling.tree import NO_TOOLS, DumpTools
 from holdfast_agent.shell.sampling.worker import FILES_EVERY_S, Watched, WorkerSampling
 
 TICK_S = 2.0
@@ -33,7 +34,10 @@ OnTick = Callable[[float, bool], None]
 
 
 class Sampler:
-    """Samples the workers that ``watched`` returns; calls ``on_sample`` in the event loop, once per worker and tick."""
+    """Samples the workers that ``watched`` returns; calls ``on_sample`` in the event loop, once per worker and tick.
+
+    ``tools`` are the agent's own, which stop processes for moments; they are asked in a reader's thread.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class Sampler:
         watched: Callable[[], Iterable[Watched]],
         on_sample: OnSample,
         *,
+        tools: DumpTools = NO_TOOLS,
         on_tick: OnTick = lambda *_: None,
         tick_s: float = TICK_S,
         deadline_s: float = DEADLINE_S,
@@ -49,6 +54,7 @@ class Sampler:
         self._facts = facts
         self._watched = watched
         self._on_sample = on_sample
+        self._tools = tools
         self._tick_s = tick_s
         self._deadline_s = deadline_s
         self._workers: dict[WorkerId, WorkerSampling] = {}
@@ -107,7 +113,7 @@ class Sampler:
             if worker is None:
                 # Files are looked at less often than the rest, and not of all workers in one tick.
                 after_s = len(self._workers) * self._tick_s % FILES_EVERY_S
-                self._workers[key] = WorkerSampling(one, self._facts, now_s, after_s)
+                self._workers[key] = WorkerSampling(one, self._facts, now_s, after_s, self._tools)
                 self._table.forget()
             elif worker.update(one):
                 self._table.forget()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from holdfast.hang.pipeline.samples import ProcessSample, State, TreeSample
 from holdfast_agent.core.proc import process_tree
@@ -23,13 +24,37 @@ _OPEN_MOST = 64
 
 @dataclass(frozen=True, slots=True)
 class RankReading:
-    """A reading of one rank process; ``process`` is None where it couldn't be read."""
+    """A reading of one rank process; ``process`` is None where it couldn't be read.
+
+    ``paused_by_us``: a dump tool of the agent had it stopped at that moment.
+    """
 
     rank: int
     pids: frozenset[int]
     process: ProcessSample | None
     children: TreeSample
     helpers: TreeSample
+    paused_by_us: bool = False
+
+
+class DumpTools(Protocol):
+    """The agent's own tools that stop a process while they read its C frames."""
+
+    def is_ours(self, pid: int) -> bool:
+        """Whether a tracer is one of them."""
+
+    def stops(self, pid: int) -> bool:
+        """Whether one of them is at work on this process, or was a moment ago."""
+
+
+class _NoTools:
+    def is_ours(self, pid: int) -> bool:
+        return False
+
+    stops = is_ours
+
+
+NO_TOOLS: DumpTools = _NoTools()
 
 
 class _Book:
@@ -44,7 +69,7 @@ class _Book:
 class Tree:
     """The processes below (and with) one process that the shim started as ``rank``."""
 
-    def __init__(self, rank: int, pid: int, stat: Stat) -> None:
+    def __init__(self, rank: int, pid: int, stat: Stat, tools: DumpTools) -> None:
         self.rank = rank
         self.root = pid
         self.members: dict[int, Member] = {}
@@ -52,6 +77,7 @@ class Tree:
         self._numbers: dict[int, int] = {}
         self._changed = True
         self._on_gpu: frozenset[int] = frozenset()
+        self._tools = tools
         self.add(pid, stat)
 
     def close(self) -> None:
@@ -132,18 +158,28 @@ class Tree:
             case Role.HELPER:
                 book.helpers.add(growth)
 
-    def _process(self, turn: Turn, member: Member, book: _Book) -> ProcessSample:
+    def _process(self, turn: Turn, member: Member, book: _Book) -> tuple[ProcessSample, bool]:
+        """A sample of a rank process, and whether a dump tool of ours has it stopped."""
         stat = member.stat
         main = None if stat.state is State.ZOMBIE else member.read_main_thread(turn)
-        return ProcessSample(
-            state=stat.state,
+        # State and tracer of one read: between two reads a tool may let go, and a stop without a tracer is a signal's.
+        state = main.state if main else stat.state
+        ours = main is not None and main.tracer != 0 and self._tools.is_ours(main.tracer)
+        paused = ours and state is State.TRACED
+        held = paused or (self._tools.stops(member.pid) and State.STOPPED in (state, member.state))
+        if not held:
+            member.state = state
+            member.wchan = "" if state in (State.RUNNING, State.ZOMBIE) else member.read_wchan(turn)
+        sample = ProcessSample(
+            state=member.state,
             cpu_s=stat.own_ticks * TICK_S,
             main_switches=main.switches if main else None,
             storage_bytes=book.storage_bytes,
             major_faults=stat.major_faults,
-            wchan="" if stat.state in (State.RUNNING, State.ZOMBIE) else member.read_wchan(turn),
-            traced=bool(main and main.tracer),
+            wchan=member.wchan,
+            traced=main is not None and main.tracer != 0 and not ours,
         )
+        return sample, paused
 
     def mount(self, turn: Turn, pids: Iterable[int]) -> str:
         """The mount that one of these waits for in uninterruptible sleep; empty where that isn't known."""
@@ -159,14 +195,14 @@ class Tree:
         return ""
 
     def _reading(self, turn: Turn, pid: int, seen: Collection[int]) -> RankReading:
-        book, member, process = self._books[pid], self.members[pid], None
+        book, member, process, ours = self._books[pid], self.members[pid], None, False
         if pid in seen and not member.stuck:
             try:
-                process = self._process(turn, member, book)
+                process, ours = self._process(turn, member, book)
             except Gone:
                 process = None
         pids = frozenset(one.pid for one in self.members.values() if one.owner == pid)
-        return RankReading(self._numbers[pid], pids, process, book.children.sample(), book.helpers.sample())
+        return RankReading(self._numbers[pid], pids, process, book.children.sample(), book.helpers.sample(), ours)
 
     def _assign(self, turn: Turn) -> None:
         """Assign every process of the tree its role again."""

@@ -19,7 +19,7 @@ from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
 from holdfast_agent.shell.sampling.output import OutputStream
 from holdfast_agent.shell.sampling.processes import Member
 from holdfast_agent.shell.sampling.saved_files import SavedFileWatch
-from holdfast_agent.shell.sampling.tree import RankReading, Tree
+from holdfast_agent.shell.sampling.tree import DumpTools, RankReading, Tree
 
 FILES_EVERY_S = 10.0
 PROGRESS_MOST = 1024
@@ -28,7 +28,7 @@ PROGRESS_MOST = 1024
 @dataclass(frozen=True, slots=True)
 class Watched:
     """A generation that runs. ``pids``: rank to what the shim started; ``ended``: rank to exit code, 128+n for a
-    signal; ``paused``: ranks that we ourselves have stopped. ``fresh``: it was launched in this life of the agent.
+    signal. ``fresh``: it was launched in this life of the agent.
     """
 
     key: WorkerId
@@ -37,7 +37,6 @@ class Watched:
     pids: Mapping[int, int]
     ended: Mapping[int, int]
     gpus: Sequence[str] = ()
-    paused: frozenset[int] = frozenset()
     fresh: bool = True
 
 
@@ -48,8 +47,11 @@ class _Progress(Subject):
 class WorkerSampling:
     """Samples one generation of one worker. Its calls need the turn of a reader's thread."""
 
-    def __init__(self, watched: Watched, facts: HostFacts, now_s: float, files_after_s: float) -> None:
+    def __init__(
+        self, watched: Watched, facts: HostFacts, now_s: float, files_after_s: float, tools: DumpTools
+    ) -> None:
         self.watched = watched
+        self._tools = tools
         self._facts = facts
         self._began_s = now_s
         self._trees: dict[int, Tree] = {}
@@ -103,7 +105,7 @@ class WorkerSampling:
             # A pid alone names nothing; the shim is the parent of what it has started.
             if self.watched.shim_pid and stat.parent != self.watched.shim_pid:
                 continue
-            self._trees[rank] = Tree(rank, pid, stat)
+            self._trees[rank] = Tree(rank, pid, stat, self._tools)
             ours.append(pid)
         ordered = sorted(found.items(), key=lambda item: item[1].start_ticks)
         grown = True
@@ -166,7 +168,7 @@ class WorkerSampling:
             if rank in watched.ended:
                 samples.append(RankSample(now_s, rank, exit_code=watched.ended[rank]))
             elif not readings.get(rank):
-                samples.append(RankSample(now_s, rank, paused_by_us=rank in watched.paused))
+                samples.append(RankSample(now_s, rank))
             for offset, reading in enumerate(readings.get(rank, ())):
                 samples.append(self._rank_sample(turn, rank, reading, index + offset, count, host, now_s))
             index += max(1, len(readings.get(rank, ())))
@@ -188,7 +190,7 @@ class WorkerSampling:
             helpers=reading.helpers,
             gpu=gpu,
             gpu_blind=blind,
-            paused_by_us=rank in self.watched.paused or reading.rank in self.watched.paused,
+            paused_by_us=reading.paused_by_us,
             mount=tree.mount(turn, reading.pids) if waits else "",
         )
 

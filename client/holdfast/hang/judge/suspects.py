@@ -35,10 +35,10 @@ def find_suspects(view: View) -> tuple[str, ...]:
 def oddity(seen: Seen, view: View) -> str:
     """R1: what is odd about a rank whatever its peers do, in words; empty where nothing is."""
     rank = seen.features
-    if rank.paused_by_us or rank.traced:
-        return ""
     if rank.hardware:
         return f"can't go on: {rank.hardware}"
+    if rank.traced:
+        return ""
     if rank.motion is Motion.STOPPED:
         return "is stopped by a signal"
     if rank.motion is Motion.ZOMBIE:

@@ -82,7 +82,9 @@ class RankFeatures:
     wchan: str = ""
     gpu: GpuFeatures | None = None
     exit_code: int | None = None
+    # A debugger is attached, and no dump tool of the agent.
     traced: bool = False
+    # A dump tool of the agent had it stopped at this sample; its state here is the one before.
     paused_by_us: bool = False
     mount: str = ""
     # What its main thread waits for; None while it moves, and where it could not be read.
@@ -118,7 +120,6 @@ class RankFeatures:
             look,
             self.exit_code,
             self.traced,
-            self.paused_by_us,
             self.hardware,
         )
 
@@ -168,8 +169,8 @@ class WorkerFeatures:
 
     @property
     def traced(self) -> bool:
-        """Whether a debugger is attached. A dump of C frames that we take attaches as well, and is none."""
-        return any(rank.traced and not rank.paused_by_us for rank in self.ranks)
+        """Whether a debugger is attached."""
+        return any(rank.traced for rank in self.ranks)
 
     def shifted(self, by_s: float) -> WorkerFeatures:
         """The same vector on a clock that reads ``by_s`` more."""

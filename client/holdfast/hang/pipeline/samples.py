@@ -86,7 +86,7 @@ class RankSample:
     # None: it has none. A GPU that exists and couldn't be read is ``gpu_blind``.
     gpu: GpuSample | None = None
     gpu_blind: bool = False
-    # Stopped by ourselves, on purpose.
+    # A dump tool of the agent had it stopped (state t, the tool its tracer). Its state here is the one before.
     paused_by_us: bool = False
     # The mount that a read in state D waits for, where it is known.
     mount: str = ""

@@ -113,7 +113,7 @@ async def examine(
     examiner = Examiner(lambda: gang.facts, SimulatedSource("h", 1), tools, Limits(PAUSE_S, budget_s))
     found = await examiner.diagnose(gang.worker, 1, suspects, native=native)
     assert decode(encode(found)).ranks[0].rank == found.ranks[0].rank
-    await anyio.to_thread.run_sync(until, lambda: not examiner.tools.running, 5.0)
+    await anyio.to_thread.run_sync(until, lambda: not examiner.tools.at_work, 5.0)
     return found
 
 

@@ -52,7 +52,7 @@ def test_storage_is_what_reached_the_disk() -> None:
 
 
 def test_main_threads_switches_and_tracer_are_not_taken_from_a_name_that_looks_like_them() -> None:
-    assert proc_text.parse_main_thread(STATUS) == (4711, 150)
+    assert proc_text.parse_main_thread(STATUS) == (4711, 150, State.SLEEPING)
     with pytest.raises(ValueError):
         proc_text.parse_main_thread(b"Name:\tx\n")
 
