@@ -112,9 +112,9 @@ class Reactor:
             warning_signal.ahead_of_timeout(self.timers, job)
 
     def _resume_waiting(self, job: Job, now: Now) -> None:
-        if job.queued_since is not None and job.gang.max_wait_s:
+        if job.lacks_hosts_since is not None and job.gang.max_wait_s:
             longest_s = job.gang.max_wait_s
-            due = now.mono_due(Wall(job.queued_since + longest_s), at_most_s=longest_s)
+            due = now.mono_due(Wall(job.lacks_hosts_since + longest_s), at_most_s=longest_s)
             self.timers.set((JobTimer.EXPIRE, job.id), due)
         if not job.gang.waits:
             # A host that has not connected yet is no lack of capacity.

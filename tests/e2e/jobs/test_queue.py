@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.e2e.cli_cluster import DevCluster, exits, gone, rank_pids
+from tests.e2e.cli_cluster import DevCluster, exits, gone, rank_pids, started
 
 SLEEP = ("--", "sleep", "600")
 WHOLE = ("--replicas", "2", "--gpus", "2", "--processes-per-worker", "1")
@@ -45,6 +45,26 @@ def test_second_job_waits_with_its_reason_and_starts_when_the_first_ends(cluster
     freed = min(e["cursor"] for e in cluster.events(first) if e["type"] == "WorkerEmptied")
     (placed,) = [e["cursor"] for e in cluster.events(second) if e["type"] == "JobPlaced"]
     assert freed < placed
+
+
+def test_ps_names_the_quota_that_a_job_waits_for(tmp_path: Path) -> None:
+    with started(tmp_path / "cluster", hosts=1, gpus=2) as cluster:
+        settings = cluster.dir / "controller.toml"
+        settings.write_text(settings.read_text() + '\n[quotas."*"]\ngpus = 1\n')
+        cluster.kill_controller()
+        cluster.restart()
+        first = cluster.detach("--gpus", "1", *SLEEP)
+        cluster.reach(first, "RUNNING")
+        second = cluster.detach("--gpus", "1", "--max-wait", "1s", "--", "true")
+        third = cluster.detach("--gpus", "1", "--", "true")
+        time.sleep(3)  # longer than the second may wait for hosts
+        for job, words in ((second, "uses 1 of its 1 GPUs"), (third, "jobs ahead wait for 1 more")):
+            assert listed(cluster)[job]["waitReason"].startswith("over quota: project default ")
+            (line,) = [line for line in cluster.holdfast("ps").stdout.splitlines() if line.startswith(job)]
+            assert "QUEUED" in line and "over quota" in line and words in line
+        cluster.holdfast("cancel", first)
+        for job in (second, third):
+            cluster.reach(job, "SUCCEEDED")
 
 
 def test_job_that_waits_longer_than_it_may_expires_and_says_for_what(cluster: DevCluster) -> None:

@@ -3,56 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.scenarios.queue_stories import cpu, finish, job_of, placed, policies, states, why
 from tests.scenarios.world import World, gang, inventory
 
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Success, Task, WarningSignal
-from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.model.recovery import EndReason, Recover
-from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.schedule import schedulable_hosts
-from holdfast_controller.core.step.step import Policies
 
 SPOT = Strategy.SPOT
-
-
-def policies(**quotas: Quota) -> Policies:
-    return Policies(
-        secret_key=b"k", cluster_name="lab", quotas={name.replace("any", "*"): q for name, q in quotas.items()}
-    )
-
-
-def job_of(world: World, name: str) -> Job:
-    return world.cluster.jobs[name]
-
-
-def why(world: World, name: str) -> str:
-    """The words that users see."""
-    hosts = schedulable_hosts(world.cluster)
-    queue_view = QueueView(world.cluster, hosts, world.policies.quotas)
-    return wait_reason(world.cluster, job_of(world, name), hosts, queue_view)
-
-
-def states(world: World) -> dict[str, str]:
-    return {job.id: job.state.name for job in world.cluster.jobs.values()}
-
-
-def finish(world: World, name: str) -> list[str]:
-    """A job ends, and its places are empty."""
-    world.cancel(name)
-    told: list[str] = []
-    for index in range(len(job_of(world, name).places)):
-        told += world.report(name, index, "EMPTY")
-    return told
-
-
-def placed(told: list[str]) -> list[str]:
-    return [words for words in told if " placed g" in words]
-
-
-def cpu(workers: int = 1, cpus: int = 4, **rules: object) -> Gang:
-    return Gang((Pool(workers, Task(("x",)), cpus=cpus),), success=Success.ALL, **rules)  # type: ignore[arg-type]
 
 
 # --- Order --------------------------------------------------------------------------------------------------------
@@ -99,71 +57,6 @@ def test_reason_says_who_is_ahead_and_what_that_one_lacks() -> None:
     assert why(world, "c") == "behind b in the queue, which needs 4 GPUs on one host (0 free on the best)"
     world.submit("d", gang(1, priority=2))
     assert why(world, "c").startswith("behind 2 jobs in the queue, first d, which needs 4 GPUs")
-
-
-# --- Quotas -------------------------------------------------------------------------------------------------------
-
-
-def test_job_over_its_project_s_quota_waits_and_stops_nobody_of_another_project() -> None:
-    world = World(hosts=3, policies=policies(vision=Quota(gpus=6)))
-    world.submit("a", gang(1, project="vision"))
-    assert world.submit("b", gang(1, project="vision"))[1] == (
-        "b queued: project vision uses 4 of its 6 GPUs; this job needs 4"
-    )
-    assert placed(world.submit("c", gang(1))) == ["c placed g1 on host-1"]
-    # One of the same project that would fit does not push in: b waits for what it would take.
-    told = world.submit("d", gang(1, gpus=2, project="vision"))
-    assert told[1] == "d queued: behind b, which waits for the quota of project vision"
-    assert placed(finish(world, "a")) == ["b placed g1 on host-0", "d placed g1 on host-2"]
-
-
-def test_number_of_running_jobs_is_limited_too() -> None:
-    world = World(hosts=2, policies=policies(any=Quota(running_jobs=1)))
-    world.submit("a", gang(1))
-    assert world.submit("b", gang(1))[1] == "b queued: project default runs 1 of its 1 jobs"
-    assert placed(world.submit("c", gang(1, project="vision"))) == ["c placed g1 on host-1"]
-    assert placed(finish(world, "a")) == ["b placed g1 on host-0"]
-
-
-def test_project_s_own_quota_replaces_everybody_s() -> None:
-    world = World(hosts=2, policies=policies(any=Quota(gpus=4), vision=Quota(gpus=8)))
-    world.submit("a", gang(1, project="vision"))
-    assert placed(world.submit("b", gang(1, project="vision"))) == ["b placed g1 on host-1"]
-
-
-def test_job_that_can_never_fit_its_quota_is_refused_with_path_and_fix() -> None:
-    world = World(hosts=2, policies=policies(vision=Quota(gpus=4), empty=Quota(running_jobs=0)))
-    assert world.submit("a", gang(2, project="vision")) == ["> refuse NEVER_FITS"]
-    (violation,) = world.sent[-1].error.violations  # type: ignore[union-attr]
-    assert violation.path == "jobSpec.workerPoolSpecs"
-    assert violation.problem == "the job needs 8 GPUs, and project vision may hold no more than 4"
-    assert "ask for less" in violation.fix
-    assert world.submit("b", gang(1, project="empty")) == ["> refuse NEVER_FITS"]
-
-
-def test_what_a_retry_keeps_and_what_is_not_proven_empty_counts() -> None:
-    world = World(hosts=4, policies=policies(any=Quota(gpus=8)))
-    world.submit("a", gang(2))
-    world.run("a")
-    world.submit("b", gang(1))
-    world.exit("a", 1, "SIGNALED:11")
-    world.exit("a", 0, "STOPPED:15", 1)
-    world.run("a")
-    world.exit("a", 1, "SIGNALED:11")
-    world.exit("a", 0, "STOPPED:15")
-    assert job_of(world, "a").reserved == {0}
-    assert placed(world.report("a", 0, "EMPTY")) == []
-    assert why(world, "b") == "project default uses 8 of its 8 GPUs; this job needs 4"
-    assert placed(world.report("a", 1, "EMPTY")) == ["a placed g3 on host-0 host-2"], "its own share doesn't count"
-
-
-def test_room_that_a_job_ahead_waits_for_is_not_spent_on_quota_by_one_behind() -> None:
-    world = World(hosts=2, policies=policies(vision=Quota(running_jobs=2)))
-    world.submit("a", gang(1, project="vision"))
-    world.submit("b", gang(2, project="vision"))
-    told = world.submit("c", cpu(project="vision"))
-    assert not placed(told), "b needs the second of its project's two jobs"
-    assert placed(finish(world, "a")) == ["b placed g1 on host-0 host-1", "c placed g1 on host-0"]
 
 
 # --- Backfill -----------------------------------------------------------------------------------------------------

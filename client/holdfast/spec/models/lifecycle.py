@@ -77,7 +77,7 @@ class Scheduling(Model):
     disable_retries: Annotated[bool, Flag()] = False
     """No restart and no retry of any kind, not even after an internal error."""
     max_wait_duration: Annotated[float, Seconds(3650 * DAY_S)] = DAY_S
-    """Longest wait for resources; 0 for ever."""
+    """Longest wait for hosts, that for the project's quota not counted; 0 for ever."""
     strategy: Annotated[
         SchedulingStrategy, Choice(SchedulingStrategy, "SCHEDULING_STRATEGY_", SchedulingStrategy.STANDARD)
     ] = SchedulingStrategy.STANDARD

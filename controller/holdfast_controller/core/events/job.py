@@ -100,11 +100,15 @@ class JobSubmitted:
 
 @dataclass(frozen=True, kw_only=True)
 class JobQueued:
-    """A new job could not be placed at once, so it waits in the queue."""
+    """A job waits in the queue: a new one that could not be placed at once, or one that waits for another thing now.
+
+    ``for_quota``: its project's quota keeps it from starting, and ``maxWaitDuration`` doesn't run meanwhile.
+    """
 
     job_id: str
     at: Wall
     reason: str
+    for_quota: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

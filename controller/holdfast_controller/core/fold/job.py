@@ -110,14 +110,10 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
 
 def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
     match event:
-        case (
-            ev.JobSubmitted()
-            | ev.JobQueued()
-            | ev.NotificationGivenUp()
-            | ev.PreparationNoted()
-            | ev.MaintenanceAhead()
-        ):
+        case ev.JobSubmitted() | ev.NotificationGivenUp() | ev.PreparationNoted() | ev.MaintenanceAhead():
             pass
+        case ev.JobQueued():
+            _queued(job, event)
         case ev.JobPlaced():
             _placed(cluster, job, event)
         case ev.PlacementTried():
@@ -198,6 +194,12 @@ _ENDED = {
     JobState.SUCCEEDED: "the job ended",
     JobState.EXPIRED: "the job ended",
 }
+
+
+def _queued(job: Job, event: ev.JobQueued) -> None:
+    if isinstance(job.phase, Queued) and event.for_quota != job.phase.over_quota:
+        since = None if event.for_quota else event.at
+        job.phase = replace(job.phase, over_quota=event.for_quota, quota_since=since)
 
 
 def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:

@@ -125,6 +125,18 @@ class Job:
         return self.phase.since if isinstance(self.phase, Queued) else None
 
     @property
+    def over_quota(self) -> bool:
+        """Its project's quota keeps it from starting."""
+        return isinstance(self.phase, Queued) and self.phase.over_quota
+
+    @property
+    def lacks_hosts_since(self) -> Wall | None:
+        """Since when it waits for hosts alone, as ``maxWaitDuration`` counts; None while its quota keeps it."""
+        if not isinstance(self.phase, Queued) or self.phase.over_quota:
+            return None
+        return self.phase.since if self.phase.quota_since is None else self.phase.quota_since
+
+    @property
     def placement_attempts(self) -> int:
         """Placements that failed so far, of a job that doesn't wait for capacity."""
         return self.phase.placement_attempts if isinstance(self.phase, Queued) else 0

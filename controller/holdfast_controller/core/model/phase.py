@@ -20,6 +20,10 @@ class Queued:
 
     kind: Literal["QUEUED"] = "QUEUED"
     since: Wall
+    over_quota: bool = False
+    """Its project's quota keeps it from starting."""
+    quota_since: Wall | None = None
+    """When the quota last began to suffice, after a time in which it didn't."""
     not_before: Wall | None = None
     """The earliest time of the next placement, after a back-off."""
     placement_attempts: int = 0

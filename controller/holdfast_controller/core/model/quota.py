@@ -76,6 +76,11 @@ class Ahead:
     gpus: int = 0
     jobs: int = 0
 
+    def charge(self, gang: Gang, held: int | None) -> None:
+        """Count a job that goes on waiting; ``held`` are GPUs that it holds already, None where it holds nothing."""
+        self.gpus += max(gang.gpus - (held or 0), 0)
+        self.jobs += held is None
+
 
 _NO_USE, _NONE_AHEAD = Use(), Ahead()
 
@@ -92,11 +97,12 @@ def lack(quotas: Quotas, holdings: Holdings, job_id: str, gang: Gang, ahead: Ahe
     others = use.gpus - holdings.gpus_by_job.get(job_id, 0)
     if quota.gpus is not None and gang.gpus and others + ahead.gpus + gang.gpus > quota.gpus:
         waited = f", jobs ahead wait for {ahead.gpus} more" if ahead.gpus else ""
-        return f"project {gang.project} uses {others} of its {quota.gpus} GPUs{waited}; this job needs {gang.gpus}"
+        used = f"project {gang.project} uses {others} of its {quota.gpus} GPUs"
+        return f"over quota: {used}{waited}; this job needs {gang.gpus}"
     running = len(use.jobs) - (job_id in use.jobs)
     if quota.running_jobs is not None and running + ahead.jobs + 1 > quota.running_jobs:
         waited = f", and {ahead.jobs} wait ahead of this one" if ahead.jobs else ""
-        return f"project {gang.project} runs {running} of its {quota.running_jobs} jobs{waited}"
+        return f"over quota: project {gang.project} runs {running} of its {quota.running_jobs} jobs{waited}"
     return ""
 
 

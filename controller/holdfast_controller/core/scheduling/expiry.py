@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.lifecycle.error_report import RESOURCE_EXHAUSTED
 from holdfast_controller.core.lifecycle.stop import DEADLINE_EXCEEDED, end
 from holdfast_controller.core.model.exits import JobError
@@ -18,9 +19,21 @@ TRY_AGAIN_S = 10.0
 """Seconds until the second try to place a job that doesn't wait; twice that until the third."""
 
 
+def note_wait(step: Step, job: Job, over: str, reason: str) -> None:
+    """Record what a job waits for: the quota of its project, if ``over`` says why it keeps the job, or else hosts.
+
+    ``maxWaitDuration`` limits the wait for hosts alone, and starts from zero when the quota suffices.
+    """
+    step.emit(ev.JobQueued(job_id=job.id, at=step.now.wall, reason=reason, for_quota=bool(over)))
+    if over:
+        step.timers.clear((JobTimer.EXPIRE, job.id))
+    else:
+        await_hosts(step, job)
+
+
 def on_expired(step: Step, job: Job, hosts: list[Host]) -> None:
     """End a job that has waited in the queue for as long as its spec allows."""
-    if job.state is not JobState.QUEUED or job.outcome is not None:
+    if job.state is not JobState.QUEUED or job.outcome is not None or job.over_quota:
         return
     reason = wait_reason(step.cluster, job, hosts, QueueView(step.cluster, hosts, step.policies.quotas))
     waited = f"The job waited {job.gang.max_wait_s:g}s for hosts, as long as its maxWaitDuration lets it"
@@ -34,9 +47,7 @@ def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
         return  # After a start of the controller hosts get time to connect.
     number = job.placement_attempts + 1
     queue_view = QueueView(step.cluster, hosts, step.policies.quotas)
-    reason = (
-        queue_view.quota_lack(job) or queue_view.lack_of_room(job) or "what is free is left to jobs ahead of it"
-    )
+    reason = queue_view.lack_of_room(job) or "what is free is left to jobs ahead of it"
     if number < PLACEMENT_TRIES:
         wait_s = TRY_AGAIN_S * 2.0 ** (number - 1)
         step.emit(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.quota import Quotas, lack, quota_of
+from holdfast_controller.core.model.quota import Ahead, Quotas, lack
 from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 
@@ -34,19 +35,24 @@ class QueueView:
         return self.lack_of_room(self.head) if self.head is not None else ""
 
     @cached_property
-    def over_quota(self) -> dict[str, str]:
-        """By project: the first of its jobs that waits for the project's quota."""
+    def _quota_lacks(self) -> dict[str, str]:
+        """By queued job: why its project's quota keeps it from starting; empty when it does not."""
         found: dict[str, str] = {}
-        for name in self.cluster.queue if self.quotas else ():
+        ahead: dict[str, Ahead] = defaultdict(Ahead)
+        holdings = self.cluster.holdings
+        for name in self.cluster.queue:
             job = self.cluster.jobs[name]
-            project = job.gang.project
-            if project not in found and not job.awaited and self.quota_lack(job):
-                found[project] = name
+            if job.awaited or job.unreconciled is not None:
+                continue
+            before = ahead[job.gang.project]
+            found[name] = lack(self.quotas, holdings, name, job.gang, before)
+            if job.not_before is None or self.cluster.elapsed_backoffs.get(name) == job.not_before:
+                before.charge(job.gang, holdings.gpus_by_job.get(name))
         return found
 
     def quota_lack(self, job: Job) -> str:
-        """Why the job's project quota keeps it from starting; empty when it does not."""
-        return lack(self.quotas, self.cluster.holdings, job.id, job.gang) if self.quotas else ""
+        """Why the job's project quota keeps it from starting, or what it leaves after jobs ahead; else empty."""
+        return self._quota_lacks.get(job.id, "") if self.quotas else ""
 
     def lack_of_room(self, job: Job) -> str:
         """The resources that hosts lack for a job, even with no other job ahead of it; empty when none."""
@@ -144,17 +150,13 @@ def _backs_off(job: Job) -> str:
 
 
 def _queued(job: Job, queue_view: QueueView) -> str:
-    cluster, project = queue_view.cluster, job.gang.project
-    if job.placement_attempts:
-        again = "no room so far; it doesn't wait for it and is tried again in a moment"
-        return f"{again}: {queue_view.lack_of_room(job)}".removesuffix(": ")
     over = queue_view.quota_lack(job)
     if over:
         return over
-    ahead = cluster.queue.position(job.id)
-    first = queue_view.over_quota.get(project) if quota_of(queue_view.quotas, project) else None
-    if first is not None and cluster.queue.position(first) < ahead:
-        return f"behind {first}, which waits for the quota of project {project}"
+    if job.placement_attempts:
+        again = "no room so far; it doesn't wait for it and is tried again in a moment"
+        return f"{again}: {queue_view.lack_of_room(job)}".removesuffix(": ")
+    ahead = queue_view.cluster.queue.position(job.id)
     if queue_view.schedulable_hosts and not may_have(job.gang, queue_view.schedulable_hosts):
         return queue_view.lack_of_room(job)
     head = queue_view.head

@@ -20,7 +20,7 @@ from holdfast_controller.core.model.host import Host, Liveness, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.quota import Ahead
 from holdfast_controller.core.scheduling.backfill import Reservations
-from holdfast_controller.core.scheduling.expiry import on_no_room
+from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
 from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import make_room
 from holdfast_controller.core.step.actions import Assign
@@ -105,11 +105,14 @@ class _Look:
         over = self._quota_lack(job)
         if not over and self._place_if_it_fits(job):
             return
-        if not job.gang.waits:
+        if bool(over) != job.over_quota:
+            note_wait(self.step, job, over, over or "the quota of its project suffices now; waits for hosts")
+        if not over and not job.gang.waits:
             on_no_room(self.step, job, self.hosts)
             return
         if self.step.policies.quotas:
-            self._charge(job)
+            held = self.step.cluster.holdings.gpus_by_job.get(job.id)
+            self.ahead[job.gang.project].charge(job.gang, held)
         if not over:
             self._reserve(job)
 
@@ -167,11 +170,6 @@ class _Look:
         if any(place in host.allocations for place in without):
             return self.reservations.limit(capacity_of(host, without), host)
         return self.reservations.limit(self.step.cluster.free_capacity.capacity_of(host).copy(), host)
-
-    def _charge(self, job: Job) -> None:
-        held, ahead = self.step.cluster.holdings.gpus_by_job.get(job.id), self.ahead[job.gang.project]
-        ahead.gpus += max(job.gang.gpus - (held or 0), 0)
-        ahead.jobs += held is None
 
     def _reserve(self, job: Job) -> None:
         if not self.reserved:

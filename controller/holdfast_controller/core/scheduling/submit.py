@@ -13,6 +13,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.quota import never
+from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
 from holdfast_controller.core.scheduling.schedule import may_start_at_once, place_queue, schedulable_hosts
@@ -56,10 +57,10 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     await_hosts(step, job)
     if may_start_at_once(cluster, job):
         place_queue(step)
-    if not job.places and not job.placement_attempts:
+    if not job.places and not job.placement_attempts and not job.over_quota:
         hosts = schedulable_hosts(cluster)
-        reason = wait_reason(cluster, job, hosts, QueueView(cluster, hosts, step.policies.quotas))
-        step.emit(ev.JobQueued(job_id=job.id, at=step.now.wall, reason=reason))
+        queue_view = QueueView(cluster, hosts, step.policies.quotas)
+        note_wait(step, job, queue_view.quota_lack(job), wait_reason(cluster, job, hosts, queue_view))
 
 
 def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> InvalidInput | None:
