@@ -22,6 +22,7 @@ from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError, StoreError
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.v1 import agent_pb2, host_pb2
+from holdfast_agent.core.launch import pip_config
 from holdfast_agent.core.launch.environment import DEFAULT_PATH, HostFacts
 from holdfast_agent.core.launch.scopes import SLICE
 from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
@@ -270,7 +271,8 @@ def _code(settings: Config, facts: HostFacts, tls: TlsFiles, jobs: list[str]) ->
         settings.controller, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout
     )
     search_path = facts.site_env.get("PATH", DEFAULT_PATH)
-    environments = EnvironmentsByUser(directory, wanted, facts.site_env, search_path)
+    variables = pip_config.settings_of(os.environ, facts.site_env)
+    environments = EnvironmentsByUser(directory, wanted, variables, search_path)
     code = Code(settings.state_dir / "unpacking", wanted, bundles, environments)
     code.clean(jobs)
     return code

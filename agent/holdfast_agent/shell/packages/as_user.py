@@ -9,6 +9,7 @@ from holdfast._daemon import log
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.shell.packages.environments import Common, Environments
 from holdfast_agent.shell.packages.installer import Installer, end_left_over
+from holdfast_agent.shell.packages.interpreter import Interpreter
 from holdfast_agent.shell.packages.settings import Packages
 from holdfast_agent.shell.users import safe_paths
 
@@ -16,9 +17,12 @@ from holdfast_agent.shell.users import safe_paths
 class EnvironmentsByUser:
     """Environments of each user, in ``directory``: ``environments/UID``, ``downloads/UID``, and ``work`` for builds."""
 
-    def __init__(self, directory: Path, settings: Packages, site_env: Mapping[str, str], search_path: str) -> None:
+    def __init__(
+        self, directory: Path, settings: Packages, environment: Mapping[str, str], search_path: str
+    ) -> None:
+        """``environment``: the host's variables for installations, see ``pip_config.settings_of``."""
         self._directory, self._settings = directory, settings
-        self._site_env, self._search_path = site_env, search_path
+        self._environment, self._search_path = environment, search_path
         self._common = Common()
         self._of: dict[WorkerUser, Environments] = {}
 
@@ -26,8 +30,9 @@ class EnvironmentsByUser:
         """Environments of one user."""
         found = self._of.get(user)
         if found is None:
-            installer = Installer(user, self._site_env)
-            found = Environments(self._directory, self._settings, installer, self._search_path, self._common)
+            installer = Installer(user)
+            interpreter = Interpreter(self._settings, installer, self._search_path, self._environment)
+            found = Environments(self._directory, self._settings, installer, interpreter, self._common)
             self._of[user] = found
         return found
 

@@ -29,14 +29,14 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from holdfast._daemon import log
-from holdfast_agent.shell.packages.installer import Installer, said_in, uv
+from holdfast_agent.shell.packages.installer import CERTIFICATES, Installer, uv
+from holdfast_agent.shell.packages.interpreter import JOIN, Found, Interpreter
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 from holdfast_agent.shell.users import safe_paths
 
 BUILDS_AT_ONCE = 2
 FAILURE_KEPT_S = 20.0
 """All workers of a gang on one host fail of the same build, not each of its own."""
-_ASK = "import json,sys,sysconfig;print(json.dumps([sys.version,sys.executable,sysconfig.get_platform()]))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +66,26 @@ class Environments:
         directory: Path,
         settings: Packages,
         installer: Installer,
-        search_path: str,
+        interpreter: Interpreter,
         common: Common | None = None,
     ) -> None:
         owner = installer.user.uid if installer.user.uid is not None else os.geteuid()
         self._directory = directory / "environments" / str(owner)
         self._downloads = directory / "downloads" / str(owner)
         self._work = directory / "work"
-        self._settings, self._installer, self._search_path = settings, installer, search_path
+        self._settings, self._installer, self._interpreter = settings, installer, interpreter
         self._locks: dict[str, anyio.Lock] = collections.defaultdict(anyio.Lock)
         common = common or Common()
         self._builds, self._threads, self._guard = common.builds, common.threads, common.guard
         self._failures: dict[str, tuple[float, CodeProblem]] = {}
-        self._pythons: dict[tuple[str, int], str] = {}
 
     async def get(self, wanted: Wanted, job: str, on_build: Callable[[], None]) -> Path:
         """The environment's directory, built where it isn't here; kept until the job is released.
 
         Raises ``CodeProblem``, ``OSError``. Cancelling it ends the build, and leaves nothing of it.
         """
-        python, about = await anyio.to_thread.run_sync(self._python, limiter=self._threads)
-        key = self._key(wanted, about)
+        found = await anyio.to_thread.run_sync(self._interpreter.look, self._downloads, limiter=self._threads)
+        key = self._key(wanted, found)
         path = self._directory / key
         async with self._locks[key]:
             ready = path.with_suffix(".ready")
@@ -96,7 +95,7 @@ class Environments:
                     raise failed[1]
                 on_build()
                 async with self._builds:
-                    await self._build(wanted, python, path)
+                    await self._build(wanted, found, path)
             os.utime(ready)
         return path
 
@@ -108,39 +107,19 @@ class Environments:
             (users / job).touch()
             return path.with_suffix(".ready").exists()
 
-    def _key(self, wanted: Wanted, about: str) -> str:
-        settings = self._settings
+    def _key(self, wanted: Wanted, found: Found) -> str:
         parts = [
-            about,
+            found.about,
             wanted.requirements,
             [(uri, _changed(uri)) for uri in wanted.uris],
             [digest for _, digest in wanted.files],
-            settings.system_site_packages,
-            settings.index_url,
-            settings.extra_index_urls,
-            settings.find_links,
+            self._settings.system_site_packages,
+            found.sources.identity(),
+            sorted(found.digests.items()),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
-    def _python(self) -> tuple[str, str]:
-        """Path of the interpreter, and a text that identifies it. Raises ``CodeProblem``. Blocks."""
-        found = shutil.which(self._settings.python, path=self._search_path)
-        if found is None:
-            problem = f"there is no {self._settings.python} on this host ([packages] python in agent.toml)"
-            raise CodeProblem(problem, host_fault=True)
-        mark = (found, os.stat(found).st_mtime_ns)
-        if mark not in self._pythons:
-            stop = os.eventfd(0)
-            try:
-                with tempfile.TemporaryFile() as answer:
-                    ask = [found, "-I", "-S", "-c", _ASK]
-                    self._installer.run(ask, Path("/"), self._downloads, answer, 60.0, stop)
-                    self._pythons[mark] = said_in(answer).decode()
-            finally:
-                os.close(stop)
-        return found, self._pythons[mark]
-
-    async def _build(self, wanted: Wanted, python: str, path: Path) -> None:
+    async def _build(self, wanted: Wanted, found: Found, path: Path) -> None:
         stop = os.eventfd(0)
         done = anyio.Event()
         started = time.monotonic()
@@ -149,7 +128,7 @@ class Environments:
                 tasks.start_soon(_tell_when_cancelled, stop, done)
                 with anyio.CancelScope(shield=True):
                     # A cancellation reaches it by ``stop``; then it cleans up and ends.
-                    build = partial(self._build_now, wanted, python, path, stop)
+                    build = partial(self._build_now, wanted, found, path, stop)
                     problem = await anyio.to_thread.run_sync(build, limiter=self._threads)
                 done.set()
         finally:
@@ -160,9 +139,10 @@ class Environments:
             self._failures[path.name] = (time.monotonic(), problem)
             raise problem
         self._failures.pop(path.name, None)
-        log.info("environment.built", path=str(path), duration_s=round(time.monotonic() - started, 3))
+        took_s = round(time.monotonic() - started, 3)
+        log.info("environment.built", path=str(path), duration_s=took_s, sources=found.sources.in_words())
 
-    def _build_now(self, wanted: Wanted, python: str, path: Path, stop: int) -> CodeProblem | None:
+    def _build_now(self, wanted: Wanted, found: Found, path: Path, stop: int) -> CodeProblem | None:
         deadline = time.monotonic() + self._settings.install_timeout
         for directory in (self._work, self._directory):
             directory.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -171,14 +151,19 @@ class Environments:
         self._make_room(path)
         work = Path(tempfile.mkdtemp(dir=self._work, prefix="install-"))
         try:
-            install = self._install(wanted, path, work)
+            commands = [
+                *_join(found, work),
+                self._venv(found.python, path),
+                self._install(wanted, found, path, work),
+            ]
             if self._user is not None:
                 safe_paths.give(work, *self._user)  # only now: no other user could enter it while it was filled
             self._own(path)
             with tempfile.TemporaryFile() as said:
-                for command in (self._venv(python, path), install):
+                os.write(said.fileno(), f"{found.sources.in_words()}\n".encode())
+                for command in commands:
                     left_s = max(deadline - time.monotonic(), 1.0)
-                    self._installer.run(command, work, self._downloads, said, left_s, stop)
+                    self._installer.run(command, work, self._downloads, said, left_s, stop, found.sources)
             size = safe_paths.size(path)
             _flush(path)
             fresh = path.with_suffix(".new")
@@ -195,28 +180,24 @@ class Environments:
 
     def _venv(self, python: str, path: Path) -> list[str]:
         site = ["--system-site-packages"] if self._settings.system_site_packages else []
-        return [uv(), "venv", "--quiet", "--no-project", "--allow-existing", *site, "--python", python, str(path)]
+        quietly = ["--quiet", "--no-config", "--no-project", "--allow-existing"]
+        return [uv(), "venv", *quietly, *site, "--python", python, str(path)]
 
-    def _install(self, wanted: Wanted, path: Path, work: Path) -> list[str]:
-        settings = self._settings
-        command = [uv(), "pip", "install", "--python", f"{path}/bin/python"]
-        if wanted.requirements:
-            listing = work / "requirements.txt"
-            listing.write_text("".join(f"{line}\n" for line in wanted.requirements))
-            command += ["-r", str(listing)]
+    def _install(self, wanted: Wanted, found: Found, path: Path, work: Path) -> list[str]:
+        sources = found.sources
+        # In files: URLs may hold secrets, and every account can read command lines.
+        lines = [*wanted.requirements, *wanted.uris, *(f"-c {place}" for place in sources.constraints)]
+        for name, text in (("requirements.txt", "".join(f"{x}\n" for x in lines)), ("uv.toml", sources.uv_toml())):
+            (work / name).touch(mode=0o600)
+            (work / name).write_text(text)
+        command = [uv(), "pip", "install", "--python", f"{path}/bin/python", "--config-file", str(work / "uv.toml")]
+        command += ["-r", str(work / "requirements.txt")] if wanted.requirements or wanted.uris else []
         for index, (source, _) in enumerate(wanted.files):
             copy = work / str(index) / source.name
             copy.parent.mkdir()
             _copy(source, copy)
             command.append(str(copy))
-        command += wanted.uris
-        if settings.no_index:
-            command.append("--no-index")
-        elif settings.index_url:
-            command += ["--index-url", settings.index_url]
-        command += [word for url in settings.extra_index_urls for word in ("--extra-index-url", url)]
-        command += [word for location in settings.find_links for word in ("--find-links", location)]
-        return [*command, "--offline"] if settings.offline else command
+        return [*command, "--offline"] if self._settings.offline else command
 
     @property
     def _user(self) -> tuple[int, int] | None:
@@ -261,6 +242,12 @@ class Environments:
         safe_paths.try_to_remove(gone)
         log.info("environment.evicted", path=str(path))
         return True
+
+
+def _join(found: Found, work: Path) -> list[list[str]]:
+    """Command that joins the certificates to trust into one file, as the account; none where there are none."""
+    files = found.sources.certificates
+    return [[found.python, "-I", "-S", "-c", JOIN, str(work / CERTIFICATES), *files]] if files else []
 
 
 async def _tell_when_cancelled(stop: int, done: anyio.Event) -> None:

@@ -13,39 +13,44 @@ import re
 import select
 import signal
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.core.launch.pip_config import Sources
 from holdfast_agent.shell.packages.settings import CodeProblem
 
 TAIL_CHARACTERS, LOG_MAX_BYTES = 700, 1 << 20
 _DRAWN = re.compile(r"[×╰─▶│├→]|\x1b\[[0-9;]*m")
-_CHATTER = ("Using Python", "Using CPython", "Creating virtual environment", "Activate with")
+_CHATTER = ("Installing from", "Using Python", "Using CPython", "Creating virtual environment", "Activate with")
 MARK = "HOLDFAST_INSTALLATION"
+NO_SOURCES = Sources()
+CERTIFICATES = "certificates.pem"
+"""File in the working directory with the authorities to trust, if there are any beside the system's."""
 _FULL = "os error 28"
 """ENOSPC, as uv tells it."""
-_FROM_SITE = frozenset(
-    {"SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
-)
-"""What an installation takes from the admin's environment file, in either case."""
 
 
 class Installer:
     """Starts programs as ``user``, who owns what they make."""
 
-    def __init__(self, user: WorkerUser, site_env: Mapping[str, str]) -> None:
+    def __init__(self, user: WorkerUser) -> None:
         self.user = user
-        self._site_env = {name: value for name, value in site_env.items() if name.upper() in _FROM_SITE}
 
     def run(
-        self, command: list[str], work: Path, cache: Path, log: IO[bytes], deadline_s: float, stop: int
+        self,
+        command: list[str],
+        work: Path,
+        cache: Path,
+        log: IO[bytes],
+        deadline_s: float,
+        stop: int,
+        sources: Sources = NO_SOURCES,
     ) -> None:
         """Run to the end, in ``work``. ``stop`` is a descriptor that becomes readable when it is called off.
 
         ``log`` gets what it says; a file without a name, since what runs here could plant a link under any name.
-        Raises ``CodeProblem``, which carries the log.
+        Raises ``CodeProblem``, which carries the log, without the secrets of ``sources``.
         """
         try:
             process = subprocess.Popen(
@@ -54,7 +59,7 @@ class Installer:
                 stdout=log,
                 stderr=log,
                 cwd=work,
-                env=self._environment(work, cache),
+                env=self._environment(work, cache, sources),
                 start_new_session=True,
                 umask=0o022,
                 **self._as_user(),
@@ -68,17 +73,18 @@ class Installer:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
-        said = said_in(log)
+        text = sources.hide(said_in(log).decode("utf-8", "replace"))
+        said = text.encode()
         if ended is None:
             raise CodeProblem("the installation was called off")
         if not ended:
             problem = f"the installation did not end within {deadline_s:g} s: {tail(said)}"
             raise CodeProblem(problem, log=said)
         if code != 0:
-            text = said.decode("utf-8", "replace")
             raise CodeProblem(f"the installation failed: {tail(said)}", host_fault=_FULL in text, log=said)
 
-    def _environment(self, work: Path, cache: Path) -> dict[str, str]:
+    def _environment(self, work: Path, cache: Path, sources: Sources) -> dict[str, str]:
+        trusted = {"SSL_CERT_FILE": str(work / CERTIFICATES)} if sources.certificates else {}
         return {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(work),
@@ -88,9 +94,9 @@ class Installer:
             MARK: str(cache),
             "UV_CACHE_DIR": str(cache),
             "UV_NO_PROGRESS": "1",
-            "UV_NO_CONFIG": "1",
             "UV_PYTHON_DOWNLOADS": "never",
-            **self._site_env,
+            **sources.environment,
+            **trusted,
         }
 
     def _as_user(self) -> dict[str, Any]:

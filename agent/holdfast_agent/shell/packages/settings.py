@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.bundles.archive import Limits
@@ -31,10 +31,10 @@ class Packages:
     """Interpreter of the environments: a path, or a name on the workers' PATH."""
     system_site_packages: bool = True
     """Environments see what that interpreter has installed; what requirements name is installed all the same."""
-    index_url: str = ""
-    """Package index; PyPI when empty."""
-    extra_index_urls: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
+    index_url: str = field(default="", repr=False)
+    """Package index; PyPI when empty. With any of these four set, pip's configuration names no sources."""
+    extra_index_urls: tuple[str, ...] = field(default=(), repr=False)
+    find_links: tuple[str, ...] = field(default=(), repr=False)
     """Folders or pages with wheels."""
     no_index: bool = False
     """Only ``find_links``."""
