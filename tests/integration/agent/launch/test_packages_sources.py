@@ -123,6 +123,12 @@ def _version(environment: Path) -> str:
     return subprocess.check_output([environment / "bin/python", "-I", "-c", code], text=True).strip()
 
 
+def variables_of(text: str, words: dict[str, str]) -> dict[str, str]:
+    """``NAME=VALUE; …`` with words filled in."""
+    pairs = (pair.partition("=") for pair in text.format(**words).split("; ") if pair)
+    return {name: value for name, _, value in pairs} | {"PIP_RETRIES": "0"}
+
+
 @pytest.fixture
 def places(folders: Path, old: Index, new: Index, foreign: Index, proxy: Proxy) -> dict[str, str]:
     """Words that the configurations below are written with."""
@@ -139,94 +145,57 @@ def places(folders: Path, old: Index, new: Index, foreign: Index, proxy: Proxy) 
     }
 
 
-VARIABLES: dict[str, tuple[dict[str, str], str | None]] = {
-    "index and CA": ({"PIP_INDEX_URL": "{old}", "PIP_CERT": "{ca}"}, "1.0"),
-    "an untrusted CA": ({"PIP_INDEX_URL": "{old}", "PIP_CERT": "/etc/ssl/certs/ca-certificates.crt"}, None),
-    "a bundle of requests'": ({"PIP_INDEX_URL": "{old}", "REQUESTS_CA_BUNDLE": "{ca}"}, "1.0"),
-    "a bundle of curl's": ({"PIP_INDEX_URL": "{old}", "CURL_CA_BUNDLE": "{ca}"}, "1.0"),
-    "a bundle of OpenSSL's": ({"PIP_INDEX_URL": "{old}", "SSL_CERT_FILE": "{ca}"}, "1.0"),
+VARIABLES: dict[str, tuple[str, str | None]] = {
+    "index and CA": ("PIP_INDEX_URL={old}; PIP_CERT={ca}", "1.0"),
+    "an untrusted CA": ("PIP_INDEX_URL={old}; PIP_CERT=/etc/ssl/certs/ca-certificates.crt", None),
+    "a bundle of requests'": ("PIP_INDEX_URL={old}; REQUESTS_CA_BUNDLE={ca}", "1.0"),
+    "a bundle of curl's": ("PIP_INDEX_URL={old}; CURL_CA_BUNDLE={ca}", "1.0"),
+    "a bundle of OpenSSL's": ("PIP_INDEX_URL={old}; SSL_CERT_FILE={ca}", "1.0"),
     "two authorities": (
-        {
-            "PIP_INDEX_URL": "{foreign}",
-            "PIP_EXTRA_INDEX_URL": "{new}",
-            "PIP_CERT": "{ca}",
-            "SSL_CERT_FILE": "{folders}/foreign.pem",
-        },
+        "PIP_INDEX_URL={foreign}; PIP_EXTRA_INDEX_URL={new}; PIP_CERT={ca}; SSL_CERT_FILE={folders}/foreign.pem",
         "2.0",
     ),
-    "a trusted host": ({"PIP_INDEX_URL": "{old}", "PIP_TRUSTED_HOST": "localhost"}, "1.0"),
-    "a password": ({"PIP_INDEX_URL": "{new}", "PIP_CERT": "{ca}"}, "2.0"),
-    "a wrong password": ({"PIP_INDEX_URL": "{wrong}", "PIP_CERT": "{ca}"}, None),
-    "the best of two": ({"PIP_INDEX_URL": "{old}", "PIP_EXTRA_INDEX_URL": "{new}", "PIP_CERT": "{ca}"}, "2.0"),
-    "the best, the other way": (
-        {"PIP_INDEX_URL": "{new}", "PIP_EXTRA_INDEX_URL": "{old}", "PIP_CERT": "{ca}"},
-        "2.0",
-    ),
-    "one that refuses": (
-        {"PIP_INDEX_URL": "{wrong}", "PIP_EXTRA_INDEX_URL": "{old}", "PIP_CERT": "{ca}"},
-        "1.0",
-    ),
-    "releases to come": ({"PIP_INDEX_URL": "{new}", "PIP_CERT": "{ca}", "PIP_PRE": "yes"}, "3.0rc1"),
+    "a trusted host": ("PIP_INDEX_URL={old}; PIP_TRUSTED_HOST=localhost", "1.0"),
+    "a password": ("PIP_INDEX_URL={new}; PIP_CERT={ca}", "2.0"),
+    "a wrong password": ("PIP_INDEX_URL={wrong}; PIP_CERT={ca}", None),
+    "the best of two": ("PIP_INDEX_URL={old}; PIP_EXTRA_INDEX_URL={new}; PIP_CERT={ca}", "2.0"),
+    "the best, the other way": ("PIP_INDEX_URL={new}; PIP_EXTRA_INDEX_URL={old}; PIP_CERT={ca}", "2.0"),
+    "one that refuses": ("PIP_INDEX_URL={wrong}; PIP_EXTRA_INDEX_URL={old}; PIP_CERT={ca}", "1.0"),
+    "releases to come": ("PIP_INDEX_URL={new}; PIP_CERT={ca}; PIP_PRE=yes", "3.0rc1"),
     "constraints": (
-        {
-            "PIP_INDEX_URL": "{old}",
-            "PIP_EXTRA_INDEX_URL": "{new}",
-            "PIP_CERT": "{ca}",
-            "PIP_CONSTRAINT": "{folders}/constraints.txt",
-        },
+        "PIP_INDEX_URL={old}; PIP_EXTRA_INDEX_URL={new}; PIP_CERT={ca}; PIP_CONSTRAINT={folders}/constraints.txt",
         "1.0",
     ),
-    "links alone": ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "{links}"}, "0.5"),
-    "links that are missing": ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/no/where {links}"}, "0.5"),
-    "links and an index": (
-        {"PIP_INDEX_URL": "{old}", "PIP_FIND_LINKS": "{links}", "PIP_CERT": "{ca}"},
-        "1.0",
-    ),
-    "no wheels": ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "{links}", "PIP_NO_BINARY": ":all:"}, None),
-    "a file that is no index": ({"PIP_INDEX_URL": "file:///no/where", "PIP_FIND_LINKS": "{links}"}, "0.5"),
-    "a proxy": (
-        {"PIP_INDEX_URL": "https://index.example/simple", "HTTPS_PROXY": "{proxy}", "PIP_CERT": "{ca}"},
-        "1.0",
-    ),
+    "links alone": ("PIP_NO_INDEX=1; PIP_FIND_LINKS={links}", "0.5"),
+    "links that are missing": ("PIP_NO_INDEX=1; PIP_FIND_LINKS=/no/where {links}", "0.5"),
+    "links and an index": ("PIP_INDEX_URL={old}; PIP_FIND_LINKS={links}; PIP_CERT={ca}", "1.0"),
+    "no wheels": ("PIP_NO_INDEX=1; PIP_FIND_LINKS={links}; PIP_NO_BINARY=:all:", None),
+    "a file that is no index": ("PIP_INDEX_URL=file:///no/where; PIP_FIND_LINKS={links}", "0.5"),
+    "a proxy": ("PIP_INDEX_URL=https://index.example/simple; HTTPS_PROXY={proxy}; PIP_CERT={ca}", "1.0"),
     "a proxy in small letters": (
-        {"PIP_INDEX_URL": "https://index.example/simple", "https_proxy": "{proxy}", "PIP_CERT": "{ca}"},
+        "PIP_INDEX_URL=https://index.example/simple; https_proxy={proxy}; PIP_CERT={ca}",
         "1.0",
     ),
     "a proxy of pip's": (
-        {
-            "PIP_INDEX_URL": "https://index.example/simple",
-            "PIP_PROXY": "{proxy}",
-            "HTTPS_PROXY": "http://127.0.0.1:9",
-            "PIP_CERT": "{ca}",
-        },
+        "PIP_INDEX_URL=https://index.example/simple; PIP_PROXY={proxy}; HTTPS_PROXY=http://127.0.0.1:9; PIP_CERT={ca}",
         "1.0",
     ),
     "a dead proxy": (
-        {
-            "PIP_INDEX_URL": "https://index.example/simple",
-            "HTTPS_PROXY": "http://127.0.0.1:9",
-            "PIP_CERT": "{ca}",
-        },
+        "PIP_INDEX_URL=https://index.example/simple; HTTPS_PROXY=http://127.0.0.1:9; PIP_CERT={ca}",
         None,
     ),
     "a host past the proxy": (
-        {
-            "PIP_INDEX_URL": "{old}",
-            "HTTPS_PROXY": "http://127.0.0.1:9",
-            "NO_PROXY": "localhost",
-            "PIP_CERT": "{ca}",
-        },
+        "PIP_INDEX_URL={old}; HTTPS_PROXY=http://127.0.0.1:9; NO_PROXY=localhost; PIP_CERT={ca}",
         "1.0",
     ),
 }
+"""Variables, and the version of tiny that pip then installs; None where it fails."""
 
 
 @pytest.mark.parametrize("case", VARIABLES)
 async def test_variables_mean_what_they_mean_to_pip(tmp_path: Path, places: dict[str, str], case: str) -> None:
     variables, wanted = VARIABLES[case]
-    host = Host(
-        tmp_path, {name: value.format(**places) for name, value in variables.items()} | {"PIP_RETRIES": "0"}
-    )
+    host = Host(tmp_path, variables_of(variables, places))
     assert host.pips(tmp_path / "pip") == wanted, "pip itself"
     if wanted is not None:
         assert await host.version() == wanted
@@ -236,35 +205,35 @@ async def test_variables_mean_what_they_mean_to_pip(tmp_path: Path, places: dict
         assert PASSWORD not in text and quote(PASSWORD, safe="") not in text and "nonsense" not in text
 
 
-FILES: dict[str, tuple[dict[str, str], dict[str, str], str | None]] = {
-    "the account's": ({".config/pip/pip.conf": "[global]\nindex-url = {old}\ncert = {ca}\n"}, {}, "1.0"),
-    "the account's old one": ({".pip/pip.conf": "[global]\nindex_url = {old}\ncert = {ca}\n"}, {}, "1.0"),
+FILES: dict[str, tuple[dict[str, str], str, str | None]] = {
+    "the account's": ({".config/pip/pip.conf": "[global]\nindex-url = {old}\ncert = {ca}\n"}, "", "1.0"),
+    "the account's old one": ({".pip/pip.conf": "[global]\nindex_url = {old}\ncert = {ca}\n"}, "", "1.0"),
     "install before global": (
         {
             ".pip/pip.conf": "[install]\nindex-url = {old}\n",
             ".config/pip/pip.conf": "[global]\ncert = {ca}\nindex-url = {wrong}\n",
         },
-        {},
+        "",
         "1.0",
     ),
     "many lines": (
         {".config/pip/pip.conf": "[global]\nextra-index-url =\n    {old}\n    {new}\ncert = {ca}\nno-index = no\n"},
-        {"PIP_INDEX_URL": "{old}"},
+        "PIP_INDEX_URL={old}",
         "2.0",
     ),
     "a file that is named": (
         {"x.conf": "[global]\nfind-links = {links}\n", ".config/pip/pip.conf": "[global]\nindex-url = {new}\n"},
-        {"PIP_CONFIG_FILE": "{home}/x.conf", "PIP_NO_INDEX": "1"},
+        "PIP_CONFIG_FILE={home}/x.conf; PIP_NO_INDEX=1",
         "0.5",
     ),
     "no file at all": (
         {".config/pip/pip.conf": "[global]\nno-index = yes\n"},
-        {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "{old}", "PIP_CERT": "{ca}"},
+        "PIP_CONFIG_FILE=/dev/null; PIP_INDEX_URL={old}; PIP_CERT={ca}",
         "1.0",
     ),
     "a variable above the file": (
         {".config/pip/pip.conf": "[install]\nindex-url = {wrong}\ncert = {ca}\n"},
-        {"PIP_INDEX_URL": "{old}"},
+        "PIP_INDEX_URL={old}",
         "1.0",
     ),
     "the login elsewhere": (
@@ -272,22 +241,23 @@ FILES: dict[str, tuple[dict[str, str], dict[str, str], str | None]] = {
             ".netrc": "machine localhost login build password p@ss/w0rd:1\n",
             ".config/pip/pip.conf": "[global]\nindex-url = https://{newhost}/simple\ncert = {ca}\n",
         },
-        {},
+        "",
         "2.0",
     ),
     "a folder in the home": (
         {".config/pip/pip.conf": "[global]\nno-index = 1\nfind-links = ~/wheels\n", "wheels/.keep": ""},
-        {},
+        "",
         "0.5",
     ),
-    "what is no file of pip's": ({".config/pip/pip.conf": "no section\n"}, {}, None),
-    "neither yes nor no": ({".config/pip/pip.conf": "[global]\nno-index = perhaps\n"}, {}, None),
+    "what is no file of pip's": ({".config/pip/pip.conf": "no section\n"}, "", None),
+    "neither yes nor no": ({".config/pip/pip.conf": "[global]\nno-index = perhaps\n"}, "", None),
     "a certificate that is missing": (
         {".config/pip/pip.conf": "[global]\nindex-url = {old}\ncert = /no/where\n"},
-        {},
+        "",
         None,
     ),
 }
+"""Files in the home, variables, and the version that pip then installs."""
 
 
 @pytest.mark.parametrize("case", FILES)
@@ -296,7 +266,7 @@ async def test_files_mean_what_they_mean_to_pip(
 ) -> None:
     files, variables, wanted = FILES[case]
     words = places | {"home": str(tmp_path / "home")}
-    host = Host(tmp_path, {name: value.format(**words) for name, value in variables.items()} | {"PIP_RETRIES": "0"})
+    host = Host(tmp_path, variables_of(variables, words))
     for where, text in files.items():
         host.configure(text.format(**words), where)
     if (tmp_path / "home/wheels").is_dir():
