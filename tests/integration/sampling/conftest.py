@@ -40,6 +40,7 @@ class Stage:
     samples: list[WorkerSample] = field(default_factory=list)
     generation: int = 1
     running: bool = True
+    peers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         make_directories(self.facts, KEY, self.generation)
@@ -58,7 +59,7 @@ class Stage:
     def watched(self) -> Iterator[Watched]:
         if self.running:
             pids = {rank: process.pid for rank, process in self.ranks.items()}
-            yield Watched(KEY, self.generation, os.getpid(), pids, dict(self.ended), self.gpus)
+            yield Watched(KEY, self.generation, os.getpid(), pids, dict(self.ended), self.gpus, peers=self.peers)
 
     def start(self, code: str = "", *, rank: int = 0, command: Sequence[str] = (), up: bool = True) -> int:
         """A rank that runs ``code`` after it has said so; returns its pid."""

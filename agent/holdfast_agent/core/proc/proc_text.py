@@ -144,6 +144,17 @@ def parse_fdinfo(data: bytes) -> tuple[bool, int]:
     return flags & _O_ACCMODE != 0, int(found.get(b"mnt_id:", b"-1"))
 
 
+def mount_device(mountinfo: bytes, mount_id: int) -> tuple[int, int]:
+    """Major and minor number of a mount id's device in /proc/PID/mountinfo; (0, 0) if the id is not listed."""
+    wanted = str(mount_id).encode()
+    for line in mountinfo.split(b"\n"):
+        words = line.split(b" ", 3)
+        if len(words) == 4 and words[0] == wanted:
+            major, _, minor = words[2].partition(b":")
+            return int(major), int(minor)
+    return 0, 0
+
+
 def mount_point(mountinfo: bytes, mount_id: int) -> str:
     """Mount point of a mount id in /proc/PID/mountinfo; empty if the id is not listed."""
     wanted = str(mount_id).encode()

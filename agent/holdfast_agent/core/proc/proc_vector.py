@@ -8,26 +8,9 @@ from pathlib import PurePosixPath
 
 from holdfast._base.launcher import is_launcher
 from holdfast.hang.evidence.evidence import Vector, clipped
+from holdfast_agent.core.proc import system_calls
 
 KERNEL_FRAMES = 12
-# Names of the calls that hung programs are found in; x86-64 and arm64 number them differently.
-_CALLS = {
-    "x86_64": {
-        0: "read", 1: "write", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 23: "select",
-        24: "sched_yield", 34: "pause", 35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto",
-        45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 62: "kill", 72: "fcntl", 73: "flock",
-        74: "fsync", 75: "fdatasync", 130: "rt_sigsuspend", 202: "futex", 219: "restart_syscall",
-        230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 257: "openat", 270: "pselect6",
-        271: "ppoll", 281: "epoll_pwait", 288: "accept4",
-    },
-    "aarch64": {
-        22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 32: "flock", 56: "openat", 63: "read", 64: "write",
-        67: "pread64", 68: "pwrite64", 72: "pselect6", 73: "ppoll", 82: "fsync", 83: "fdatasync",
-        95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 124: "sched_yield",
-        128: "restart_syscall", 129: "kill", 133: "rt_sigsuspend", 202: "accept", 203: "connect",
-        206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4",
-    },
-}  # fmt: skip
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "env", "tini", "dumb-init", "timeout", "nice", "numactl"})
 
 
@@ -61,7 +44,7 @@ def _call(text: str, machine: str) -> str:
     number = text.split(" ", 1)[0].strip()
     if not number.isdigit():
         return ""  # "running", or -1 for none
-    return _CALLS.get(machine, {}).get(int(number), f"syscall {number}")
+    return system_calls.name(int(number), machine)
 
 
 def _kernel_frames(text: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ from holdfast import __version__
 from holdfast._daemon import log
 from holdfast._daemon.metrics.series import Series
 from holdfast._session import protocol
+from holdfast._session.assignment import Rendezvous
 from holdfast._session.protocol import Speaker
 from holdfast._session.reports import Exit, ReportedState, WorkerId
 from holdfast.v1 import agent_pb2
@@ -131,6 +132,7 @@ class Driver:
                 ended=dict(worker.codes),
                 gpus=launch.gpus if launch else (),
                 fresh=worker.launched_at is not None,
+                peers=_peers(launch.rendezvous) if launch and launch.rendezvous else (),
             )
 
     def gauges(self, now: float) -> Series:
@@ -295,3 +297,9 @@ class Driver:
         """A preparation says what it is doing."""
         log.info("worker.preparing", worker=str(key), doing=doing)
         self.feed(ev.PreparationTakesLong(key, generation, doing))
+
+
+def _peers(rendezvous: Rendezvous) -> tuple[str, ...]:
+    """host:port of the ranks' meeting point and of each worker."""
+    master = f"{rendezvous.master_address}:{rendezvous.master_port}"
+    return (master, *(address for pool in rendezvous.pools for address in pool))

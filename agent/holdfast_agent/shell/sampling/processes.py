@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from holdfast_agent.core.proc import proc_text
-from holdfast_agent.core.proc.proc_text import Io, MainThread, Stat
+from holdfast_agent.core.proc import descriptors, proc_text, system_calls
+from holdfast_agent.core.proc.descriptors import Sort
+from holdfast_agent.core.proc.proc_text import Call, Io, MainThread, Stat
 from holdfast_agent.core.proc.process_counters import Account, Counters
 from holdfast_agent.core.proc.process_tree import Role
 from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
@@ -101,6 +102,53 @@ class Member(Subject):
         data = self._once(turn, "environ", _ENVIRON_BYTES)
         return proc_text.rank_in(data) if data else None
 
+    def read_call(self, turn: Turn) -> Call | str:
+        """The system call that its main thread is in; "running" for none, "unreadable" where we may not know."""
+        data = self._read(turn, "syscall")
+        try:
+            return "unreadable" if data is None else proc_text.parse_syscall(data) or "running"
+        except ValueError:
+            return "unreadable"
+
+    def read_link(self, turn: Turn, name: str) -> str:
+        """The target of a link under /proc/PID; empty where there is none, or it may not be read."""
+        try:
+            return turn.call(self, os.readlink, f"/proc/{self.pid}/{name}")
+        except OSError:
+            return ""
+
+    def read_table(self, turn: Turn, name: str, most: int) -> bytes:
+        """The first ``most`` bytes of a file under /proc/PID; empty where it can't be read."""
+        try:
+            return turn.call(self, read_once, f"/proc/{self.pid}/{name}", most)
+        except OSError:
+            return b""
+
+    def read_memory(self, turn: Turn, address: int, size: int) -> bytes:
+        """Bytes of its memory; empty where they can't be read."""
+        try:
+            return turn.call(self, _read_at, f"/proc/{self.pid}/mem", address, size)
+        except (OSError, OverflowError):
+            return b""
+
+    def read_path(self, turn: Turn, address: int) -> str:
+        """A path in its memory; empty where it can't be read."""
+        # A path may end just before memory that isn't there: what follows it is not asked for first.
+        page_end = -address % 4096 or 4096
+        data = self.read_memory(turn, address, min(system_calls.PATH_BYTES, page_end))
+        return data.partition(b"\0")[0].decode("utf-8", "replace")
+
+    def read_files(self, turn: Turn, most: int) -> list[tuple[int, str]]:
+        """Descriptors of regular files and others with a path, by their numbers; at most so many."""
+        try:
+            return turn.call(self, _open_files, self.pid, most)
+        except OSError:
+            return []
+
+    def read_device(self, turn: Turn, mount_id: int) -> tuple[int, int]:
+        """Major and minor of a mount's device, (0, 0) where it isn't known."""
+        return proc_text.mount_device(self.read_table(turn, "mountinfo", _MOUNTS_BYTES), mount_id)
+
     def read_mount(self, turn: Turn) -> str:
         """The mount that its system call waits for; empty where that isn't known. Touches no file on that mount."""
         try:
@@ -148,6 +196,27 @@ class Member(Subject):
 
 def _open(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _read_at(path: str, address: int, size: int) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(handle, size, address)
+    finally:
+        os.close(handle)
+
+
+def _open_files(pid: int, most: int) -> list[tuple[int, str]]:
+    found = []
+    with os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                link = descriptors.link_of(os.readlink(entry.path))
+                if link.sort is Sort.FILE and link.path.startswith("/"):
+                    found.append((int(entry.name), link.path))
+            if len(found) >= most:
+                break
+    return found
 
 
 def read_once(path: str, most: int) -> bytes:

@@ -20,8 +20,10 @@ from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.sampling.gpu_signals import GpuSignalWatch
 from holdfast_agent.shell.sampling.guarded_reader import Readers, Turn
+from holdfast_agent.shell.sampling.holders import Tables
 from holdfast_agent.shell.sampling.processes import Table
-from holdfast_agent.shell.sampling.tree import NO_TOOLS, DumpTools
+from holdfast_agent.shell.sampling.tree import NO_TOOLS, DumpTools, Tree
+from holdfast_agent.shell.sampling.waits import WaitReader
 from holdfast_agent.shell.sampling.worker import FILES_EVERY_S, Watched, WorkerSampling
 
 TICK_S = 2.0
@@ -59,6 +61,7 @@ class Sampler:
         self._deadline_s = deadline_s
         self._workers: dict[WorkerId, WorkerSampling] = {}
         self._table = Table()
+        self._waits = WaitReader(Tables(self._trees_of))
         self._readers = Readers()
         self.gpus = GpuSignalWatch(source, lambda: bool(self._workers))
         self._late = False
@@ -113,7 +116,7 @@ class Sampler:
             if worker is None:
                 # Files are looked at less often than the rest, and not of all workers in one tick.
                 after_s = len(self._workers) * self._tick_s % FILES_EVERY_S
-                self._workers[key] = WorkerSampling(one, self._facts, now_s, after_s, self._tools)
+                self._workers[key] = WorkerSampling(one, self._facts, now_s, after_s, self._tools, self._waits)
                 self._table.forget()
             elif worker.update(one):
                 self._table.forget()
@@ -129,12 +132,17 @@ class Sampler:
         self._follow(wanted)
         workers = [self._workers[key] for key in list(keys)]
         members = {pid for worker in self._workers.values() for pid in worker.members()}
+        self._waits.keep(members)
         alive, found = self._table.new(turn, members)
         for worker in workers:
             for pid in worker.settle(alive, found):
                 self._table.adopt(pid)
         for worker in workers:
             out.append((worker.watched.key, worker.read(turn, self.gpus.host)))
+
+    def _trees_of(self, job: str) -> list[Tree]:
+        """The process trees of a job on this host."""
+        return [tree for key, worker in self._workers.items() if key.job == job for tree in worker.trees]
 
     def _tell(self, *, late: bool) -> None:
         if late != self._late:

@@ -30,6 +30,7 @@ class RankReading:
     """
 
     rank: int
+    pid: int
     pids: frozenset[int]
     process: ProcessSample | None
     children: TreeSample
@@ -181,6 +182,11 @@ class Tree:
         )
         return sample, paused
 
+    def rank_of(self, pid: int) -> int | None:
+        """The rank that a process belongs to; None for a launcher above the ranks."""
+        member = self.members.get(pid)
+        return self._numbers.get(member.owner) if member is not None else None
+
     def mount(self, turn: Turn, pids: Iterable[int]) -> str:
         """The mount that one of these waits for in uninterruptible sleep; empty where that isn't known."""
         for pid in pids:
@@ -202,7 +208,9 @@ class Tree:
             except Gone:
                 process = None
         pids = frozenset(one.pid for one in self.members.values() if one.owner == pid)
-        return RankReading(self._numbers[pid], pids, process, book.children.sample(), book.helpers.sample(), ours)
+        return RankReading(
+            self._numbers[pid], pid, pids, process, book.children.sample(), book.helpers.sample(), ours
+        )
 
     def _assign(self, turn: Turn) -> None:
         """Assign every process of the tree its role again."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast._session.reports import WorkerId
@@ -15,11 +17,13 @@ from holdfast_agent.core.gpu.signals import HostGpus, RankGpus, gpus_of
 from holdfast_agent.core.launch.environment import HostFacts, log_paths, progress_dir
 from holdfast_agent.core.proc.proc_text import Stat
 from holdfast_agent.core.proc.process_tree import Role
+from holdfast_agent.core.proc.waits import Gang
 from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
 from holdfast_agent.shell.sampling.output import OutputStream
 from holdfast_agent.shell.sampling.processes import Member
 from holdfast_agent.shell.sampling.saved_files import SavedFileWatch
 from holdfast_agent.shell.sampling.tree import DumpTools, RankReading, Tree
+from holdfast_agent.shell.sampling.waits import WaitReader
 
 FILES_EVERY_S = 10.0
 PROGRESS_MOST = 1024
@@ -28,7 +32,8 @@ PROGRESS_MOST = 1024
 @dataclass(frozen=True, slots=True)
 class Watched:
     """A generation that runs. ``pids``: rank to what the shim started; ``ended``: rank to exit code, 128+n for a
-    signal. ``fresh``: it was launched in this life of the agent.
+    signal. ``fresh``: it was launched in this life of the agent. ``peers``:
+    host:port of each worker of the job.
     """
 
     key: WorkerId
@@ -38,20 +43,32 @@ class Watched:
     ended: Mapping[int, int]
     gpus: Sequence[str] = ()
     fresh: bool = True
+    peers: tuple[str, ...] = ()
 
 
 class _Progress(Subject):
     """The folder in which a worker's ranks say how far they are."""
 
 
+class _Names(Subject):
+    """The names of a gang's hosts, which may have to be asked for."""
+
+
 class WorkerSampling:
     """Samples one generation of one worker. Its calls need the turn of a reader's thread."""
 
     def __init__(
-        self, watched: Watched, facts: HostFacts, now_s: float, files_after_s: float, tools: DumpTools
+        self,
+        watched: Watched,
+        facts: HostFacts,
+        now_s: float,
+        files_after_s: float,
+        tools: DumpTools,
+        waits: WaitReader,
     ) -> None:
         self.watched = watched
         self._tools = tools
+        self._waits = waits
         self._facts = facts
         self._began_s = now_s
         self._trees: dict[int, Tree] = {}
@@ -67,6 +84,9 @@ class WorkerSampling:
         self._progress = _Progress()
         self._progress_dir = progress_dir(facts, watched.key, watched.generation)
         self._gpus: dict[int, RankGpus] = {}
+        self._names = _Names()
+        self._gang = Gang()
+        self._peers: tuple[str, ...] = ()
 
     def close(self) -> None:
         """Let go of all descriptors."""
@@ -74,6 +94,11 @@ class WorkerSampling:
             tree.close()
         for stream in self._streams:
             stream.close()
+
+    @property
+    def trees(self) -> Iterable[Tree]:
+        """The process trees of its ranks."""
+        return list(self._trees.values())
 
     def members(self) -> Iterator[int]:
         """Pids of every process that is followed."""
@@ -130,6 +155,9 @@ class WorkerSampling:
     def read(self, turn: Turn, host: HostGpus) -> WorkerSample:
         """Read a sample of the worker now."""
         now_s = time.monotonic()
+        if self.watched.peers != self._peers and not self._names.stuck:
+            self._peers = self.watched.peers
+            self._gang = turn.call(self._names, gang_at, self._peers)
         readings = self._read_trees(turn, host)
         ranks = self._rank_samples(turn, readings, host, now_s)
         lines: list[LogLine] = []
@@ -182,6 +210,7 @@ class WorkerSampling:
         gpu, blind = adder.sample(uuids, host, now_s)
         waits = reading.process is not None and reading.process.state is State.DISK
         tree = self._trees[rank]
+        wait = self._waits.read(turn, self.watched.key.job, tree, reading, self._gang, now_s)
         return RankSample(
             at_s=now_s,
             rank=reading.rank,
@@ -192,6 +221,7 @@ class WorkerSampling:
             gpu_blind=blind,
             paused_by_us=reading.paused_by_us,
             mount=tree.mount(turn, reading.pids) if waits else "",
+            wait=wait,
         )
 
     def _savers(self) -> Iterator[Member]:
@@ -217,3 +247,17 @@ class WorkerSampling:
                 at_s = now_s - max(0.0, boot_s - said.at)
                 told.append(RankProgress(int(number), said.reports, said.step, at_s, said.idle_reason))
         return tuple(sorted(told, key=lambda said: said.rank))
+
+
+def gang_at(peers: Iterable[str]) -> Gang:
+    """The addresses behind ``host:port`` of each worker; a name that can't be resolved is left out."""
+    hosts: set[str] = set()
+    ports: set[int] = set()
+    for peer in peers:
+        host, _, port = peer.rpartition(":")
+        ports.update({int(port)} if port.isdigit() else ())
+        with contextlib.suppress(OSError, UnicodeError):
+            hosts.update(
+                str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+            )
+    return Gang(frozenset(hosts), frozenset(ports))

@@ -19,7 +19,7 @@ class WaitKind(enum.Enum):
     PEER = "a peer"
     # A lock, condition, queue or pipe that only the rank's own threads can release.
     LOCK = "a lock of its own"
-    # A process below it: by waitpid, or a pipe or socket that a descendant holds.
+    # A process below it, or another of its own tree: by waitpid, or a pipe or socket that one holds.
     CHILD = "a child process"
     # A process outside the gang, by a socket: host and port, or the path of a Unix socket.
     OUTSIDE = "a remote service"

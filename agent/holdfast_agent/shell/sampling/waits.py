@@ -1,0 +1,315 @@
+"""Reads what a rank's main thread waits for: its system call, the descriptors in it, and who is at the other end.
+
+Only of ranks that use no CPU. While the call stays the same, the answer is kept for ``RECHECK_S``; then, and for a
+new call, its descriptors are looked at again. Each file costs 20 to 30 µs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from holdfast.hang.pipeline.samples import State
+from holdfast.hang.pipeline.waits import Wait, WaitKind
+from holdfast_agent.core.proc import descriptors, system_calls, waits
+from holdfast_agent.core.proc.descriptors import Link, Sort, Tcp
+from holdfast_agent.core.proc.proc_text import Call
+from holdfast_agent.core.proc.system_calls import Blocked, For, Limit, TimeForm
+from holdfast_agent.core.proc.waits import End, Gang
+from holdfast_agent.shell.sampling.guarded_reader import Turn
+from holdfast_agent.shell.sampling.holders import Holder, Sockets, Tables
+from holdfast_agent.shell.sampling.processes import Gone, Member
+from holdfast_agent.shell.sampling.tree import RankReading, Tree
+
+RECHECK_S = 10.0
+QUIET_SHARE = 0.02
+"""A rank that uses less of a core is looked at: the share under which the detector calls it blocked."""
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+_MACHINE = os.uname().machine
+_EPOLLED_MOST = 64
+_FILES_MOST = 256
+_ALIVE = (State.SLEEPING, State.DISK, State.RUNNING)
+_WORDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The last look at one main thread. ``call_s``: when this call, without a wake-up, was first seen."""
+
+    at_s: float
+    ticks: int
+    key: tuple[int, ...] = ()
+    switches: int | None = None
+    call_s: float = 0.0
+    judged_s: float = 0.0
+    wait: Wait | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """One rank's process, with what its other ends are looked up in."""
+
+    job: str
+    tree: Tree
+    member: Member
+    gang: Gang
+    now_s: float
+    call_s: float
+
+
+class WaitReader:
+    """The waits of all ranks of a host."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._seen: dict[int, _Seen] = {}
+
+    def keep(self, pids: Iterable[int]) -> None:
+        """Forget all processes but these."""
+        for pid in self._seen.keys() - set(pids):
+            del self._seen[pid]
+            self._tables.forget(pid)
+
+    def read(self, turn: Turn, job: str, tree: Tree, reading: RankReading, gang: Gang, now_s: float) -> Wait | None:
+        """The wait of a rank's main thread; None while it uses CPU, is stopped, or was looked at for the first time."""
+        pid, process = reading.pid, reading.process
+        member, before = tree.members.get(pid), self._seen.get(pid)
+        if member is None or member.stuck or process is None or process.state not in _ALIVE:
+            return None
+        if reading.paused_by_us:
+            return before.wait if before else None
+        ticks, switches = member.stat.own_ticks, process.main_switches
+        if before is None or not _quiet(before, ticks, now_s):
+            self._seen[pid] = _Seen(now_s, ticks, switches=switches)
+            return None
+        try:
+            seen = self._look(turn, _Subject(job, tree, member, gang, now_s, now_s), before, switches)
+        except Gone:
+            return None
+        self._seen[pid] = seen
+        return seen.wait
+
+    def _look(self, turn: Turn, subject: _Subject, before: _Seen, switches: int | None) -> _Seen:
+        member, now_s = subject.member, subject.now_s
+        seen = replace(before, at_s=now_s, ticks=member.stat.own_ticks, switches=switches)
+        call = member.read_call(turn)
+        if isinstance(call, str):
+            # Just awake: between two waits of a loop the last one is what it does.
+            wait = before.wait or Wait(WaitKind.RUNNING, since_s=now_s)
+            if call == "unreadable":
+                wait = _since(waits.by_wchan(member.wchan), before.wait, now_s)
+            return replace(seen, wait=wait)
+        key = (call.number, *call.arguments)
+        same = key == before.key
+        call_s = before.call_s if same and switches == before.switches else now_s
+        # A loop of sleeps sleeps until another time after each wake-up.
+        slept = before.wait is not None and before.wait.kind is WaitKind.SLEEP and call_s != before.call_s
+        if same and before.wait is not None and not slept and now_s - before.judged_s < RECHECK_S:
+            return replace(seen, call_s=call_s)
+        found = self._judge(turn, replace(subject, call_s=call_s), call, before.wait)
+        wait = _since(replace(found, what=_clipped(found.what)), before.wait, now_s)
+        return replace(seen, key=key, call_s=call_s, judged_s=now_s, wait=wait)
+
+    # --- the call -------------------------------------------------------------------------------------------------
+
+    def _judge(self, turn: Turn, subject: _Subject, call: Call, before: Wait | None) -> Wait:
+        member = subject.member
+        if call.number < 0:
+            # A page fault: of a file that is mapped, if it takes long.
+            return Wait(WaitKind.FILE if member.state is State.DISK else WaitKind.UNKNOWN)
+        blocked = system_calls.blocked(call, _MACHINE)
+        match blocked.waits_for:
+            case For.DESCRIPTORS:
+                ends = [self._end(turn, subject, blocked, fd) for fd in self._descriptors(turn, member, blocked)]
+                until_s = self._until_s(turn, subject, blocked.limit)
+                if not ends and blocked.name.startswith(("poll", "ppoll", "select", "pselect")):
+                    return Wait(WaitKind.UNKNOWN)
+                return waits.of_ends(ends, until_s)
+            case For.CHILD:
+                return Wait(WaitKind.CHILD, self._child(subject, blocked.number))
+            case For.CLOCK:
+                return self._locked_file(turn, subject) or Wait(
+                    WaitKind.SLEEP, until_s=self._until_s(turn, subject, blocked.limit)
+                )
+            case For.SIGNAL:
+                return Wait(WaitKind.SLEEP, "a signal", until_s=math.inf)
+            case For.PATH:
+                return Wait(WaitKind.FILE, member.read_path(turn, blocked.path))
+            case For.RESUMED if before is not None and before.kind is not WaitKind.RUNNING:
+                return before
+            case For.RESUMED:
+                return waits.by_wchan(member.wchan)
+            case For.FUTEX | For.OTHER:
+                return Wait(WaitKind.FILE if member.state is State.DISK else WaitKind.UNKNOWN)
+
+    def _descriptors(self, turn: Turn, member: Member, blocked: Blocked) -> Iterator[int]:
+        if blocked.polled is not None:
+            address, count = blocked.polled
+            yield from system_calls.polled(member.read_memory(turn, address, 8 * count))
+        elif blocked.selected is not None:
+            addresses, size = blocked.selected
+            found: set[int] = set()
+            for address in addresses:
+                found.update(system_calls.selected(member.read_memory(turn, address, size)))
+            yield from sorted(found)[: system_calls.POLL_MOST]
+        elif blocked.epoll:
+            info = descriptors.parse_fdinfo(member.read_table(turn, f"fdinfo/{blocked.number}", 64 << 10))
+            yield from info.watched[:_EPOLLED_MOST]
+        else:
+            yield blocked.number
+
+    def _until_s(self, turn: Turn, subject: _Subject, limit: Limit | None) -> float | None:
+        """When the clock ends the call; infinite without a limit, None where it can't be read."""
+        if limit is None or limit.form is TimeForm.OTHER_CLOCK:
+            return None
+        if limit.form is TimeForm.MILLISECONDS:
+            return subject.call_s + limit.value / 1000 if limit.value >= 0 else math.inf
+        if limit.value == 0:
+            return math.inf
+        try:
+            seconds = system_calls.seconds(subject.member.read_memory(turn, limit.value, 16), limit.form)
+        except ValueError:
+            return None
+        return seconds if limit.form is TimeForm.MONOTONIC else subject.call_s + seconds
+
+    # --- the other ends -------------------------------------------------------------------------------------------
+
+    def _end(self, turn: Turn, subject: _Subject, blocked: Blocked, number: int) -> End:
+        link = descriptors.link_of(subject.member.read_link(turn, f"fd/{number}"))
+        match link.sort:
+            case Sort.SOCKET:
+                return self._socket(turn, subject, link.inode)
+            case Sort.PIPE:
+                holder = self._holder(turn, subject, Sort.PIPE, link.inode)
+                return self._held(subject, holder) if holder else End(WaitKind.OUTSIDE, "a pipe of another program")
+            case Sort.TERMINAL:
+                return End(WaitKind.PERSON, link.path)
+            case Sort.PTMX:
+                return End(WaitKind.CHILD, self._child(subject, 0))
+            case Sort.EVENT:
+                return End(WaitKind.LOCK)
+            case Sort.TIMER:
+                return End(WaitKind.SLEEP)
+            case Sort.PROCESS:
+                info = descriptors.parse_fdinfo(subject.member.read_table(turn, f"fdinfo/{number}", 4096))
+                return End(WaitKind.CHILD, self._child(subject, info.pid))
+            case Sort.RDMA:
+                return End(WaitKind.PEER, link.path)
+            case Sort.FILE:
+                return self._file(turn, subject, blocked, link)
+            case Sort.DEVICE | Sort.EPOLL | Sort.OTHER:
+                return End(WaitKind.UNKNOWN, link.path)
+
+    def _socket(self, turn: Turn, subject: _Subject, inode: int) -> End:
+        table = self._tables.sockets(turn, subject.member, inode)
+        if (row := table.by_inode.get(inode)) is not None:
+            return self._tcp(turn, subject, table, row)
+        unix = table.unix.get(inode)
+        if unix is None:
+            return End(WaitKind.UNKNOWN, "a socket")
+        if unix.listening:
+            return End(WaitKind.REQUEST, unix.path)
+        peers = self._tables.unix_peer(turn, subject.member, inode)
+        for peer in peers:
+            if holder := self._holder(turn, subject, Sort.SOCKET, peer):
+                return self._held(subject, holder)
+        path = next((table.unix[peer].path for peer in peers if peer in table.unix and table.unix[peer].path), "")
+        return End(WaitKind.OUTSIDE, path or "a Unix socket")
+
+    def _tcp(self, turn: Turn, subject: _Subject, table: Sockets, row: Tcp) -> End:
+        if row.listening:
+            return End(WaitKind.REQUEST, descriptors.shown(row.local))
+        accepted = row.local[1] in table.listeners
+        # Both ends are in this network namespace; or it is still being connected to a listener of it.
+        other = table.by_pair.get((row.remote, row.local), 0)
+        if not other and row.remote[0] in (row.local[0], "127.0.0.1", "::1"):
+            other = table.listeners.get(row.remote[1], 0)
+        if other and (holder := self._holder(turn, subject, Sort.SOCKET, other)):
+            return replace(self._held(subject, holder), accepted=accepted)
+        kind = WaitKind.PEER if subject.gang.has(row.remote) else WaitKind.OUTSIDE
+        return End(kind, descriptors.shown(row.remote), accepted)
+
+    def _holder(self, turn: Turn, subject: _Subject, sort: Sort, inode: int) -> Holder | None:
+        return self._tables.holder(turn, subject.job, subject.tree, subject.member, sort, inode)
+
+    def _held(self, subject: _Subject, holder: Holder) -> End:
+        """The end that a process of the job holds."""
+        if holder.member is subject.member:
+            return End(WaitKind.LOCK)
+        if holder.tree is not subject.tree or holder.tree.rank_of(holder.member.pid) != subject.tree.rank_of(
+            subject.member.pid
+        ):
+            rank = holder.tree.rank_of(holder.member.pid)
+            return End(WaitKind.PEER, f"rank {rank}, {_named(holder.member)}" if rank is not None else "")
+        return End(WaitKind.CHILD, _named(holder.member))
+
+    def _child(self, subject: _Subject, pid: int) -> str:
+        """The child that a process waits for in words; for no certain one its only child, or how many there are."""
+        members = subject.tree.members
+        if pid in members:
+            return _named(members[pid])
+        children = [one for one in members.values() if one.parent == subject.member.pid]
+        if len(children) == 1:
+            return _named(children[0])
+        stopped = [one for one in children if one.stat.state is State.STOPPED]
+        if stopped:
+            return ", ".join(_named(one) for one in stopped[:3])
+        return f"{len(children)} child processes" if children else ""
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def _file(self, turn: Turn, subject: _Subject, blocked: Blocked, link: Link) -> End:
+        if blocked.name not in ("flock", "fcntl"):
+            return End(WaitKind.FILE, link.path)
+        pid = subject.member.pid
+        for lock in self._tables.locks(turn):
+            if pid in lock.waiting:
+                return self._lock_holder(subject, lock.pid, link.path)
+        return End(WaitKind.FILE, link.path)
+
+    def _lock_holder(self, subject: _Subject, pid: int, path: str) -> End:
+        holder = self._tables.member(subject.job, pid)
+        if holder is None:
+            return End(WaitKind.FILE, f"{path}, locked by pid {pid}" if pid > 0 else path)
+        end = self._held(subject, holder)
+        return replace(end, what=f"{path}, locked by {end.what or f'pid {pid}'}")
+
+    def _locked_file(self, turn: Turn, subject: _Subject) -> Wait | None:
+        """The file that a loop of sleeps waits for: one that it has open, and that another process has locked.
+
+        SQLite and others ask for a lock again and again instead of waiting for it.
+        """
+        own = subject.member.pid
+        locked = {lock.file[2]: lock for lock in self._tables.locks(turn) if lock.pid not in (own, -1)}
+        if not locked:
+            return None
+        for number, path in subject.member.read_files(turn, _FILES_MOST):
+            info = descriptors.parse_fdinfo(subject.member.read_table(turn, f"fdinfo/{number}", 4096))
+            lock = locked.get(info.inode)
+            if lock is not None and subject.member.read_device(turn, info.mount) == lock.file[:2]:
+                end = self._lock_holder(subject, lock.pid, path)
+                return Wait(end.kind, end.what)
+        return None
+
+
+def _quiet(before: _Seen, ticks: int, now_s: float) -> bool:
+    """Whether it used hardly any CPU since the look before; one tick of the clock is no use."""
+    grown = ticks - before.ticks
+    return grown <= 1 or grown * _TICK_S < QUIET_SHARE * (now_s - before.at_s)
+
+
+def _since(wait: Wait, before: Wait | None, now_s: float) -> Wait:
+    same = before is not None and (before.kind, before.what) == (wait.kind, wait.what)
+    return replace(wait, since_s=before.since_s if same and before is not None else now_s)
+
+
+def _named(member: Member) -> str:
+    stopped = ", stopped" if member.stat.state is State.STOPPED else ""
+    return f"pid {member.pid} `{member.stat.name}`{stopped}"
+
+
+def _clipped(text: str) -> str:
+    line = "".join(c if c.isprintable() else "?" for c in text)
+    return line if len(line) <= _WORDS else f"{line[: _WORDS - 1]}…"
