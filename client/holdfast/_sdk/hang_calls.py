@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast._sdk.transport import Calling, fresh_id
@@ -47,18 +48,27 @@ class HangCalls(Calling):
             async for answer in answers:
                 yield hang_wire.received(answer.worker, answer.host, answer.content, answer.problem)
 
-    async def hang_evidence(self, job_id: str, number: int = 0) -> AsyncGenerator[WorkerEvidence]:
-        """Evidence of a hang by worker; of the newest hang if ``number`` is 0. Raises ``NotFound``."""
+    async def hang_evidence(
+        self, job_id: str, number: int = 0, *, samples: bool = False
+    ) -> AsyncGenerator[WorkerEvidence]:
+        """Evidence of a hang by worker; of the newest hang if ``number`` is 0. Raises ``NotFound``.
+
+        ``samples``: with what was sampled in the quarter of an hour before.
+        """
         from holdfast._session import hang_wire
 
-        request = hang_pb2.GetHangEvidenceRequest(id=job_id, number=number)
+        request = hang_pb2.GetHangEvidenceRequest(id=job_id, number=number, samples=samples)
         call = self._hangs.GetHangEvidence(request, timeout=EVIDENCE_TIMEOUT_S)
         async with contextlib.aclosing(self._stream(call)) as answers:
             async for answer in answers:
-                yield hang_wire.received(answer.worker, "", answer.content)
+                found = hang_wire.received(answer.worker, "", answer.content)
+                yield replace(found, samples=answer.samples)
 
     async def record_samples(self, job_id: str) -> AsyncGenerator[hang_pb2.RecordSamplesResponse]:
-        """Samples of a job from now on, until it or the link ends. Raises ``WrongState`` if it has ended."""
+        """Samples of a job's last quarter of an hour, and those from now on, until it or the link ends.
+
+        Raises ``WrongState`` if it has ended.
+        """
         call = self._hangs.RecordSamples(hang_pb2.RecordSamplesRequest(id=job_id))
         async with contextlib.aclosing(self._stream(call)) as answers:
             async for answer in answers:

@@ -132,12 +132,16 @@ def _present(
 
 @dataclass(frozen=True, slots=True)
 class WorkerEvidence:
-    """Evidence of one worker, or why there is none. ``host`` is empty where it is not known."""
+    """Evidence of one worker, or why there is none. ``host`` is empty where it is not known.
+
+    ``samples`` are gzipped lines of a recording from before the hang, where they were asked for and kept.
+    """
 
     worker: str
     host: str
     evidence: Evidence | None = None
     problem: str = ""
+    samples: bytes = b""
 
 
 def received(worker: str, host: str, content: bytes, problem: str = "") -> WorkerEvidence:

@@ -141,6 +141,11 @@ class Driver:
         )
         return found
 
+    async def samples(self, job_id: str, hang: int) -> dict[str, bytes]:
+        """The samples that were kept with a hang of a job, by worker."""
+        found: dict[str, bytes] = await asyncio.wrap_future(self.store.call(self.store.samples, job_id, hang))
+        return found
+
     async def history(self, entity: str, after: int, limit: int) -> list[Record]:
         """Events of an entity after a sequence, oldest first; at most ``limit`` entries."""
         records: list[Record] = await asyncio.wrap_future(self.store.call(self.store.read, entity, after, limit))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shlex
 import signal
@@ -13,8 +14,11 @@ import anyio
 import pytest
 from tests.integration.client.fake_controller import FakeController
 
+from holdfast._session import hang_wire
+from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.records import reader
 from holdfast.hang.records.recording import WorkerSample, encode
+from holdfast.hang.tuning import HangSettings
 from holdfast.v1 import hang_pb2, job_pb2
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +36,8 @@ def sampled(controller: FakeController) -> FakeController:
     job = job_pb2.CustomJob(id="j1", state=job_pb2.JOB_STATE_RUNNING, attempt=1, generation=1)
     wishes = job.job_spec.fault_tolerance.hang_detection
     wishes.floor.FromMilliseconds(5500)
-    wishes.startup_timeout.FromSeconds(60)
+    for setting in ("timeout", "ceiling", "startup_timeout", "lone_work_timeout"):
+        getattr(wishes, setting).FromSeconds(60)
     wishes.step_pattern = r"step=(\d+)"
     controller.add_job(job).owner = "user"
     controller.samples["j1"] += [
@@ -72,10 +77,22 @@ async def test_a_file_for_each_worker_that_replays_with_the_jobs_own_wishes(
         "workerpool0-0 on host-0: 3 samples over 4.0s, 1 KiB, hang-j1/workerpool0-0.jsonl.gz",
         "workerpool1-0 on host-1: 1 sample over 0.0s, 1 KiB, hang-j1/workerpool1-0.jsonl.gz",
         "Replay with: holdfast hang replay hang-j1/workerpool0-0.jsonl.gz hang-j1/workerpool1-0.jsonl.gz "
-        "--floor 5.5s --startup-timeout 60s --step-pattern 'step=(\\d+)'",
+        "--timeout 60s --floor 5.5s --ceiling 60s --startup-timeout 60s --lone-work-timeout 60s "
+        "--step-pattern 'step=(\\d+)'",
     ]
     assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
     assert times(tmp_path / "hang-j1/workerpool1-0.jsonl.gz") == [7.0]
+
+    kept = HangSettings(
+        timeout_s=60.0,
+        floor_s=5.5,
+        ceiling_s=60.0,
+        startup_timeout_s=60.0,
+        lone_work_timeout_s=60.0,
+        step_pattern=r"step=(\d+)",
+    )
+    for worker in ("workerpool0-0", "workerpool1-0"):
+        assert reader.settings_of(tmp_path / f"hang-j1/{worker}.jsonl.gz") == kept
 
     words = shlex.split(done.stdout.decode().partition("Replay with: holdfast ")[2])
     replayed = await anyio.run_process([HOLDFAST, *words], cwd=tmp_path, check=False)
@@ -120,6 +137,13 @@ async def test_recording_goes_on_when_the_controller_is_back(sampled: FakeContro
         tasks.start_soon(restart)
         done = await record(sampled, tmp_path, "--for", "1h")
     assert done.returncode == 0, done.stderr
+    assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0, 106.0]
+
+
+async def test_samples_that_come_again_are_kept_once(sampled: FakeController, tmp_path: Path) -> None:
+    sampled.samples["j1"] += [answer("workerpool0-0", "host-0", 100.0, 102.0, 104.0, 106.0)]
+    done = await record(sampled, tmp_path, "--for", "2s")
+    assert done.returncode == 0
     assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0, 106.0]
 
 
@@ -188,6 +212,31 @@ async def test_worker_that_moves_to_another_host_is_recorded_up_to_there(
     assert done.returncode == 0
     assert done.stderr.count(b"it has moved from host-0 to host-5; its recording ends here") == 1
     assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
+
+
+async def test_what_was_kept_with_a_hang_is_written_also_of_a_job_that_has_ended(
+    sampled: FakeController, tmp_path: Path
+) -> None:
+    job = sampled.jobs["j1"]
+    job.state = job_pb2.JOB_STATE_FAILED
+    job.hangs.add(number=1)
+    job.hangs.add(number=2)
+    for worker, host in (("workerpool0-0", "host-0"), ("workerpool1-0", "host-1")):
+        content = hang_wire.pack(Evidence("j1", worker, host, 1, 0.0))
+        lines = gzip.compress(answer(worker, host, 1.0).data) + gzip.compress(answer(worker, host, 3.0).data)
+        sampled.evidence["j1", 1].append(
+            hang_pb2.GetHangEvidenceResponse(worker=worker, content=content, samples=lines)
+        )
+    done = await record(sampled, tmp_path, "--hang", "1")
+    assert done.returncode == 0, done.stderr
+    out = done.stdout.decode().splitlines()
+    assert out[0] == "workerpool0-0 on host-0: 2 samples over 2.0s, 1 KiB, hang-j1/workerpool0-0.jsonl.gz"
+    assert out[-1].startswith("Replay with: holdfast hang replay hang-j1/workerpool0-0.jsonl.gz ")
+    assert times(tmp_path / "hang-j1/workerpool1-0.jsonl.gz") == [1.0, 3.0]
+    done = await record(sampled, tmp_path, "--hang", "2", "--out", "none")
+    assert done.returncode == 125
+    assert b"No samples are kept of hang 2 of job j1" in done.stderr
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("words", [("--for", "0"), ("--for", "soon")])

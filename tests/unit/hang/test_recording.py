@@ -20,6 +20,7 @@ from holdfast.hang.records.recording import (
     decode,
     encode,
 )
+from holdfast.hang.tuning import Action, HangSettings
 
 FULL = WorkerSample(
     job="job-1",
@@ -44,6 +45,7 @@ FULL = WorkerSample(
     skipped_bytes=99,
     files=SavedFiles(True, 1.0, 2.0, 3.0, "/x.pt", 5),
     progress=(RankProgress(0, 4, 17, 11.5, "waits"),),
+    settings=HangSettings(Action.RESTART, 60.0, step_pattern=r"step=(\d+)"),
 )
 
 

@@ -328,6 +328,7 @@ class Performer:
         try:
             await self._parts.preparation.containers.remove(key)
             self._means.cgroups.forget(key)
+            self._parts.hangs.forget(key)
             hit("agent.forget.before")
             self._parts.files.remove(key)
             hit("agent.forget.after")

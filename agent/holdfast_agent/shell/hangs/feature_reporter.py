@@ -16,6 +16,7 @@ from holdfast.hang.worker_watch import WorkerWatch
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.shell.evidence import Examiner
+from holdfast_agent.shell.sampling.history import SampleHistory
 
 JOURNAL_EVERY_S = 10.0
 
@@ -28,12 +29,14 @@ class FeatureReporter:
         host: str,
         workers: Path,
         examiner: Examiner,
+        history: SampleHistory,
         worker: Callable[[WorkerId], Worker | None],
         send: Callable[[agent_pb2.SessionRequest], bool],
     ) -> None:
         self._host = host
         self._workers = workers
         self._examiner = examiner
+        self._history = history
         self._worker = worker
         self._send = send
         self._watches: dict[WorkerId, WorkerWatch] = {}
@@ -45,8 +48,9 @@ class FeatureReporter:
         key = WorkerId(sample.job, sample.worker)
         worker = self._worker(key)
         if worker is None:
-            self._watches.pop(key, None)
+            self.forget(key)
             return
+        self._history.on_sample(sample)
         watch = self._watches.get(key)
         if watch is None or watch.generation != sample.generation:
             watch = self._watches[key] = self._begin(key, worker, sample.generation)
@@ -66,6 +70,11 @@ class FeatureReporter:
         """Drop all state of a worker that is gone."""
         self._watches.pop(key, None)
         self._journalled.pop(key, None)
+        self._history.forget(key)
+
+    def close(self) -> None:
+        """Write down what is kept of samples."""
+        self._history.close()
 
     def _begin(self, key: WorkerId, worker: Worker, generation: int) -> WorkerWatch:
         launch = worker.launched or (worker.desired.launch if worker.desired else None)
@@ -104,4 +113,5 @@ class FeatureReporter:
         log.info(
             "evidence.collected", worker=str(worker.key), ranks=len(found.ranks), duration_s=round(found.took_s, 1)
         )
-        return agent_pb2.EvidenceReport(id=order.id, content=hang_wire.pack(found))
+        samples = self._history.read(worker.key) if order.samples else b""
+        return agent_pb2.EvidenceReport(id=order.id, content=hang_wire.pack(found), samples=samples)

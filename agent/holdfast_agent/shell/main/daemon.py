@@ -51,6 +51,7 @@ from holdfast_agent.shell.prepare.name_check import Peers
 from holdfast_agent.shell.prepare.ports import Ports
 from holdfast_agent.shell.prepare.preflight import Fitness
 from holdfast_agent.shell.prepare.prepare import Preparation
+from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.sampling.sampler import Sampler
 from holdfast_agent.shell.session.link import Link
@@ -154,6 +155,7 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
         supervisor.tell(STOPPING=1)
         if driver is not None:
             driver.parts.shims.close()
+            driver.parts.hangs.close()
             driver.means.cgroups.leave()
         spawner.close()
         with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
@@ -202,10 +204,12 @@ def _assemble(
     )
     link = Link(settings.controller, tls, driver)
     examiner = Examiner(lambda: driver.facts, source)
+    history = SampleHistory(settings.state_dir / "workers")
     hangs = FeatureReporter(
         facts.name,
         settings.state_dir / "workers",
         examiner,
+        history,
         driver.worker,
         link.send,
     )
@@ -243,7 +247,7 @@ def _assemble(
         peers=Peers(wanted=settings.checks.peer_names),
         shims=shims,
         link=link,
-        transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine, listeners),
+        transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine, listeners, history),
         sampling=Sampler(
             facts,
             source,

@@ -54,12 +54,12 @@ class Listener:
         return line
 
 
-def _bounded(sample: WorkerSample) -> WorkerSample:
+def bounded(sample: WorkerSample, limit_bytes: int) -> WorkerSample:
     """The sample without the older lines of a flood; they count as skipped output."""
-    if sum(len(line.text) + _LINE_BYTES for line in sample.lines) <= LINES_BYTES:
+    if sum(len(line.text) + _LINE_BYTES for line in sample.lines) <= limit_bytes:
         return sample
     kept: list[LogLine] = []
-    left = LINES_BYTES
+    left = limit_bytes
     for line in reversed(sample.lines):
         left -= len(line.text) + _LINE_BYTES
         if left < 0:
@@ -78,7 +78,7 @@ class Listeners:
     def on_sample(self, sample: WorkerSample) -> None:
         """Give a sample to the listeners of its worker."""
         if found := self._of.get(WorkerId(sample.job, sample.worker)):
-            line = f"{encode(_bounded(sample))}\n".encode()
+            line = f"{encode(bounded(sample, LINES_BYTES))}\n".encode()
             for listener in found:
                 listener.put(line)
 

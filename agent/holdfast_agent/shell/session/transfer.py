@@ -20,10 +20,12 @@ from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
 from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError
+from holdfast.hang.records.reader import unpacked
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
 from holdfast_agent.core.launch.environment import HostFacts, log_paths
 from holdfast_agent.shell.base.inotify import FileWatch
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
+from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.session.assignment_checks import is_worker
 from holdfast_agent.shell.session.link import RETRY_FIRST_S, RETRY_MAX_S, channel_options
@@ -64,9 +66,11 @@ class Transfer:
         is_over: IsOver,
         examine: Examine,
         listeners: Listeners,
+        history: SampleHistory,
     ) -> None:
         self._examine = examine
         self._listeners = listeners
+        self._history = history
         self._target = target
         self._tls = tls
         self._facts = facts
@@ -166,21 +170,27 @@ class Transfer:
             self._readings.pop(reading.id, None)
 
     async def _read_samples(self, asked: agent_pb2.OpenSamples, reading: Reading, call: _Call) -> str:
-        """Send every sample of a worker from now on; ends by itself only when the reader is too slow."""
+        """Send a worker's kept samples, and then every new one; ends by itself only when the reader is too slow."""
         key = WorkerId(asked.job_id, asked.worker)
         if not is_worker(key):
             return f"{key} names no worker."
         offset = 0
         with self._listeners.listening(key) as listener:
+            for lines in unpacked(self._history.read(key)):
+                offset = await self._send(lines, offset, reading, call)
             while line := await listener.get():
-                while reading.credit <= 0:
-                    reading.more.clear()
-                    await reading.more.wait()
-                reading.credit -= len(line)
-                chunk = agent_pb2.TransferChunk(id=asked.id, offset=offset, data=line)
-                await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
-                offset += len(line)
+                offset = await self._send(line, offset, reading, call)
         return "samples come faster than they are taken."
+
+    async def _send(self, data: bytes, offset: int, reading: Reading, call: _Call) -> int:
+        """Send it once there is credit; returns the offset of what follows."""
+        while reading.credit <= 0:
+            reading.more.clear()
+            await reading.more.wait()
+        reading.credit -= len(data)
+        chunk = agent_pb2.TransferChunk(id=reading.id, offset=offset, data=data)
+        await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
+        return offset + len(data)
 
     async def _read_log(self, asked: agent_pb2.OpenLog, reading: Reading, call: _Call) -> str:
         """Send a rank's output, as much as was asked for. Returns the problem; empty at a good end."""

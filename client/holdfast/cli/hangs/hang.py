@@ -8,8 +8,9 @@ import random
 import textwrap
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -76,7 +77,8 @@ def evaluate(file: Path, output: str) -> None:
 @click.option("--floor", type=duration, help="As hangDetection.floor.")
 @click.option("--ceiling", type=duration, help="As hangDetection.ceiling.")
 @click.option("--startup-timeout", type=duration, help="As hangDetection.startupTimeout.")
-@click.option("--step-pattern", type=pattern, default="", help="As hangDetection.stepPattern.")
+@click.option("--lone-work-timeout", type=duration, help="As hangDetection.loneWorkTimeout.")
+@click.option("--step-pattern", type=pattern, help="As hangDetection.stepPattern.")
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
 )
@@ -86,28 +88,33 @@ def replay(
     floor: float | None,
     ceiling: float | None,
     startup_timeout: float | None,
-    step_pattern: str,
+    lone_work_timeout: float | None,
+    step_pattern: str | None,
     output: str,
 ) -> None:
     """Run the detector over recorded vectors, in virtual time.
 
     One FILE for each worker of one job, as `holdfast hang record` wrote it. Says what would have been noticed and
-    when, and when the gang would have been relaunched. Stack dumps are not recorded, so what they would say is left
-    out.
+    when, and when the gang would have been relaunched. The job's settings are in the files; an option takes the
+    place of one of them. Stack dumps are not recorded, so what they would say is left out.
     """
     from holdfast.hang.records import reader
     from holdfast.hang.records.recording import RecordingError
     from holdfast.hang.replay import replay as replayed
     from holdfast.hang.tuning import HangSettings
 
-    settings = HangSettings(
-        timeout_s=timeout,
-        floor_s=floor,
-        ceiling_s=ceiling,
-        startup_timeout_s=startup_timeout,
-        step_pattern=step_pattern,
-    )
+    asked = {
+        "timeout_s": timeout,
+        "floor_s": floor,
+        "ceiling_s": ceiling,
+        "startup_timeout_s": startup_timeout,
+        "lone_work_timeout_s": lone_work_timeout,
+        "step_pattern": step_pattern,
+    }
     try:
+        recorded = reader.settings_of(file[0]) or HangSettings()
+        given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+        settings = replace(recorded, **given)
         moments = list(replayed([reader.read(each) for each in file], settings))
     except (OSError, UnicodeDecodeError) as error:
         raise RecordingError(f"The recording can't be read: {error}.") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,45 +17,62 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.hang.records.recorder import JobRecording, WorkerFile
+    from holdfast.hang.tuning import HangSettings
     from holdfast.v1 import job_pb2
+
+DURATIONS = ("timeout", "floor", "ceiling", "startup_timeout", "lone_work_timeout")
+"""Settings of a job that are times, by their names in its file; each is an option of ``holdfast hang replay``."""
 
 
 @click.command()
 @job_argument()
 @click.option("--for", "length", type=duration, default="10m", show_default=True, metavar="TIME", help="How long.")
 @click.option(
+    "--hang",
+    "number",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Only what was kept with this hang, also of a job that has ended.",
+)
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Where to; made if need be. hang-ID unless given.",
 )
-def record(job_id: str, length: float, out: Path | None) -> None:
+def record(job_id: str, length: float, number: int | None, out: Path | None) -> None:
     """Keep what the agents sample of a live job, for a replay.
 
-    `holdfast hang replay` reads it. Writes one file for each worker, from now until the time is over, the job has
-    ended, or Ctrl-C. The job doesn't notice. A file holds the newest 64 MiB, some days of a usual worker; it
-    contains the lines that the ranks print.
+    `holdfast hang replay` reads it. Writes one file for each worker, from a quarter of an hour ago until the time is
+    over, the job has ended, or Ctrl-C. The job doesn't notice. A file holds the newest 64 MiB, some days of a usual
+    worker; it contains the lines that the ranks print. With each hang the quarter of an hour before it is kept.
     """
     if length <= 0:
         raise click.BadParameter("must be longer than 0 seconds.", param_hint="--for")
     folder = out or Path(f"hang-{job_id}")
 
     async def work(client: Client) -> tuple[job_pb2.CustomJob, JobRecording]:
-        from holdfast.cli.hangs.recording import keep
+        from holdfast.cli.hangs.recording import keep, keep_of_hang
         from holdfast.hang.records.recorder import JobRecording
 
         job = await client.get_job(job_id)
-        with JobRecording(folder, job_id) as recording:
-            await keep(client, recording, length)
+        with JobRecording(folder, job_id, settings_of(job)) as recording:
+            if number is None:
+                await keep(client, recording, length)
+            else:
+                await keep_of_hang(client, recording, number)
         return job, recording
 
     job, recording = with_client(work)
     if not recording.files:
         folder_text = shlex.quote(str(folder))
+        if number is not None:
+            words = f"No samples are kept of hang {number} of job {job_id}"
+            raise HoldfastError(f"{words}; they are of a job's newest 5 hangs, as far as 16 MiB suffice.")
         raise HoldfastError(f"No sample came of job {job_id}; nothing was written to {folder_text}.")
     for file in recording.in_order:
         click.echo(_line(file))
-    click.echo(f"Replay with: {replay_command(job, recording)}")
+    click.echo(f"Replay with: {replay_command(settings_of(job), recording)}")
 
 
 def _line(file: WorkerFile) -> str:
@@ -66,13 +83,23 @@ def _line(file: WorkerFile) -> str:
     return f"{file.worker} on {file.host}: {file.samples} sample{plural} over {took}, {size} KiB, {file.path}"
 
 
-def replay_command(job: job_pb2.CustomJob, recording: JobRecording) -> str:
+def settings_of(job: job_pb2.CustomJob) -> HangSettings:
+    """The job's own settings of hang detection, as the detector takes them."""
+    from holdfast.hang.tuning import HangSettings
+
+    asked = job.job_spec.fault_tolerance.hang_detection
+    times: dict[str, Any] = {
+        f"{field.name}_s": seconds(value) for field, value in asked.ListFields() if field.name in DURATIONS
+    }
+    return HangSettings(step_pattern=asked.step_pattern, **times)
+
+
+def replay_command(settings: HangSettings, recording: JobRecording) -> str:
     """The command line that replays the files with the job's own settings."""
-    settings = job.job_spec.fault_tolerance.hang_detection
     words = ["holdfast", "hang", "replay", *(str(file.path) for file in recording.in_order)]
-    for field, value in settings.ListFields():
-        if field.name in ("timeout", "floor", "ceiling", "startup_timeout"):
-            words += [f"--{field.name.replace('_', '-')}", f"{seconds(value):g}s"]
+    for name in DURATIONS:
+        if (value := getattr(settings, f"{name}_s")) is not None:
+            words += [f"--{name.replace('_', '-')}", f"{value:g}s"]
     if settings.step_pattern:
         words += ["--step-pattern", settings.step_pattern]
     return shlex.join(words)

@@ -14,6 +14,7 @@ from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.durations import span
 from holdfast.client import TERMINAL, Client
 from holdfast.errors import HoldfastError, Unavailable
+from holdfast.hang.records.reader import unpacked
 from holdfast.hang.records.recorder import JobRecording
 from holdfast.v1 import hang_pb2
 
@@ -35,8 +36,15 @@ async def keep(client: Client, recording: JobRecording, length_s: float) -> None
         tasks.cancel_scope.cancel()
 
 
+async def keep_of_hang(client: Client, recording: JobRecording, number: int) -> None:
+    """Record what was kept with a hang of the job."""
+    async for found in client.hang_evidence(recording.job, number, samples=True):
+        for lines in unpacked(found.samples):
+            recording.take(found.worker, found.host, lines)
+
+
 async def _samples(client: Client, job_id: str, outage: Outage) -> AsyncGenerator[hang_pb2.RecordSamplesResponse]:
-    """Yield samples until the job has ended. Those taken during an outage of the controller are missing."""
+    """Yield samples until the job has ended. What is taken during an outage of the controller comes after it."""
     while True:
         try:
             if outage.ongoing and (await client.get_job(job_id)).state in TERMINAL:

@@ -10,16 +10,27 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.hang.records.recorder import SETTINGS_EVERY, older
 from holdfast.hang.records.recording import WorkerSample, decode
+from holdfast.hang.tuning import HangSettings
+
+PIECE_BYTES = 64 << 10
+LINE_BYTES = 1 << 20
+"""No sample is longer."""
 
 
 def read(path: Path) -> Iterator[WorkerSample]:
     """The samples of a recording, with its older half if there is one. Raises ``RecordingError``, ``OSError``."""
-    older = path.with_name(f"{path.name}.1")
-    for part in (older, path) if older.exists() else (path,):
+    for part in (older(path), path) if older(path).exists() else (path,):
         for line in _lines(part):
             if line.endswith("\n") and line.strip():
                 yield decode(line)
+
+
+def settings_of(path: Path) -> HangSettings | None:
+    """The job's settings, where the recording has them. Raises as ``read`` does."""
+    found = (sample.settings for _, sample in zip(range(SETTINGS_EVERY), read(path), strict=False))
+    return next((settings for settings in found if settings is not None), None)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -31,3 +42,22 @@ def _lines(path: Path) -> Iterator[str]:
             yield from lines
         except (EOFError, zlib.error, gzip.BadGzipFile):
             return
+
+
+def unpacked(data: bytes) -> Iterator[bytes]:
+    """Lines of gzip members in a row, in pieces of whole lines; ends where the data is cut off or damaged."""
+    rest = b""
+    while data:
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            try:
+                piece = member.decompress(data, PIECE_BYTES)
+            except zlib.error:
+                return
+            data = member.unconsumed_tail
+            if not (piece or data) or len(rest) > LINE_BYTES:
+                return
+            whole, newline, rest = (rest + piece).rpartition(b"\n")
+            if newline:
+                yield whole + newline
+        data = member.unused_data

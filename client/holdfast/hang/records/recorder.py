@@ -11,15 +11,18 @@ import gzip
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.hang.records.recording import RecordingError, WorkerSample, decode, encode
+from holdfast.hang.tuning import HangSettings
 
 LIMIT_BYTES = 64 << 20
 PART_BYTES = 64 << 10
 """Text gathered before it is compressed; each part is a gzip member of its own."""
+SETTINGS_EVERY = 256
+"""Samples from one that carries the job's settings to the next, so that the newer half of a split file has them too."""
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -32,14 +35,27 @@ class Recorder:
         self._part_bytes = part_bytes
         self._lines: list[str] = []
         self._size = 0
+        self._gathered_s = 0.0
+        self.began_s: float | None = None
+        """Time of the first sample that went into the current file; None before that."""
 
     def write(self, sample: WorkerSample) -> None:
         """Keep one. Raises ``OSError``, and has let go of what it could not write."""
         line = encode(sample) + "\n"
+        if not self._lines:
+            self._gathered_s = sample.at_s
+            self.began_s = sample.at_s if self.began_s is None else self.began_s
         self._lines.append(line)
         self._size += len(line)
         if self._size >= self._part_bytes:
             self.flush()
+
+    def split(self) -> None:
+        """Begin a new file; the one so far becomes the older half. Raises ``OSError``."""
+        self.flush()
+        self.began_s = None
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self._path, older(self._path))
 
     def flush(self) -> None:
         """Write what was gathered. Raises ``OSError``."""
@@ -52,6 +68,7 @@ class Recorder:
         try:
             if os.fstat(handle).st_size + len(data) > self._limit_bytes // 2:
                 os.replace(self._path, older(self._path))
+                self.began_s = self._gathered_s
                 os.close(handle)
                 handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             os.write(handle, data)
@@ -76,6 +93,7 @@ class WorkerFile:
     recorder: Recorder
     first_s: float
     last_s: float
+    generation: int = 0
     samples: int = 0
     moved: bool = False
 
@@ -87,9 +105,10 @@ class WorkerFile:
 class JobRecording:
     """Writes a job's samples into ``folder``, a file for each worker. Raises ``HoldfastError`` where it can't."""
 
-    def __init__(self, folder: Path, job: str) -> None:
+    def __init__(self, folder: Path, job: str, settings: HangSettings) -> None:
         self.folder = folder
         self.job = job
+        self._settings = settings
         self.files: dict[str, WorkerFile] = {}
 
     def __enter__(self) -> JobRecording:
@@ -117,7 +136,8 @@ class JobRecording:
     def take(self, worker: str, host: str, data: bytes) -> str:
         """Whole lines of that worker; why they are not kept, once. Raises ``RecordingError`` for others' lines.
 
-        A recording is on one clock, so it ends for a worker that moves to another host.
+        A host that is asked again sends its last quarter of an hour again; what is there already is passed over. A
+        recording is on one clock, so it ends for a worker that moves to another host.
         """
         for line in data.decode(errors="replace").splitlines():
             sample = decode(line)
@@ -130,8 +150,12 @@ class JobRecording:
             if file.host != host:
                 first, file.moved = not file.moved, True
                 return f"it has moved from {file.host} to {host}; its recording ends here" if first else ""
+            if file.samples and (sample.generation, sample.at_s) <= (file.generation, file.last_s):
+                continue
+            if file.samples % SETTINGS_EVERY == 0:
+                sample = replace(sample, settings=self._settings)
             file.samples += 1
-            file.last_s = sample.at_s
+            file.generation, file.last_s = sample.generation, sample.at_s
             with _told(file.path):
                 file.recorder.write(sample)
         return ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast._base.codec import Format, from_plain, to_plain
 from holdfast.errors import HoldfastError
 from holdfast.hang.pipeline.samples import RankSample
+from holdfast.hang.tuning import HangSettings
 
 FORMAT = 1
 _FORM = Format(without_defaults=True, digits=4)
@@ -73,6 +74,8 @@ class WorkerSample:
     skipped_bytes: int = 0
     files: SavedFiles = SavedFiles()
     progress: tuple[RankProgress, ...] = ()
+    # The job's own, in the first of some samples of a file, so that a replay judges as the job was judged.
+    settings: HangSettings | None = None
 
     @property
     def idle_reason(self) -> str:

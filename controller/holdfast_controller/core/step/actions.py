@@ -94,12 +94,16 @@ class TakeEvidence:
 
 @dataclass(frozen=True)
 class KeepEvidence:
-    """Store one worker's evidence, in the same commit as the events of this step."""
+    """Store one worker's evidence, in the same commit as the events of this step.
+
+    ``samples`` are of the time before, stored unless the hang has some: the first are those that show how it began.
+    """
 
     job_id: str
     hang: int
     worker: str
     content: bytes
+    samples: bytes = b""
 
 
 @dataclass(frozen=True)

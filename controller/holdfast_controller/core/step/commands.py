@@ -226,7 +226,10 @@ class ArchiveReported:
 
 @dataclass(frozen=True)
 class EvidenceArrived:
-    """Evidence of a worker's hang was recorded, or ``problem`` says why not. ``content`` is stored as it is."""
+    """Evidence of a worker's hang was recorded, or ``problem`` says why not.
+
+    ``content`` is stored as it is; so are ``samples``, those of the time before.
+    """
 
     host: str
     job_id: str
@@ -236,6 +239,7 @@ class EvidenceArrived:
     evidence: Evidence | None = None
     content: bytes = b""
     problem: str = ""
+    samples: bytes = b""
 
 
 @dataclass(frozen=True)

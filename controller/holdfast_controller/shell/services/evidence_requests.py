@@ -25,7 +25,11 @@ class EvidenceRequests:
     def take(self, order: TakeEvidence) -> None:
         """Request the evidence of one worker."""
         wanted = agent_pb2.TakeEvidence(
-            job_id=order.job_id, generation=order.generation, worker=order.worker, suspects=order.suspects
+            job_id=order.job_id,
+            generation=order.generation,
+            worker=order.worker,
+            suspects=order.suspects,
+            samples=True,
         )
         self._transfers.examine(order.host, wanted).add_done_callback(partial(self._arrived, order))
 
@@ -51,6 +55,7 @@ class EvidenceRequests:
                 evidence,
                 content,
                 problem,
+                report.samples,
             )
         )
 

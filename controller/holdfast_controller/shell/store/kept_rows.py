@@ -14,7 +14,7 @@ from holdfast._daemon import log
 from holdfast_controller.core.model.cluster import Answer
 from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret
 from holdfast_controller.core.step.idempotency import KEPT_ANSWERS
-from holdfast_controller.shell.store.schema import answers, evidence, secrets
+from holdfast_controller.shell.store.schema import answers, evidence, samples, secrets
 
 EVIDENCE_HANGS = 20
 """Of so many of a job's hangs the evidence is kept, the newest ones."""
@@ -22,35 +22,51 @@ EVIDENCE_BYTES = 64 << 20
 """Of one job's evidence; what is too much goes, that of the oldest hangs first. A rank's takes a few KiB."""
 
 
+SAMPLES_HANGS, SAMPLES_BYTES = 5, 16 << 20
+"""The same of samples: a rank's take some tens of KiB."""
+
+
 def write_evidence(database: sa.Connection, piece: KeepEvidence) -> None:
     """Keep one worker's, and of the job's as much as there is room for."""
-    row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker, "content": piece.content}
-    database.execute(sa.insert(evidence).prefix_with("OR REPLACE"), row)
-    _drop_evidence(database, piece.job_id)
+    row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker}
+    database.execute(sa.insert(evidence).prefix_with("OR REPLACE"), {**row, "content": piece.content})
+    _drop_oldest(database, evidence, piece.job_id, EVIDENCE_HANGS, EVIDENCE_BYTES)
+    if piece.samples:
+        database.execute(sa.insert(samples).prefix_with("OR IGNORE"), {**row, "content": piece.samples})
+        _drop_oldest(database, samples, piece.job_id, SAMPLES_HANGS, SAMPLES_BYTES)
 
 
 def read_evidence(database: sa.Connection, job: str, hang: int) -> list[tuple[str, bytes]]:
     """(worker, content) of what was kept of a job's hang, by worker."""
+    return _of_hang(database, evidence, job, hang)
+
+
+def read_samples(database: sa.Connection, job: str, hang: int) -> dict[str, bytes]:
+    """The samples that were kept with a job's hang, by worker."""
+    return dict(_of_hang(database, samples, job, hang))
+
+
+def _of_hang(database: sa.Connection, table: sa.Table, job: str, hang: int) -> list[tuple[str, bytes]]:
     query = (
-        sa.select(evidence.c.worker, evidence.c.content)
-        .where(evidence.c.job == job, evidence.c.hang == hang)
-        .order_by(evidence.c.worker)
+        sa.select(table.c.worker, table.c.content)
+        .where(table.c.job == job, table.c.hang == hang)
+        .order_by(table.c.worker)
     )
     return [(row.worker, row.content) for row in database.execute(query)]
 
 
-def _drop_evidence(database: sa.Connection, job: str) -> None:
+def _drop_oldest(database: sa.Connection, table: sa.Table, job: str, most_hangs: int, most_bytes: int) -> None:
     """Keep what there is room for: the newest hang's first, and of one hang what came first."""
-    size = sa.func.length(evidence.c.content).label("size")
-    query = sa.select(evidence.c.hang, evidence.c.worker, size).where(evidence.c.job == job)
+    size = sa.func.length(table.c.content).label("size")
+    query = sa.select(table.c.hang, table.c.worker, size).where(table.c.job == job)
     used, hangs = 0, set()
-    for row in list(database.execute(query.order_by(evidence.c.hang.desc(), sa.literal_column("rowid")))):
+    for row in list(database.execute(query.order_by(table.c.hang.desc(), sa.literal_column("rowid")))):
         hangs.add(row.hang)
         used += row.size
-        if len(hangs) > EVIDENCE_HANGS or used > EVIDENCE_BYTES:
-            key = (evidence.c.job == job, evidence.c.hang == row.hang, evidence.c.worker == row.worker)
-            database.execute(sa.delete(evidence).where(*key))
-            log.info("evidence.evicted", worker=f"{job}/{row.worker}", hang=row.hang)
+        if len(hangs) > most_hangs or used > most_bytes:
+            key = (table.c.job == job, table.c.hang == row.hang, table.c.worker == row.worker)
+            database.execute(sa.delete(table).where(*key))
+            log.info("evidence.evicted", worker=f"{job}/{row.worker}", hang=row.hang, kind=table.name)
 
 
 def write_answers(driver: sqlite3.Connection, new: Sequence[KeepAnswer]) -> None:

@@ -69,6 +69,16 @@ evidence = Table(
 )
 """What was found of a worker before a hang was acted on: compressed JSON of ``holdfast.hang.evidence.evidence``."""
 
+samples = Table(
+    "samples",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("hang", Integer, primary_key=True),
+    Column("worker", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+"""What was sampled of a worker before a hang was noticed: gzipped lines of ``holdfast.hang.records.recording``."""
+
 secrets = Table(
     "secrets",
     metadata,

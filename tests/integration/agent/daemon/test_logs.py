@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -179,6 +180,30 @@ async def test_samples_of_a_running_worker_are_sent_by_credit_until_nobody_wants
     await controller.transfer_say(close=agent_pb2.CloseLog(id=5))
     await controller.read(6)
     assert 5 not in controller.ends
+
+
+async def test_samples_from_before_they_were_asked_for_come_first_also_after_the_agents_restart(
+    agent: Agent, controller: Controller
+) -> None:
+    await controller.connected()
+    await launch(controller, [PYTHON, "-c", "import time; print('hello', flush=True); time.sleep(600)"])
+    await asyncio.sleep(6)
+    agent.kill(signal.SIGTERM)
+    controller.transfer = None
+    agent.start()
+    await controller.until(lambda: controller.transfer, "a second transfer stream")
+    asked_s = time.monotonic()
+    order = agent_pb2.OpenSamples(id=5, job_id="job-1", worker="workerpool0-0", credit_bytes=1 << 20)
+    await controller.transfer_say(open_samples=order)
+
+    def times() -> list[float]:
+        lines = controller.text(5).splitlines() if 5 in controller.chunks else []
+        return [decode(line).at_s for line in lines]
+
+    await controller.until(lambda: times() and times()[-1] > asked_s, "a new sample")
+    assert times() == sorted(set(times()))
+    assert times()[0] < asked_s - 4
+    assert "hello" in controller.text(5)
 
 
 async def test_samples_of_what_is_no_worker_are_refused(agent: Agent, controller: Controller) -> None:

@@ -128,6 +128,32 @@ def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -
         store.close()
 
 
+def test_samples_of_a_hang_are_the_first_that_came_and_those_of_the_newest_hangs(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first show how it began. Evidence of more hangs is kept than samples."""
+    monkeypatch.setattr(kept_rows, "SAMPLES_HANGS", 2)
+    monkeypatch.setattr(kept_rows, "SAMPLES_BYTES", 100)
+    store = opened(path)
+
+    def samples(hang: int) -> dict[str, bytes]:
+        found: dict[str, bytes] = store.call(store.samples, "a", hang).result()
+        return found
+
+    try:
+        pieces = [KeepEvidence("a", 1, "w0", b"e", b"began"), KeepEvidence("a", 1, "w0", b"e", b"later")]
+        store.call(store.commit, [], [*pieces, KeepEvidence("a", 1, "w1", b"e")]).result()
+        assert samples(1) == {"w0": b"began"}
+        for hang in (2, 3):
+            store.call(store.commit, [], [KeepEvidence("a", hang, "w0", b"e", b"x" * 50)]).result()
+        assert [list(samples(hang)) for hang in (1, 2, 3)] == [[], ["w0"], ["w0"]]
+        store.call(store.commit, [], [KeepEvidence("a", 4, "w0", b"e", b"x" * 90)]).result()
+        assert [list(samples(hang)) for hang in (2, 3, 4)] == [[], [], ["w0"]]
+        assert [worker for worker, _ in store.call(store.evidence, "a", 1).result()] == ["w0", "w1"]
+    finally:
+        store.close()
+
+
 def test_answers_are_kept_by_caller_and_id_and_the_newest_of_them_only(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
