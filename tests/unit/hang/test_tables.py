@@ -70,8 +70,12 @@ def test_every_constant_of_log_silence_is_on_the_page_as_it_is() -> None:
     page = (Path(__file__).parents[3] / "docs/internals/hang-evaluation.md").read_text()
     tuning = Tuning()
     assert f"| `silence_floor_s` | {tuning.silence_floor_s:.0f} s |" in page
-    assert f"| `silence_factor` | {tuning.silence_factor:.0f} × longest gap survived |" in page
+    assert f"| `silence_factor` | {tuning.silence_factor:.0f} × longest gap of the stretch |" in page
+    assert f"| `gap_spread` | {tuning.gap_spread} × |" in page
+    assert f"| `stretch_gap_min_s` | {tuning.stretch_gap_min_s:.0f} s |" in page
+    assert f"({tuning.settle_gap_min_s:.0f} s or more) over {tuning.settle_span_s:.0f} s of a stretch" in page
     assert f"| `startup_s` | {tuning.startup_s / 60:.0f} min |" in page
     assert f"or {tuning.settle_age_s:.0f} s of progress" in page
+    assert f"| `ceiling_factor` | {tuning.ceiling_factor:.0f} × longest gap survived |" in page
     assert f"| `ceiling_s` | {tuning.ceiling_s / 60:.0f} min |" in page
     assert f"| `startup_ceiling_s` | {tuning.startup_ceiling_s / 60:.0f} min |" in page

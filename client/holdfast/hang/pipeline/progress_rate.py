@@ -1,16 +1,19 @@
 """Progress rate of a job: the gaps between its progress events, and how long a silence is normal after them.
 
-Theory of operation. Progress events (a line that tells something new, a checkpoint or event file that grew)
-leave gaps between them. Until the gaps show a rate the job is starting up, and only the start-up limit
-counts: programs print a screenful at once and then say nothing until their first block of work is done, and
-most false alarms of gap-based rules lie exactly there. The rate is known once the three longest gaps are of
-one size, or after some minutes of progress. From then on a silence is noticed at ``silence_factor`` × the
-longest gap survived, so regular long gaps (an epoch, an evaluation) are learned at their first sight, and no
-threshold ever sits below what this job has done and survived.
+Theory of operation. Progress events (a line that tells something new, a checkpoint or event file that grew) leave
+gaps between them. What comes next can be told from them only while they repeat: after a screenful of messages the
+first block of work may take an hour, and after hours of steps the first evaluation may take as long as twenty steps.
+Most false alarms of gap-based rules lie exactly there. So progress is divided into stretches. The first begins with
+the job, and its end is the end of start-up; each later one begins with a gap longer than anything the job has shown
+before. The cadence of a stretch is known once two gaps of one size have been seen in it, or after some minutes of
+progress, at least half as many as the gap that began it.
 
-For the output alone the start-up gap counts as survived like any other. Where another family of signals agrees
-that nothing moves, it doesn't: ranks are busy while they start, and a minute of imports says nothing of a
-minute in which every rank stands still.
+While the cadence is known, a silence is noticed at twice the longest gap of the stretch: twice, since a job that
+skips one of its regular lines is silent for that long. While it isn't, anything may follow, and only the ceilings
+count. What the job has survived since its start-up is never noticed again. The start-up itself is left out: it
+happens once, and an hour of loading says nothing of steps that take seconds.
+
+Where another family of signals agrees that nothing moves, stretches don't matter and less patience is needed.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from holdfast.hang.tuning import Tuning
 
 
 class ProgressRate(NamedTuple):
-    """The history of one stream of progress; a value of seven numbers, cheap to copy and to journal.
+    """The history of one stream of progress; a value of nine numbers, cheap to copy and to journal.
 
-    Times are seconds on the caller's monotonic clock, gaps are seconds. ``steady_s`` is the longest gap since the
-    rate is known.
+    Times are seconds on the caller's monotonic clock, gaps are seconds. ``longest_s`` is the longest gap of all,
+    ``steady_s`` the longest since start-up was over, 0 until then. The last two describe the stretch: when and after
+    which gap it began (None and 0: with the job); ``second_s`` and ``third_s`` are the longest gaps in it.
     """
 
     began_s: float
@@ -34,6 +38,8 @@ class ProgressRate(NamedTuple):
     third_s: float = 0.0
     steady_s: float = 0.0
     events: int = 0
+    opened_s: float | None = None
+    opening_s: float = 0.0
 
     @classmethod
     def begin(cls, at_s: float) -> ProgressRate:
@@ -42,62 +48,87 @@ class ProgressRate(NamedTuple):
 
     def observe(self, at_s: float, tuning: Tuning) -> ProgressRate:
         """The history after progress at that time; an event older than the last one changes nothing."""
-        began, last, longest, second, third, steady, events = self
+        began, last, longest, second, third, steady, events, opened, opening = self
         gap = at_s - last
         if gap < 0:
             return self
-        if gap > steady and self.settled(tuning):
-            steady = gap
-        if gap > longest:
-            return ProgressRate(began, at_s, gap, longest, second, steady, events + 1)
-        if gap > second:
-            return ProgressRate(began, at_s, longest, gap, second, steady, events + 1)
-        if gap > third:
-            return ProgressRate(began, at_s, longest, second, gap, steady, events + 1)
-        return ProgressRate(began, at_s, longest, second, third, steady, events + 1)
+        longest = max(longest, gap)
+        if gap >= tuning.settle_gap_min_s:
+            known = max(tuning.stretch_gap_min_s, tuning.gap_spread * steady) if steady else opening
+            if gap > known:
+                opened, opening, second, third = at_s, gap, 0.0, 0.0
+            elif gap > second:
+                second, third = gap, second
+            elif gap > third:
+                third = gap
+            if steady:
+                steady = max(steady, gap)
+        found = ProgressRate(began, at_s, longest, second, third, steady, events + 1, opened, opening)
+        if not steady and found.has_cadence(tuning):
+            return found._replace(steady_s=max(second, tuning.settle_gap_min_s))
+        return found
 
     def forgive(self, silent_s: float) -> ProgressRate:
         """The history without ``silent_s`` of unwatched or declared idle time: neither a silence nor a gap survived."""
-        return self._replace(began_s=self.began_s + silent_s, last_s=self.last_s + silent_s)
+        return self.shifted(silent_s)
 
     def shifted(self, by_s: float) -> ProgressRate:
         """The same history on a clock that reads ``by_s`` more."""
-        return self._replace(began_s=self.began_s + by_s, last_s=self.last_s + by_s)
+        opened_s = None if self.opened_s is None else self.opened_s + by_s
+        return self._replace(began_s=self.began_s + by_s, last_s=self.last_s + by_s, opened_s=opened_s)
 
     def silent_s(self, now_s: float) -> float:
         return now_s - self.last_s
 
     def settled(self, tuning: Tuning) -> bool:
-        """Whether the gaps seen so far tell what a long gap is for this job: start-up is over."""
-        if self.last_s - self.began_s > tuning.settle_age_s:
-            return True
-        return self.third_s >= max(tuning.settle_gap_min_s, tuning.settle_share * self.longest_s)
+        """Whether start-up is over: once true, it stays true."""
+        return self.steady_s > 0 or self.has_cadence(tuning)
 
-    def _governed(self, tuning: Tuning) -> bool:
-        """Whether the job's own timeout counts: from the first progress on, whatever is known of the rate."""
-        return tuning.timeout_s is not None and self.events > 0
+    def has_cadence(self, tuning: Tuning) -> bool:
+        """Whether the gaps of this stretch tell what a long gap is in it."""
+        lasted_s = self.last_s - (self.began_s if self.opened_s is None else self.opened_s)
+        if lasted_s > max(tuning.settle_age_s, tuning.settle_share * self.opening_s):
+            return True
+        if lasted_s < tuning.settle_span_s or self.third_s < tuning.settle_gap_min_s:
+            return False
+        return self.second_s <= tuning.gap_spread * self.third_s
 
     def notice_after_s(self, tuning: Tuning) -> float:
         """The silence after which this stream, taken alone, is worth a notice."""
-        if self._governed(tuning) and tuning.timeout_s is not None:
-            return tuning.timeout_s
         if not self.settled(tuning):
-            return max(tuning.startup_s, tuning.silence_factor * self.longest_s)
-        return max(tuning.silence_floor_s, tuning.silence_factor * self.longest_s)
+            return self._or_survived("startup_ceiling_s", tuning)
+        if tuning.timeout_s is not None:
+            return tuning.timeout_s
+        limit_s = tuning.gap_spread * self.steady_s
+        if self.has_cadence(tuning):
+            limit_s = max(limit_s, tuning.silence_floor_s, tuning.silence_factor * self.second_s)
+        else:
+            limit_s = max(limit_s, tuning.ceiling_s)
+        return min(limit_s, tuning.ceiling_s) if "ceiling_s" in tuning.given else limit_s
 
     def agree_after_s(self, tuning: Tuning) -> float:
         """The silence after which this stream may agree with another family that nothing moves."""
-        if self._governed(tuning) or not self.settled(tuning):
-            return self.notice_after_s(tuning)
-        # The third longest stands for gaps that repeated before the rate was known.
-        return max(tuning.still_floor_s, tuning.still_factor * max(self.steady_s, self.third_s))
+        if not self.settled(tuning):
+            return self._or_survived("startup_s", tuning)
+        if tuning.timeout_s is not None:
+            return tuning.timeout_s
+        return max(tuning.still_floor_s, tuning.still_factor * self.steady_s)
 
     def act_after_s(self, tuning: Tuning) -> float:
         """The silence after which this stream, taken alone, is acted on: the ceiling, or what the job has
         earned.
         """
-        if self._governed(tuning) and tuning.timeout_s is not None:
-            return max(tuning.ceiling_s, tuning.timeout_s)
+        notice_s = self.notice_after_s(tuning)
         if not self.settled(tuning):
-            return max(tuning.startup_ceiling_s, tuning.silence_factor * self.longest_s)
-        return max(tuning.ceiling_s, tuning.silence_factor * self.longest_s)
+            return notice_s
+        if tuning.timeout_s is not None:
+            return max(tuning.ceiling_s, notice_s)
+        if "ceiling_s" in tuning.given:
+            return tuning.ceiling_s
+        earned_s = tuning.ceiling_factor * self.steady_s if self.has_cadence(tuning) else tuning.startup_ceiling_s
+        return max(tuning.ceiling_s, min(earned_s, tuning.startup_ceiling_s), notice_s)
+
+    def _or_survived(self, name: str, tuning: Tuning) -> float:
+        """That limit of start-up, or what was survived in it if that is more and the job has not set the limit."""
+        limit_s: float = getattr(tuning, name)
+        return limit_s if name in tuning.given else max(limit_s, tuning.gap_spread * self.longest_s)

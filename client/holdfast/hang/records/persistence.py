@@ -47,7 +47,7 @@ def _learned(watch: JobWatch) -> tuple[object, ...]:
     rate = watch.output
     return (
         (bool(rate.events), rate.settled(_TUNING), watch.started_s is None, watch.first_work_s is None),
-        (rate.longest_s, rate.second_s, rate.third_s, rate.steady_s),
+        (rate.longest_s, rate.opening_s, rate.second_s, rate.third_s, rate.steady_s),
         (watch.still_longest_s, watch.lone_longest_s, watch.dumps),
     )
 
