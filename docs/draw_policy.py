@@ -36,17 +36,22 @@ TAIL = """
 - Budgets count failures in a row. Only progress resets them: a step beyond the job's highest (reported through
   `holdfast.progress` or found by `stepPattern`), or a new checkpoint if no step is known.
 - The same failure `noProgressLimit` times in a row (3) without progress is final, for a job whose progress is
-  known.
-- `backoff` delays every launch of such a row except the first, and doubles each time.
-- `disableRetries` makes every failure of the program final; `unconditionalRetry` retries the job after any
-  failure.
+  known. It is the same by the exception of the rank that failed first, whichever rank that is; without an exception
+  by its exit code or by its last line on stderr. Figures in them may differ.
+- `backoff` delays every launch of such a row, the first too, and doubles each time. Launches after a hang, a drain, a
+  preemption or a restart that was asked for are not delayed, and are no failures in a row.
+- `disableRetries` makes every failure final, and every hang that would be restarted; `unconditionalRetry` retries the
+  job after any of them.
 - A host that is suspected twice in one job (†) is no longer used by it; a host that is at fault (‡) is cordoned
   until an admin uncordons it.
 - `LOST_RECORD` means that the exit was recorded only by a controller whose disk is lost. No exit code is invented
   for it. A job that no host knows is paused, and its owner decides: see
   [restore](../admins/operations.md#restore).
 - A hang that is detected while the program is alive is restarted in place, on the same budget as the library's
-  own timeout; see [hang detection](hang-detection.md).
+  own timeout; see [hang detection](hang-detection.md). Such restarts are counted apart: neither
+  `HOLDFAST_RESTART_COUNT` nor the other budgets count them. Once they are spent the job is placed once on other hosts,
+  without those of the suspects (of all its ranks, if there are none), if these could take it at once and a retry
+  (`maxJobRetries`) is left.
 """
 WHAT = {
     Cause.USER_ERROR: "any other exit code, or a signal such as SIGFPE",
@@ -80,6 +85,8 @@ def row(cause: Cause, rule: Rule) -> str:
     marks = "†" * rule.suspect + "‡" * rule.cordon
     budget = str(PORT_RETRIES) if cause is Cause.PORT_TAKEN else LIMITS[rule.budget]
     then = f"retried, {Retries().job_retries} times (`maxJobRetries`)" if rule.then_retry else ""
+    if rule.then_elsewhere:
+        then = "retried once, if other hosts could take it"
     if rule.way is not Way.NOWHERE and not then:
         then = "an error of the program" if cause is Cause.PORT_TAKEN else "the job fails" if budget else ""
     return f"| {cause.value} {marks}".rstrip() + f" | {WHAT[cause]} | {WAYS[rule.way]} | {budget} | {then} |"

@@ -46,6 +46,7 @@ def test_gang_that_goes_still_is_noticed_looked_into_and_relaunched_in_place(pro
     orders = [a.assignment for a in world.sent if isinstance(a, act.Assign)][-2:]
     assert [(o.stop_reason, o.grace_s) for o in orders] == [(ExitReason.HANG_KILLED, 5.0)] * 2
     assert [launch_of(order).last_end for order in orders] == ["HANG"] * 2
+    assert [launch_of(order).restart_count for order in orders] == [0, 0], "restarts upon hangs are not counted"
     for rank in (0, 1):
         assert world.exit("a", rank, "HANG_KILLED:9", 1) == [
             f"a exit g1 r{rank} HANG_KILLED signal 9",

@@ -78,6 +78,23 @@ def test_the_rank_that_failed_first_pays_even_if_it_was_heard_second(world: Worl
     assert (job.last_end, job.recoveries[-1].related) == (EndReason.SIGNALED, of_rank("workerpool0-0", 0))
 
 
+def test_failure_whose_cause_is_known_late_counts_as_the_cause_s_again() -> None:
+    """Each time another victim of rank 0 is heard first; what repeats is what rank 0 raised."""
+    world = World(hosts=3)
+    world.submit("a", gang(3))
+    world.run("a")
+    for times, victim in ((1, 1), (2, 2), (3, 1)):
+        generation = world.cluster.jobs["a"].generation
+        world.exit("a", victim, 40 + times, end_time=world.wall)
+        raised = (f"ValueError: bad batch {times}",)
+        told = world.exit("a", 0, 10 + times, generation, end_time=world.wall - 1, said=raised)
+        assert told[1].startswith(f"a cause g{generation + 1}: NONZERO_EXIT of workerpool0-0 rank 0")
+        assert world.cluster.jobs["a"].budgets.spent.same_failure == ("ValueError: bad batch #", times)
+        for rank in {0, 1, 2} - {0, victim}:
+            world.exit("a", rank, "STOPPED:15", generation)
+        world.run("a")
+
+
 def test_the_sixth_failure_of_a_worker_is_the_job_s(world: World) -> None:
     for _ in range(5):
         world.exit("a", 1, 7)

@@ -43,6 +43,20 @@ def test_a_column_shows_once_a_job_has_something_to_say_in_it() -> None:
     assert [row[6:9] for row in rows] == [["vision", "1", "2"], ["default", "3", "1"]]
 
 
+@pytest.mark.parametrize(
+    ("reasons", "words"),
+    [
+        (["NONZERO_EXIT"], "1 restart"),
+        (["HANG", "HANG"], "2 hang restarts"),
+        (["HANG", "SIGNALED", "LOST_HOST"], "2 restarts, 1 hang restart"),
+    ],
+)
+def test_restarts_upon_hangs_are_no_restarts(reasons: list[str], words: str) -> None:
+    job = a_job()
+    job.recoveries.extend(job_pb2.Recovery(end_reason=reason) for reason in reasons)
+    assert table([job], NOW, wide=False)[1][0][-1] == words
+
+
 def lines_of(job: job_pb2.CustomJob) -> list[str]:
     return list(page(job, NOW, wide=False, width=None, colour=False))
 

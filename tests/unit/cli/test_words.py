@@ -173,6 +173,8 @@ def test_a_farewell_says_how_it_ended() -> None:
     assert farewell(job, 42) == ["succeeded after 42s"]
     job.recoveries.add()
     assert farewell(job, 42) == ["succeeded after 42s and 1 restart"]
+    hung = job_pb2.CustomJob(state=job_pb2.JOB_STATE_SUCCEEDED, recoveries=[job_pb2.Recovery(end_reason="HANG")])
+    assert farewell(hung, 42) == ["succeeded after 42s and 1 hang restart"]
     job.state = job_pb2.JOB_STATE_FAILED
     job.error.message = "rank 3 exited with 7."
     job.start_time.FromSeconds(100)

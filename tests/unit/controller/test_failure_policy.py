@@ -253,6 +253,22 @@ def test_failure_beside_a_broken_gpu_is_the_hardware_s() -> None:
     assert classify(made().gang, exit_, port_taken=False, gpu_problem="GPU 3: lost") is Cause.HARDWARE_FAULT
 
 
+def test_spent_restarts_upon_the_library_s_own_timeout_are_followed_by_one_try_elsewhere() -> None:
+    found, exit_ = made(), EXAMPLES[Cause.HANG]
+    found.budgets.hang_restarts = found.gang.max_hang_restarts
+    member = found.gang.members[1]
+
+    def told(*, could_move: bool) -> object:
+        return decide(found, member, exit_, Cause.HANG, NOWHERE, could_move=could_move)
+
+    assert isinstance(told(could_move=False), Fail)
+    answered = told(could_move=True)
+    assert isinstance(answered, Retry)
+    assert answered.failure.budget is Budget.JOB
+    found.budgets.hang_moves = 1
+    assert isinstance(told(could_move=True), Fail)
+
+
 # --- The same again -----------------------------------------------------------------------------------------------
 
 
@@ -276,6 +292,36 @@ def test_same_failure_three_times_without_progress_is_final_where_progress_is_kn
     )
 
 
+def _last(*said: str, code: int = 1) -> Exit:
+    return ended(R.NONZERO_EXIT, code, None, *said)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (_last("ValueError: bad batch 17", code=1), _last("ValueError: bad batch 18", code=3), True),
+        (_last("ValueError: bad batch 17"), _last("KeyError: 'x'"), False),
+        (_last("OSError: no shard 3f9a12bc at 0x7f01"), _last("OSError: no shard 44e0ff12 at 0x8001"), True),
+        (_last("corrupt shard 17 on host-3", code=40), _last("corrupt shard 9 on host-12", "", code=41), True),
+        (_last("step 17", code=40), _last("loss is rising", code=40), True),
+        (_last("step 17", code=40), _last("loss is rising", code=41), False),
+        (_last(code=40), _last(code=41), False),
+        (_last(code=40), _last(code=40), True),
+        (_last("ValueError: bad", code=40), _last("a line", code=40), False),
+    ],
+)
+def test_failure_is_the_same_by_its_exception_else_by_its_code_or_last_words(
+    one: Exit, other: Exit, same: bool
+) -> None:
+    """Ranks of one program fail in any order, and a shell or a launcher makes codes of its own."""
+    found = made(no_progress_limit=2)
+    found.budgets.best_step = 7.0
+    cause = Cause.USER_ERROR
+    found.budgets.spent.same_failure = (failure_of(found, found.gang.members[0], one, cause, NOWHERE).key, 1)
+    told = decide(found, found.gang.members[1], other, cause, Reached(7.0))
+    assert isinstance(told, Fail if same else Restart)
+
+
 def test_limit_of_repetitions_can_be_set_and_switched_off() -> None:
     for limit, expected in ((2, Fail), (5, Restart), (0, Restart)):
         found = made(no_progress_limit=limit)
@@ -293,12 +339,13 @@ def test_checkpoint_is_progress_only_where_no_step_is_known() -> None:
     assert Reached(6.0).progressed(found)
 
 
-def test_back_off_starts_with_the_second_failure_in_a_row() -> None:
+def test_back_off_starts_with_the_first_failure_and_doubles() -> None:
     found = made(backoff_s=2.0, backoff_limit_s=5.0)
     failure = failure_of(found, found.gang.members[1], EXAMPLES[Cause.USER_ERROR], Cause.USER_ERROR, NOWHERE)
     waits = []
     for before in range(5):
         found.budgets.spent.failures = before
         waits.append(backoff_s(found, failure))
-    assert waits == [0.0, 2.0, 4.0, 5.0, 5.0]
-    assert backoff_s(found, replace(failure, progressed=True)) == 0.0
+    assert waits == [2.0, 4.0, 5.0, 5.0, 5.0]
+    assert backoff_s(found, replace(failure, progressed=True)) == 2.0, "the first after progress"
+    assert backoff_s(found, replace(failure, key="")) == 0.0, "a hang, or a drain"

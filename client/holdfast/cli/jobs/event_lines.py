@@ -80,11 +80,17 @@ def nothing_ran(job: job_pb2.CustomJob) -> bool:
     return bool(ended) and ended == never_started(job)
 
 
+def restarts(job: job_pb2.CustomJob) -> list[str]:
+    """How often the job was restarted, and apart how often upon a hang: ``2 restarts``, ``1 hang restart``."""
+    upon_hangs = sum(recovery.end_reason == "HANG" for recovery in job.recoveries)
+    counts = ((len(job.recoveries) - upon_hangs, "restart"), (upon_hangs, "hang restart"))
+    return [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
+
+
 def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
     """How the job ended, and where to read more when it did not end well."""
     took = span(ran_for(job, waited_s))
-    restarts = len(job.recoveries)
-    after = f"after {took}" + (f" and {restarts} restart{'s' if restarts > 1 else ''}" if restarts else "")
+    after = " and ".join([f"after {took}", *restarts(job)])
     if nothing_ran(job):
         after = "before anything ran"
     if job.state == job_pb2.JOB_STATE_SUCCEEDED:

@@ -8,7 +8,7 @@ import click
 
 from holdfast._base.proto_time import seconds
 from holdfast._sdk.json_view import state_name
-from holdfast.cli.jobs.event_lines import title_of
+from holdfast.cli.jobs.event_lines import restarts, title_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
 from holdfast.cli.kit.console import OUT, Console, coloured, styled
 from holdfast.cli.kit.durations import age, local, span
@@ -62,8 +62,7 @@ def reason(job: job_pb2.CustomJob) -> str:
         return job.error.message
     if job.wait_reason:
         return job.wait_reason
-    count = len(job.recoveries)
-    return f"{count} restart{'s' if count > 1 else ''}" if count else ""
+    return ", ".join(restarts(job))
 
 
 def ran(job: job_pb2.CustomJob, now: float) -> float | None:

@@ -75,7 +75,7 @@ class Scheduling(Model):
     restart_job_on_worker_restart: Annotated[bool, Flag()] = False
     """Whether a worker's restart is one of all workers; so it is unless restartScope is WORKER."""
     disable_retries: Annotated[bool, Flag()] = False
-    """No restart and no retry of any kind, not even after an internal error."""
+    """No restart and no retry of any kind, not even after an internal error or a hang."""
     max_wait_duration: Annotated[float, Seconds(3650 * DAY_S)] = DAY_S
     """Longest wait for hosts, that for the project's quota not counted; 0 for ever."""
     strategy: Annotated[

@@ -70,10 +70,11 @@ from holdfast_controller.core.model.subscription import Notice
 class Failure:
     """A failure as budgets count it: its kind, whether the host may be at fault, and the progress before it.
 
-    ``key`` is equal for failures of the same kind. ``host`` is empty unless the host may be at fault.
+    ``key`` tells whether it is the same again (see ``is_same``); empty where nothing failed, as in a drain, and for a
+    hang. ``host`` is empty unless the host may be at fault.
     """
 
-    key: str
+    key: str = ""
     budget: Budget = Budget.NONE
     host: str = ""
     progressed: bool = False
@@ -310,6 +311,8 @@ class CauseFound:
     related: Related
     failed_at: Wall
     charged: int | None = None
+    key: str = ""
+    """That of ``Failure``."""
 
 
 @dataclass(frozen=True, kw_only=True)

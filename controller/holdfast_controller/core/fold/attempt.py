@@ -14,7 +14,7 @@ from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Paused, Placed, Queued
-from holdfast_controller.core.model.recovery import Budget, StartType
+from holdfast_controller.core.model.recovery import Budget, EndReason, StartType
 
 AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobWarned | ev.JobPaused | ev.JobResumed
 
@@ -68,6 +68,8 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
         job.budgets.spent.job_retries += 1
     if event.hang_restarts is not None:
         job.budgets.hang_restarts, job.budgets.hang_step = event.hang_restarts, event.hang_step
+    if event.end_reason is EndReason.HANG and event.budget is Budget.JOB:
+        job.budgets.hang_moves += 1
     if event.leaving is Leaving.RETRY:
         job.state = checked(job.state, JobState.QUEUED)
         job.phase = Queued(
@@ -104,10 +106,12 @@ def note_failure(job: Job, failure: ev.Failure) -> None:
     budgets = job.budgets
     if failure.progressed:
         budgets.spent = Spent()
+        budgets.hang_restarts = budgets.hang_moves = 0
     spent = budgets.spent
-    key, times = spent.same_failure
-    spent.same_failure = (failure.key, times + 1 if key == failure.key else 1)
-    spent.failures += 1
+    if failure.key:
+        spent.before_last = spent.same_failure
+        spent.repeats(failure.key)
+        spent.failures += 1
     budgets.checkpointed |= failure.checkpoint
     if failure.step is not None:
         budgets.best_step = failure.step if budgets.best_step is None else max(budgets.best_step, failure.step)

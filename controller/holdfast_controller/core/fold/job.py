@@ -254,6 +254,8 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
         )
     if event.hang_restarts is not None:
         job.budgets.hang_restarts, job.budgets.hang_step = event.hang_restarts, event.hang_step
+        if event.hang_restarts == 1:
+            job.budgets.hang_moves = 0
     job.budgets.port_retries = job.budgets.port_retries + 1 if event.port_retry else 0
     job.recoveries.append(
         Recovery(
@@ -300,6 +302,8 @@ def _cause_found(job: Job, event: ev.CauseFound) -> None:
             job.budgets.spent.worker_restarts.get(event.charged, 0) + 1
         )
         recovery.charged = event.charged
+    if event.key and job.budgets.spent.failures:
+        job.budgets.spent.repeats(event.key)
     recovery.related, recovery.end_reason = event.related, event.end_reason
     recovery.failed_at = event.failed_at
     job.last_end = event.end_reason

@@ -7,12 +7,14 @@ from holdfast.hang.judge.rules import Finding
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, retry
 from holdfast_controller.core.lifecycle.exits import cordon_faulty, restart_gang
+from holdfast_controller.core.lifecycle.failure_policy import Reached, may_try_elsewhere
+from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.recovery import EndReason, RankName, Related, ranks_named
+from holdfast_controller.core.model.recovery import Budget, EndReason, RankName, Related, ranks_named
 from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.step.step import Step
 
@@ -20,7 +22,7 @@ ABORTED = 10
 
 
 def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str) -> None:
-    """Relaunch in place, unless as many restarts in a row as the job allows have led nowhere.
+    """Relaunch in place; once as many restarts in a row as the job allows have led nowhere, on other hosts, or end it.
 
     The hang was notified before; ``sentence`` is all that is known of it now.
     """
@@ -29,8 +31,11 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     hosts = hosts_of(job, suspects)
     again = _again(job, hosts)
     reached = highest_step(runtime)
+    progress = Reached(reached, _saved(step, job, runtime)).progressed(job)
     restarts = 1 if _progressed(step, job, runtime, reached) else job.budgets.hang_restarts + 1
-    if restarts > job.gang.max_hang_restarts:
+    spent = job.gang.retries.disabled or restarts > job.gang.max_hang_restarts
+    away = frozenset(hosts) or frozenset(place.host for place in job.places)
+    if spent and not _tries_elsewhere(step, job, away, progressed=progress):
         step.emit(
             ev.HangJudged(
                 job_id=job.id,
@@ -44,6 +49,9 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
         error = JobError(ABORTED, _spent(job, sentence), (hang.stacks,) if hang.stacks else ())
         end(step, job, JobState.FAILED, error, stop_reason=ExitReason.HANG_KILLED)
         return
+    if spent:
+        before = f"{_times(job)} led nowhere" if job.budgets.hang_restarts else "no restart in place is allowed"
+        again = f"{before}: the job is placed again, on other hosts if it can be"
     step.emit(
         ev.HangJudged(
             job_id=job.id,
@@ -58,21 +66,28 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     highest = max((at for at in (reached, job.budgets.hang_step) if at is not None), default=None)
     detect_s, diagnose_s = hang.noticed_at - hang.since, step.now.wall - hang.noticed_at
     broken = _broken_hosts(job, runtime)
-    failure = ev.Failure(key="HANG", host=hosts[0] if len(hosts) == 1 else "", step=reached)
-    story = Story(related, hang.since, HangRestart(restarts, highest, detect_s, diagnose_s))
+    failure = ev.Failure(
+        budget=Budget.JOB if spent else Budget.NONE,
+        host=hosts[0] if len(hosts) == 1 else "",
+        progressed=progress,
+        step=reached,
+        checkpoint=_saved(step, job, runtime),
+    )
+    story = Story(
+        related, hang.since, HangRestart(min(restarts, job.gang.max_hang_restarts), highest, detect_s, diagnose_s)
+    )
     for name, problem in broken.items():
         cordon_faulty(step, name, f"{job.id}: {problem}")
     if again or broken:
-        away, why = frozenset(broken) or frozenset(hosts), ExitReason.HANG_KILLED
         retry(
             step,
             job,
             failure,
             EndReason.HANG,
             story,
-            away=away,
+            away=frozenset(broken) or away,
             replace=True,
-            stop_reason=why,
+            stop_reason=ExitReason.HANG_KILLED,
             cordoned=bool(broken),
         )
         return
@@ -88,6 +103,15 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     )
 
 
+def _tries_elsewhere(step: Step, job: Job, away: frozenset[str], *, progressed: bool) -> bool:
+    """Whether the job is placed again although its hang restarts are spent: once, or each time if it asks for that."""
+    retries = job.gang.retries
+    used = 0 if progressed else job.budgets.spent.job_retries
+    if retries.disabled or used >= retries.job_retries:
+        return False
+    return retries.unconditional or (may_try_elsewhere(job) and could_move(step.cluster, job, away))
+
+
 def _broken_hosts(job: Job, runtime: Runtime) -> dict[str, str]:
     """Hosts on which a rank's GPU needs repair, and why."""
     return {
@@ -99,11 +123,17 @@ def _broken_hosts(job: Job, runtime: Runtime) -> dict[str, str]:
 
 
 def _spent(job: Job, sentence: str) -> str:
+    if job.gang.retries.disabled:
+        return f"The job hangs, and its disableRetries allows no restart: {sentence}."
     if not job.budgets.hang_restarts:
         return f"The job hangs, and no restart upon a hang is allowed: {sentence}."
     where = f" past step {job.budgets.hang_step:g}" if job.budgets.hang_step is not None else ""
-    times = f"{job.budgets.hang_restarts} restarts in a row" if job.budgets.hang_restarts != 1 else "1 restart"
-    return f"The job hangs again after {times} without progress{where}: {sentence}."
+    return f"The job hangs again after {_times(job)} without progress{where}: {sentence}."
+
+
+def _times(job: Job) -> str:
+    times = job.budgets.hang_restarts
+    return f"{times} restarts in a row" if times != 1 else "1 restart"
 
 
 def _progressed(step: Step, job: Job, runtime: Runtime, reached: float | None) -> bool:
@@ -112,6 +142,11 @@ def _progressed(step: Step, job: Job, runtime: Runtime, reached: float | None) -
         return True
     if reached is not None or job.budgets.hang_step is not None:
         return reached is not None and (job.budgets.hang_step is None or reached > job.budgets.hang_step)
+    return _saved(step, job, runtime)
+
+
+def _saved(step: Step, job: Job, runtime: Runtime) -> bool:
+    """Whether a checkpoint was written in this generation."""
     began = step.cluster.watches[job.id][1].began_s
     grown = (vector.output.last_checkpoint_s for vector in runtime.features.values())
     return any(at is not None and at > began for at in grown)

@@ -26,6 +26,4 @@ def on_going_down(step: Step, told: ShutdownAnnounced) -> None:
         if not job.stopping and job.unreconciled is None:
             story = Story(Related(host=host.name), step.now.wall)
             away = frozenset({host.name})
-            retry(
-                step, job, ev.Failure(key="HOST_SHUTDOWN"), EndReason.HOST_SHUTDOWN, story, away=away, replace=True
-            )
+            retry(step, job, ev.Failure(), EndReason.HOST_SHUTDOWN, story, away=away, replace=True)

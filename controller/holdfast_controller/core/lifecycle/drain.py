@@ -83,7 +83,7 @@ def move_off(step: Step, job: Job, host: str) -> None:
     """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
     if not job.stopping and job.unreconciled is None:
         story = Story(Related(host=host), step.now.wall)
-        retry(step, job, ev.Failure(key="DRAINED"), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
+        retry(step, job, ev.Failure(), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
 
 
 def note_drained(step: Step) -> None:

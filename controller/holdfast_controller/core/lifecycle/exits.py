@@ -13,6 +13,7 @@ from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import all_well
 from holdfast_controller.core.lifecycle.launch import check_started
 from holdfast_controller.core.lifecycle.missing_exits import close_records, unknown_ends
+from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
@@ -205,7 +206,13 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_polic
     step.timers.clear((JobTimer.SETTLE, job.id))
     story = Story(of_rank(member.name, exit_.rank), Wall(exit_.end_time or step.now.wall))
     host = job.places[member.index].host
-    match failure_policy.decide(job, member, exit_, cause, reached(step, job)):
+    away = frozenset({host})
+    if cause is failure_policy.Cause.HANG:
+        away = frozenset(
+            place.host for place in job.places
+        )  # those that gave up waiting tell nothing of the guilty
+    elsewhere = cause is failure_policy.Cause.HANG and could_move(step.cluster, job, away)
+    match failure_policy.decide(job, member, exit_, cause, reached(step, job), could_move=elsewhere):
         case failure_policy.Fail(error):
             end(step, job, JobState.FAILED, error)
         case failure_policy.Restart(cause, failure, charged):
@@ -227,7 +234,7 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_polic
             retry(step, job, failure, why, story, away=frozenset({host}), replace=True, cordoned=cordon)
         case failure_policy.Retry(cause, failure):
             why = _REASONS.get(cause) or EndReason[exit_.reason.name]
-            retry(step, job, failure, why, story, away=frozenset({host}))
+            retry(step, job, failure, why, story, away=away)
 
 
 _REASONS = {

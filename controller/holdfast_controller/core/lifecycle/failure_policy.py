@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast._base.backoff import wait_s
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.job import Failure
 from holdfast_controller.core.lifecycle.error_report import error_of, internal_error, no_progress
 from holdfast_controller.core.lifecycle.exit_blame import raised_by
+from holdfast_controller.core.model.budgets import is_same
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.job import Job
@@ -84,6 +85,8 @@ class Rule:
     """The host is at fault, and is cordoned until an admin has examined it."""
     then_retry: bool = False
     """When the budget is spent the whole job is retried; otherwise it fails."""
+    then_elsewhere: bool = False
+    """When the budget is spent the job is retried once, if other hosts could take it; otherwise it fails."""
     repeats: bool = False
     """The same again and again without progress is final."""
 
@@ -95,7 +98,7 @@ TABLE: dict[Cause, Rule] = {
     Cause.PERMANENT: Rule(Way.NOWHERE, Budget.NONE),
     Cause.OUT_OF_MEMORY: Rule(Way.NOWHERE, Budget.NONE),
     Cause.CANNOT_START: Rule(Way.NOWHERE, Budget.NONE),
-    Cause.HANG: Rule(Way.IN_PLACE, Budget.HANG, suspect=True),
+    Cause.HANG: Rule(Way.IN_PLACE, Budget.HANG, suspect=True, then_elsewhere=True),
     Cause.HOST_LOST: Rule(Way.REPLACE, Budget.HOST, suspect=True),
     Cause.CUT_OFF: Rule(Way.IN_PLACE, Budget.HOST, suspect=True),
     Cause.HARDWARE_FAULT: Rule(Way.REPLACE, Budget.HOST, suspect=True, cordon=True),
@@ -110,6 +113,7 @@ _GAVE_UP_WAITING = re.compile(
     re.IGNORECASE,
 )
 """What torch prints before NCCL's watchdog aborts a process that waited too long."""
+_FIGURES = re.compile(r"0x[0-9a-f]+|\b(?=\w*\d)[0-9a-f]{6,}\b|\d+")
 _FATAL_FOR_GPU = re.compile(
     r"uncorrectable (ecc|nvlink) error|cudaerrorecc|gpu has fallen off the bus|unspecified launch failure.*xid",
     re.IGNORECASE,
@@ -204,8 +208,13 @@ class Fail:
 Answer = Restart | Replace | Retry | Fail
 
 
-def decide(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached) -> Answer:
-    """Answer the first failure of a generation: ``exit_`` of a rank of ``member``."""
+def decide(
+    job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached, *, could_move: bool = False
+) -> Answer:
+    """Answer the first failure of a generation: ``exit_`` of a rank of ``member``.
+
+    ``could_move``: other hosts could take the job now.
+    """
     rule, retries = TABLE[cause], job.gang.retries
     failure = failure_of(job, member, exit_, cause, reached)
     used = _used(job, member, failure)
@@ -220,18 +229,26 @@ def decide(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached
         return _retry_or_fail(job, cause, failure, error, allowed=retries.unconditional)
     if used[rule.budget] >= _limits(job)[rule.budget]:
         spent = internal_error(error) if cause is Cause.INTERNAL else error
-        return _retry_or_fail(job, cause, failure, spent, allowed=rule.then_retry or retries.unconditional)
+        if cause is Cause.HANG:
+            failure = replace(failure, budget=Budget.JOB)
+        once = rule.then_elsewhere and could_move and may_try_elsewhere(job)
+        return _retry_or_fail(job, cause, failure, spent, allowed=rule.then_retry or once or retries.unconditional)
     again = failure.host and job.budgets.suspected.get(failure.host, 0) >= 1
     if rule.way is Way.REPLACE or again:
         return Replace(cause, failure, cordon=rule.cordon)
     return Restart(cause, failure, charged=member.index if rule.budget is Budget.WORKER else None)
 
 
+def may_try_elsewhere(job: Job) -> bool:
+    """Whether a job whose hang restarts are spent may be placed on other hosts: once, if it allows restarts at all."""
+    return job.gang.max_hang_restarts > 0 and not job.budgets.hang_moves
+
+
 def failure_of(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached) -> Failure:
     """The failure as the budgets count it."""
     rule = TABLE[cause]
     return Failure(
-        key=_key(cause, exit_),
+        key=key_of(cause, exit_),
         budget=rule.budget,
         host=job.places[member.index].host if rule.suspect or rule.cordon else "",
         progressed=reached.progressed(job),
@@ -240,10 +257,19 @@ def failure_of(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Rea
     )
 
 
-def _key(cause: Cause, exit_: Exit) -> str:
-    """Equal for failures of the same kind: figures and addresses in the exception's text may differ."""
-    raised = re.sub(r"0x[0-9a-f]+|\d+", "#", raised_by(exit_))
-    return f"{cause.value} {exit_.shell_code} {raised}"[:300].rstrip()
+def key_of(cause: Cause, exit_: Exit) -> str:
+    """The mark that a failure is recognised by: its exception, or else two lines, its code and its last line on stderr.
+
+    Which rank fails is chance where all run the same program, and so is the code that a launcher or a shell makes of
+    it. Figures and addresses may differ. Empty for a hang, which has a budget of its own.
+    """
+    if cause is Cause.HANG:
+        return ""
+    raised = _FIGURES.sub("#", raised_by(exit_))
+    if raised:
+        return raised[:300].rstrip()
+    last = next((line.strip() for line in reversed(exit_.stderr_tail) if line.strip()), "")
+    return f"{cause.value} {exit_.shell_code}\n{_FIGURES.sub('#', last)}"[:300].rstrip(" ")
 
 
 def _used(job: Job, member: Member, failure: Failure) -> dict[Budget, int]:
@@ -284,7 +310,8 @@ def _is_stuck(job: Job, rule: Rule, failure: Failure) -> bool:
     if not rule.repeats or not limit or not known or failure.progressed:
         return False
     key, times = job.budgets.spent.same_failure
-    return key == failure.key and times + 1 >= limit
+    # More than the limit only where the true cause of the last one became known after its restart.
+    return times >= limit or (is_same(key, failure.key) and times + 1 >= limit)
 
 
 def _on_port(job: Job, member: Member, failure: Failure, error: JobError) -> Answer:
@@ -302,7 +329,8 @@ def _retry_or_fail(job: Job, cause: Cause, failure: Failure, error: JobError, *,
 
 
 def backoff_s(job: Job, failure: Failure) -> float:
-    """How long the next launch waits: nothing after the first failure in a row, then doubling up to the limit."""
+    """How long the next launch waits: it doubles with each failure in a row. 0 where nothing failed, as in a drain."""
+    if not failure.key:
+        return 0.0
     before = 0 if failure.progressed else job.budgets.spent.failures
-    retries = job.gang.retries
-    return wait_s(before, retries.backoff_s, retries.backoff_limit_s) if before else 0.0
+    return wait_s(before + 1, job.gang.retries.backoff_s, job.gang.retries.backoff_limit_s)

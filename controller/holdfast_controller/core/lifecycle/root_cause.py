@@ -13,6 +13,7 @@ from holdfast._session.reports import Exit
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import tally
+from holdfast_controller.core.lifecycle.failure_policy import classify, key_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
@@ -71,5 +72,6 @@ def name_cause(step: Step, job: Job) -> None:
                 related=related,
                 failed_at=Wall(exit_.end_time or step.now.wall),
                 charged=member.index if recovery.charged is not None else None,
+                key=key_of(classify(job.gang, exit_, port_taken=False), exit_),
             )
         )

@@ -8,6 +8,14 @@ from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.recovery import EndReason, Recover, Related, StartType
 
 
+def is_same(key: str, other: str) -> bool:
+    """Whether two failures are the same: by their exception, else by their code or by their last line of stderr."""
+    if key == other:
+        return True
+    (code, two_lines, said), (other_code, other_two_lines, other_said) = key.partition("\n"), other.partition("\n")
+    return bool(two_lines and other_two_lines) and (code == other_code or (said != "" and said == other_said))
+
+
 @dataclass
 class Spent:
     """Failures charged since the job last made progress; progress replaces it by an empty one."""
@@ -21,7 +29,14 @@ class Spent:
     failures: int = 0
     """Of any kind."""
     same_failure: tuple[str, int] = ("", 0)
-    """The last failure's key, and how many in a row had it."""
+    """The last failure's key, and how many in a row were the same."""
+    before_last: tuple[str, int] = ("", 0)
+    """``same_failure`` before the last failure."""
+
+    def repeats(self, key: str) -> None:
+        """Count one more failure, known by ``key``."""
+        last, times = self.before_last
+        self.same_failure = (key, times + 1 if is_same(last, key) else 1)
 
 
 @dataclass
@@ -41,6 +56,8 @@ class Budgets:
     """In a row, without progress in between."""
     hang_step: float | None = None
     """Highest step known at the last of them."""
+    hang_moves: int = 0
+    """New placements since then because restarts upon hangs were spent."""
 
 
 @dataclass

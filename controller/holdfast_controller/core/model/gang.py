@@ -47,7 +47,7 @@ class Retries:
     permanent_codes: frozenset[int] = frozenset()
     transient_codes: frozenset[int] = frozenset()
     backoff_s: float = 0.0
-    """Before a second failure in a row is answered by a launch; doubles with each one more."""
+    """Before the launch that answers a failure; doubles with each one more in a row."""
     backoff_limit_s: float = 300.0
     unconditional: bool = False
     """Retry the job whatever its failure was."""

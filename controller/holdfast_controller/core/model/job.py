@@ -221,8 +221,9 @@ class Job:
 
     @property
     def restarts_in_place(self) -> int:
-        """Launches that needed no scheduling, over the job's life."""
-        return sum(recovery.recover is Recover.PROC_RESTART for recovery in self.recoveries)
+        """Launches that needed no scheduling, over the job's life, without those upon hangs."""
+        in_place = (recovery for recovery in self.recoveries if recovery.recover is Recover.PROC_RESTART)
+        return sum(recovery.end_reason is not EndReason.HANG for recovery in in_place)
 
     def place_at(self, generation: int, index: int) -> Place | None:
         """A worker's placement in a generation; None for a generation that was never placed."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 from functools import cached_property, partial
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model import quota
 from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.host import Host, Liveness, place_key
+from holdfast_controller.core.model.host import Host, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.quota import Ahead
 from holdfast_controller.core.scheduling.backfill import Reservations
@@ -35,16 +36,6 @@ PLANS_IN_VAIN = 100
 def schedulable_hosts(cluster: Cluster) -> list[Host]:
     """Hosts that may get new work now: connected, heard from, not cordoned and not shutting down."""
     return [host for host in cluster.hosts.values() if takes_work(cluster, host)]
-
-
-def takes_work(cluster: Cluster, host: Host) -> bool:
-    """Whether a host may get new work now."""
-    presence = cluster.presence_of(host.name)
-    return _takes_work(host) and presence.session is not None and presence.liveness is Liveness.READY
-
-
-def _takes_work(host: Host) -> bool:
-    return not host.cordoned and not host.going_down
 
 
 def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:

@@ -1,0 +1,33 @@
+"""Other hosts: which ones take work at present, and whether they could take what a job would move."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from holdfast_controller.core.model.capacity import capacity_of
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.host import Host, Liveness
+from holdfast_controller.core.model.job import Job
+
+
+def takes_work(cluster: Cluster, host: Host) -> bool:
+    """Whether a host may get new work now: connected, heard from, not cordoned and not shutting down."""
+    presence = cluster.presence_of(host.name)
+    open_ = not host.cordoned and not host.going_down
+    return open_ and presence.session is not None and presence.liveness is Liveness.READY
+
+
+def could_move(cluster: Cluster, job: Job, away: Collection[str]) -> bool:
+    """Whether other hosts have free what the workers on the hosts ``away`` need. Placing the job decides for good."""
+    others = [
+        capacity_of(host)
+        for host in cluster.hosts.values()
+        if host.name not in away and takes_work(cluster, host) and job.gang.selector.admits(host.name, host.labels)
+    ]
+    moving = [job.gang.pool_of(member) for member in job.gang.members if job.places[member.index].host in away]
+    for pool in sorted(moving, key=lambda pool: (pool.gpus, pool.cpus, pool.memory_mb), reverse=True):
+        taken = next((capacity for capacity in others if capacity.fits(pool)), None)
+        if taken is None:
+            return False
+        taken.take(pool)
+    return bool(moving)
