@@ -473,7 +473,7 @@ def _check_history(
     _check_hangs(job, history)
     if ended:
         assert ended[0].state is job.outcome
-        owed = {(g, rank) for g in launches for rank in range(job.gang.world_size)}
+        owed = {(g, rank) for g in launches for rank in range(job.gang.rank_count)}
         assert owed <= set(exits), f"ranks without a record: {sorted(owed - set(exits))}"
 
 

@@ -13,6 +13,10 @@ from holdfast._base.launcher import is_launcher
 from holdfast._session.reports import ExitReason, WorkerId
 
 
+WORLD_POOLS = 2
+"""The first pools, those of chief and workers: the world of torch and TensorFlow. The rest are outside it."""
+
+
 class Phase(enum.Enum):
     """The desired state of a worker."""
 
@@ -88,6 +92,7 @@ class Launch:
     """Global; the worker's other ranks follow it."""
     processes: int
     world_size: int
+    """Ranks of chief and workers. A rank outside their world has a number that is not below it."""
     gpus: tuple[str, ...] = ()
     """UUIDs."""
     restart_count: int = 0
@@ -100,7 +105,7 @@ class Launch:
     replica: int = 0
     """Index within the pool."""
     worker_count: int = 1
-    """Of the job."""
+    """Chief and workers."""
     worker_index: int = 0
     """Within the job."""
     cpu_count: int = 0
@@ -112,7 +117,7 @@ class Launch:
     output_uri: str = ""
     """Where the job's results go, as its spec says; empty without such a place."""
     spec_json: str = "{}"
-    """The job's spec as the ranks find it in CLUSTER_SPEC. No daemon reads it on a host."""
+    """The job's spec as the ranks find it in CLUSTER_SPEC and TF_CONFIG. No daemon decides by it on a host."""
     process_starts: int = 0
     """Launches since the placement, this one included; 0 where unknown."""
     lacks: str = ""
@@ -124,15 +129,24 @@ class Launch:
         return range(self.first_rank, self.first_rank + self.processes)
 
     @property
+    def in_world(self) -> bool:
+        """Whether it is the chief or a worker, and not a parameter server or an evaluator."""
+        return self.pool < WORLD_POOLS
+
+    @property
+    def own_address(self) -> str:
+        """The host and port that the rendezvous names for this worker; empty without one."""
+        if self.rendezvous is None:
+            return ""
+        try:
+            return self.rendezvous.pools[self.pool][self.replica]
+        except IndexError:
+            return ""
+
+    @property
     def own_port(self) -> int:
         """The port that the rendezvous names for this worker; 0 without one."""
-        if self.rendezvous is None:
-            return 0
-        try:
-            address = self.rendezvous.pools[self.pool][self.replica]
-        except IndexError:
-            return 0
-        _, _, port = address.rpartition(":")
+        _, _, port = self.own_address.rpartition(":")
         return int(port) if port.isdigit() else 0
 
 

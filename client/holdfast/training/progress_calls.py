@@ -55,5 +55,7 @@ def _open() -> ProgressFile | None:
         if directory and not forked:
             # A folder that is missing or full must not end a training.
             with contextlib.suppress(OSError, ValueError):
-                _file = ProgressFile(path_for(directory, os.environ.get("RANK", "0")))
+                # Parameter servers and evaluators have no RANK, unless a launcher gives them one.
+                rank = os.environ.get("RANK") or os.environ.get("HOLDFAST_RANK", "0")
+                _file = ProgressFile(path_for(directory, rank))
         return _file

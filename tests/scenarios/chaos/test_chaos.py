@@ -103,7 +103,7 @@ def one_move(world: World, dice: random.Random) -> None:
             world.hold(dice.choice(jobs).id, dice.choice([0.0, 30.0, 1e6]))
         case 7 | 8 if placed:
             job = dice.choice(placed)
-            rank = dice.randrange(job.gang.world_size)
+            rank = dice.randrange(job.gang.rank_count)
             at = _host_of(job, rank)
             if at in world.sessions:
                 generation = max(job.generation - dice.choice([0, 0, 0, 1]), 0)
@@ -144,7 +144,7 @@ def stands_still(world: World, job: Job, dice: random.Random) -> None:
             dice.choice([1.0, 5.0, 5.0, 20.0]), beating=[n for n in world.sessions if dice.random() < steady]
         )
         if dice.random() > steady:
-            rank = dice.randrange(job.gang.world_size)
+            rank = dice.randrange(job.gang.rank_count)
             how = {"motion": dice.choice(list(Motion)), "state": dice.choice(list(State)), "mount": "/data"}
             program.changes[rank] = {**how, "traced": dice.random() < 0.1, "exit_code": dice.choice([None, 0])}
         if dice.random() < 0.1:

@@ -66,7 +66,7 @@ class Programs:
             return Script(min(runs_s, 10.0))
         roll = dice.random()
         if roll < weights.user_error:
-            ranks = world.jobs[job].world_size
+            ranks = world.jobs[job].rank_count
             return Script(runs_s, dice.randrange(ranks), dice.choice(FAILURES))
         return Script(runs_s, hangs=roll < weights.user_error + weights.hang)
 

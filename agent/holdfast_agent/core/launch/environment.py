@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast._base.expand import expand_args, expand_env
 from holdfast._session.assignment import Assignment, Launch, Rendezvous
@@ -21,6 +22,8 @@ from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
+TF_CLUSTER_POOLS = 3
+"""TensorFlow's cluster has no evaluators, though each of them is told of it."""
 RECORDER_ENTRIES = 2000
 """Collectives that torch's flight recorder remembers: its own default where it is on."""
 RECORDER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
@@ -106,6 +109,9 @@ def plan_ranks(
 ) -> tuple[RankLaunch, ...]:
     """Every process of a launch, complete with command and environment. ``container`` is None on the bare host.
 
+    Parameter servers and evaluators find none of the variables of torch's world, so that nothing in them waits for
+    peers that don't wait for them; HOLDFAST_RANK is the number under which their output is found.
+
     Raises ``ValueError`` for what grows too long once expanded.
     """
     launch = assignment.launch
@@ -121,8 +127,8 @@ def plan_ranks(
     for local_rank, rank in enumerate(launch.ranks):
         ours = {
             **shared,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(local_rank),
+            ("RANK" if launch.in_world else "HOLDFAST_RANK"): str(rank),
+            **_local(launch, local_rank),
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
         }
         env = compose(launch, facts, ours, diagnostics, image, code)
@@ -183,16 +189,35 @@ def _defaults(facts: HostFacts) -> dict[str, str]:
     }
 
 
-def _tuning(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
-    """Variables that make a bare ``torchrun train.py`` span the gang; flags and the user's own PET_ variables win."""
-    if "MASTER_ADDR" not in ours or launch.processes != 1 or not launch.task.is_launcher:
+def _local(launch: Launch, local_rank: int) -> dict[str, str]:
+    """The variables that tell processes of one worker apart; a lone one outside torch's world needs none."""
+    if not launch.in_world and launch.processes == 1:
         return {}
-    pet = {
-        "PET_NNODES": str(launch.worker_count),
-        "PET_NODE_RANK": str(launch.worker_index),
-        "PET_MASTER_ADDR": ours["MASTER_ADDR"],
-        "PET_MASTER_PORT": ours["MASTER_PORT"],
-    }
+    return {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(launch.processes)}
+
+
+def _tuning(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
+    """Variables that make a bare ``torchrun train.py`` span the gang; flags and the user's own PET_ variables win.
+
+    In a parameter server or an evaluator it starts the processes of its own worker, which are a world of their own.
+    """
+    if "HOLDFAST_WORKER" not in ours or launch.processes != 1 or not launch.task.is_launcher:
+        return {}
+    pet = (
+        {
+            "PET_NNODES": str(launch.worker_count),
+            "PET_NODE_RANK": str(launch.worker_index),
+            "PET_MASTER_ADDR": ours["MASTER_ADDR"],
+            "PET_MASTER_PORT": ours["MASTER_PORT"],
+        }
+        if launch.in_world
+        else {
+            "PET_NNODES": "1",
+            "PET_NODE_RANK": "0",
+            "PET_MASTER_ADDR": launch.own_address.rpartition(":")[0],
+            "PET_MASTER_PORT": str(launch.own_port),
+        }
+    )
     if launch.gpus:
         pet["PET_NPROC_PER_NODE"] = str(len(launch.gpus))
     return pet
@@ -240,15 +265,17 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
         "HOLDFAST_PROGRESS_DIR": progress_dir(facts, assignment.key, assignment.generation),
         "CLOUD_ML_JOB_ID": assignment.key.job,
         "MA_SCHEDULE_CNT": str(assignment.attempt),
-        "MASTER_ADDR": rendezvous.master_address,
-        "MASTER_PORT": str(rendezvous.master_port),
-        "WORLD_SIZE": str(launch.world_size),
-        "LOCAL_WORLD_SIZE": str(launch.processes),
-        "GROUP_RANK": str(launch.worker_index),
         "OMP_NUM_THREADS": str(max(1, (launch.cpu_count or facts.cpu_count) // processes)),
         "TF_CONFIG": _tf_config(launch, rendezvous),
         "CLUSTER_SPEC": _cluster_spec(launch, rendezvous),
     }
+    if launch.in_world:
+        env |= {
+            "MASTER_ADDR": rendezvous.master_address,
+            "MASTER_PORT": str(rendezvous.master_port),
+            "WORLD_SIZE": str(launch.world_size),
+            "GROUP_RANK": str(launch.worker_index),
+        }
     if launch.process_starts:
         env["MA_PROC_START_CNT"] = str(launch.process_starts)
     env |= _output(launch.output_uri)
@@ -280,21 +307,38 @@ def _byte(escaped: re.Match[bytes]) -> bytes:
 
 
 def _tf_config(launch: Launch, rendezvous: Rendezvous) -> str:
-    named = zip(TF_TASKS, rendezvous.pools, strict=False)
-    cluster = {task: list(addresses) for task, addresses in named if addresses}
+    named = zip(TF_TASKS, rendezvous.pools[:TF_CLUSTER_POOLS], strict=False)
     task = TF_TASKS[launch.pool] if launch.pool < len(TF_TASKS) else f"workerpool{launch.pool}"
-    return json.dumps({"cluster": cluster, "task": {"type": task, "index": launch.replica}, "environment": "cloud"})
+    config = {
+        "cluster": {task: list(addresses) for task, addresses in named if addresses},
+        "task": {"type": task, "index": launch.replica},
+        "job": _job(launch.spec_json),
+        "environment": "cloud",
+    }
+    return _within_bounds(config, without_job={})
+
+
+def _job(spec_json: str) -> object:
+    """The job's spec as TF_CONFIG has it, which is no text within the text."""
+    try:
+        return json.loads(spec_json)
+    except ValueError:
+        return {}
 
 
 def _cluster_spec(launch: Launch, rendezvous: Rendezvous) -> str:
+    pools = enumerate(rendezvous.pools)
     spec = {
-        "cluster": {f"workerpool{i}": list(addresses) for i, addresses in enumerate(rendezvous.pools)},
+        "cluster": {f"workerpool{number}": list(addresses) for number, addresses in pools if addresses},
         "environment": "cloud",
         "task": {"type": f"workerpool{launch.pool}", "index": launch.replica},
         "job": launch.spec_json,
         "open_ports": [launch.own_port] if launch.own_port else [],
     }
-    text = json.dumps(spec)
-    if len(text.encode()) > VALUE_MAX_BYTES:
-        text = json.dumps({**spec, "job": ""})
-    return text
+    return _within_bounds(spec, without_job="")
+
+
+def _within_bounds(value: dict[str, Any], without_job: object) -> str:
+    """The value as JSON, without its job where a variable can't hold it."""
+    text = json.dumps(value)
+    return text if len(text) <= VALUE_MAX_BYTES else json.dumps({**value, "job": without_job})

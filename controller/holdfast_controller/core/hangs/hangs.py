@@ -68,7 +68,7 @@ def on_features(step: Step, reported: FeaturesReported) -> None:
     if step.cluster.draining:
         drain.on_progress(step, job)
     if _is_judged(job):
-        wait_s = min(LOOK_AFTER_NEWS_S + LOOK_PER_RANK_S * job.gang.world_size, LOOK_EVERY_S)
+        wait_s = min(LOOK_AFTER_NEWS_S + LOOK_PER_RANK_S * job.gang.rank_count, LOOK_EVERY_S)
         _look_by(step, job, step.now.mono_in(wait_s))
 
 

@@ -131,7 +131,7 @@ def _to_answer_for(exits: list[Exit]) -> Exit | None:
 
 def _check_left(step: Step, job: Job, host: str) -> None:
     """Pause a job that was warned, or move it off a draining host, once its last rank has exited."""
-    if len(job.exits_now()) < job.gang.world_size:
+    if len(job.exits_now()) < job.gang.rank_count:
         return
     if host:
         move_off(step, job, host)
@@ -152,7 +152,7 @@ def _is_heard(job: Job, late: Exit) -> bool:
 def _check_done(step: Step, job: Job) -> None:
     """End the job when all ranks have ended, or start the end grace when the primary has."""
     ended = job.exits_now()
-    if len(ended) == job.gang.world_size:
+    if len(ended) == job.gang.rank_count:
         end(step, job, JobState.SUCCEEDED)
     elif job.gang.success is Success.PRIMARY and job.launch.primary_done_at is None:
         primary = job.gang.members[0]

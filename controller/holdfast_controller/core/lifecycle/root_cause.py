@@ -49,7 +49,7 @@ def is_settled(job: Job) -> bool:
     found = first_failure(job, job.generation)
     if found is None or blame(found[1]) is not Blame.CONSEQUENCE:
         return True
-    return len(job.exits_now()) == job.gang.world_size
+    return len(job.exits_now()) == job.gang.rank_count
 
 
 def name_cause(step: Step, job: Job) -> None:

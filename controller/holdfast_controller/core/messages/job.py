@@ -79,7 +79,7 @@ def message_of(event: ev.Event, job: Job | None) -> str:
 def _job_sentence(event: ev.JobEvent, job: Job) -> str:
     match event:
         case ev.JobSubmitted():
-            ranks, workers = _count(job.gang.world_size, "rank"), _count(len(job.gang.members), "worker")
+            ranks, workers = _count(job.gang.rank_count, "rank"), _count(len(job.gang.members), "worker")
             return f"submitted by {event.owner}: {ranks} on {workers}"
         case ev.JobQueued():
             return f"queued: {event.reason}"

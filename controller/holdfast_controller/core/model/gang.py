@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from holdfast._session.assignment import WORLD_POOLS
 from holdfast._session.assignment import Task as Task
 from holdfast.hang.tuning import HangSettings
 from holdfast_controller.core.model.subscription import Subscription
@@ -94,6 +95,7 @@ class Pool:
     """Workers with one spec. Resources are for each worker; 0 reserves nothing."""
 
     replicas: int
+    """0 where the job skips this role."""
     task: Task
     processes: int = 1
     cpus: int = 0
@@ -193,10 +195,20 @@ class Gang:
         return replace(self, pools=tuple(pools))
 
     @property
-    def world_size(self) -> int:
-        """Ranks in all."""
+    def rank_count(self) -> int:
+        """Ranks in all, parameter servers and evaluators included."""
         last = self.members[-1]
         return last.first_rank + last.processes
+
+    @cached_property
+    def world_size(self) -> int:
+        """Ranks of chief and workers: those that a collective of torch waits for."""
+        return sum(pool.replicas * pool.processes for pool in self.pools[:WORLD_POOLS])
+
+    @cached_property
+    def world_workers(self) -> int:
+        """Chief and workers, without parameter servers and evaluators."""
+        return sum(pool.replicas for pool in self.pools[:WORLD_POOLS])
 
     def pool_of(self, member: Member) -> Pool:
         """The pool that a worker belongs to."""

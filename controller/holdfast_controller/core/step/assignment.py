@@ -52,7 +52,7 @@ def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
         rendezvous=_rendezvous(cluster, job) if phase is Phase.RUN else None,
         pool=member.pool,
         replica=member.replica,
-        worker_count=len(gang.members),
+        worker_count=gang.world_workers,
         worker_index=member.index,
         cpu_count=pool.cpus,
         memory_mb=pool.memory_mb,

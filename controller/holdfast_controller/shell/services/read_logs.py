@@ -64,9 +64,9 @@ class LogReading:
             if name not in members
         ]
         wrong += [
-            Violation("ranks", f"the job has no rank {rank}", f"ranks are 0 to {self._job.gang.world_size - 1}")
+            Violation("ranks", f"the job has no rank {rank}", f"ranks are 0 to {self._job.gang.rank_count - 1}")
             for rank in self._request.ranks
-            if not 0 <= rank < self._job.gang.world_size
+            if not 0 <= rank < self._job.gang.rank_count
         ]
         newest = max(self._job.generation, 1 if self._request.follow else 0)
         if not 0 <= self._request.generation <= newest:

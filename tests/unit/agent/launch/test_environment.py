@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -57,22 +58,55 @@ def test_contract_of_torch() -> None:
     ]
 
 
-def test_contract_of_tensorflow_and_the_reference() -> None:
-    pools = (("a:1",), ("b:2", "c:3"), (), ("e:5",))
+WORLD = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "GROUP_RANK")
+LOCAL = ("LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+@pytest.mark.parametrize("pool", [2, 3])
+def test_parameter_servers_and_evaluators_have_no_place_in_torchs_world(pool: int) -> None:
+    [env] = planned(pool=pool, first_rank=3, world_size=3, worker_index=3, worker_count=3)
+    assert not env.keys() & {*WORLD, *LOCAL}, "what torch would take for a world that waits for it"
+    assert env["HOLDFAST_RANK"] == "3"
+    assert env["TORCHELASTIC_ERROR_FILE"].endswith("/r3.json")
+    several = planned(pool=pool, first_rank=3, processes=2, world_size=3, worker_index=3, worker_count=3)
+    assert not any(env.keys() & set(WORLD) for env in several)
+    assert [[env[name] for name in ("HOLDFAST_RANK", *LOCAL)] for env in several] == [
+        ["3", "0", "2"],
+        ["4", "1", "2"],
+    ]
+
+
+@pytest.mark.parametrize("pool", [0, 1])
+def test_chief_and_workers_are_all_of_torchs_world(pool: int) -> None:
+    [env] = planned(pool=pool, first_rank=pool, world_size=3, worker_index=pool, worker_count=3)
+    assert [env[name] for name in (*WORLD[2:], *LOCAL)] == [str(pool), "3", str(pool), "0", "1"]
+    assert "HOLDFAST_RANK" not in env
+
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+ADDRESSES = (("a:1",), ("b:2", "c:3"), ("d:4",), ("e:5", "f:6"))
+
+
+@pytest.mark.parametrize("present", [(0, *rest) for n in range(4) for rest in itertools.combinations((1, 2, 3), n)])
+def test_contract_of_tensorflow_and_the_reference(present: tuple[int, ...]) -> None:
+    pools = tuple(addresses if pool in present else () for pool, addresses in enumerate(ADDRESSES))
     rendezvous = Rendezvous("a", 9, "s", pools)
-    env = planned(pool=1, replica=1, rendezvous=rendezvous, spec_json='{"x": 1}')[0]
-    assert json.loads(env["TF_CONFIG"]) == {
-        "cluster": {"chief": ["a:1"], "worker": ["b:2", "c:3"], "evaluator": ["e:5"]},
-        "task": {"type": "worker", "index": 1},
-        "environment": "cloud",
-    }
-    assert json.loads(env["CLUSTER_SPEC"]) == {
-        "cluster": {f"workerpool{index}": list(addresses) for index, addresses in enumerate(pools)},
-        "environment": "cloud",
-        "task": {"type": "workerpool1", "index": 1},
-        "job": '{"x": 1}',
-        "open_ports": [3],
-    }
+    for pool in present:
+        for index, address in enumerate(pools[pool]):
+            env = planned(pool=pool, replica=index, rendezvous=rendezvous, spec_json='{"x": 1}')[0]
+            assert json.loads(env["TF_CONFIG"]) == {
+                "cluster": {ROLES[each]: list(pools[each]) for each in present if ROLES[each] != "evaluator"},
+                "task": {"type": ROLES[pool], "index": index},
+                "job": {"x": 1},
+                "environment": "cloud",
+            }
+            assert json.loads(env["CLUSTER_SPEC"]) == {
+                "cluster": {f"workerpool{each}": list(pools[each]) for each in present},
+                "environment": "cloud",
+                "task": {"type": f"workerpool{pool}", "index": index},
+                "job": '{"x": 1}',
+                "open_ports": [int(address[-1])],
+            }
 
 
 @pytest.mark.parametrize(
@@ -104,6 +138,10 @@ def test_a_job_without_an_output_directory_may_set_its_variables_itself() -> Non
 def test_job_text_that_no_variable_can_hold_is_left_out() -> None:
     env = planned(spec_json="x" * VALUE_MAX_BYTES)[0]
     assert json.loads(env["CLUSTER_SPEC"])["job"] == ""
+    assert json.loads(env["TF_CONFIG"])["job"] == {}
+    env = planned(spec_json=json.dumps({"x": "y" * VALUE_MAX_BYTES}))[0]
+    assert json.loads(env["TF_CONFIG"])["job"] == {}
+    assert all(len(value) < VALUE_MAX_BYTES for value in env.values())
 
 
 @pytest.mark.parametrize(
@@ -158,6 +196,15 @@ def test_launcher_spans_the_gang(
     address = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"} if expected else {}
     found = {name.removeprefix("PET_"): value for name, value in env.items() if name.startswith("PET_")}
     assert found == {**expected, **address}
+
+
+def test_launcher_of_an_evaluator_starts_a_world_of_its_own() -> None:
+    rendezvous = Rendezvous("a", 9, "s", (("a:1",), (), (), ("e:5", "f:6")))
+    where = {"pool": 3, "replica": 1, "first_rank": 2, "worker_index": 2, "rendezvous": rendezvous}
+    env = planned(Task(("torchrun",)), gpus=("g",), **where)[0]
+    assert {name.removeprefix("PET_"): value for name, value in env.items() if name.startswith("PET_")} == {
+        **{"NNODES": "1", "NODE_RANK": "0", "NPROC_PER_NODE": "1", "MASTER_ADDR": "f", "MASTER_PORT": "6"}
+    }
 
 
 def test_layers_win_in_order() -> None:
