@@ -7,13 +7,13 @@ An instance is always valid, however it was made; ``holdfast.spec.parse`` also r
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, model_validator
 
 from holdfast._base.accounts import NAME_PATTERN, NAME_RULE
 from holdfast._base.expand import MAX_BYTES
-from holdfast.spec.models.base import RULES_FOLLOW, Model
+from holdfast.spec.models.base import RULES_FOLLOW, Model, both_spellings
 from holdfast.spec.models.ignored import DiskSpec, Kept, NfsMount, OutputDirectory
 from holdfast.spec.models.lifecycle import FaultTolerance, Labels, Scheduling
 from holdfast.spec.models.notifications import Notifications
@@ -21,7 +21,7 @@ from holdfast.spec.models.packaging import Digest, PackagedCode
 from holdfast.spec.models.scalars import Choice, Flag, Many, Text, Whole
 from holdfast.spec.models.secret_env import SecretEnv, VariableName
 from holdfast.spec.rules import job as rules
-from holdfast.spec.wording import Refused
+from holdfast.spec.wording import Refused, plain
 
 Name = Annotated[str, Text(max_chars=256)]
 Uri = Annotated[str, Text(max_chars=4096, empty=False)]
@@ -121,12 +121,12 @@ class MachineSpec(Model):
 
 
 class WorkerPoolSpec(Model):
-    """Workers that share one spec, and exactly one kind of task."""
+    """Workers that share one spec, and exactly one kind of task. An empty pool skips its role: it has no worker."""
 
     machine_spec: MachineSpec = Field(default_factory=MachineSpec)
     """What each worker needs of its host."""
     replica_count: Annotated[int, Whole(1, rules.MAX_RANKS, bits=64)] = Field(examples=[1])
-    """Workers in this pool; 1 in pool 0, the primary."""
+    """Workers in this pool; 1 in pool 0, the primary. Required, but in an empty pool."""
     process_spec: ProcessSpec | None = None
     """A process on the bare host."""
     container_spec: ContainerSpec | None = None
@@ -139,6 +139,16 @@ class WorkerPoolSpec(Model):
     """Kept; nothing is mounted."""
     disk_spec: DiskSpec | None = None
     """Kept; a worker uses its host's disks."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _skip(cls, data: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Self:
+        """Takes a pool that says nothing as one without workers; the rules refuse it where it is the primary's."""
+        if info.context is RULES_FOLLOW and isinstance(data, dict) and len(data) <= 1:
+            name, count = next(iter(data.items()), ("", 0))
+            if name in ("", *both_spellings(["replica_count"])) and str(plain(count)) == "0":
+                return cls.model_construct({"replica_count"} if data else set(), replica_count=0)
+        return handler(data)  # type: ignore[no-any-return]
 
 
 class SuccessPolicy(enum.Enum):
@@ -158,7 +168,7 @@ class JobSpec(Model):
     worker_pool_specs: Annotated[tuple[WorkerPoolSpec, ...], Many(1, 4, POOLS_FIX)] = Field(
         examples=[EXAMPLE_POOLS]
     )
-    """Pool 0 is the primary, one worker; 1 the workers, 2 parameter servers, 3 evaluators."""
+    """Pool 0 is the primary, one worker; 1 the workers, 2 parameter servers, 3 evaluators. {} skips a role."""
     scheduling: Scheduling = Field(default_factory=Scheduling)
     """Times and limits of the whole job."""
     fault_tolerance: FaultTolerance = Field(default_factory=FaultTolerance)

@@ -49,6 +49,10 @@ def _step_pattern(tolerance: Fields) -> Iterator[Broken]:
 
 
 def _pool(pool: Fields, index: int) -> Iterator[Broken]:
+    if is_empty(pool):
+        if index > 0:
+            return  # its role is skipped
+        yield from _skipped_primary(pool)
     if index == 0:
         yield from _primary(pool)
     yield from _one_task(pool)
@@ -70,6 +74,18 @@ def _primary(pool: Fields) -> Iterator[Broken]:
             if count > 2
             else "put the other one into a second pool",
         )
+
+
+def is_empty(pool: Fields) -> bool:
+    """Whether a pool says nothing, so that its role is skipped."""
+    return not pool or pool == {"replica_count": 0}
+
+
+def _skipped_primary(pool: Fields) -> Iterator[Broken]:
+    if pool:
+        yield Broken(("replica_count",), "must be at least 1, not 0")
+    else:
+        yield Broken(("replica_count",), "is missing", "such as replicaCount: 1")
 
 
 def _one_task(pool: Fields) -> Iterator[Broken]:

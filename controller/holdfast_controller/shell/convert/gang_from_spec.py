@@ -38,7 +38,7 @@ def gang_of(
         pools=tuple(
             Pool(
                 replicas=pool.replica_count,
-                task=_task(pool, holders),
+                task=_task(pool, holders) if pool.replica_count else Task(()),
                 processes=pool.processes_per_worker,
                 cpus=pool.machine_spec.cpu_count,
                 memory_mb=pool.machine_spec.memory_mb,
