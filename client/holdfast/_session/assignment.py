@@ -12,7 +12,6 @@ from functools import cached_property
 from holdfast._base.launcher import is_launcher
 from holdfast._session.reports import ExitReason, WorkerId
 
-
 WORLD_POOLS = 2
 """The first pools, those of chief and workers: the world of torch and TensorFlow. The rest are outside it."""
 

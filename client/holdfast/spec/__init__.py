@@ -12,7 +12,16 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast.spec.compat.ignored_fields import warnings
-from holdfast.spec.models.ignored import DiskSpec, NfsMount, OutputDirectory
+from holdfast.spec.models.ignored import (
+    DiskSpec,
+    DnsPeeringConfig,
+    EncryptionSpec,
+    LustreMount,
+    NfsMount,
+    OutputDirectory,
+    PscInterfaceConfig,
+    ReservationAffinity,
+)
 from holdfast.spec.models.job import (
     ContainerSpec,
     EnvVar,
@@ -51,6 +60,8 @@ __all__ = [
     "ContainerSpec",
     "DisconnectPolicy",
     "DiskSpec",
+    "DnsPeeringConfig",
+    "EncryptionSpec",
     "EnvVar",
     "FaultTolerance",
     "HangAction",
@@ -58,6 +69,7 @@ __all__ = [
     "HostSelector",
     "JobFile",
     "JobSpec",
+    "LustreMount",
     "MachineSpec",
     "NfsMount",
     "Notification",
@@ -65,7 +77,9 @@ __all__ = [
     "OutputDirectory",
     "PackagedCode",
     "ProcessSpec",
+    "PscInterfaceConfig",
     "PythonPackageSpec",
+    "ReservationAffinity",
     "RestartScope",
     "Scheduling",
     "SchedulingStrategy",

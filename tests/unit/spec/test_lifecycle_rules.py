@@ -171,11 +171,6 @@ def test_wrong_values_of_fault_tolerance(tolerance: dict[str, Any], complaint: s
     ("scheduling", "tolerance", "complaint"),
     [
         (
-            {"disableRetries": True, "restartJobOnWorkerRestart": True},
-            {},
-            f"{SCHEDULING}.restartJobOnWorkerRestart: is true, though disableRetries allows no restart",
-        ),
-        (
             {"disableRetries": True},
             {"maxJobRetries": 2},
             f"{TOLERANCE}.maxJobRetries: is 2, though scheduling.disableRetries allows no retry",

@@ -21,9 +21,11 @@ TAKEN_SINCE = (
     "stepPattern: repeats something",
     "stepPattern: has 3 parts such as .*",
     "workerPoolSpecs[3].replicaCount: is missing",
+    "restartJobOnWorkerRestart: is true, though disableRetries allows no restart",
+    "lustreMounts: is no known field",
 )
-"""Refusals of step patterns that took too long in Python's matcher (RE2 matches them in linear time), and of an empty
-pool, which skips its role."""
+"""Refusals of step patterns that took too long in Python's matcher (RE2 matches them in linear time), of an empty
+pool, which skips its role, and of what the reference takes."""
 
 
 def read(case: dict[str, Any]) -> spec.JobFile:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pydantic.alias_generators import to_camel
 
 from holdfast.errors import Violation
-from holdfast.spec.models.job import JobSpec, MachineSpec, WorkerPoolSpec
+from holdfast.spec.models.job import JobFile, JobSpec, MachineSpec, WorkerPoolSpec
 
 _OF_JOB = {
     "service_account": ("a bare host has no service accounts", "name an account of the hosts under runAs"),
@@ -33,20 +33,46 @@ _OF_JOB = {
     "experiment": ("there are no experiments", "use labels, and find jobs by them with holdfast job list --label"),
     "experiment_run": ("there are no experiments", "use labels"),
     "models": ("there is no model registry", "register what the job has left in AIP_MODEL_DIR yourself"),
+    "protected_artifact_location_id": ("what a job writes stays where it writes it", "remove it"),
+    "psc_interface_config": (
+        "ranks use their host's network",
+        "an admin chooses the interface with the agent's data_interface",
+    ),
 }
 """Field of the job spec: why nothing comes of it, and what to do instead."""
 
+_OF_MACHINE = {
+    "gpu_partition_size": (
+        "GPUs are given whole, or as their host's admin has partitioned them",
+        "name a partition of the hosts' in acceleratorType, such as NVIDIA_H100_MIG_1g.10gb",
+    ),
+    "reservation_affinity": ("the hosts are there already", "choose among them with scheduling.hostSelector"),
+    "multihost_gpu_node_count": ("a worker has one host", "ask for more workers with replicaCount"),
+    "min_gpu_driver_version": (
+        "hosts have the driver that they have",
+        "have the hosts with a newer one labelled, and choose them with scheduling.hostSelector",
+    ),
+}
 
-KEPT = frozenset({*_OF_JOB, "nfs_mounts", "disk_spec"})
+_OTHERS = {"nfs_mounts", "disk_spec", "lustre_mounts", "encryption_spec"}
+KEPT = frozenset({*_OF_JOB, *_OF_MACHINE, *_OTHERS})
 """Names of all such fields that are kept whole."""
 
 
-def warnings(job: JobSpec) -> list[Violation]:
+def warnings(job: JobFile | JobSpec) -> list[Violation]:
     """A warning for each field that is set and changes nothing here: its path, why, and what to do instead."""
-    return [
+    spec = job.job_spec if isinstance(job, JobFile) else job
+    found = [
         Violation(f"jobSpec.{place}", f"is kept, but changes nothing: {why}", fix)
-        for place, why, fix in _found(job)
+        for place, why, fix in _found(spec)
     ]
+    if spec.scheduling.disable_retries and spec.scheduling.restart_job_on_worker_restart:
+        problem = "is taken as false: scheduling.disableRetries allows no restart"
+        found.append(Violation("jobSpec.scheduling.restartJobOnWorkerRestart", problem, "remove one of the two"))
+    if isinstance(job, JobFile) and job.encryption_spec is not None and job.encryption_spec.kms_key_name:
+        problem = "is kept, but changes nothing: nothing is encrypted for a job"
+        found.append(Violation("encryptionSpec", problem, "encrypt the disks of the hosts and of the controller"))
+    return found
 
 
 def _found(job: JobSpec) -> Iterator[tuple[str, str, str]]:
@@ -72,6 +98,9 @@ def _of_pool(pool: WorkerPoolSpec) -> Iterator[tuple[str, str, str]]:
             "hosts have no machine types",
             "say what a worker needs with cpuCount, memoryMb and acceleratorCount",
         )
+    for name, (why, fix) in _OF_MACHINE.items():
+        if getattr(pool.machine_spec, name):
+            yield f"machineSpec.{to_camel(name)}", why, fix
     if (package := pool.python_package_spec) is not None and package.executor_image_uri:
         yield (
             "pythonPackageSpec.executorImageUri",
@@ -83,6 +112,12 @@ def _of_pool(pool: WorkerPoolSpec) -> Iterator[tuple[str, str, str]]:
             f"nfsMounts[{index}]",
             "nothing is mounted for a job",
             f"mount {mount.server}:{mount.path} on the hosts, at /mnt/nfs/{mount.mount_point.strip('/')}",
+        )
+    for index, lustre in enumerate(pool.lustre_mounts):
+        yield (
+            f"lustreMounts[{index}]",
+            "nothing is mounted for a job",
+            f"mount {lustre.filesystem} on the hosts, at /mnt/lustre/{lustre.mount_point.strip('/')}",
         )
     if disk := pool.disk_spec:
         for name in ("boot_disk_type", "boot_disk_size_gb"):

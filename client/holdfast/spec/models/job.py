@@ -14,7 +14,16 @@ from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, model_
 from holdfast._base.accounts import NAME_PATTERN, NAME_RULE
 from holdfast._base.expand import MAX_BYTES
 from holdfast.spec.models.base import RULES_FOLLOW, Model, both_spellings
-from holdfast.spec.models.ignored import DiskSpec, Kept, NfsMount, OutputDirectory
+from holdfast.spec.models.ignored import (
+    DiskSpec,
+    EncryptionSpec,
+    Kept,
+    LustreMount,
+    NfsMount,
+    OutputDirectory,
+    PscInterfaceConfig,
+    ReservationAffinity,
+)
 from holdfast.spec.models.lifecycle import FaultTolerance, Labels, Scheduling
 from holdfast.spec.models.notifications import Notifications
 from holdfast.spec.models.packaging import Digest, PackagedCode
@@ -105,12 +114,19 @@ class PythonPackageSpec(Model):
     """Environment variables whose values come from the controller's store of secrets or from files on the hosts."""
 
 
+class Accelerator(Text):
+    """The name of a GPU model. The reference's default value, which names none, is read as empty."""
+
+    def read(self, value: object) -> str:
+        return "" if value == "ACCELERATOR_TYPE_UNSPECIFIED" else super().read(value)
+
+
 class MachineSpec(Model):
     """The resources that one worker needs of its host."""
 
     machine_type: Name = ""
     """A name for people; placement goes by the counts below."""
-    accelerator_type: Name = ""
+    accelerator_type: Annotated[str, Accelerator(max_chars=256)] = ""
     """GPU model, such as NVIDIA_H100_80GB; any model when empty."""
     accelerator_count: Annotated[int, Whole(0, 1024)] = 0
     """GPUs for each worker."""
@@ -118,6 +134,14 @@ class MachineSpec(Model):
     """Cores reserved for each worker; none when 0."""
     memory_mb: Annotated[int, Whole(0, 2**30, bits=64)] = 0
     """Memory reserved for each worker, in MiB; none when 0."""
+    gpu_partition_size: Kept = ""
+    """Kept; GPUs are given as their host's admin has partitioned them."""
+    reservation_affinity: ReservationAffinity | None = None
+    """Kept; a job has the hosts that are there."""
+    multihost_gpu_node_count: Annotated[int, Whole(0, 2**31 - 1)] = 0
+    """Kept; a worker has one host."""
+    min_gpu_driver_version: Kept = ""
+    """Kept; hosts have the driver that they have."""
 
 
 class WorkerPoolSpec(Model):
@@ -139,6 +163,8 @@ class WorkerPoolSpec(Model):
     """Kept; nothing is mounted."""
     disk_spec: DiskSpec | None = None
     """Kept; a worker uses its host's disks."""
+    lustre_mounts: Annotated[tuple[LustreMount, ...], Many(0, 100)] = ()
+    """Kept; nothing is mounted."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -201,6 +227,10 @@ class JobSpec(Model):
     """Kept; there is no model registry."""
     notifications: Notifications = ()
     """Receivers of the job's notifications, beside those that the cluster notifies of every job."""
+    protected_artifact_location_id: Kept = ""
+    """Kept; what a job writes stays where it writes it."""
+    psc_interface_config: PscInterfaceConfig | None = None
+    """Kept; ranks use their host's network."""
     run_as: Account = ""
     """Account of the hosts that ranks run as: one that an admin has mapped you to; the first of them when empty."""
 
@@ -219,7 +249,7 @@ class JobFile(Model):
     IGNORED = frozenset(
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
         | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris", "account"}
-        | {"hangs", "held_until", "health", "warnings", "archive_problems"}
+        | {"hangs", "held_until", "health", "warnings", "archive_problems", "satisfies_pzs", "satisfies_pzi"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 
@@ -241,6 +271,8 @@ class JobFile(Model):
         ),
     ] = "default"
     """Project that the job's resources are counted for."""
+    encryption_spec: EncryptionSpec | None = None
+    """Kept; nothing is encrypted for a job."""
 
 
 def to_dict(job: JobFile | JobSpec) -> dict[str, Any]:

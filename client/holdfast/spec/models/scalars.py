@@ -242,7 +242,7 @@ class Choice(Written):
         if isinstance(value, self.of) or (value is None and self.default is None):
             return value
         name = value.removeprefix(self.prefix) if isinstance(value, str) else ""
-        if name == "UNSPECIFIED":
+        if self._unspecified(name):
             return self.default
         found = self.of.__members__.get(name)
         if found is None:
@@ -250,6 +250,11 @@ class Choice(Written):
             hint = f"did you mean {near[0]}?" if near else ""
             raise Refused(f"must be {' or '.join(self.of.__members__)}, not {shown(value)}", hint)
         return found
+
+    def _unspecified(self, name: str) -> bool:
+        """Whether it names the enum's default, with the last words of the prefix or without any."""
+        words = name.removesuffix("UNSPECIFIED")
+        return words != name and f"_{self.prefix}".endswith(f"_{words}")
 
     def json(self, value: enum.Enum) -> Any:
         return value.value

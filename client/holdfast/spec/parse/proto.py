@@ -40,6 +40,8 @@ def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
         data["displayName"] = message.display_name
     if message.project:
         data["project"] = message.project
+    if message.HasField("encryption_spec"):
+        data["encryptionSpec"] = _fields(message.encryption_spec, "encryptionSpec", [])
     return parse(data, what=WHAT, at_most=MAX_VIOLATIONS)
 
 

@@ -23,16 +23,8 @@ from holdfast.spec.wording import Place, shown
 MAX_VIOLATIONS = 50
 """More are counted, not listed."""
 
-FOREIGN = frozenset(
-    {
-        "encryptionSpec",
-        "lustreMounts",
-        "protectedArtifactLocationId",
-        "reservationAffinity",
-        "tpuTopology",
-    }
-)
-"""Fields of managed training services that have no counterpart here."""
+FOREIGN = frozenset({"tpuTopology"})
+"""Fields of managed training services that have no counterpart here, and ask for what no host can give."""
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _KEY = "[key]"

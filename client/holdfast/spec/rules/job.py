@@ -14,7 +14,7 @@ from holdfast._base.expand import TooLong, expand_args, expand_env
 from holdfast._base.launcher import is_launcher
 from holdfast.hang.pipeline.step_pattern import BadPattern, compiled
 from holdfast.spec.rules import lifecycle, notifications, secret_env
-from holdfast.spec.wording import Broken, Fields
+from holdfast.spec.wording import Broken, Fields, shown
 
 TASKS = ("process_spec", "container_spec", "python_package_spec")
 MAX_ARGS_CHARS = 100_000
@@ -97,6 +97,13 @@ def _one_task(pool: Fields) -> Iterator[Broken]:
 
 
 def _machine(machine: Fields) -> Iterator[Broken]:
+    if (machine.get("accelerator_type") or "").upper().startswith("TPU_"):
+        yield Broken(
+            ("machine_spec", "accelerator_type"),
+            f"names a TPU, {shown(machine['accelerator_type'])}; hosts have GPUs",
+            "name a GPU, such as NVIDIA_H100_80GB, or leave it out",
+        )
+        return
     if machine.get("accelerator_type") and machine.get("accelerator_count", 0) == 0:
         yield Broken(
             ("machine_spec", "accelerator_count"),

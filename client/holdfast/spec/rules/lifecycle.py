@@ -42,15 +42,12 @@ def broken(job: Fields) -> Iterator[Broken]:
 
 
 def _retries(scheduling: Fields, tolerance: Fields) -> Iterator[Broken]:
-    """``disableRetries`` says no to everything that another field may ask for."""
+    """``disableRetries`` says no to everything that another field of ours may ask for.
+
+    As in the reference it makes ``restartJobOnWorkerRestart`` false, which is warned about and not refused.
+    """
     if not scheduling.get("disable_retries"):
         return
-    if scheduling.get("restart_job_on_worker_restart"):
-        yield Broken(
-            (_SCHEDULING, "restart_job_on_worker_restart"),
-            "is true, though disableRetries allows no restart",
-            "remove one of the two",
-        )
     for name in ("max_worker_restarts", "max_job_retries"):
         if (count := tolerance.get(name)) is not None and count > 0:
             yield Broken(

@@ -97,6 +97,8 @@ class JobSubmitted:
     gang: Gang
     spec_json: str
     annotations: dict[str, str] = field(default_factory=dict)
+    kms_key: str = ""
+    """Of ``encryptionSpec``; kept, and never used."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,6 +98,7 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         spec_json=event.spec_json,
         created_at=event.at,
         annotations=event.annotations,
+        kms_key=event.kms_key,
         number=cluster.sequence,
         updated_at=event.at,
         cursor=cluster.sequence,

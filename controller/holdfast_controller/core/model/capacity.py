@@ -10,6 +10,9 @@ from holdfast_controller.core.model.gang import Pool
 from holdfast_controller.core.model.host import Host, Place
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
+_OF_MACHINE = {"MEGA"}
+"""Words of managed services' names that say which machine a GPU is in, not which GPU it is."""
+_SIZE = re.compile(r"[0-9]+GB?")
 _MIB = 1 << 20
 
 
@@ -71,8 +74,16 @@ class HostCapacity:
 
 @functools.lru_cache(maxsize=4096)
 def model_matches(wanted: str, model: str) -> bool:
-    """Whether a GPU model answers to a name such as ``NVIDIA_H100_80GB``; an empty name takes any."""
-    return _words(wanted) - _VENDOR <= _words(model)
+    """Whether a GPU model answers to a name such as ``NVIDIA_H100_80GB``; an empty name takes any.
+
+    A memory size counts where the model's name has one: "NVIDIA H200" is ``NVIDIA_H200_141GB``. Simulated GPUs stand
+    in for every model.
+    """
+    has = _words(model)
+    lacks = _words(wanted) - _VENDOR - _OF_MACHINE - has
+    if "SIMULATED" in has or not lacks:
+        return True
+    return all(map(_SIZE.fullmatch, lacks)) and not any(map(_SIZE.fullmatch, has))
 
 
 def _words(name: str) -> set[str]:

@@ -65,6 +65,8 @@ class Job:
     spec_json: str
     created_at: Wall
     annotations: dict[str, str] = field(default_factory=dict)
+    kms_key: str = ""
+    """Kept, and never used."""
     number: int = 0
     """Sequence of its submission in the log: the order of creation."""
     cursor: int = 0

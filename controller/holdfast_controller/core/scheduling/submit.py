@@ -50,6 +50,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
             gang=asked.gang,
             spec_json=asked.spec_json,
             annotations=asked.annotations,
+            kms_key=asked.kms_key,
         )
     )
     step.do(Reply(asked.token, asked.job_id))

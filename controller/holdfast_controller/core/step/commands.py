@@ -39,6 +39,7 @@ class JobSubmission:
     gang: Gang
     spec_json: str
     annotations: dict[str, str] = field(default_factory=dict)
+    kms_key: str = ""
 
 
 @dataclass(frozen=True)

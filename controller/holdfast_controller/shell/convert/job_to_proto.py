@@ -65,6 +65,8 @@ def job_to_proto(
         archive_problems=job.unarchived,
         account=job.gang.account,
     )
+    if job.kms_key:
+        message.encryption_spec.kms_key_name = job.kms_key
     if job.held_until is not None:
         message.held_until.CopyFrom(timestamp(job.held_until))
     if job.started_at is not None:

@@ -88,10 +88,11 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 gang=gang,
                 spec_json=spec_json,
                 annotations=dict(job_file.annotations),
+                kms_key=job_file.encryption_spec.kms_key_name if job_file.encryption_spec else "",
             )
 
         job_id = await self._driver.ask(once(owner, request, submission))
-        warnings = map(str, spec.warnings(job_file.job_spec))
+        warnings = map(str, spec.warnings(job_file))
         return job_pb2.CreateJobResponse(job=await committed_job(self._driver, job_id), warnings=warnings)
 
     @unary

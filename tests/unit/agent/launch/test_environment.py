@@ -203,7 +203,11 @@ def test_launcher_of_an_evaluator_starts_a_world_of_its_own() -> None:
     where = {"pool": 3, "replica": 1, "first_rank": 2, "worker_index": 2, "rendezvous": rendezvous}
     env = planned(Task(("torchrun",)), gpus=("g",), **where)[0]
     assert {name.removeprefix("PET_"): value for name, value in env.items() if name.startswith("PET_")} == {
-        **{"NNODES": "1", "NODE_RANK": "0", "NPROC_PER_NODE": "1", "MASTER_ADDR": "f", "MASTER_PORT": "6"}
+        "NNODES": "1",
+        "NODE_RANK": "0",
+        "NPROC_PER_NODE": "1",
+        "MASTER_ADDR": "f",
+        "MASTER_PORT": "6",
     }
 
 
