@@ -215,3 +215,55 @@ def test_torchrun_spans_the_gang(cluster: DevCluster, tmp_path: Path) -> None:
     hosts = [line.split(" on ")[1].split()[0] for line in said]
     assert said == [f"rank {r} of 4 on {hosts[r]} local {r % 2}: 6" for r in range(4)]
     assert hosts[0] == hosts[1] != hosts[2] == hosts[3]
+
+
+# Roles
+
+ROLE = """
+import json, os, sys
+import torch
+import torch.distributed as dist
+role = json.loads(os.environ["TF_CONFIG"])["task"]["type"]
+if role in ("chief", "worker"):
+    dist.init_process_group("gloo")
+    total = torch.tensor([float(dist.get_rank() + 1)])
+    dist.all_reduce(total)
+    said = f"{dist.get_rank()} of {dist.get_world_size()}: {total.item():g}"
+    dist.destroy_process_group()
+else:
+    try:
+        dist.init_process_group("gloo")
+    except ValueError as error:
+        said = f"no rank {os.environ['HOLDFAST_RANK']}: {error}"
+sys.stdout.write(f"{os.environ['HOLDFAST_WORKER']} {role} {said}\\n")
+"""
+
+
+@pytest.mark.require("torch")
+@pytest.mark.parametrize("skipped", [(), (2,), (1, 3)])
+def test_collectives_of_chief_and_workers_wait_for_no_other_role(
+    cluster: DevCluster, tmp_path: Path, skipped: tuple[int, ...]
+) -> None:
+    task = {"command": [sys.executable, "-c", ROLE.replace("$", "$$")]}
+    counts = [1, 2, 1, 1]
+    pools = [
+        {} if number in skipped else {"replicaCount": count, "processSpec": task}
+        for number, count in enumerate(counts)
+    ]
+    job = tmp_path / "roles.json"
+    job.write_text(json.dumps({"workerPoolSpecs": pools, "successPolicy": "ALL"}))
+    done = cluster.holdfast("submit", "--wait", "--all", str(job), timeout=120)
+    said = sorted(re.findall(r"^\[\S+ r\d+\] (workerpool.*)$", done.stdout, re.MULTILINE))
+    in_world = [
+        name for number in (0, 1) if number not in skipped for name in [f"workerpool{number}"] * counts[number]
+    ]
+    size = len(in_world)
+    world = [
+        f"workerpool0-0 chief 0 of {size}: {size * (size + 1) // 2}",
+        *(f"workerpool1-{n} worker {n + 1} of {size}: {size * (size + 1) // 2}" for n in range(size - 1)),
+    ]
+    assert said[:size] == world
+    others = [(number, role) for number, role in ((2, "ps"), (3, "evaluator")) if number not in skipped]
+    assert [re.sub(r": .*environment variable (\w+) expected.*", r": \1", line) for line in said[size:]] == [
+        f"workerpool{number}-0 {role} no rank {rank}: RANK" for rank, (number, role) in enumerate(others, size)
+    ]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
+import pytest
 from tests.unit.controller.examples import EVENTS, GANG
 
 from holdfast._session.assignment import Assignment, Phase, Rendezvous
@@ -11,21 +16,23 @@ from holdfast._session.reports import WorkerId
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import WarningSignal
+from holdfast_controller.core.model.gang import Gang, Pool, Task, WarningSignal
+from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.step.actions import StopOrphan
 from holdfast_controller.core.step.assignment import desired, released
 from holdfast_controller.shell.convert import agent_messages
 
 
-def until(kind: type[ev.Event], **changes: object) -> Cluster:
-    """Up to the first event of a kind, with a changed gang."""
+def until(kind: type[ev.Event], different: Mapping[str, Any] = MappingProxyType({}), **changes: object) -> Cluster:
+    """Up to the first event of a kind, which may be ``different``, with a changed gang."""
     cluster = Cluster(epoch=3)
     for event in EVENTS:
         if isinstance(event, ev.JobSubmitted):
             event = replace(event, gang=replace(GANG, **changes), spec_json='{"x": 1}')  # type: ignore[arg-type]
-        fold(cluster, event)
         if isinstance(event, kind):
+            fold(cluster, replace(event, **different))
             break
+        fold(cluster, event)
     return cluster
 
 
@@ -85,3 +92,34 @@ def test_work_of_an_unknown_job_is_to_be_stopped_and_forgotten() -> None:
     message = agent_messages.stop_orphan(StopOrphan("h1", 1, "gone", "workerpool0-0", 7), epoch=3)
     assert (message.job_id, message.worker, message.generation, message.attempt) == ("gone", "workerpool0-0", 7, 1)
     assert (message.grace_period.seconds, message.HasField("launch")) == (30, False)
+
+
+@pytest.mark.parametrize("skipped", [those for n in range(4) for those in itertools.combinations((1, 2, 3), n)])
+def test_the_world_of_each_launch_is_that_of_chief_and_workers(skipped: tuple[int, ...]) -> None:
+    counts = (1, 3, 2, 1)
+    task = Task(("x",))
+    gang = Gang(
+        tuple(
+            Pool(0, Task(())) if number in skipped else Pool(count, task, processes=2)
+            for number, count in enumerate(counts)
+        )
+    )
+    workers = sum(counts[number] for number in (0, 1) if number not in skipped)
+    others = sum(counts[number] for number in (2, 3) if number not in skipped)
+    assert (gang.world_workers, gang.world_size) == (workers, 2 * workers)
+    assert (len(gang.members), gang.rank_count) == (workers + others, 2 * (workers + others))
+    assert [member.name for member in gang.members] == [
+        f"workerpool{number}-{n}"
+        for number, count in enumerate(counts)
+        if number not in skipped
+        for n in range(count)
+    ]
+    placed = {"places": (Place("h1"),) * len(gang.members)}
+    cluster = until(ev.JobPlaced, placed, pools=gang.pools)
+    for member in gang.members:
+        launch = order(cluster, member.index).launch
+        assert launch is not None
+        assert (launch.world_size, launch.worker_count) == (2 * workers, workers)
+        assert launch.in_world is (member.pool < 2)
+        assert launch.in_world is (launch.worker_index < launch.worker_count)
+        assert launch.in_world is (launch.ranks[-1] < launch.world_size)

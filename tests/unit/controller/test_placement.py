@@ -89,6 +89,11 @@ def test_gpu_models_are_matched_by_their_words(wanted: str, model: str, matches:
     assert model_matches(wanted, model) is matches
 
 
+def test_skipped_pools_ask_for_nothing() -> None:
+    gang = Gang((Pool(1, TASK, gpus=1), Pool(0, Task(())), Pool(1, TASK), Pool(0, Task(()))))
+    assert hosts_of(plan(gang, [host("a", gpus=1)])) == ["a", "a"]
+
+
 def test_gpus_with_a_problem_are_not_given_away() -> None:
     sick = host("a", gpus=2)
     gpus = (dataclasses.replace(sick.inventory.gpus[0], problem="Xid 79"), sick.inventory.gpus[1])

@@ -141,8 +141,8 @@ def test_what_job_show_prints_can_be_submitted_again() -> None:
         (with_pool(command=["x"]), f"{POOL}.command: is no known field (it belongs in {POOL[:-3]}[].processSpec)"),
         (job(gracePeriod=5), "jobSpec.gracePeriod: is no known field (it belongs in jobSpec.scheduling)"),
         (
-            with_pool(lustreMounts=[]),
-            f"{POOL}.lustreMounts: is no known field (a field of managed services that has no counterpart here; re",
+            with_pool(tpuTopology="2x2"),
+            f"{POOL}.tpuTopology: is no known field (a field of managed services that has no counterpart here; re",
         ),
         (
             job(quux=1),
