@@ -23,7 +23,7 @@ from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
 TF_CLUSTER_POOLS = 3
-"""TensorFlow's cluster has no evaluators, though each of them is told of it."""
+"""TensorFlow counts no evaluator among its cluster, though each of them finds the cluster in TF_CONFIG."""
 RECORDER_ENTRIES = 2000
 """Collectives that torch's flight recorder remembers: its own default where it is on."""
 RECORDER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
