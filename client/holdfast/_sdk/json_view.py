@@ -1,7 +1,8 @@
 """Messages of the contract as the JSON that scripts read.
 
 A message is printed field by field, in the order of its ``.proto`` file unless ``_ORDER`` gives another. One rule
-for what is absent: numbers, times and objects are null, text is empty, lists are empty; no key is ever left out.
+for what is absent: numbers, times and objects are null, text is empty, lists are empty; no key is ever left out,
+but ``encryptionSpec``, which is the user's as the spec is.
 Times are RFC 3339 in UTC, durations of the spec are ``"3600s"``, everything measured is a number of seconds. Values
 of an enum lose its prefix (``READY``, not ``HOST_STATE_READY``), but for a job's state.
 
@@ -32,7 +33,7 @@ Json = dict[str, Any]
 _ORDER = {
     "CustomJob": "id name displayName jobSpec labels annotations project owner account state createTime startTime"
     " endTime updateTime error attempt generation waitReason workers recoveries hangs heldUntil health"
-    " archiveProblems encryptionSpec",
+    " archiveProblems",
     "Hang": "number generation since noticedAt diagnosedAt judgedAt rule sentence suspects suspectRanks stacks"
     " outcome note step",
     "Recovery": "attempt generation startedAt endedAt startType endReason endRelatedTask endRecover lost phases"
@@ -58,6 +59,8 @@ def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
     view = _printed(message, **extra)
     if not workers:
         del view["workers"]
+    if message.HasField("encryption_spec"):
+        view["encryptionSpec"] = json_format.MessageToDict(message.encryption_spec)
     return view
 
 
