@@ -119,6 +119,8 @@ class Launch:
     """The job's spec as the ranks find it in CLUSTER_SPEC and TF_CONFIG. No daemon decides by it on a host."""
     process_starts: int = 0
     """Launches since the placement, this one included; 0 where unknown."""
+    owner: str = ""
+    """Who submitted the job; empty from a controller that doesn't say."""
     lacks: str = ""
     """Why the task can't be given its secrets; then it must not be launched."""
 

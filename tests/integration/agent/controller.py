@@ -245,6 +245,7 @@ def assignment(
     if command is None:
         return message
     launch = message.launch
+    launch.owner = "ann"
     launch.process.CopyFrom(spec_pb2.ProcessSpec(command=command, working_directory=cwd))
     for name, value in (env or {}).items():
         launch.process.env.add(name=name, value=value)

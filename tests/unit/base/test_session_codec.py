@@ -70,6 +70,7 @@ LAUNCH = Launch(
     world_size=16,
     gpus=("GPU-1", "GPU-2"),
     restart_count=3,
+    owner="ann",
     last_end="HANG",
     rendezvous=Rendezvous("10.0.0.1", 20_001, "s3cret", (("10.0.0.1:1", "10.0.0.2:2"), ("10.0.0.3:3",))),
     pool=1,

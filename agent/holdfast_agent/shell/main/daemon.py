@@ -232,6 +232,7 @@ def _assemble(
         freeing=freeing,
         sampler=LogSampler(facts, settings.log_limit_mb << 20),
         preparation=Preparation(
+            files,
             shims,
             ports,
             accounts,

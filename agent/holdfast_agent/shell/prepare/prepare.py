@@ -33,6 +33,7 @@ from holdfast_agent.shell.prepare.ports import NoPortFree, Ports
 from holdfast_agent.shell.prepare.preflight import Fitness
 from holdfast_agent.shell.shims import orphans
 from holdfast_agent.shell.shims.shims import Shims
+from holdfast_agent.shell.shims.worker_files import WorkerFiles
 from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
 BOUND_S = 30.0
@@ -50,6 +51,7 @@ _HOST_ERRNOS = frozenset(
 class Preparation:
     """Answers each ``Prepare`` with one event."""
 
+    files: WorkerFiles
     shims: Shims
     ports: Ports
     accounts: Accounts
@@ -173,6 +175,7 @@ class Preparation:
     async def run_epilog(self, action: RunEpilog, facts: HostFacts) -> EpilogEnded:
         """Run the admin's command after a generation; a failure is the host's fault."""
         about = _about(facts, action.key, action.generation, action.attempt, action.gpus)
+        about |= {"HOLDFAST_ACCOUNT": "", "HOLDFAST_OWNER": "", **self.files.hook_variables(action.key)}
         problem = await self._hook("epilog", self.hooks.epilog, about)
         if problem:
             log.warning("epilog.failed", worker=str(action.key), generation=action.generation, error=problem)
@@ -189,8 +192,13 @@ class Preparation:
             ) or await self.fitness.gpus_in_use(launch, facts)
         if problem:
             return problem
-        if self.hooks.prolog:
-            about = _about(facts, desired.key, desired.generation, desired.attempt, launch.gpus)
+        if self.hooks.prolog or self.hooks.epilog:
+            whose = {"HOLDFAST_ACCOUNT": facts.user.name, "HOLDFAST_OWNER": launch.owner}
+            try:
+                self.files.note_hook_variables(desired.key, whose)
+            except OSError as error:
+                return f"{facts.name}: cannot keep whose worker it is: {error.strerror}."
+            about = _about(facts, desired.key, desired.generation, desired.attempt, launch.gpus) | whose
             if problem := await self._hook("prolog", self.hooks.prolog, about):
                 return f"{facts.name}: {problem}."
         problem = ""

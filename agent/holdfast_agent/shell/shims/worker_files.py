@@ -1,9 +1,9 @@
 """The files of each worker: the shim's journals, and the agent's few notes beside them.
 
 ``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK", and
-``freed`` the newest generation whose GPUs were proven free, ``closed`` the newest whose epilog has ended. Losing
-the end of any is harmless: an exit is sent once more, or carries the attempt before; a reboot frees GPUs; an epilog
-runs twice.
+``freed`` the newest generation whose GPUs were proven free, ``closed`` the newest whose epilog has ended; ``hooks`` has
+as JSON whose worker it is. Losing the end of any is harmless: an exit is sent once more, or carries the attempt before;
+a reboot frees GPUs; an epilog runs twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -151,6 +151,21 @@ class WorkerFiles:
         """Note that a generation's epilog has ended. Raises ``OSError``."""
         self._note(key, "closed", generation)
 
+    def hook_variables(self, key: WorkerId) -> dict[str, str]:
+        """Variables that say to hooks whose worker it is; empty for a worker of an older agent."""
+        try:
+            return {
+                str(name): str(value)
+                for name, value in json.loads((self.directory(key) / "hooks").read_text()).items()
+            }
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def note_hook_variables(self, key: WorkerId, variables: Mapping[str, str]) -> None:
+        """Keep whose worker it is for the epilog, which may run in a later life of the agent. Raises ``OSError``."""
+        if self.hook_variables(key) != variables:
+            self._replace(key, "hooks", json.dumps(variables))
+
     def prune(self, key: WorkerId, below: int) -> None:
         """Remove journals of generations under ``below`` whose exits are all acknowledged. Raises ``OSError``."""
         acked = self.acked(key)
@@ -181,9 +196,12 @@ class WorkerFiles:
         return int(text) if text.isdigit() else 0
 
     def _note(self, key: WorkerId, name: str, generation: int) -> None:
+        self._replace(key, name, f"{generation}\n")
+
+    def _replace(self, key: WorkerId, name: str, text: str) -> None:
         fresh = self.directory(key) / f"{name}.new"
         hit("agent.note.before")
-        fresh.write_text(f"{generation}\n")
+        fresh.write_text(text)
         hit("agent.note.written")
         fresh.replace(fresh.with_suffix(""))
         hit("agent.note.after")

@@ -60,6 +60,7 @@ def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
         output_uri=gang.output_uri,
         spec_json=job.spec_json,
         process_starts=job.starts_of(index),
+        owner=job.owner,
     )
 
 

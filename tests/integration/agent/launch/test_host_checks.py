@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pwd
 import resource
 import sys
 import time
@@ -191,7 +193,10 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return wanted
 
 
-TELL = 'echo "$HOLDFAST_PHASE $HOLDFAST_JOB $HOLDFAST_WORKER $HOLDFAST_HOST g$HOLDFAST_GENERATION" >> ${0%/*}/told'
+TELL = (
+    'echo "$HOLDFAST_PHASE $HOLDFAST_JOB $HOLDFAST_WORKER $HOLDFAST_HOST $HOLDFAST_OWNER:$HOLDFAST_ACCOUNT'
+    ' g$HOLDFAST_GENERATION" >> ${0%/*}/told'
+)
 
 
 @pytest.mark.parametrize("settings", [{"scripts": {"prolog": TELL, "epilog": TELL}}], indirect=True)
@@ -202,7 +207,8 @@ async def test_prolog_and_epilog_surround_each_generation(agent: Agent, controll
     await launch(controller, TRUE, generation=2)
     assert (await controller.exit(generation=2)).exit.exit_code == 0
     await controller.state("EMPTY", generation=2)
-    about = f"job-1 workerpool0-0 {HOST}"
+    account = pwd.getpwuid(os.getuid()).pw_name
+    about = f"job-1 workerpool0-0 {HOST} ann:{account}"
     assert (agent.root / "told").read_text().splitlines() == [
         f"prolog {about} g1",
         f"epilog {about} g1",
@@ -268,6 +274,8 @@ async def test_an_epilog_that_the_agents_death_cut_off_runs_again(agent: Agent, 
     await controller.connected(2)
     assert (await controller.exit()).exit.exit_code == 0
     await agent.until(lambda: (agent.root / "told").read_text().count("epilog") == 2, "a second epilog")
+    account = pwd.getpwuid(os.getuid()).pw_name
+    assert (agent.root / "told").read_text().count(f" ann:{account} ") == 2, "in a later life of the agent too"
     await agent.appeared(agent.workers / "job-1/workerpool0-0/closed")
 
 
