@@ -16,6 +16,10 @@ def line(event: ev.Event, cluster: Cluster) -> str:
     match event:
         case ev.HostPlaceFreed():
             return f"{event.host} freed {event.place}"
+        case ev.GpuCondemned():
+            return f"{event.host} {event.gpu} condemned: {event.fault.cause}"
+        case ev.GpuCleared():
+            return f"{event.host} {event.gpu} cleared by {event.by}: {event.why}"
         case (
             ev.HostJoined()
             | ev.HostRefused()

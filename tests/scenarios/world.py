@@ -130,9 +130,9 @@ class World:
         self._token += 1
         return self.step(st.CordonAsked(self._token, "ann", host, reason))
 
-    def uncordon(self, host: str) -> list[str]:
+    def uncordon(self, host: str, *gpus: str) -> list[str]:
         self._token += 1
-        return self.step(st.UncordonAsked(self._token, "ann", host))
+        return self.step(st.UncordonAsked(self._token, "ann", host, gpus))
 
     def hold(self, job: str, seconds: float, by: str = "ann") -> list[str]:
         self._token += 1

@@ -2,7 +2,8 @@
 
 JSON lines on stdin and stdout. It opens the driver and says ``{"ready": true}``; then each request, such as
 ``{"op": "inventory"}``, gets one reply: ``{"ok": …}``, ``{"failed": "why no GPU can be read"}`` or
-``{"error": "what is wrong with the request"}``. It ends at the end of its input and with its parent.
+``{"error": "what is wrong with the request"}``. Errors of GPUs that the driver has reported since the last reply are
+in ``xids`` of the next one, whatever was asked. It ends at the end of its input and with its parent.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import sys
 
-from holdfast_agent.gpu import driver, nvml, signals
+from holdfast_agent.gpu import driver, nvml, signals, xids
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ def main() -> None:
     replies.write(b'{"ready": true}\n')
     replies.flush()
     for line in sys.stdin.buffer:
-        replies.write(json.dumps(answer(line)).encode() + b"\n")
+        reply = answer(line)
+        if heard := xids.drain():
+            reply["xids"] = heard
+        replies.write(json.dumps(reply).encode() + b"\n")
         replies.flush()
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import pynvml
 
+from holdfast_agent.gpu import xids
+
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from holdfast_agent.gpu.wire import WireGpu, WireInventory, WireSlot, WireUsage
+    from holdfast_agent.gpu.wire import WireCondition, WireGpu, WireInventory, WireSlot, WireUsage
 
 NO_DRIVER = "no NVIDIA driver on this host"
 _WORDS = {
@@ -89,16 +91,28 @@ def open_library() -> bool:
 def inventory() -> WireInventory:
     """Every device there is. Raises ``LibraryFailed``."""
     if not open_library():
-        return {"gpus": [], "unidentified": [], "physical": [], "note": NO_DRIVER}
+        return {"gpus": [], "unidentified": [], "physical": [], "conditions": [], "note": NO_DRIVER}
     found, unidentified = _enumerate()
     gpus: list[WireGpu] = []
+    conditions: list[WireCondition] = []
     for index, bus_id, device in _indexed(found, {slot["index"] for slot in unidentified}):
         migs = list(_mig_devices(device)) if _mig_enabled(device) else None
+        listed = [mig.uuid for mig in migs or ()]
         if migs is None or device.problem:
             gpus.append(_describe(device, index, bus_id, parent=""))
+            listed.append(device.uuid)
         gpus.extend(_describe(mig, index, bus_id, parent=device.uuid) for mig in migs or ())
+        xids.watch(device.handle, device.uuid, listed)
+        if not device.problem:
+            conditions.extend(_condition(device, uuid) for uuid in listed)
     physical = [device.uuid for _, device in found if not device.problem]
-    return {"gpus": gpus, "unidentified": unidentified, "physical": physical, "note": ""}
+    return {
+        "gpus": gpus,
+        "unidentified": unidentified,
+        "physical": physical,
+        "conditions": conditions,
+        "note": "",
+    }
 
 
 def devices() -> Iterator[tuple[_Device, list[_Device] | None]]:
@@ -182,6 +196,26 @@ def _describe(device: _Device, index: int, bus_id: str, parent: str) -> WireGpu:
         "bus_id": bus_id,
         "parent": parent,
     }
+
+
+def _condition(device: _Device, uuid: str) -> WireCondition:
+    """What the driver says of a GPU's memory and of its need for a reset; ``uuid`` is the GPU's or an instance's."""
+    quiet = _Device(device.handle, device.uuid)  # figures that may be refused without the GPU being ill
+    remapped = quiet.ask(pynvml.nvmlDeviceGetRemappedRows) or (0, 0, 0, 0)
+    uncorrected, volatile = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    return {
+        "uuid": uuid,
+        "remap_failed": bool(remapped[3]),
+        "remap_pending": bool(remapped[2]),
+        "uncorrected": quiet.ask(pynvml.nvmlDeviceGetTotalEccErrors, uncorrected, volatile) or 0,
+        "recovery": quiet.ask(_recovery_action),
+    }
+
+
+def _recovery_action(handle: Any) -> int | None:
+    """What the driver wants done with the GPU, 0 for nothing; None from a driver that doesn't say."""
+    (value,) = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    return int(value.value.uiVal) if value.nvmlReturn == pynvml.NVML_SUCCESS else None
 
 
 def _occupation(device: _Device) -> WireUsage:

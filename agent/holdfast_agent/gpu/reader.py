@@ -16,8 +16,8 @@ The inventory over time (a GPU that vanished) is ``core.gpus.merge``'s business,
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -26,8 +26,8 @@ import anyio
 from holdfast._base.backoff import wait_s
 from holdfast._base.codec import Format, from_plain
 from holdfast_agent.core.doctor.gpus import DriverFacts
-from holdfast_agent.core.gpu.signals import GpuSignals, Signals
-from holdfast_agent.core.model.gpus import SIMULATED, Blind, Gpu, GpuUsage, Reading
+from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
+from holdfast_agent.core.model.gpus import LOST, SIMULATED, Blind, Gpu, GpuUsage, Reading
 from holdfast_agent.gpu.child import Child, ChildError, HelperProcess
 from holdfast_agent.gpu.scripted import BadScript, SignalScript
 
@@ -36,8 +36,15 @@ _MOST_STUCK = 2
 _ANSWERS = Format(complete=True)
 
 
+def _ignore(_: Sequence[Xid]) -> None:
+    pass
+
+
 class GpuSource(Protocol):
     """Reads the GPUs of this host. Calls may overlap; each may be cancelled."""
+
+    on_xids: Callable[[Sequence[Xid]], None]
+    """Called, before any reading is returned, with errors that the driver has reported meanwhile."""
 
     async def inventory(self) -> Reading | Blind:
         """Every device there is, with its problem if it has one."""
@@ -46,7 +53,7 @@ class GpuSource(Protocol):
         """Processes and memory on each device; unidentified devices are left out, so nothing is proven of them."""
 
     async def signals(self) -> Signals | Blind:
-        """Activity of each device, and errors reported for it since the last call."""
+        """Activity of each device."""
 
     async def aclose(self) -> None:
         """End the helper process, within seconds; a later call starts a new one."""
@@ -77,6 +84,7 @@ class NvmlSource:
         start: Callable[[], Awaitable[Child]] = HelperProcess.start,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.on_xids: Callable[[Sequence[Xid]], None] = _ignore
         self._limits = limits or ReadLimits()
         self._start = start
         self._monotonic = monotonic
@@ -131,6 +139,8 @@ class NvmlSource:
             finally:
                 if pending:  # also when the caller gave up: what it says next would answer nothing
                     self._drop_child()
+            if xids := reply.get("xids"):
+                self.on_xids([Xid(str(xid["uuid"]), int(xid["number"])) for xid in xids])
             if "ok" not in reply:
                 # This helper may have loaded a library that was replaced since; the next one loads it again.
                 return self._failed(str(reply.get("failed") or reply.get("error")))
@@ -193,13 +203,17 @@ class SimulatedSource:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.on_xids: Callable[[Sequence[Xid]], None] = _ignore
         self._script = SignalScript(script, monotonic) if script else None
         self._gpus = tuple(
             Gpu(f"{SIMULATED}{host_name}-{index}", index, "Simulated GPU", 16 << 30) for index in range(count)
         )
 
     async def inventory(self) -> Reading | Blind:
-        return Reading(self._gpus, physical=frozenset(gpu.uuid for gpu in self._gpus))
+        said = await self.signals()  # its script may tell of errors while no worker runs
+        lost = set() if isinstance(said, Blind) else {gpu.uuid for gpu in said.gpus if gpu.lost}
+        gpus = tuple(replace(gpu, problem=LOST) if gpu.uuid in lost else gpu for gpu in self._gpus)
+        return Reading(gpus, physical=frozenset(gpu.uuid for gpu in self._gpus))
 
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
         return tuple(GpuUsage(gpu.uuid, used_bytes=0, pids=()) for gpu in self._gpus)
@@ -209,9 +223,12 @@ class SimulatedSource:
         if self._script is None:
             return Signals(tuple(GpuSignals(uuid) for uuid in uuids))
         try:
-            return self._script.signals(uuids)
+            signals, xids = self._script.signals(uuids)
         except BadScript as error:
             return Blind(str(error))
+        if xids:
+            self.on_xids(xids)
+        return signals
 
     async def aclose(self) -> None:
         pass

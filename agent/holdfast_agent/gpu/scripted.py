@@ -33,15 +33,16 @@ class SignalScript:
         self._links: dict[str, float] = {}
         self._xids: dict[str, int] = {}
 
-    def signals(self, uuids: Sequence[str]) -> Signals:
-        """Signals that the script states for these devices. Raises ``BadScript``."""
+    def signals(self, uuids: Sequence[str]) -> tuple[Signals, list[Xid]]:
+        """What the script states for these devices: signals, and errors that are new. Raises ``BadScript``."""
         said = self._load()
         if isinstance(said.get("blind"), str):
             raise BadScript(said["blind"])
         now = self._monotonic()
         elapsed_s = 0.0 if self._read_at is None else now - self._read_at
         self._read_at = now
-        gpus, xids = [], []
+        gpus: list[GpuSignals] = []
+        xids: list[Xid] = []
         for uuid in uuids:
             about = said.get(uuid, said.get("*", {}))
             try:
@@ -49,7 +50,7 @@ class SignalScript:
                 xids += self._xid(uuid, about)
             except (TypeError, ValueError, AttributeError) as error:
                 raise BadScript(f"{self._path}: {uuid}: {error}") from error
-        return Signals(tuple(gpus), tuple(xids))
+        return Signals(tuple(gpus)), xids
 
     def _load(self) -> dict[str, Any]:
         try:

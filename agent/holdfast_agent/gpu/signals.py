@@ -147,31 +147,30 @@ def read() -> WireSignals:
     """All devices. Raises ``LibraryFailed``."""
     global _looked_at
     if not nvml.open_library():
-        return {"gpus": [], "xids": []}
+        return {"gpus": []}
     now = time.monotonic()
     failing = any(target.problem for target in _targets)
     if _looked_at is None or failing or now - _looked_at > _LOOK_AGAIN_S:
         _look()
         _looked_at = now
-    return {"gpus": [target.read() for target in _targets], "xids": xids.drain()}
+    return {"gpus": [target.read() for target in _targets]}
 
 
 def _look() -> None:
     """Processes on the device; what was learned about earlier ones is kept."""
     known = {target.uuid: target for target in _targets}
     found: list[_Target] = []
-    handles: list[tuple[Any, str]] = []
     for device, migs in nvml.devices():
-        handles.append((device.handle, device.uuid))
+        targets = [_Target(mig.handle, mig.uuid, device.handle) for mig in migs or ()]
         if migs is None or device.problem:
-            found.append(_Target(device.handle, device.uuid))
-        found.extend(_Target(mig.handle, mig.uuid, device.handle) for mig in migs or ())
+            targets.append(_Target(device.handle, device.uuid))
+        xids.watch(device.handle, device.uuid, [target.uuid for target in targets])
+        found.extend(targets)
     kept = [known.pop(one.uuid, one) for one in found]
     for gone in known.values():
         if gone.gpm is not None:
             gone.gpm.free()
     _targets[:] = kept
-    xids.watch(handles)
 
 
 def _open_gpm(handle: Any, parent: Any) -> Any:

@@ -24,12 +24,23 @@ class WireSlot(TypedDict):
     problem: str
 
 
+class WireCondition(TypedDict):
+    """A ``core.model.gpus.Condition`` as JSON."""
+
+    uuid: str
+    remap_failed: bool
+    remap_pending: bool
+    uncorrected: int
+    recovery: int | None
+
+
 class WireInventory(TypedDict):
     """A ``core.model.gpus.Reading`` as JSON."""
 
     gpus: list[WireGpu]
     unidentified: list[WireSlot]
     physical: list[str]
+    conditions: list[WireCondition]
     note: str
 
 
@@ -65,7 +76,7 @@ class WireDriver(TypedDict):
 
 
 class WireXid(TypedDict):
-    """A ``core.gpu.signals.Xid`` as JSON."""
+    """A ``core.gpu.signals.Xid`` as JSON; each reply carries those heard since the last one."""
 
     uuid: str
     number: int
@@ -75,4 +86,3 @@ class WireSignals(TypedDict):
     """A ``core.gpu.signals.Signals`` as JSON."""
 
     gpus: list[WireSignal]
-    xids: list[WireXid]

@@ -1,6 +1,6 @@
 """Waits, in a thread of its own, for errors that the driver reports about its devices.
 
-Runs in the helper process. What was heard is kept until it is asked for, the first few. A driver without events,
+Runs in the helper process. What was heard is kept until the next reply, the first few. A driver without events,
 or one that fails at them, only makes this source silent: a lost device also shows in its readings.
 """
 
@@ -23,7 +23,8 @@ _MOST = 64
 _XID = pynvml.nvmlEventTypeXidCriticalError
 
 _heard: list[WireXid] = []
-_uuids: dict[int, str] = {}
+_listed: dict[int, list[str]] = {}
+"""By address of a GPU's handle: the UUIDs by which readings list it, its instances' where it is divided."""
 _registered: set[str] = set()
 _set: Any = None
 _off = False
@@ -36,8 +37,8 @@ def drain() -> list[WireXid]:
     return heard
 
 
-def watch(handles: list[tuple[Any, str]]) -> None:
-    """Listen to these devices (handle, UUID) too."""
+def watch(handle: Any, uuid: str, listed: list[str]) -> None:
+    """Listen to this GPU too. Its errors are those of all the UUIDs ``listed``."""
     global _set, _off
     if _off:
         return
@@ -48,14 +49,13 @@ def watch(handles: list[tuple[Any, str]]) -> None:
     except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
         _off = True
         return
-    for handle, uuid in handles:
-        _uuids[_address(handle)] = uuid
-        if uuid not in _registered:
-            try:
-                pynvml.nvmlDeviceRegisterEvents(handle, _XID, _set)
-            except pynvml.NVMLError:
-                continue  # asked again when devices are looked for again
-            _registered.add(uuid)
+    _listed[_address(handle)] = listed
+    if uuid not in _registered:
+        try:
+            pynvml.nvmlDeviceRegisterEvents(handle, _XID, _set)
+        except pynvml.NVMLError:
+            return  # asked again when devices are looked for again
+        _registered.add(uuid)
 
 
 def _listen(events: Any) -> None:
@@ -70,9 +70,11 @@ def _listen(events: Any) -> None:
             continue
         except pynvml.NVMLLibraryMismatchError:
             return
-        uuid = _uuids.get(_address(event.device), "")
-        if event.eventType == _XID and uuid and len(_heard) < _MOST:
-            _heard.append({"uuid": uuid, "number": int(event.eventData)})
+        if event.eventType != _XID:
+            continue
+        for uuid in _listed.get(_address(event.device), ()):
+            if len(_heard) < _MOST:
+                _heard.append({"uuid": uuid, "number": int(event.eventData)})
 
 
 def _address(handle: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -55,9 +55,9 @@ class HostCalls(Calling):
         _set_window(request, start, end)
         return (await self._unary(self._hosts.Cordon, request)).host
 
-    async def uncordon(self, name: str) -> host_pb2.Host:
-        """The host takes work again."""
-        request = host_pb2.UncordonRequest(name=name, request_id=fresh_id())
+    async def uncordon(self, name: str, gpus: Sequence[str] = ()) -> host_pb2.Host:
+        """The host takes work again; with ``gpus``, by index or UUID, these are back in service and no more."""
+        request = host_pb2.UncordonRequest(name=name, gpus=gpus, request_id=fresh_id())
         return (await self._unary(self._hosts.Uncordon, request)).host
 
     async def drain(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -212,17 +212,36 @@ async def test_failure_of_the_whole_driver_is_blindness(
     assert await source.signals() == Blind("no permission to use the GPU")
 
 
-async def test_xid_is_reported_once_with_its_device(source: reader.NvmlSource, fake_nvml: FakeNvml) -> None:
-    fake_nvml.gpus(2)
-    assert (await read(source)).xids == ()
-    fake_nvml.say("xid 1 79")
-    heard: tuple[Xid, ...] = ()
+async def hears(source: reader.NvmlSource, ask: Callable[[], Awaitable[object]], count: int) -> list[Xid]:
+    """What is heard by asking again and again until so many errors have come, and by one question more."""
+    heard: list[Xid] = []
+    source.on_xids = heard.extend
     with anyio.fail_after(10):
-        while not heard:
-            heard = (await read(source)).xids
+        while len(heard) < count:
+            await ask()
             await anyio.sleep(0.05)
-    assert heard == (Xid("GPU-1", 79),)
-    assert (await read(source)).xids == ()
+    await ask()
+    return heard
+
+
+@pytest.mark.parametrize("op", ["inventory", "usage", "signals"])
+async def test_xid_is_reported_once_with_its_device_whatever_is_asked(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, op: str
+) -> None:
+    fake_nvml.gpus(2)
+    await source.inventory()  # no worker runs: activity isn't read
+    fake_nvml.say("xid 1 79")
+    assert await hears(source, getattr(source, op), 1) == [Xid("GPU-1", 79)]
+
+
+async def test_xid_of_a_divided_gpu_is_that_of_all_its_instances(
+    source: reader.NvmlSource, fake_nvml: FakeNvml
+) -> None:
+    fake_nvml.gpus(1)
+    fake_nvml.say("mig 0 MIG-a 42949672960 0 NVIDIA H100 MIG 3g.40gb", "mig 0 MIG-b 42949672960 0 NVIDIA H100 MIG")
+    await source.inventory()
+    fake_nvml.say("xid 0 95")
+    assert await hears(source, source.inventory, 2) == [Xid("MIG-a", 95), Xid("MIG-b", 95)]
 
 
 @pytest.mark.parametrize("call", ["hang nvmlEventSetWait_v2 -1", f"fail nvmlEventSetWait_v2 -1 {nvml.GPU_IS_LOST}"])

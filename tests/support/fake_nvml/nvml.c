@@ -14,6 +14,7 @@
  *                                               since that time of the monotonic clock
  *   gpm DEVICE METRIC VALUE                     one metric between two samples; having any makes the chip support GPM
  *   driver VERSION | awake DEVICE 0|1           the driver's version; persistence mode of a device
+ *   remap DEVICE PENDING FAILED | ecc DEVICE COUNT   row remapping; memory errors beyond correction
  *   xid DEVICE NUMBER                           the Nth such line is reported once, by the Nth event
  * A figure without its statement is NOT_SUPPORTED.
  */
@@ -65,7 +66,7 @@ static int play(const char *function, int device) {
             device_count++;
         else if (sscanf(line, "pid %d %u", &c->device, &c->pid) == 2) c->mps = 0, client_count++;
         else if (sscanf(line, "mps %d %u", &c->device, &c->pid) == 2) c->mps = 1, client_count++;
-        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid awake", f->what))
+        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid awake remap ecc", f->what))
             figure_count++;
         else if (sscanf(line, "driver %79s", driver_version) == 1) continue;
         else if (sscanf(line, "print %95s %255[^\n]", name, text) == 2 && !strcmp(name, function)) puts(text), fflush(stdout);
@@ -259,6 +260,21 @@ int nvmlGpmMetricsGet(Metrics *asked) {
     return OK;
 }
 
+int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
+    PLAY(number(handle))
+    Figure *found = figure("remap", number(handle), -1, 0);
+    if (!found) return NOT_SUPPORTED;
+    *corrected = *uncorrected = 0, *pending = (unsigned)found->a, *failed = (unsigned)found->b;
+    return OK;
+}
+int nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned long long *count) {
+    (void)type, (void)counter;
+    PLAY(number(handle))
+    Figure *found = figure("ecc", number(handle), -1, 0);
+    if (!found) return NOT_SUPPORTED;
+    *count = (unsigned long long)found->a;
+    return OK;
+}
 int nvmlDeviceGetPersistenceMode(void *handle, unsigned *mode) {
     PLAY(number(handle))
     Figure *found = figure("awake", number(handle), -1, 0);

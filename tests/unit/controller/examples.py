@@ -5,12 +5,13 @@ from __future__ import annotations
 from holdfast._base.identity import Kind
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.rules import Rule
+from holdfast.hang.pipeline.xids import Repair
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.host import Gpu, Host, Inventory, Maintenance, Place
+from holdfast_controller.core.model.host import Gpu, GpuFault, Host, Inventory, Maintenance, Place
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
@@ -23,6 +24,7 @@ GIB = 1 << 30
 TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")
 GANG = Gang((Pool(1, TASK, processes=2, gpus=2), Pool(2, TASK, cpus=4, memory_mb=100)))
 EXIT = Exit(1, 1, 0, ExitReason.SIGNALED, None, 11, True, "killed by signal 11", 5.5, ("Segmentation fault",))
+XID_79 = GpuFault("Xid 79 (fallen off the bus)", Repair.REBOOT, Wall(0.4))
 INVENTORY = Inventory(8, 64 * GIB, (Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", 80 * GIB, "fell off the bus"),))
 
 JOB_EVENTS: list[ev.JobEvent] = [
@@ -225,6 +227,16 @@ HOST_EVENTS: list[ev.HostEvent] = [
     ),
     ev.HostCordoned(host="h1", at=Wall(0.3), reason="disk", by="ann"),
     ev.HostUncordoned(host="h1", at=Wall(0.4), by="ann"),
+    ev.GpuCondemned(host="h1", at=Wall(0.41), gpu="GPU-1", index=0, fault=XID_79),
+    ev.GpuCleared(
+        host="h1",
+        at=Wall(0.42),
+        gpu="GPU-1",
+        index=0,
+        causes=(XID_79.cause,),
+        by="ann",
+        why="put back into service",
+    ),
     ev.HostLost(host="h2", at=Wall(0.5), silent_s=75.2),
     ev.HostReturned(host="h2", at=Wall(0.6)),
     ev.HostShutdownBegan(host="h2", at=Wall(0.6)),

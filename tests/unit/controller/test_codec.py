@@ -194,6 +194,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h2 joined from 10.0.0.2 with 8 cores, 1 GPU",
         "h1 cordoned by ann: disk",
         "h1 uncordoned by ann",
+        "h1 GPU 0: Xid 79 (fallen off the bus); its host gets no new work before a reboot",
+        "h1 GPU 0: Xid 79 (fallen off the bus) is over: put back into service by ann",
         "h2 lost: silent for 75 s",
         "h2 is back",
         "h2 shuts down; its work moves elsewhere",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.doctor.findings import Finding, error, ok, warning
+from holdfast_agent.core.gpu.faults import stated_faults
 from holdfast_agent.core.model.gpus import Blind, Gpu, Reading
 
 
@@ -80,6 +81,10 @@ def _no_driver(facts: GpuFacts, note: str) -> Finding:
 def _health(reading: Reading, pci: int) -> Finding:
     ill = [f"GPU {gpu.index} ({gpu.uuid}): {gpu.problem}" for gpu in reading.gpus if gpu.problem]
     ill += [f"GPU {slot.index}: {slot.problem}" for slot in reading.unidentified]
+    conditions = {each.uuid: each for each in reading.conditions}
+    for gpu in reading.gpus:
+        stated = dict(stated_faults(replace(gpu, problem=""), conditions.get(gpu.uuid)))
+        ill += [f"GPU {gpu.index} ({gpu.uuid}): {cause}" for cause in stated]
     fix = ("dmesg | grep -i -e NVRM -e Xid | tail", "nvidia-smi -r    # while nothing uses it; else reboot")
     if ill:
         return error("gpus.health", "; ".join(ill), "No work is placed on it.", *fix)

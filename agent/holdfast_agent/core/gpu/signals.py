@@ -63,7 +63,6 @@ class Signals:
     """One reading of all devices."""
 
     gpus: tuple[GpuSignals, ...] = ()
-    xids: tuple[Xid, ...] = ()
 
 
 @dataclass
@@ -88,7 +87,10 @@ class HostGpus:
         self.at_s, self.blind = at_s, ""
         self.reading = {gpu.uuid: gpu for gpu in signals.gpus}
         self.seen.update(gpu.uuid for gpu in signals.gpus if gpu.has_figures)
-        for xid in signals.xids:
+
+    def hear(self, xids: Iterable[Xid], at_s: float) -> None:
+        """Errors that the driver has reported."""
+        for xid in xids:
             if action_of(xid.number) is not XidAction.IGNORE:
                 self.xids.setdefault(xid.uuid, []).append((at_s, xid.number))
                 del self.xids[xid.uuid][:-8]

@@ -17,6 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 VANISHED = "vanished"
+LOST = "the GPU is lost: it has fallen off the bus or is otherwise inaccessible"
+RESET_REQUIRED = "the GPU requires a reset"
+"""The helper's words for two of NVML's errors."""
 SIMULATED = "GPU-sim-"
 """Prefix of the UUIDs of a test cluster's simulated GPUs."""
 _UNIDENTIFIED = "unidentified-"
@@ -50,6 +53,20 @@ class Unidentified:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """What the driver says of the health of a device that answers."""
+
+    uuid: str
+    # Memory that failed could not be replaced by spare memory; or it will be at the next reset.
+    remap_failed: bool = False
+    remap_pending: bool = False
+    # Memory errors beyond correction since the driver was loaded.
+    uncorrected: int = 0
+    # NVML's recovery action: 0 for none; None from drivers that don't say.
+    recovery: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """The result of one query of the driver."""
 
@@ -58,6 +75,7 @@ class Reading:
     unidentified: tuple[Unidentified, ...] = ()
     # UUIDs of all GPUs that answered without a problem, the divided ones too.
     physical: frozenset[str] = frozenset()
+    conditions: tuple[Condition, ...] = ()
     # Why there is nothing to read, where that is no fault ("no NVIDIA driver on this host").
     note: str = ""
 

@@ -261,6 +261,10 @@ class Driver:
         self._reactor.facts = dataclasses.replace(self._reactor.facts, gpu_names=names)
         self._tasks.start_soon(self._performer.read_gpus)
 
+    def on_gpu_faults(self) -> None:
+        """A GPU has become faulty, or is repaired: the controller is told now, ahead of whatever follows from it."""
+        self.parts.link.beat()
+
     def on_shim_message(self, key: WorkerId, message: dict[str, Any]) -> None:
         """Turn a shim's message (docs/internals/shim-protocol.md) into an event."""
         generation = message["generation"]

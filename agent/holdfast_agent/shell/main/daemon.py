@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError, StoreError
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.v1 import agent_pb2, host_pb2
+from holdfast_agent.core.gpu.signals import Xid
 from holdfast_agent.core.launch import pip_config
 from holdfast_agent.core.launch.environment import DEFAULT_PATH, HostFacts
 from holdfast_agent.core.launch.scopes import SLICE
@@ -34,6 +36,7 @@ from holdfast_agent.shell.containers import containers
 from holdfast_agent.shell.driver.driver import Driver
 from holdfast_agent.shell.driver.executor import Parts
 from holdfast_agent.shell.evidence import Examiner
+from holdfast_agent.shell.gpus.fault_file import FaultFile
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
 from holdfast_agent.shell.hangs.feature_reporter import FeatureReporter
@@ -221,7 +224,8 @@ def _assemble(
 
     accounts = config.accounts(settings, facts.user)
     archive = Archive(settings.state_dir / "archive", facts, accounts, functools.partial(_tell_of_archive, link))
-    gpus = GpuWatch(source, host, driver.on_gpus)
+    kept = FaultFile(settings.state_dir / "gpu_faults.json")
+    gpus = GpuWatch(source, host, kept, driver.on_gpus, driver.on_gpu_faults)
     freeing = GpuFreeing(source, files, settings.state_dir / "gpu_unused.json")
     fitness = Fitness(settings.checks, gpus, freeing, driver.unused, fresh_shm=not shared)
     ports = Ports(settings.ports, settings.name)
@@ -260,6 +264,13 @@ def _assemble(
         hangs=hangs,
     )
     driver.equip(parts)
+    parts.sampling.gpus.on_read = gpus.notice_lost
+
+    def on_xids(xids: Sequence[Xid]) -> None:
+        gpus.hear(xids)
+        parts.sampling.gpus.hear(xids)
+
+    source.on_xids = on_xids
     return driver
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 
 from holdfast._daemon import log
-from holdfast_agent.core.gpu.signals import HostGpus
+from holdfast_agent.core.gpu.signals import HostGpus, Signals, Xid
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import GpuSource
 
@@ -24,22 +24,26 @@ class GpuSignalWatch:
         self, source: GpuSource, wanted: Callable[[], bool], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self.host = HostGpus()
+        self.on_read: Callable[[Signals | Blind], None] = lambda _: None
         self._source = source
         self._wanted = wanted
         self._monotonic = monotonic
         self._reads = 0
 
+    def hear(self, xids: Sequence[Xid]) -> None:
+        """Take note of errors that the driver has reported."""
+        self.host.hear(xids, self._monotonic())
+
     async def read(self) -> None:
         """Read all devices once."""
         was = self.host.blind
         signals = await self._source.signals()
+        self.on_read(signals)
         self.host.take(signals, self._monotonic())
         if isinstance(signals, Blind):
             if was != signals.reason:
                 log.warning("gpu_signals.unreadable", error=signals.reason)
             return
-        for xid in signals.xids:
-            log.warning("gpu.xid", uuid=xid.uuid, xid=xid.number)
         if self._reads % CONTEXTS_EVERY == 0:
             usage = await self._source.usage()
             if not isinstance(usage, Blind):

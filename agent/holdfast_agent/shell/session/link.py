@@ -89,6 +89,7 @@ class Link:
         self._open = False
         self._heard_s = 0.0
         self._refusal = ""
+        self._answered = False
         self._beats: deque[float] = deque()
         """When each heartbeat was sent that is not answered yet. They are answered in their order."""
 
@@ -102,6 +103,13 @@ class Link:
         self._unsent.append(message)
         self._wake.set()
         return self._open
+
+    def beat(self) -> None:
+        """Send a heartbeat now, with what it carries; nothing while there is no session."""
+        if self._open:
+            if self._answered:
+                self._beats.append(now_s())
+            self.send(agent_pb2.SessionRequest(heartbeat=self._listener.heartbeat()))
 
     async def run(self) -> None:
         """Hold a session with the controller until cancelled."""
@@ -166,6 +174,7 @@ class Link:
     async def _talk(self, call: _Call, heartbeat_s: float, *, answered: bool) -> None:
         self._heard_s = time.monotonic()
         self._beats.clear()
+        self._answered = answered
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write_all, call, tasks.cancel_scope)
             tasks.start_soon(self._beat, heartbeat_s, answered, tasks.cancel_scope)
@@ -204,9 +213,7 @@ class Link:
                 log.warning("session.unanswered", controller=self._target, silent_s=round(silent_s, 1))
                 scope.cancel()
                 return
-            if answered:
-                self._beats.append(now_s())
-            self.send(agent_pb2.SessionRequest(heartbeat=self._listener.heartbeat()))
+            self.beat()
 
 
 def _describe(error: Exception) -> str:

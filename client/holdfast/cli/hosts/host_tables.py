@@ -64,6 +64,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("jobs", ", ".join(host.job_ids)),
         *([("runs", "processes and containers")] if inventory.containers else []),
         ("cordon", _cordon(host, now)),
+        *(("repair", line) for line in repairs(host)),
         ("drain", _drain(host, now)),
         ("planned", in_words(host, now)),
         ("unknown", _strange(host)),
@@ -144,8 +145,21 @@ def _gpus(host: host_pb2.Host) -> str:
     return f"{sum(not gpu.job_id and not gpu.problem for gpu in gpus)}/{len(gpus)}"
 
 
+def repairs(host: host_pb2.Host) -> list[str]:
+    """For each GPU that is out of service: what brings it back, by itself or by command."""
+    reset = "the driver has found it anew after a reset, the host has booted"
+    return [
+        f"GPU {gpu.index}: {', '.join(fault.cause for fault in gpu.faults)}: out of service until "
+        + ("the host has booted" if any(f.repair == host_pb2.GPU_REPAIR_REBOOT for f in gpu.faults) else reset)
+        + f", or: holdfast host uncordon {host.name} --gpu {gpu.index}"
+        for gpu in host.inventory.gpus
+        if gpu.faults
+    ]
+
+
 def _remark(host: host_pb2.Host) -> str:
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
+    bad = [words for words in bad if words not in host.cordon_reason]
     unreconciled = "has yet to say what it runs, after a restore" if host.in_doubt else ""
     known = (host.refused, unreconciled, host.cordon_reason, host.inventory.gpu_problem, *bad)
     return "; ".join(filter(None, (*known, f"runs unknown work: {_strange(host)}" if host.strange_work else "")))

@@ -92,12 +92,26 @@ def cordon(name: tuple[str, ...], reason: str, at: float | None, lasts: float | 
 
 @host.command()
 @click.argument("name", nargs=-1, required=True)
-def uncordon(name: tuple[str, ...]) -> None:
-    """Let hosts take work again."""
+@click.option(
+    "--gpu", "gpus", multiple=True, metavar="INDEX", help="Put this faulty GPU back into service. May be repeated."
+)
+def uncordon(name: tuple[str, ...], gpus: tuple[str, ...]) -> None:
+    """Let hosts take work again.
+
+    A GPU that was taken out of service for a fault stays so, and keeps its host from work where only a reboot repairs
+    it, until the repair is seen or --gpu says that it is well. Without --gpu the host's own cordon ends; with it only
+    the GPUs are concerned.
+    """
+    from holdfast.cli.hosts.host_tables import repairs
 
     async def call(client: Client, each: str) -> str:
-        await client.uncordon(each)
-        return f"host {each} takes work again"
+        host = await client.uncordon(each, gpus)
+        left = "; ".join(repairs(host))
+        if gpus:
+            done = f"host {each}: {'GPU' if len(gpus) == 1 else 'GPUs'} {', '.join(gpus)} in service"
+            return f"{done}; {left}" if left else done
+        state = "still takes no work" if host.cordoned else "takes work again"
+        return f"host {each} {state}" + (f"; {left}" if left else "")
 
     for_each(name, call)
 

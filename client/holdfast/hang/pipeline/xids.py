@@ -21,6 +21,15 @@ class XidAction(enum.Enum):
     """The host: its GPU needs a reset or a reboot before anything runs there again."""
 
 
+class Repair(enum.Enum):
+    """What makes a faulty GPU fit for work again."""
+
+    RESET = "RESET"
+    """A reset of the GPU. The host's other GPUs are well, and stay in use."""
+    REBOOT = "REBOOT"
+    """A reboot of the host: what is broken is more than the GPU itself, such as its connection to the bus."""
+
+
 _RESTART = (13, 31, 32, 38, 39, 66, 67, 68, 69, 94, 137)
 _REPLACE = (
     46, 48, 56, 58, 61, 62, 64, 74, 79, 80, 95, 109, 110, 119, 120, 122, 123, 136, 140,
@@ -30,8 +39,28 @@ TABLE: dict[int, XidAction] = dict.fromkeys(_RESTART, XidAction.RESTART) | dict.
     _REPLACE, XidAction.REPLACE
 )
 """Every Xid that isn't ignored."""
+_REBOOT = frozenset({79, 151})
+"""For these the catalogue names the machine; it names the GPU for the others, or a search that ends in its reset."""
+_MEANINGS = {
+    46: "GPU stopped processing", 48: "double-bit memory error", 62: "microcontroller halted",
+    64: "row remapping failed", 74: "NVLink error", 79: "fallen off the bus", 95: "uncontained memory error",
+    109: "context switch timed out", 119: "GSP does not answer", 120: "GSP error", 140: "unrecovered memory error",
+    151: "key rotation failed",
+}  # fmt: skip
 
 
 def action_of(xid: int) -> XidAction:
     """The action that an Xid calls for."""
     return TABLE.get(xid, XidAction.IGNORE)
+
+
+def repair_of(xid: int) -> Repair | None:
+    """What a GPU needs after this Xid; None where the GPU is well."""
+    if action_of(xid) is not XidAction.REPLACE:
+        return None
+    return Repair.REBOOT if xid in _REBOOT else Repair.RESET
+
+
+def in_words(xid: int) -> str:
+    """The Xid with its meaning, such as "Xid 79 (fallen off the bus)"."""
+    return f"Xid {xid} ({_MEANINGS[xid]})" if xid in _MEANINGS else f"Xid {xid}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import Inventory, Maintenance
+from holdfast_controller.core.model.host import GpuFault, Inventory, Maintenance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +150,36 @@ class MaintenanceEnded:
     why: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class GpuCondemned:
+    """A GPU gets no new work until it is repaired; ``fault`` says why, and whether its host is kept from work too."""
+
+    host: str
+    at: Wall
+    gpu: str
+    """UUID."""
+    index: int
+    fault: GpuFault
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuCleared:
+    """Faults of a GPU are over: by evidence of the repair, which ``why`` names, or because ``by`` says so."""
+
+    host: str
+    at: Wall
+    gpu: str
+    """UUID."""
+    index: int
+    causes: tuple[str, ...]
+    by: str
+    why: str
+
+
 HostEvent = (
-    HostJoined
+    GpuCleared
+    | GpuCondemned
+    | HostJoined
     | HostRefused
     | HostCordoned
     | HostUncordoned

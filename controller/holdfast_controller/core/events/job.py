@@ -27,6 +27,8 @@ from holdfast_controller.core.events.hang import HangNoticed as HangNoticed
 from holdfast_controller.core.events.hang import HangOver as HangOver
 from holdfast_controller.core.events.hang import HangStuck as HangStuck
 from holdfast_controller.core.events.hang import JobHeld as JobHeld
+from holdfast_controller.core.events.host import GpuCleared as GpuCleared
+from holdfast_controller.core.events.host import GpuCondemned as GpuCondemned
 from holdfast_controller.core.events.host import HostCordoned as HostCordoned
 from holdfast_controller.core.events.host import HostDrained as HostDrained
 from holdfast_controller.core.events.host import HostDraining as HostDraining

@@ -11,7 +11,10 @@ from holdfast_controller.core.fold.access import make_void
 from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.model.clock import NEVER
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Host, Inventory
+from holdfast_controller.core.model.host import CondemnedGpu, Host, Inventory
+
+SELF = "holdfast"
+"""Who does what no person asked for."""
 
 
 def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
@@ -36,6 +39,16 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
                 host.address, host.boot_id = event.address, event.boot_id
                 host.agent_version, host.inventory = event.agent_version, event.inventory
                 host.labels, host.refused = event.labels, ""
+        case ev.GpuCondemned():
+            cluster.free_capacity.changed(event.host)
+            host = cluster.hosts[event.host]
+            known = host.condemned[event.gpu].faults if event.gpu in host.condemned else ()
+            others = tuple(fault for fault in known if fault.cause != event.fault.cause)
+            host.condemned[event.gpu] = CondemnedGpu(event.gpu, event.index, (*others, event.fault))
+            host.cleared.get(event.gpu, {}).pop(event.fault.cause, None)
+        case ev.GpuCleared():
+            cluster.free_capacity.changed(event.host)
+            _clear_gpu(cluster.hosts[event.host], event)
         case ev.HostRefused():
             host = cluster.hosts.setdefault(event.host, Host(event.host, "", "", "", Inventory(0, 0)))
             host.agent_version, host.refused = event.agent_version, event.problem
@@ -89,3 +102,17 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             cluster.hosts[event.host].maintenance = None
         case _:
             assert_never(event)
+
+
+def _clear_gpu(host: Host, event: ev.GpuCleared) -> None:
+    found = host.condemned.pop(event.gpu, None)
+    faults = found.faults if found is not None else ()
+    left = tuple(fault for fault in faults if fault.cause not in event.causes)
+    if found is not None and left:
+        host.condemned[event.gpu] = replace(found, faults=left)
+    gone = {fault.cause: fault.count for fault in faults if fault.cause in event.causes}
+    excused = {cause: n for cause, n in host.cleared.pop(event.gpu, {}).items() if cause not in event.causes}
+    if event.by != SELF:
+        excused |= gone
+    if excused:
+        host.cleared[event.gpu] = excused

@@ -43,7 +43,9 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
     cluster.sequence += 1
     match event:
         case (
-            ev.HostJoined()
+            ev.GpuCleared()
+            | ev.GpuCondemned()
+            | ev.HostJoined()
             | ev.HostRefused()
             | ev.HostCordoned()
             | ev.HostUncordoned()

@@ -6,7 +6,7 @@ from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.rules import Finding
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, retry
-from holdfast_controller.core.lifecycle.exits import cordon_faulty, restart_gang
+from holdfast_controller.core.lifecycle.exits import cordon_faulty, faulty_hosts, restart_gang
 from holdfast_controller.core.lifecycle.failure_policy import Reached, may_try_elsewhere
 from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.stop import end
@@ -65,7 +65,8 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     related = Related(suspects)
     highest = max((at for at in (reached, job.budgets.hang_step) if at is not None), default=None)
     detect_s, diagnose_s = hang.noticed_at - hang.since, step.now.wall - hang.noticed_at
-    broken = _broken_hosts(job, runtime)
+    condemned = faulty_hosts(step, job, range(len(job.places)))
+    broken = _broken_hosts(job, runtime) | condemned
     failure = ev.Failure(
         budget=Budget.JOB if spent else Budget.NONE,
         host=hosts[0] if len(hosts) == 1 else "",
@@ -77,7 +78,8 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
         related, hang.since, HangRestart(min(restarts, job.gang.max_hang_restarts), highest, detect_s, diagnose_s)
     )
     for name, problem in broken.items():
-        cordon_faulty(step, name, f"{job.id}: {problem}")
+        if name not in condemned:
+            cordon_faulty(step, name, f"{job.id}: {problem}")
     if again or broken:
         retry(
             step,

@@ -143,5 +143,4 @@ def _unwell(step: Step, host: Host, plan: Maintenance) -> str:
         return "nothing is heard of it"
     if host.going_down:
         return "it shuts down"
-    bad = next((f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem), "")
-    return host.inventory.gpu_problem or bad
+    return host.inventory.gpu_problem or next(iter(host.gpu_troubles()), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.hosts import gpu_faults
 from holdfast_controller.core.lifecycle.drain import set_timers
 from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vanished
 from holdfast_controller.core.lifecycle.stop import settle
@@ -52,6 +53,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
                 labels=hello.labels,
             )
         )
+    gpu_faults.compare(step, step.cluster.hosts[hello.host], rebooted=rebooted)
     heard(step, hello.host)
     reconcile.on_hello(step, hello)
     reported = {report.key for report in hello.places}
@@ -120,6 +122,7 @@ def on_beat(step: Step, beat: HostBeat) -> None:
                 labels=host.labels,
             )
         )
+        gpu_faults.compare(step, host)
         step.capacity_freed = True
 
 
@@ -256,9 +259,13 @@ def on_cordon(step: Step, asked: CordonAsked) -> None:
 
 
 def on_uncordon(step: Step, asked: UncordonAsked) -> None:
-    """Uncordon a host: it gets new work again."""
+    """Uncordon a host, or put some of its GPUs back into service: they get new work again."""
     host = find_host(step, asked.token, asked.host)
     if host is None:
+        return
+    if asked.gpus:
+        refusal = gpu_faults.put_back(step, host, asked.gpus, asked.by)
+        step.do(Refuse(asked.token, refusal) if refusal is not None else Reply(asked.token, host.name))
         return
     if host.cordoned or host.going_down:
         step.emit(ev.HostUncordoned(host=host.name, at=step.now.wall, by=asked.by))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast._session.reports import Exit, ExitReason
@@ -228,7 +229,7 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_polic
                 failure=failure if cause is not failure_policy.Cause.PORT_TAKEN else None,
             )
         case failure_policy.Replace(cause, failure, cordon):
-            if cordon:
+            if cordon and not faulty_hosts(step, job, (member.index,)):
                 cordon_faulty(step, host, f"{job.id}: {problem or exit_.message or cause.value}")
             why = _REASONS.get(cause) or EndReason[exit_.reason.name]
             retry(step, job, failure, why, story, away=frozenset({host}), replace=True, cordoned=cordon)
@@ -261,8 +262,19 @@ def _gpu_problem(step: Step, job: Job, member: Member) -> str:
         if rank.broken:
             return f"rank {rank.rank}: {rank.hardware}"
     place = job.places[member.index]
-    gpus = step.cluster.hosts[place.host].inventory.gpus
-    return next((f"GPU {gpu.index}: {gpu.problem}" for gpu in gpus if gpu.uuid in place.gpus and gpu.problem), "")
+    problems = step.cluster.hosts[place.host].gpu_problems()
+    return next((problems[uuid] for uuid in place.gpus if uuid in problems), "")
+
+
+def faulty_hosts(step: Step, job: Job, workers: Iterable[int]) -> dict[str, str]:
+    """Hosts on which these workers have a condemned GPU, and its fault: nothing is launched there again."""
+    places = [job.places[index] for index in workers]
+    return {
+        place.host: gpu.in_words
+        for place in places
+        for uuid, gpu in step.cluster.hosts[place.host].condemned.items()
+        if uuid in place.gpus
+    }
 
 
 def cordon_faulty(step: Step, name: str, reason: str) -> None:
@@ -296,8 +308,15 @@ def restart_gang(
 ) -> None:
     """Go on with the next generation in the same places: one message stops the old and prepares the new.
 
-    With ``worker`` only that one is relaunched, under the addresses that its peers know already.
+    With ``worker`` only that one is relaunched, under the addresses that its peers know already. Workers whose GPUs
+    have been condemned meanwhile go on elsewhere instead.
     """
+    faulty = faulty_hosts(step, job, range(len(job.places)) if worker is None else (worker,))
+    if faulty:
+        why = failure or ev.Failure(key=end_reason.value)
+        story = Story(related, failed_at, hang)
+        retry(step, job, why, end_reason, story, away=frozenset(faulty), replace=True, stop_reason=stop_reason)
+        return
     wait_s = failure_policy.backoff_s(job, failure) if failure is not None and hang is None else 0.0
     step.emit(
         ev.RestartDecided(

@@ -13,8 +13,7 @@ from holdfast_controller.core.model.job import Job
 def takes_work(cluster: Cluster, host: Host) -> bool:
     """Whether a host may get new work now: connected, heard from, not cordoned and not shutting down."""
     presence = cluster.presence_of(host.name)
-    open_ = not host.cordoned and not host.going_down
-    return open_ and presence.session is not None and presence.liveness is Liveness.READY
+    return host.takes_work and presence.session is not None and presence.liveness is Liveness.READY
 
 
 def could_move(cluster: Cluster, job: Job, away: Collection[str]) -> bool:

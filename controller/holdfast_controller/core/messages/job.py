@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
+from holdfast.hang.pipeline.xids import Repair
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import access_message
 from holdfast_controller.core.messages.maintenance import maintenance_ahead, maintenance_message
@@ -25,6 +26,13 @@ def message_of(event: ev.Event, job: Job | None) -> str:
         case ev.HostJoined():
             gpus = f", {_count(len(event.inventory.gpus), 'GPU')}" if event.inventory.gpus else ""
             return f"{event.host} joined from {event.address} with {_count(event.inventory.cpus, 'core')}{gpus}"
+        case ev.GpuCondemned():
+            what = "it" if event.fault.repair is Repair.RESET else "its host"
+            need = "a reset of the GPU" if event.fault.repair is Repair.RESET else "a reboot"
+            return f"{event.host} GPU {event.index}: {event.fault.cause}; {what} gets no new work before {need}"
+        case ev.GpuCleared():
+            how = event.why if event.by == "holdfast" else f"{event.why} by {event.by}"
+            return f"{event.host} GPU {event.index}: {', '.join(event.causes)} is over: {how}"
         case ev.HostRefused():
             return f"{event.host} refused: {event.problem}"
         case ev.HostCordoned():

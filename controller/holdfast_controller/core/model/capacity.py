@@ -98,7 +98,12 @@ def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: boo
     taken = {uuid for share in held for uuid in share.gpus}
     taken |= {uuid for orphan in orphans for uuid in orphan.gpus}
     gpus = sorted(
-        (g for g in inventory.gpus if (empty or not g.problem) and g.uuid not in taken), key=lambda g: g.index
+        (
+            g
+            for g in inventory.gpus
+            if (empty or not (g.problem or g.uuid in host.condemned)) and g.uuid not in taken
+        ),
+        key=lambda g: g.index,
     )
     if inventory.gpu_problem and not empty:
         gpus = []

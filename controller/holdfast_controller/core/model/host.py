@@ -6,18 +6,32 @@ import enum
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from holdfast.hang.pipeline.xids import Repair
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
 
 
 @dataclass(frozen=True)
+class GpuFault:
+    """A fault that lasts until the GPU is repaired. ``since`` is wall clock; ``count`` grows when it occurs again."""
+
+    cause: str
+    repair: Repair
+    since: Wall
+    count: int = 1
+
+
+@dataclass(frozen=True)
 class Gpu:
-    """A GPU of a host; ``problem`` is empty when healthy."""
+    """A GPU of a host; ``problem`` is empty when it answers, ``faults`` is what its agent knows against it."""
 
     uuid: str
     index: int
     model: str
     memory_bytes: int
     problem: str = ""
+    faults: tuple[GpuFault, ...] = ()
+    repaired_by: str = ""
+    """What has shown that earlier faults are repaired."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +58,6 @@ class Inventory:
         models = tuple(gpu.model for gpu in self.gpus)
         gives = not self.no_containers, not self.no_accounts, self.gives_secrets
         return self.cpus, self.memory_bytes, self.max_workers, models, *gives
-
-    @cached_property
-    def faulty(self) -> frozenset[str]:
-        """UUIDs of the GPUs that are not well, or not known to be."""
-        return frozenset(gpu.uuid for gpu in self.gpus if gpu.problem or self.gpu_problem)
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,26 @@ class Orphan:
     since: Wall
 
 
+@dataclass(frozen=True)
+class CondemnedGpu:
+    """A GPU that gets no new work, with what is known against it, the oldest first."""
+
+    uuid: str
+    index: int
+    faults: tuple[GpuFault, ...]
+
+    @property
+    def repair(self) -> Repair:
+        """What repairs all of it."""
+        return Repair.REBOOT if any(f.repair is Repair.REBOOT for f in self.faults) else Repair.RESET
+
+    @property
+    def in_words(self) -> str:
+        """Its faults and their repair, such as "Xid 95 (uncontained memory error); needs a reset"."""
+        what = "a reset" if self.repair is Repair.RESET else "a reboot of its host"
+        return f"{', '.join(fault.cause for fault in self.faults)}; needs {what}"
+
+
 @dataclass
 class Host:
     """A host: the fold of its events and of the places on it."""
@@ -97,6 +126,10 @@ class Host:
     boot_id: str
     agent_version: str
     inventory: Inventory
+    condemned: dict[str, CondemnedGpu] = field(default_factory=dict)
+    """GPUs that get no new work until they are repaired, by UUID."""
+    cleared: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Faults that an admin has cleared and the agent still reports: their count then, by UUID and cause."""
     cordoned: bool = False
     cordon_reason: str = ""
     cordoned_by: str = ""
@@ -124,6 +157,33 @@ class Host:
     """By ``JOB/WORKER``: workers here that the restored log doesn't know."""
     orphans_to_stop: set[str] = field(default_factory=set)
     """Jobs whose orphans here an admin wants stopped."""
+
+    @property
+    def faulty(self) -> set[str]:
+        """UUIDs of the GPUs that are not well, or not known to be."""
+        unread = self.inventory.gpu_problem
+        return {gpu.uuid for gpu in self.inventory.gpus if gpu.problem or unread or gpu.uuid in self.condemned}
+
+    @property
+    def to_reboot(self) -> CondemnedGpu | None:
+        """The first GPU that only a reboot repairs, which keeps new work off the whole host; None without one."""
+        return next((gpu for gpu in self.condemned.values() if gpu.repair is Repair.REBOOT), None)
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether nothing keeps new work off this host, as far as the log knows."""
+        return not self.cordoned and not self.going_down and self.to_reboot is None
+
+    def gpu_problems(self) -> dict[str, str]:
+        """What is wrong with each GPU that isn't well, by UUID."""
+        found = {gpu.uuid: gpu.problem for gpu in self.inventory.gpus if gpu.problem}
+        return found | {uuid: gpu.in_words for uuid, gpu in self.condemned.items()}
+
+    def gpu_troubles(self) -> list[str]:
+        """The GPUs that aren't well, such as "GPU 3: vanished", in index order."""
+        problems = self.gpu_problems()
+        listed = [f"GPU {g.index}: {problems.pop(g.uuid)}" for g in self.inventory.gpus if g.uuid in problems]
+        return listed + [f"GPU {self.condemned[uuid].index}: {what}" for uuid, what in problems.items()]
 
 
 @dataclass(frozen=True)

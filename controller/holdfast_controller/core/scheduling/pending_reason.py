@@ -59,7 +59,19 @@ class QueueView:
         if not self.cluster.hosts:
             return "no host has joined yet"
         found = plan_job(job, self.schedulable_hosts)
-        return found.reason if isinstance(found, Wait) else ""
+        return found.reason + self._out_of_service(job) if isinstance(found, Wait) else ""
+
+    def _out_of_service(self, job: Job) -> str:
+        """The faulty GPUs that keep capacity from a job that waits for some; empty where there are none."""
+        hosts = may_have(job.gang, self.cluster.hosts.values())
+        faulty = [
+            f"{host.name} GPU {gpu.index}: {gpu.in_words}"
+            for host in hosts
+            for gpu in host.condemned.values()
+            if job.gang.gpus or host.to_reboot is not None
+        ]
+        more = f" and {len(faulty) - 2} more" if len(faulty) > 2 else ""
+        return f"; out of service: {', '.join(faulty[:2])}{more}" if faulty else ""
 
 
 def wait_reason(

@@ -90,11 +90,12 @@ class CordonAsked:
 
 @dataclass(frozen=True)
 class UncordonAsked:
-    """An admin wants a host to take work again."""
+    """An admin wants a host to take work again, or GPUs of it, named by index or UUID."""
 
     token: int
     by: str
     host: str
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

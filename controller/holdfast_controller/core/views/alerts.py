@@ -104,7 +104,7 @@ def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
             whose = "1 worker" if shares == 1 else f"{shares} workers"
             message = f"what {whose} held there is withheld until it is proven empty"
             yield Alert(Kind.QUARANTINED, subject, message)
-        if host.inventory.faulty:
+        if host.faulty:
             yield Alert(Kind.GPU_FAULT, subject, _gpu_fault(host))
 
 
@@ -116,7 +116,7 @@ def _kept_from_work(host: Host, state: HostState) -> str:
 def _gpu_fault(host: Host) -> str:
     if host.inventory.gpu_problem:
         return host.inventory.gpu_problem
-    bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
+    bad = host.gpu_troubles()
     more = f" and {len(bad) - 2} more" if len(bad) > 2 else ""
     return "; ".join(bad[:2]) + more
 

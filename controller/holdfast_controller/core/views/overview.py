@@ -95,7 +95,7 @@ def host_state(cluster: Cluster, host: Host) -> HostState:
         return HostState.GOING_DOWN
     if host.draining:
         return HostState.DRAINED if host.drained else HostState.DRAINING
-    return HostState.CORDONED if host.cordoned else HostState.READY
+    return HostState.READY if host.takes_work else HostState.CORDONED
 
 
 def is_quarantined(cluster: Cluster, host: str, key: str) -> bool:
@@ -116,7 +116,7 @@ def _count_host(found: Overview, cluster: Cluster, host: Host, now: Now) -> None
     used, quarantined, shares = _held(cluster, host)
     if shares:
         found.quarantined[host.name] = shares
-    unhealthy = len(host.inventory.faulty.difference(used, quarantined)) if host.inventory.faulty else 0
+    unhealthy = len(host.faulty.difference(used, quarantined))
     idle = GpuState.FREE if state is HostState.READY else GpuState.UNAVAILABLE
     gpus = found.gpus
     gpus[GpuState.USED] += len(used)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from holdfast._base.proto_time import seconds
 from holdfast._session import codec
 from holdfast._session.assignment import Assignment, Phase
 from holdfast._session.reports import ExitReport, WorkerId, WorkerReport
+from holdfast.hang.pipeline.xids import Repair
 from holdfast.v1 import agent_pb2, host_pb2
-from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.host import Gpu, GpuFault, Inventory
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import StopOrphan
 from holdfast_controller.shell.convert.host_claims import (
@@ -44,7 +47,7 @@ def hello(host: str, session: int, message: agent_pb2.Hello) -> commands.HostCon
 def inventory(message: host_pb2.Inventory) -> Inventory:
     """Convert a host's inventory. Raises ``InvalidInput`` as ``hello`` does."""
     check_inventory(message)
-    gpus = tuple(Gpu(g.uuid, g.index, g.model, g.memory_bytes, explained(g.problem)) for g in message.gpus)
+    gpus = tuple(map(_gpu, message.gpus))
     why_none = "" if message.containers else message.containers_problem or "its agent knows of none"
     no_accounts = "" if message.accounts else message.accounts_problem or "its agent knows of none"
     return Inventory(
@@ -56,6 +59,27 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
         explained(why_none),
         explained(no_accounts),
         message.gives_secrets,
+    )
+
+
+def _gpu(message: host_pb2.Gpu) -> Gpu:
+    faults = tuple(
+        GpuFault(
+            explained(fault.cause),
+            Repair.REBOOT if fault.repair == host_pb2.GPU_REPAIR_REBOOT else Repair.RESET,
+            Wall(min(max(seconds(fault.since), 0.0), _LATEST)),
+            fault.count,
+        )
+        for fault in message.faults
+    )
+    return Gpu(
+        message.uuid,
+        message.index,
+        message.model,
+        message.memory_bytes,
+        explained(message.problem),
+        faults,
+        explained(message.repaired_by),
     )
 
 

@@ -14,7 +14,7 @@ NAME_MOST = 255
 TEXT_MOST = 4_000
 """An agent's own messages are a fifth of that at most."""
 LABELS_MOST, LABEL_MOST = 64, 63
-GPUS_MOST = 256
+GPUS_MOST, FAULTS_MOST = 256, 64
 PLACES_MOST = 4_096
 RANKS_MOST = 1_024
 """Of one worker, as for an agent."""
@@ -47,7 +47,13 @@ def check_hello(message: agent_pb2.Hello) -> None:
 def check_inventory(message: host_pb2.Inventory) -> None:
     """Raises ``InvalidInput`` likewise."""
     names = [name for gpu in message.gpus for name in (gpu.uuid, gpu.model)]
-    _refuse([*_too_many("gpus", len(message.gpus), GPUS_MOST), *_too_long("gpus", names, NAME_MOST)])
+    causes = [fault.cause for gpu in message.gpus for fault in gpu.faults]
+    wrong = [
+        *_too_many("gpus", len(message.gpus), GPUS_MOST),
+        *_too_many("faults", max((len(gpu.faults) for gpu in message.gpus), default=0), FAULTS_MOST),
+        *_too_long("gpus", [*names, *causes], NAME_MOST),
+    ]
+    _refuse(wrong)
 
 
 def check_report(message: agent_pb2.WorkerReport) -> None:

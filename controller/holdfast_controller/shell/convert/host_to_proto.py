@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast._base.proto_time import duration
 from holdfast.v1 import host_pb2
+from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Host, Maintenance
+from holdfast_controller.core.model.host import CondemnedGpu, Host, Maintenance
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 
 
@@ -15,11 +16,15 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
     holder = {uuid: orphan.job for orphan in host.orphans.values() for uuid in orphan.gpus}
     holder |= {uuid: key.rpartition("/")[0] for key, a in host.allocations.items() for uuid in a.gpus}
     held = host.allocations.values()
+    problems, reboot = host.gpu_problems(), host.to_reboot
+    reasons = [host.cordon_reason] if host.cordon_reason else []
+    if reboot is not None:
+        reasons.append(f"GPU {reboot.index}: {reboot.in_words}")
     message = host_pb2.Host(
         name=host.name,
         state=host_pb2.HostState.Value(f"HOST_STATE_{'LOST' if host.lost else presence.liveness.name}"),
-        cordoned=host.cordoned,
-        cordon_reason=host.cordon_reason,
+        cordoned=host.cordoned or reboot is not None,
+        cordon_reason="; ".join(reasons),
         inventory=host_pb2.Inventory(
             cpu_count=host.inventory.cpus,
             memory_bytes=host.inventory.memory_bytes,
@@ -29,8 +34,9 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
                     index=g.index,
                     model=g.model,
                     memory_bytes=g.memory_bytes,
-                    problem=g.problem,
+                    problem=problems.get(g.uuid, ""),
                     job_id=holder.get(g.uuid, ""),
+                    faults=_faults(host.condemned.get(g.uuid)),
                 )
                 for g in host.inventory.gpus
             ],
@@ -53,7 +59,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         drained=host.drained,
         refused=host.refused,
         going_down=host.going_down,
-        cordoned_by=host.cordoned_by,
+        cordoned_by=host.cordoned_by or (SELF if reboot is not None else ""),
         in_doubt=host.unreconciled and host.name not in cluster.reported_hosts,
         strange_work=[
             host_pb2.StrangeWork(
@@ -66,8 +72,9 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
             for _, orphan in sorted(host.orphans.items())
         ],
     )
-    if host.cordoned_since:
-        message.cordoned_since.CopyFrom(timestamp(host.cordoned_since))
+    since = host.cordoned_since or (reboot.faults[0].since if reboot is not None else None)
+    if since:
+        message.cordoned_since.CopyFrom(timestamp(since))
     if host.maintenance is not None:
         message.maintenance.CopyFrom(_maintenance(host.maintenance))
     if host.drain_deadline is not None:
@@ -75,6 +82,18 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
     if presence.last_seen_wall:
         message.last_seen.CopyFrom(timestamp(presence.last_seen_wall))
     return message
+
+
+def _faults(condemned: CondemnedGpu | None) -> list[host_pb2.GpuFault]:
+    return [
+        host_pb2.GpuFault(
+            cause=fault.cause,
+            repair=host_pb2.GpuRepair.Value(f"GPU_REPAIR_{fault.repair.name}"),
+            since=timestamp(fault.since),
+            count=fault.count,
+        )
+        for fault in (condemned.faults if condemned is not None else ())
+    ]
 
 
 def _maintenance(plan: Maintenance) -> host_pb2.Maintenance:

@@ -79,7 +79,8 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     @unary
     async def Uncordon(self, request: host_pb2.UncordonRequest, context: Context) -> host_pb2.UncordonResponse:
         by = caller_name(context)
-        name = await self._driver.ask(once(by, request, lambda token: UncordonAsked(token, by, request.name)))
+        gpus = tuple(request.gpus)
+        name = await self._driver.ask(once(by, request, lambda token: UncordonAsked(token, by, request.name, gpus)))
         return host_pb2.UncordonResponse(host=await self._host(name))
 
     @unary

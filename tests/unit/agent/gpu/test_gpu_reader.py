@@ -12,7 +12,7 @@ from holdfast_agent.core.model.gpus import Blind, Reading
 from holdfast_agent.gpu.child import ChildError
 from holdfast_agent.gpu.reader import NvmlSource, ReadLimits
 
-EMPTY = {"gpus": [], "unidentified": [], "physical": [], "note": ""}
+EMPTY = {"gpus": [], "unidentified": [], "physical": [], "conditions": [], "note": ""}
 HANG = "hang"
 # Whatever waits at all is late.
 LIMITS = ReadLimits(answer_s=0, start_s=30, backoff_s=1, backoff_most_s=60)

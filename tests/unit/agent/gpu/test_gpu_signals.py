@@ -87,7 +87,8 @@ def test_lost_and_vanished_devices_are_lost() -> None:
 
 def test_fatal_xid_sticks_to_its_generation_and_harmless_ones_are_nothing() -> None:
     known = host(BUSY)
-    known.take(Signals((BUSY,), (Xid(A, 45), Xid(A, 79), Xid(B, 31))), 105.0)
+    known.hear((Xid(A, 45), Xid(A, 79), Xid(B, 31)), 105.0)
+    known.take(Signals((BUSY,)), 105.0)
     known.take(Signals((BUSY,)), 110.0)
     sample, _ = RankGpus(since_s=90.0).sample([A], known, 110.0)
     assert sample is not None and sample.fatal_xid == 79
@@ -148,6 +149,8 @@ async def test_scripted_xid_is_reported_once(tmp_path: Path) -> None:
     script = tmp_path / "gpus.json"
     script.write_text('{"*": {"xid": 79}}')
     source = SimulatedSource("h", 1, script)
-    first, second = await source.signals(), await source.signals()
-    assert isinstance(first, Signals) and first.xids == (Xid("GPU-sim-h-0", 79),)
-    assert isinstance(second, Signals) and second.xids == ()
+    heard: list[Xid] = []
+    source.on_xids = heard.extend
+    await source.inventory()  # also while no worker runs
+    await source.signals()
+    assert heard == [Xid("GPU-sim-h-0", 79)]

@@ -1,0 +1,144 @@
+"""Faulty GPUs in a whole cluster: two hosts whose agents read a scripted driver each, by the official binding."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.cli_cluster import DevCluster, rank_pids, started
+from tests.support.fake_nvml.library import FIGURES, IDENTITY, INVENTORY, FakeNvml, build
+
+from holdfast import dev
+
+pytestmark = pytest.mark.require("cc")
+Json = dict[str, Any]
+XID_95 = "Xid 95 (uncontained memory error)"
+
+
+def gpus_of(name: str) -> list[str]:
+    """The lines of a host's driver."""
+    return [f"gpu GPU-{name}-{i} 00000000:{0x17 + i:02X}:00.0 85899345920 0 NVIDIA H100 80GB" for i in range(2)]
+
+
+@dataclass
+class Site:
+    """A cluster of host-0 and host-1, with two GPUs each."""
+
+    cluster: DevCluster
+    drivers: dict[str, FakeNvml]
+
+    def host(self, name: str = "host-0") -> Json:
+        return dict(json.loads(self.cluster.holdfast("host", "show", name, "-o", "json").stdout))
+
+    def faults(self, name: str = "host-0") -> list[list[str]]:
+        return [[fault["cause"] for fault in gpu["faults"]] for gpu in self.host(name)["gpus"]]
+
+    def tells(self, *faults: list[str]) -> None:
+        """Wait until the controller knows these faults of host-0's GPUs."""
+        self.cluster.until(lambda: self.faults() == list(faults), 40)
+
+    def submit(self, gpus: int, *options: str) -> str:
+        sleep = (sys.executable, "-c", "import time; time.sleep(600)")
+        return self.cluster.detach("--gpus", str(gpus), "--processes-per-worker", "1", *options, "--", *sleep)
+
+    def placed(self, job: str) -> str:
+        """The host on which a job runs."""
+        (worker,) = self.cluster.reach(job, "RUNNING")["workers"]
+        return str(worker["host"])
+
+    def well(self, name: str = "host-0") -> None:
+        """The host's driver has nothing more to tell, and nothing is wrong as far as it says."""
+        self.drivers[name].replace(*gpus_of(name))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    library = build(tmp_path)
+    drivers = {name: FakeNvml(library, tmp_path / f"{name}.script") for name in ("host-0", "host-1")}
+    for name, driver in drivers.items():
+        driver.say(*gpus_of(name))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("LD_LIBRARY_PATH", str(library))
+        environment.setenv("FAKE_NVML_SCRIPT", str(drivers["host-0"].script))
+        with started(tmp_path / "c", hosts=1, gpus=0) as cluster:
+            environment.setenv("FAKE_NVML_SCRIPT", str(drivers["host-1"].script))
+            dev.start(cluster.dir, hosts=2, gpus=0)
+            environment.setenv("FAKE_NVML_SCRIPT", str(drivers["host-0"].script))
+            yield Site(cluster, drivers)
+
+
+def test_fault_of_an_idle_gpu_keeps_work_away_over_restarts_until_an_admin_clears_it(site: Site) -> None:
+    assert site.faults() == [[], []]
+    site.drivers["host-0"].say("xid 0 95", "xid 1 31")
+    site.tells([XID_95], [])
+    assert "GPU 0: Xid 95 (uncontained memory error); needs a reset" in site.cluster.holdfast("host", "list").stdout
+    shown = site.cluster.holdfast("host", "show", "host-0").stdout
+    assert "or: holdfast host uncordon host-0 --gpu 0" in shown
+    assert not site.host()["cordoned"]
+
+    assert site.placed(site.submit(2)) == "host-1"
+    waiting = site.submit(2)
+    alone = site.submit(1)  # the other GPU of the host is well
+    assert site.placed(alone) == "host-0"
+    site.cluster.until(lambda: "out of service: host-0 GPU 0: Xid 95" in site.cluster.job(waiting)["waitReason"])
+    assert "out of service" in site.cluster.holdfast("ps", "-o", "wide").stdout
+    site.cluster.end(alone)
+
+    site.well()  # a driver tells of an Xid once: what is known now is what was kept
+    site.cluster.kill("controller", "host-0")
+    site.cluster.restart()
+    site.tells([XID_95], [])
+    assert site.cluster.job(waiting)["state"] == "JOB_STATE_QUEUED"
+
+    told = site.cluster.holdfast("host", "uncordon", "host-0", "--gpu", "0")
+    assert "host host-0: GPU 0 in service" in told.stderr
+    assert site.placed(waiting) == "host-0"
+    assert site.faults() == [[], []]
+    site.cluster.kill("host-0")
+    site.cluster.restart()
+    assert site.faults() == [[], []]
+
+
+def test_fault_on_a_running_job_leaves_it_be_and_moves_it_when_it_ends(site: Site) -> None:
+    job = site.submit(1)
+    first = site.placed(job)
+    other = {"host-0": "host-1", "host-1": "host-0"}[first]
+    site.drivers[first].say("xid 0 79", "xid 1 79")
+    site.cluster.until(lambda: site.host(first)["cordoned"], 40)
+    assert "needs a reboot of its host" in site.host(first)["cordonReason"]
+    assert site.placed(site.submit(1)) == other  # though the host has another GPU
+    assert site.cluster.job(job)["generation"] == 1
+
+    (pid,) = rank_pids(site.cluster.job(job)).values()
+    os.kill(pid, signal.SIGKILL)
+    site.cluster.until(lambda: site.cluster.job(job)["generation"] == 2, 40)
+    assert site.placed(job) == other
+    (recovery,) = site.cluster.job(job)["recoveries"]
+    assert recovery["endReason"] == "HARDWARE_FAULT"
+    # Uncordoning the host itself changes nothing: its GPUs are not repaired.
+    told = site.cluster.holdfast("host", "uncordon", first).stderr
+    assert f"host {first} still takes no work" in told
+
+
+@pytest.mark.parametrize("functions", [(*FIGURES, *INVENTORY), (*FIGURES, *INVENTORY, *IDENTITY)])
+def test_lost_gpu_is_out_of_service_with_its_host_until_evidence_or_an_admin(
+    site: Site, functions: tuple[str, ...]
+) -> None:
+    site.drivers["host-0"].lose(1, *functions)
+    site.cluster.until(lambda: site.faults()[1], 40)
+    assert site.host()["cordoned"]
+    assert site.placed(site.submit(2)) == "host-1"
+    site.well()  # it answers again, which says nothing of what has become of it
+    site.cluster.kill("host-0")
+    site.cluster.restart()
+    assert site.faults() == [[], ["lost (it has fallen off the bus)"]]
+    site.cluster.holdfast("host", "uncordon", "host-0", "--gpu", "GPU-host-0-1")
+    assert not site.host()["cordoned"]
+    assert site.placed(site.submit(2)) == "host-0"
