@@ -43,7 +43,8 @@ TAIL = """
 - `disableRetries` makes every failure final, and every hang that would be restarted; `unconditionalRetry` retries the
   job after any of them.
 - A host that is suspected twice in one job (†) is no longer used by it; a host that is at fault (‡) is cordoned
-  until an admin uncordons it.
+  until an admin uncordons it. Where it is known which GPU is, only that [GPU](../admins/operations.md#faulty-gpus) is
+  taken out of service, and its host if it needs a reboot.
 - `LOST_RECORD` means that the exit was recorded only by a controller whose disk is lost. No exit code is invented
   for it. A job that no host knows is paused, and its owner decides: see
   [restore](../admins/operations.md#restore).
