@@ -199,7 +199,7 @@ def _describe(device: _Device, index: int, bus_id: str, parent: str) -> WireGpu:
 
 
 def _condition(device: _Device, uuid: str) -> WireCondition:
-    """What the driver says of a GPU's memory and of its need for a reset; ``uuid`` is the GPU's or an instance's."""
+    """State of a GPU's memory and its need for a reset; ``uuid`` is the GPU's or an instance's."""
     quiet = _Device(device.handle, device.uuid)  # figures that may be refused without the GPU being ill
     remapped = quiet.ask(pynvml.nvmlDeviceGetRemappedRows) or (0, 0, 0, 0)
     uncorrected, volatile = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
@@ -213,7 +213,7 @@ def _condition(device: _Device, uuid: str) -> WireCondition:
 
 
 def _recovery_action(handle: Any) -> int | None:
-    """What the driver wants done with the GPU, 0 for nothing; None from a driver that doesn't say."""
+    """NVML's recovery action for a GPU, 0 for none; None from a driver that doesn't say."""
     (value,) = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
     return int(value.value.uiVal) if value.nvmlReturn == pynvml.NVML_SUCCESS else None
 

@@ -34,7 +34,7 @@ class SignalScript:
         self._xids: dict[str, int] = {}
 
     def signals(self, uuids: Sequence[str]) -> tuple[Signals, list[Xid]]:
-        """What the script states for these devices: signals, and errors that are new. Raises ``BadScript``."""
+        """Signals that the script states for these devices, and errors that are new. Raises ``BadScript``."""
         said = self._load()
         if isinstance(said.get("blind"), str):
             raise BadScript(said["blind"])

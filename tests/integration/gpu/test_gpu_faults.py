@@ -132,7 +132,10 @@ async def test_driver_loaded_anew_clears_the_fault_and_says_so(host: Host, fake_
         fake_nvml.gpus(2)
         await again.watch.read()
         assert again.faults() == [[], []]
-        assert [gpu.repaired_by for gpu in again.watch.inventory().gpus] == ["", "the driver has found it anew"]
+        assert [gpu.repaired_by for gpu in again.watch.inventory().gpus] == [
+            "",
+            "the driver has enumerated it again",
+        ]
         assert again.told
     finally:
         await again.source.aclose()

@@ -101,10 +101,10 @@ def test_fault_that_stands_after_the_boot_condemns_again() -> None:
 def test_repair_that_its_agent_saw_is_named() -> None:
     world = World(hosts=1)
     world.beat("host-0", faulty("host-0", XID_95))
-    told = world.beat("host-0", faulty("host-0", repaired_by="the driver has found it anew"))
-    assert "host-0 GPU-host-0-1 cleared by holdfast: the driver has found it anew" in told
+    told = world.beat("host-0", faulty("host-0", repaired_by="the driver has enumerated it again"))
+    assert "host-0 GPU-host-0-1 cleared by holdfast: the driver has enumerated it again" in told
     assert message_of(world.log[-1], None) == (
-        "host-0 GPU 1: Xid 95 (uncontained memory error) is over: the driver has found it anew"
+        "host-0 GPU 1: Xid 95 (uncontained memory error) is over: the driver has enumerated it again"
     )
 
 

@@ -5,8 +5,8 @@ driver says of a GPU's memory and of its need for a reset. It outlasts its signs
 79 is no more trustworthy than before. It ends with evidence of the repair, never with time:
 
 - another boot of the host: what was kept before says nothing;
-- another ``enumeration`` of the device: the driver was loaded anew, or the device was removed from the bus and found
-  again;
+- another ``enumeration`` of the device: the driver was loaded again, or the device was removed from the bus and
+  found again;
 - the driver has asked for a reset and no longer does;
 - the driver did not list the GPU and lists it again; no row remapping is pending any more.
 
@@ -140,7 +140,7 @@ class GpuFaults:
         causes = {fault.cause for fault in found.faults}
         now = self.enumerations.get(uuid, "")
         if now and now != found.enumeration:
-            self._drop(uuid, causes, "the driver has found it anew")
+            self._drop(uuid, causes, "the driver has enumerated it again")
         elif causes & {RESET_FAULT, REBOOT_FAULT} and condition is not None and condition.recovery == 0:
             self._drop(uuid, causes, "the driver no longer asks for a repair")
         else:

@@ -54,7 +54,7 @@ class Unidentified:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the driver says of the health of a device that answers."""
+    """Health of a device that answers, as the driver reports it."""
 
     uuid: str
     # Memory that failed could not be replaced by spare memory; or it will be at the next reset.

@@ -262,7 +262,7 @@ class Driver:
         self._tasks.start_soon(self._performer.read_gpus)
 
     def on_gpu_faults(self) -> None:
-        """A GPU has become faulty, or is repaired: the controller is told now, ahead of whatever follows from it."""
+        """A GPU has become faulty, or is repaired: the controller is notified now, ahead of any consequence."""
         self.parts.link.beat()
 
     def on_shim_message(self, key: WorkerId, message: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ class FaultFile:
             log.warning("file.unwritten", path=str(self._path), error=str(error))
 
     def enumerations(self, gpus: Iterable[Gpu]) -> dict[str, str]:
-        """By UUID: other text once the driver's module was loaded anew or the device was removed and found again.
+        """By UUID: other text once the driver's module was loaded again or the device was removed and found again.
 
         The inode numbers of sysfs: each directory there has its own for as long as it exists.
         """

@@ -95,7 +95,7 @@ class GpuWatch:
     def problems(self) -> dict[str, str]:
         """Problem of each unhealthy GPU by UUID, as of the last reading.
 
-        A fault that the controller has been told of is its decision; one that it could not know of when it placed
+        A fault that was reported to the controller is its decision; one that it could not know of when it placed
         the worker counts here.
         """
         found = {gpu.uuid: gpu.problem for gpu in self._gpus if gpu.problem}

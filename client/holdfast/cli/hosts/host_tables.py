@@ -147,7 +147,7 @@ def _gpus(host: host_pb2.Host) -> str:
 
 def repairs(host: host_pb2.Host) -> list[str]:
     """For each GPU that is out of service: what brings it back, by itself or by command."""
-    reset = "the driver has found it anew after a reset, the host has booted"
+    reset = "the driver has enumerated it again after a reset, the host has booted"
     return [
         f"GPU {gpu.index}: {', '.join(fault.cause for fault in gpu.faults)}: out of service until "
         + ("the host has booted" if any(f.repair == host_pb2.GPU_REPAIR_REBOOT for f in gpu.faults) else reset)

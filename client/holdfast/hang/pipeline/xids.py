@@ -22,7 +22,7 @@ class XidAction(enum.Enum):
 
 
 class Repair(enum.Enum):
-    """What makes a faulty GPU fit for work again."""
+    """Repair that makes a faulty GPU fit for work again."""
 
     RESET = "RESET"
     """A reset of the GPU. The host's other GPUs are well, and stay in use."""
@@ -55,7 +55,7 @@ def action_of(xid: int) -> XidAction:
 
 
 def repair_of(xid: int) -> Repair | None:
-    """What a GPU needs after this Xid; None where the GPU is well."""
+    """Repair that a GPU needs after this Xid; None where the GPU is well."""
     if action_of(xid) is not XidAction.REPLACE:
         return None
     return Repair.REBOOT if xid in _REBOOT else Repair.RESET

@@ -1,7 +1,7 @@
-"""Faulty GPUs: what their agents report against them, what clears them, and an admin's word for either.
+"""Faulty GPUs: their agents' reports, evidence of repair, and an admin's word for it.
 
-Theory of operation. An agent's inventory names, for each GPU, the faults that still stand. What it names anew condemns
-the GPU; what it no longer names is cleared, since the agent drops a fault only upon evidence of a repair. So nothing
+Theory of operation. An agent's inventory names, for each GPU, the faults that still stand. A new one condemns the GPU;
+one that it no longer names is cleared, since the agent drops a fault only upon evidence of a repair. So nothing
 depends on which message arrived: the newest inventory is all that counts. An admin may clear a fault that is still
 reported; it stays cleared until the agent counts another occurrence.
 

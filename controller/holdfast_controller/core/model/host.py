@@ -107,7 +107,7 @@ class CondemnedGpu:
 
     @property
     def repair(self) -> Repair:
-        """What repairs all of it."""
+        """Repair of all its faults."""
         return Repair.REBOOT if any(f.repair is Repair.REBOOT for f in self.faults) else Repair.RESET
 
     @property
@@ -171,11 +171,11 @@ class Host:
 
     @property
     def takes_work(self) -> bool:
-        """Whether nothing keeps new work off this host, as far as the log knows."""
+        """Whether this host may get new work, as far as the log knows."""
         return not self.cordoned and not self.going_down and self.to_reboot is None
 
     def gpu_problems(self) -> dict[str, str]:
-        """What is wrong with each GPU that isn't well, by UUID."""
+        """Problem of each GPU that isn't well, by UUID."""
         found = {gpu.uuid: gpu.problem for gpu in self.inventory.gpus if gpu.problem}
         return found | {uuid: gpu.in_words for uuid, gpu in self.condemned.items()}
 

@@ -109,7 +109,7 @@ def test_driver_loaded_anew_or_device_found_again_is_the_evidence_of_a_repair() 
         found = known()
         found.hear([Xid("GPU-a", 95), Xid("GPU-b", 95)], 5.0)
         assert found.take((A, B), WELL, SAME | {"GPU-a": again}, 100.0)
-        assert (causes(found), found.repaired) == ([], {"GPU-a": "the driver has found it anew"})
+        assert (causes(found), found.repaired) == ([], {"GPU-a": "the driver has enumerated it again"})
         assert causes(found, "GPU-b")
 
 
