@@ -42,6 +42,7 @@ _ORDER = {
     " drained goingDown drainDeadline labels address agentVersion refused bootId lastSeen cpuCount cpuReserved"
     " memoryBytes memoryReservedBytes workers maxWorkers gpuProblem accounts accountsProblem containers"
     " containersProblem gpus jobIds",
+    "Gpu": "uuid index model memoryBytes problem jobId faults",
 }
 """By message: its keys, where not all are printed or in another order than declared."""
 _NULL_WHEN_ZERO = ("Worker.shimPid", "Rank.pid")
