@@ -359,6 +359,16 @@ def test_a_host_in_full() -> None:
         "accountsProblem": "",
         "containers": False,
         "containersProblem": "",
-        "gpus": [{"uuid": "GPU-1", "index": 0, "model": "H100", "memoryBytes": 80, "problem": "", "jobId": "j1"}],
+        "gpus": [
+            {
+                "uuid": "GPU-1",
+                "index": 0,
+                "model": "H100",
+                "memoryBytes": 80,
+                "problem": "",
+                "jobId": "j1",
+                "faults": [],
+            }
+        ],
         "jobIds": [],
     }

@@ -92,9 +92,7 @@ def cordon(name: tuple[str, ...], reason: str, at: float | None, lasts: float | 
 
 @host.command()
 @click.argument("name", nargs=-1, required=True)
-@click.option(
-    "--gpu", "gpus", multiple=True, metavar="INDEX", help="Put this faulty GPU back into service."
-)
+@click.option("--gpu", "gpus", multiple=True, metavar="INDEX", help="Put this faulty GPU back into service.")
 def uncordon(name: tuple[str, ...], gpus: tuple[str, ...]) -> None:
     """Let hosts take work again.
 
