@@ -31,12 +31,14 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packaging(tmp_path_factory: pytest.TempPathFactory, links: Path) -> Iterator[DevCluster]:
-    """Two hosts that install from a folder of the tests', without an index."""
+    """Two hosts that install from a folder of the tests', without an index: by their settings, by pip's variables."""
     with started(tmp_path_factory.mktemp("packaging") / "cluster", hosts=2, gpus=1) as cluster:
+        settings = [cluster.dir / "hosts" / host / "agent.toml" for host in ("host-0", "host-1")]
+        places = f"[packages]\nno_index = true\nfind_links = [{json.dumps(str(links))}]\n"
+        settings[0].write_text(settings[0].read_text() + places)
+        settings[1].with_name("site.env").write_text(f"PIP_NO_INDEX=1\nPIP_FIND_LINKS={links}\n")
+        settings[1].write_text('env_file = "site.env"\n' + settings[1].read_text())
         for host in ("host-0", "host-1"):
-            settings = cluster.dir / "hosts" / host / "agent.toml"
-            places = f"[packages]\nno_index = true\nfind_links = [{json.dumps(str(links))}]\n"
-            settings.write_text(settings.read_text() + places)
             cluster.kill_agent(host)
         cluster.restart()
         yield cluster
