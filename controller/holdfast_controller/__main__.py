@@ -24,6 +24,7 @@ COMMANDS = {
     "admin": "holdfast_controller.shell.main.admin",
     "backup": "holdfast_controller.shell.backup.backup",
     "restore": "holdfast_controller.shell.backup.restore",
+    "notify": "holdfast_controller.shell.main.notify_cli",
     "ca": "holdfast_controller.shell.main.rotation_cli",
     "rotate-secrets-key": "holdfast_controller.shell.secrets.secret_keys",
 }

@@ -28,6 +28,7 @@ PREFIX = "/opt/holdfast"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 FORMATS = ("deb", "rpm")
 SCRIPTS = {"postinstall": "postinst.sh", "preremove": "prerm.sh", "postremove": "postrm.sh"}
+# -I: neither the caller's environment nor its folder decides what is imported.
 COMMAND = """#!{prefix}/bin/python3 -I
 import sys
 from {module} import {function}
@@ -131,8 +132,9 @@ def _environment(part: str, about: Mapping[str, Any], stage: Path, wheel: Path) 
     shutil.rmtree(site / "bin")
     _pip("install", "--no-compile", "--no-deps", f"--target={site}", str(wheel))
     shutil.rmtree(site / "bin")
-    for command in about["commands"]:
-        module, _, function = project["scripts"][command].partition(":")
+    commands = {command: project["scripts"][command] for command in about["commands"]}
+    for command, target in {**commands, **_there(about.get("programs", {}), site)}.items():
+        module, _, function = target.partition(":")
         path = tree / "bin" / command
         path.write_text(COMMAND.format(prefix=prefix, module=module, function=function))
     for path in (tree / "bin").iterdir():
@@ -141,6 +143,11 @@ def _environment(part: str, about: Mapping[str, Any], stage: Path, wheel: Path) 
     # By hash: a package's files may get any time.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(site, quiet=2, stripdir=str(stage), invalidation_mode=mode)
+
+
+def _there(programs: Mapping[str, str], site: Path) -> dict[str, str]:
+    """Programs whose package was installed; one may have no wheel for this processor."""
+    return {name: target for name, target in programs.items() if (site / target.partition(".")[0]).is_dir()}
 
 
 def _pack(part: str, stage: Path, options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
-from importlib.metadata import packages_distributions
+from importlib.metadata import entry_points, packages_distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -80,10 +80,9 @@ ENTRIES = {
     "client": ("holdfast.cli", "holdfast.client", "holdfast.training"),
 }
 """What runs of each part: with it everything that it imports, even late."""
-OPTIONAL = {"apprise"}
 ALONG = {"pydantic_core": "pydantic"}
 """Packages that are part of another one."""
-PROGRAMS = {"py-spy"}
+PROGRAMS = {"py-spy", "pystack"}
 """Carried though no module imports them."""
 
 
@@ -109,11 +108,20 @@ def test_a_package_carries_what_its_part_imports_and_nothing_else(part: str) -> 
     carried = {build._name(text) for text in found}
     used: set[str] = set()
     owners = packages_distributions()
-    for module in imported(ENTRIES[part]) - OPTIONAL:
+    for module in imported(ENTRIES[part]):
         brought_by = {build._canonical(ALONG.get(name, name)) for name in owners[module]}
         assert brought_by & carried, f"the {part} imports {module}, which its package lacks"
         used |= brought_by
     assert carried - PROGRAMS <= used, "carried for nothing"
+
+
+def test_each_script_that_the_agent_starts_is_made_for_the_packages_python(tmp_path: Path) -> None:
+    scripts = {point.name: point.value for point in entry_points(group="console_scripts")}
+    programs = PARTS["agent"]["programs"]
+    assert programs == {name: scripts[name] for name in PROGRAMS & scripts.keys()}
+    assert build._there(programs, tmp_path) == {}, "no wheel for this processor"
+    (tmp_path / "pystack").mkdir()
+    assert build._there(programs, tmp_path) == programs
 
 
 def test_a_client_is_what_pip_installs_without_extras() -> None:

@@ -136,6 +136,10 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.CommonCauseNoticed():
             where = f" at {event.mount}" if event.mount else f" on {' '.join(event.hosts)}" if event.hosts else ""
             return f"common cause of {' '.join(event.jobs)}{where}: {event.sentence}"
+        case ev.CertificateEnding():
+            return f"certificate {event.certificate} ends"
+        case ev.MostHostsSilent():
+            return f"{event.silent} of {event.hosts} hosts silent"
         case ev.PreparationNoted():
             index = cluster.jobs[event.job_id].gang.index_by_name[event.worker]
             return f"{event.job_id} prepares w{index} on {event.host}: {event.doing}"

@@ -16,6 +16,7 @@ MODULES = {
         "httpx": "httpx",
         "prometheus-client": "prometheus_client",
         "h11": "h11",
+        "apprise": "apprise",
     },
     "agent": {
         "psutil": "psutil",
@@ -25,7 +26,7 @@ MODULES = {
         "uv": "uv",
     },
 }
-"""By extra: the module that each of its packages brings. py-spy, a program, brings none."""
+"""By extra: the module that each of its packages brings. py-spy and pystack, programs, bring none."""
 
 
 def require(program: str, *extras: str) -> None:

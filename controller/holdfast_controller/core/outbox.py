@@ -26,11 +26,14 @@ MAX_ENTRIES = 20_000
 
 @dataclass(frozen=True)
 class OutboxEntry:
-    """One notification for one receiver: ``body`` is the JSON sent, (sequence, sink) its identity."""
+    """One notification for one receiver: ``body`` is the JSON sent, (sequence, sink) its identity.
+
+    ``subject`` is the job's id, or for the cluster's notifications what they are about, such as ``host/gpu-07``.
+    """
 
     sequence: int
     sink: str
-    job_id: str
+    subject: str
     kind: str
     body: str = field(repr=False)
 

@@ -199,6 +199,8 @@ class Reactor:
                             job_id=job_id, at=step.now.wall, notice=Notice(notice), to=to, reason=reason
                         )
                     )
+            case commands.CertificateEnds(certificate, ends_at):
+                step.emit(ev.CertificateEnding(at=step.now.wall, certificate=certificate, ends_at=ends_at))
             case commands.EvidenceArrived():
                 hangs.on_evidence(step, incoming)
             case commands.ArchiveReported():

@@ -309,13 +309,16 @@ def test_pending_job_waits_for_a_lost_host_and_says_so() -> None:
 def test_mass_silence_gives_nobody_up_until_it_is_over(world: World) -> None:
     told = world.wait(75, beating=["host-3"])
     assert told[:3] == [f"> note host.silent host-{n} SUSPECT" for n in range(3)]
-    assert told[3:] == ["> note host.mass_silence host-0, host-1, host-2 3"]
+    assert told[3:] == ["3 of 4 hosts silent", "> note host.mass_silence host-0, host-1, host-2 3"]
+    # Recorded once, however long it lasts.
     assert world.wait(15, beating=["host-3"]) == ["> note host.mass_silence host-0, host-1, host-2 3"]
     world.beat("host-0")
     world.beat("host-1")
     # Now host-2 is silent alone, and the fault is its own.
     told = world.wait(15, beating=["host-0", "host-1", "host-3"])
     assert told == ["host-2 lost", "> note host.silent host-2 LOST"]
+    world.wait(60, beating=["host-0", "host-1", "host-3"])
+    assert "2 of 3 hosts silent" in world.wait(75, beating=["host-3"]), "and again once it was over"
 
 
 def test_hosts_given_up_long_ago_do_not_hold_the_brake() -> None:

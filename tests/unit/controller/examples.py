@@ -318,6 +318,8 @@ RESTORED: list[ev.Event] = [
     ev.JobCleared(job_id="s", at=Wall(47.0), reason="nothing is left of what it ran before the restore"),
     ev.MaintenanceAhead(job_id="r", at=Wall(48.0), host="h1", start=Wall(60.0), reason="new disk"),
     ev.ReconciliationEnded(at=Wall(48.0)),
+    ev.CertificateEnding(at=Wall(49.0), certificate="ca", ends_at=Wall(86_449.0)),
+    ev.MostHostsSilent(at=Wall(50.0), silent=7, hosts=8),
 ]
 EVENTS: list[ev.Event] = [*HOST_EVENTS, *PEOPLE_EVENTS, *JOB_EVENTS, CLUSTER_EVENT, *RESTORED]
 

@@ -284,6 +284,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "nothing is left of what it ran before the restore",
         "maintenance of h1 in 12 s: its work moves to other hosts (new disk)",
         "every host has reported; the restore is complete",
+        "the controller's ca certificate ends in 24 h: rotate the CA",
+        "7 of 8 hosts are silent at once: likelier the network's or the controller's fault, so none is given up",
     ]
 
 

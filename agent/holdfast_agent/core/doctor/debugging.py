@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from holdfast.doctor.findings import Finding, ok, warning
 
+BUILT_FOR = ("x86_64", "aarch64")
+"""Processors for which pystack has wheels, as in the extra ``agent``."""
 _HEED_THE_LIMIT = ("systemd-coredump", "apport", "abrt-hook-ccpp")
 """Receivers of core dumps that read nothing of a process whose core limit is 0, as ranks' is."""
 
@@ -21,12 +23,16 @@ class DebuggingFacts:
     agent_is_root: bool = True
     spy: bool = True
     """py-spy can be started."""
+    native: bool = True
+    """pystack can be started."""
+    processor: str = "x86_64"
     core_pattern: str = "core"
 
 
 def check(facts: DebuggingFacts) -> Iterator[Finding]:
-    """Check that stacks can be read, then where core dumps go."""
+    """Check that stacks can be read, C frames too, then where core dumps go."""
     yield _stacks(facts)
+    yield _native(facts)
     yield _cores(facts)
 
 
@@ -47,6 +53,16 @@ def _stacks(facts: DebuggingFacts) -> Finding:
         saw = f"the agent is not root and kernel.yama.ptrace_scope is {facts.ptrace_scope}"
         return warning("debugging.stacks", saw, why, "sysctl -w kernel.yama.ptrace_scope=0")
     return ok("debugging.stacks", f"ranks' stacks can be read (ptrace_scope {facts.ptrace_scope})")
+
+
+def _native(facts: DebuggingFacts) -> Finding:
+    if facts.native:
+        return ok("debugging.native", "frames of C and C++ can be read as well")
+    if facts.processor not in BUILT_FOR:
+        return ok("debugging.native", f"no frames of C and C++: pystack has no wheel for {facts.processor}")
+    why = "The evidence of a hang in NCCL, CUDA or a lock of C shows the Python line alone."
+    fix = "Install the agent's package again (or: pip install 'holdfast[agent]')."
+    return warning("debugging.native", "pystack can't be started", why, fix)
 
 
 def _cores(facts: DebuggingFacts) -> Finding:

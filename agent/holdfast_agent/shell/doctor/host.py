@@ -8,6 +8,7 @@ import pwd
 import shutil
 import socket
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from holdfast_agent.shell.prepare.launch_order import why_shm_is_shared
 from holdfast_agent.shim.namespaces import SHM
 
 _SYS_PTRACE = 1 << 19
+TOOL_S = 10.0
 _TIMEX = struct.Struct("=I4xqqqqi164x")
 """struct timex of 64-bit Linux as far as the status: modes, offset, freq, maxerror, esterror, status."""
 _UNSYNCHRONISED = 0x40
@@ -109,10 +111,22 @@ def debugging(settings: Config) -> DebuggingFacts:
         ptrace_scope=number("/proc/sys/kernel/yama/ptrace_scope", 0),
         capable=bool(int(effective, 16) & _SYS_PTRACE),
         agent_is_root=uids[2] == "0",
-        spy=shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}")
-        is not None,
+        spy=_starts("py-spy"),
+        native=_starts("pystack"),
+        processor=os.uname().machine,
         core_pattern=text("/proc/sys/kernel/core_pattern", "core"),
     )
+
+
+def _starts(program: str) -> bool:
+    """Whether a stack dump tool can be started: it is there, for this processor and this C library."""
+    path = shutil.which(program, path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}")
+    if path is None:
+        return False
+    try:
+        return subprocess.run([path, "--version"], capture_output=True, timeout=TOOL_S).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def limits(settings: Config) -> LimitFacts:

@@ -21,6 +21,9 @@ from holdfast_controller.core.events.access import SecretSet as SecretSet
 from holdfast_controller.core.events.access import TokenMade as TokenMade
 from holdfast_controller.core.events.access import TokenUsed as TokenUsed
 from holdfast_controller.core.events.access import UserRemoved as UserRemoved
+from holdfast_controller.core.events.cluster import CertificateEnding as CertificateEnding
+from holdfast_controller.core.events.cluster import ClusterNews as ClusterNews
+from holdfast_controller.core.events.cluster import MostHostsSilent as MostHostsSilent
 from holdfast_controller.core.events.hang import HangDiagnosed as HangDiagnosed
 from holdfast_controller.core.events.hang import HangJudged as HangJudged
 from holdfast_controller.core.events.hang import HangNoticed as HangNoticed
@@ -473,5 +476,5 @@ JobEvent = (
     | JobUnsure
     | JobCleared
 )
-ClusterEvent = CommonCauseNoticed | ClusterRestored | ReconciliationEnded
+ClusterEvent = CommonCauseNoticed | ClusterRestored | ReconciliationEnded | CertificateEnding | MostHostsSilent
 Event = JobEvent | HostEvent | OrphanEvent | PeopleEvent | ClusterEvent

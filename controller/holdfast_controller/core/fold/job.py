@@ -75,7 +75,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             fold_people(cluster.people, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)
-        case ev.CommonCauseNoticed():
+        case ev.CommonCauseNoticed() | ev.CertificateEnding() | ev.MostHostsSilent():
             pass
         case ev.ClusterRestored() | ev.ReconciliationEnded():
             fold_cluster_reconciliation(cluster, event)

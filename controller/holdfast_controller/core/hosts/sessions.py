@@ -185,8 +185,11 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
     if kept:
         if not spared:
             step.cluster.spared_until = step.now.mono_in(policy.suspect_s)
+            _record_mass_silence(step)
         shown = ", ".join(kept[:8])
         step.do(Note("host.mass_silence", (("hosts", shown), ("kept", str(len(kept))))))
+    elif step.cluster.mass_silence:
+        step.cluster.mass_silence = _mass_silence(step)
     for name, silent_s in lost:
         _lose(step, name, silent_s)
 
@@ -196,6 +199,17 @@ def _mass_silence(step: Step) -> bool:
     cluster = step.cluster
     watched = [cluster.presence_of(name) for name, host in cluster.hosts.items() if not host.lost]
     return lease.brake(step.policies.leases, watched, step.now.mono)
+
+
+def _record_mass_silence(step: Step) -> None:
+    """Record once that most hosts are silent, until they no longer are."""
+    cluster = step.cluster
+    if cluster.mass_silence:
+        return
+    cluster.mass_silence = True
+    watched = [cluster.presence_of(name) for name, host in cluster.hosts.items() if not host.lost]
+    silent = sum(lease.liveness(step.policies.leases, p, step.now.mono) is not Liveness.READY for p in watched)
+    step.emit(ev.MostHostsSilent(at=step.now.wall, silent=silent, hosts=len(watched)))
 
 
 def _spare_the_others(step: Step) -> None:

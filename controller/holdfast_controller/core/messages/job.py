@@ -8,6 +8,7 @@ from typing import assert_never
 from holdfast.hang.pipeline.xids import Repair
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import access_message
+from holdfast_controller.core.messages.cluster import cluster_news_message
 from holdfast_controller.core.messages.maintenance import maintenance_ahead, maintenance_message
 from holdfast_controller.core.messages.restore import (
     cluster_reconciliation_message,
@@ -79,6 +80,8 @@ def message_of(event: ev.Event, job: Job | None) -> str:
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
+        case ev.CertificateEnding() | ev.MostHostsSilent():
+            return cluster_news_message(event)
         case _:
             assert job is not None
             return _job_sentence(event, job)

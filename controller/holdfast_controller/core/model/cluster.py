@@ -61,6 +61,8 @@ class Cluster:
     """Hosts that have not connected since this controller started, and still have time to."""
     spared_until: Mono = BOOT
     """No host is declared lost before this time, since most were silent just now."""
+    mass_silence: bool = False
+    """Most hosts are silent, and that was recorded."""
     elapsed_backoffs: dict[str, Wall] = field(default_factory=dict)
     """By job: the ``not_before`` that has passed on the monotonic clock, whatever the wall clock says."""
     runtime: dict[str, Runtime] = field(default_factory=dict)

@@ -23,6 +23,24 @@ class Notice(enum.Enum):
     UNSURE = "UNSURE"
 
 
+class ClusterNotice(enum.Enum):
+    """Kinds of notifications about hosts and the whole cluster, the most urgent first; the names are the contract's."""
+
+    HOSTS_SILENT = "HOSTS_SILENT"
+    HOST_LOST = "HOST_LOST"
+    GPU_FAULT = "GPU_FAULT"
+    COMMON_CAUSE = "COMMON_CAUSE"
+    CERTIFICATE = "CERTIFICATE"
+    RESTORED = "RESTORED"
+    ORPHAN_FOUND = "ORPHAN_FOUND"
+    HOST_CORDONED = "HOST_CORDONED"
+    HOST_REFUSED = "HOST_REFUSED"
+    HOST_SHUTDOWN = "HOST_SHUTDOWN"
+    HOST_RETURNED = "HOST_RETURNED"
+    GPU_RECOVERED = "GPU_RECOVERED"
+    HOST_DRAINED = "HOST_DRAINED"
+
+
 @dataclass(frozen=True)
 class Subscription:
     """One receiver that a job names: a channel of the cluster or a URL, which may hold a secret."""

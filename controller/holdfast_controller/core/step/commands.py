@@ -293,6 +293,14 @@ class NotificationFailed:
 
 
 @dataclass(frozen=True)
+class CertificateEnds:
+    """A certificate of the controller ends soon, or has ended. ``ends_at`` is wall clock."""
+
+    certificate: str
+    ends_at: Wall
+
+
+@dataclass(frozen=True)
 class TimePassed:
     """A timer that the reactor asked for is due."""
 
@@ -331,6 +339,7 @@ Input = (
     | HoldAsked
     | Once
     | NotificationFailed
+    | CertificateEnds
     | AccessCommand
     | TimePassed
 )

@@ -31,6 +31,8 @@ class ChannelConfig:
     """May hold a secret, and is never shown."""
     events: tuple[str, ...] = ()
     """Events of every job sent to it; without any, it gets only those of jobs that name it."""
+    cluster_events: tuple[str, ...] = ()
+    """Kinds of events of hosts and of the cluster sent to it; ``ALL`` for all of them."""
     service: bool = False
     """An http(s) URL is that of a service which apprise knows, not of a webhook of ours."""
 

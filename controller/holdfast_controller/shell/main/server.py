@@ -45,6 +45,7 @@ from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.port import Enrolling
+from holdfast_controller.shell.notify import certificates
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.secrets.vault import Vault, open_vault
@@ -188,7 +189,8 @@ async def _run_until_told(
     try:
         async with asyncio.TaskGroup() as tasks:
             alive = supervisor.keep_telling(lambda: _status(driver.cluster))
-            works = (driver.run(), dispatcher.run(), audit.run(), enrolling.run(), metrics.run(), alive)
+            watching = certificates.watch(driver, metrics.certificate_ends)
+            works = (driver.run(), dispatcher.run(), audit.run(), enrolling.run(), metrics.run(), watching, alive)
             running = [tasks.create_task(work) for work in works]
             await stop.wait()
             log.info("controller.stopping")

@@ -7,8 +7,15 @@ one of ``REASONS``. The URL comes through stdin and goes nowhere else: arguments
 from __future__ import annotations
 
 import json
+import os
 import sys
 
+SYSTEM_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+)
+"""Authorities that distributions trust: Debian's, Fedora's and RHEL's, SUSE's."""
 REASONS = {
     3: "the service could not be reached, or refused",
     4: "apprise does not know this kind of URL",
@@ -19,6 +26,10 @@ REASONS = {
 def main() -> int:
     """Send it; the exit status."""
     asked = json.load(sys.stdin)
+    # Services reached over HTTP would otherwise trust the world's authorities alone, and no private CA.
+    bundles = (os.environ.get("SSL_CERT_FILE", ""), *SYSTEM_BUNDLES)
+    if bundle := next((path for path in bundles if path and os.path.isfile(path)), ""):
+        os.environ.setdefault("REQUESTS_CA_BUNDLE", bundle)
     try:
         import apprise
     except ImportError:

@@ -12,9 +12,13 @@ from holdfast.spec import JobSpec
 from holdfast.spec.rules.notifications import parts, redacted
 from holdfast.v1 import spec_pb2
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.subscription import Notice, Subscription
+from holdfast_controller.core.model.subscription import ClusterNotice, Notice, Subscription
 from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
 
+CLUSTER_SINK = "cluster"
+"""Kind of receivers of the cluster's notifications; a channel's queue for those is apart from that of jobs'."""
+ALL = "ALL"
+"""Stands for every event of the cluster."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -36,6 +40,7 @@ class Channels:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._targets: dict[str, Target] = {}
         self._events: dict[str, frozenset[Notice]] = {}
+        self._cluster_events: dict[str, frozenset[ClusterNotice]] = {}
         for channel in channels:
             self._add(channel)
 
@@ -55,13 +60,20 @@ class Channels:
         if "://" not in channel.url:
             raise ConfigError(f"{where}: its url is none.", fix="Such as https://… or mailto://…")
         if service and importlib.util.find_spec("apprise") is None:
-            raise ConfigError(f"{where}: this kind of url needs apprise.", fix="pip install 'holdfast[notify]'")
+            raise ConfigError(f"{where}: this kind of url needs apprise.", fix="pip install 'holdfast[controller]'")
         if unknown := [name for name in channel.events if name not in Notice.__members__]:
-            raise ConfigError(
-                f"{where}: no event is called {unknown[0]!r}.", fix=f"Known: {', '.join(Notice.__members__)}."
-            )
+            fix = f"Known: {', '.join(Notice.__members__)}."
+            if unknown[0] in ClusterNotice.__members__:
+                fix = "It is one of the cluster's: write it into cluster_events."
+            raise ConfigError(f"{where}: no event is called {unknown[0]!r}.", fix=fix)
+        of_cluster = frozenset(ClusterNotice) if ALL in channel.cluster_events else frozenset[ClusterNotice]()
+        if unknown := [name for name in channel.cluster_events if name not in (ALL, *ClusterNotice.__members__)]:
+            fix = f"Known: {', '.join((ALL, *ClusterNotice.__members__))}."
+            raise ConfigError(f"{where}: no event of the cluster is called {unknown[0]!r}.", fix=fix)
         self._targets[channel.name] = Target(channel.url, channel.name, service)
         self._events[channel.name] = frozenset(Notice[name] for name in channel.events)
+        named = (ClusterNotice[name] for name in channel.cluster_events if name != ALL)
+        self._cluster_events[channel.name] = of_cluster.union(named)
 
     def check(self, spec: JobSpec) -> None:
         """Raises ``InvalidSpec`` for channels that don't exist and URLs on hosts that jobs may not name."""
@@ -94,10 +106,14 @@ class Channels:
                 found.append(f"channel:{one.channel}" if one.channel else f"job:{job.id}:{index}")
         return list(dict.fromkeys(found))
 
+    def cluster_sinks(self, kind: ClusterNotice) -> list[str]:
+        """Receivers of a notification of the cluster: ``cluster:NAME``."""
+        return [f"{CLUSTER_SINK}:{name}" for name, kinds in self._cluster_events.items() if kind in kinds]
+
     def target(self, sink: str, job: Job | None) -> Target | None:
         """The address of a sink; None if it was removed or is no longer allowed."""
         kind, _, rest = sink.partition(":")
-        if kind == "channel":
+        if kind in ("channel", CLUSTER_SINK):
             return self._targets.get(rest)
         index = int(rest.rpartition(":")[2])
         if job is None or index >= len(job.gang.subscriptions):

@@ -3,24 +3,28 @@
 The dispatcher reads behind the log's writer and never delays it. Its position in the log and the entries made up to
 there are stored in one transaction, so after a crash each notification is either still to be read from the log or
 in the outbox. An entry is dropped once delivered or given up; a crash in between delivers it again, with the same id.
+Entries about the cluster are gathered (see ``core.digest``) and sent as one message, for which they stay stored.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from typing import Any
 
 from holdfast._daemon import log
 from holdfast.errors import StoreError
+from holdfast_controller.core.digest import Batch, Digest
+from holdfast_controller.core.messages.cluster import CLUSTER_TELLING, news_of
 from holdfast_controller.core.messages.notice import TELLING, notice_of
 from holdfast_controller.core.outbox import Outbox, OutboxEntry
 from holdfast_controller.core.step.commands import NotificationFailed
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.notify.channels import Channels
+from holdfast_controller.shell.notify.channels import CLUSTER_SINK, Channels
 from holdfast_controller.shell.notify.outbox_store import OutboxStore
-from holdfast_controller.shell.notify.render import body_of
+from holdfast_controller.shell.notify.render import body_of, digest_of, item_of
 from holdfast_controller.shell.notify.sender import NotDelivered, Sender
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.store import Record
@@ -28,7 +32,8 @@ from holdfast_controller.shell.store.store import Record
 _BATCH = 500
 _CURSOR_EVERY = 1_000
 """Events without a notification after which the position is stored."""
-_TYPES = tuple(codec.stored_name(kind) for kind in TELLING)
+_CLUSTER_TYPES = frozenset(codec.stored_name(kind) for kind in CLUSTER_TELLING)
+_TYPES = (*(codec.stored_name(kind) for kind in TELLING), *_CLUSTER_TYPES)
 
 
 class Dispatcher:
@@ -40,6 +45,9 @@ class Dispatcher:
         self._name = cluster_name
         self._stored = OutboxStore(driver.store)
         self._outbox = Outbox(retry_for_s)
+        self._digest = Digest()
+        self._batches: dict[str, Batch] = {}
+        """Digests that are being delivered, by receiver."""
         self._sender = Sender()
         self._fresh: list[Record] = []
         self._wake = asyncio.Event()
@@ -55,7 +63,7 @@ class Dispatcher:
     @property
     def waiting(self) -> int:
         """Number of notifications not yet delivered."""
-        return len(self._outbox)
+        return len(self._outbox) + len(self._digest)
 
     @property
     def failing(self) -> int:
@@ -71,9 +79,11 @@ class Dispatcher:
                     self._wake.clear()
                     await self._read_fresh()
                     now = time.monotonic()
+                    await self._post_digests(now)
                     for entry in self._outbox.take(now):
                         deliveries.create_task(self._deliver(entry))
-                    due = self._outbox.next_due(now)
+                    times = (self._outbox.next_due(now), self._digest.next_due())
+                    due = min((each for each in times if each is not None), default=None)
                     try:
                         async with asyncio.timeout(None if due is None else max(due - now, 0.0)):
                             await self._wake.wait()
@@ -115,6 +125,8 @@ class Dispatcher:
         await self._post(new)
 
     def _written(self, record: Record) -> list[OutboxEntry]:
+        if record.type in _CLUSTER_TYPES:
+            return self._written_of_cluster(record)
         job = self._driver.cluster.jobs.get(record.entity.removeprefix("job/"))
         if job is None or not self._channels.listens(job):
             return []
@@ -125,36 +137,68 @@ class Dispatcher:
         body = body_of(record, notice, job, self._name)
         return [OutboxEntry(record.sequence, sink, job.id, notice.name, body) for sink in sinks]
 
+    def _written_of_cluster(self, record: Record) -> list[OutboxEntry]:
+        news = news_of(codec.load_event(record.type, record.version, record.payload), record.message)
+        if news is None or not (sinks := self._channels.cluster_sinks(news.kind)):
+            return []
+        body = item_of(record, news)
+        return [OutboxEntry(record.sequence, sink, news.subject, news.kind.name, body) for sink in sinks]
+
     async def _post(self, entries: list[OutboxEntry]) -> None:
         now = time.monotonic()
-        refused = [entry for entry in entries if not self._outbox.put(entry, now)]
+        refused: list[OutboxEntry] = []
+        needless: list[OutboxEntry] = []
+        for entry in entries:
+            if entry.sink.startswith(f"{CLUSTER_SINK}:"):
+                item = json.loads(entry.body)
+                needless += self._digest.put(entry, item["message"], now, answers=item["answers"])
+            elif not self._outbox.put(entry, now):
+                refused.append(entry)
+        if needless:
+            await self._call(self._stored.drop, needless)
         await self._give_up(refused, "too many notifications wait")
 
+    async def _post_digests(self, now: float) -> None:
+        for batch in self._digest.take(now):
+            self._batches[batch.sink] = batch
+            entry = digest_of(batch, self._name)
+            if not self._outbox.put(entry, now):
+                await self._give_up([entry], "too many notifications wait")
+
     async def _deliver(self, entry: OutboxEntry) -> None:
-        target = self._channels.target(entry.sink, self._driver.cluster.jobs.get(entry.job_id))
+        target = self._channels.target(entry.sink, self._driver.cluster.jobs.get(entry.subject))
         try:
             if target is None:
                 raise NotDelivered("the cluster's settings no longer allow it")
             await self._sender.send(target, entry)
         except NotDelivered as error:
             to = target.shown if target is not None else entry.sink
-            log.warning("notification.failed", job=entry.job_id, notice=entry.kind, to=to, error=str(error))
+            log.warning("notification.failed", subject=entry.subject, notice=entry.kind, to=to, error=str(error))
             given_up = self._outbox.failed(entry, time.monotonic(), for_good=target is None)
             await self._give_up(given_up, str(error))
         else:
             self._outbox.delivered(entry)
             self.delivered += 1
-            await self._call(self._stored.drop, [entry])
+            await self._call(self._stored.drop, self._settled(entry))
         self._wake.set()
 
     async def _give_up(self, entries: list[OutboxEntry], reason: str) -> None:
         if not entries:
             return
-        await self._call(self._stored.drop, entries)
+        await self._call(self._stored.drop, [kept for entry in entries for kept in self._settled(entry)])
         for entry in entries:
-            target = self._channels.target(entry.sink, self._driver.cluster.jobs.get(entry.job_id))
+            target = self._channels.target(entry.sink, self._driver.cluster.jobs.get(entry.subject))
             to = target.shown if target is not None else entry.sink.partition(":")[2]
-            self._driver.feed(NotificationFailed(entry.job_id, entry.kind, to, reason))
+            log.warning("notification.given_up", subject=entry.subject, notice=entry.kind, to=to, error=reason)
+            self._driver.feed(NotificationFailed(entry.subject, entry.kind, to, reason))
+
+    def _settled(self, entry: OutboxEntry) -> list[OutboxEntry]:
+        """The stored entries that ``entry`` stood for, which was delivered or given up."""
+        batch = self._batches.pop(entry.sink, None)
+        if batch is None:
+            return [entry]
+        self._digest.settled(entry.sink)
+        return batch.entries
 
     async def _call(self, work: Any, *args: Any) -> Any:
         return await asyncio.wrap_future(self._driver.store.call(work, *args))

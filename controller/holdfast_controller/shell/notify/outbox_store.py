@@ -34,7 +34,7 @@ class OutboxStore:
         with self._store.transaction() as database:
             if new:
                 rows = [
-                    {"sequence": x.sequence, "sink": x.sink, "job": x.job_id, "kind": x.kind, "body": x.body}
+                    {"sequence": x.sequence, "sink": x.sink, "job": x.subject, "kind": x.kind, "body": x.body}
                     for x in new
                 ]
                 database.execute(sa.insert(outbox).prefix_with("OR IGNORE"), rows)

@@ -1,4 +1,4 @@
-"""Renders a notification: the JSON sent to webhooks, and the title and text of mail and chat."""
+"""The content of a notification: the JSON sent to webhooks, and the title and text of mail and chat."""
 
 from __future__ import annotations
 
@@ -6,22 +6,40 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast_controller.core.digest import Batch
+from holdfast_controller.core.messages.cluster import News
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.subscription import Notice
+from holdfast_controller.core.model.subscription import ClusterNotice, Notice
+from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.store.store import Record
 
 SCHEMA = "holdfast.notification.v1"
-"""Fields may be added under this name; none is removed or changes its meaning."""
+CLUSTER_SCHEMA = "holdfast.cluster-notification.v1"
+"""Fields may be added under these names; none is removed or changes its meaning."""
+ITEMS_SENT, LINES_SENT = 200, 30
+"""Subjects that one message lists, as JSON and in words; the rest are counted."""
 
 _MOOD = {
-    Notice.COMPLETED: "success",
-    Notice.RECOVERED: "success",
-    Notice.FAILED: "failure",
-    Notice.EXPIRED: "failure",
-    Notice.HANGED: "warning",
-    Notice.RESTARTED: "warning",
-    Notice.PREEMPTED: "warning",
-    Notice.UNSURE: "warning",
+    Notice.COMPLETED.name: "success",
+    Notice.RECOVERED.name: "success",
+    Notice.FAILED.name: "failure",
+    Notice.EXPIRED.name: "failure",
+    Notice.HANGED.name: "warning",
+    Notice.RESTARTED.name: "warning",
+    Notice.PREEMPTED.name: "warning",
+    Notice.UNSURE.name: "warning",
+    ClusterNotice.HOSTS_SILENT.name: "failure",
+    ClusterNotice.HOST_LOST.name: "failure",
+    ClusterNotice.GPU_FAULT.name: "failure",
+    ClusterNotice.COMMON_CAUSE.name: "warning",
+    ClusterNotice.CERTIFICATE.name: "warning",
+    ClusterNotice.RESTORED.name: "warning",
+    ClusterNotice.ORPHAN_FOUND.name: "warning",
+    ClusterNotice.HOST_CORDONED.name: "warning",
+    ClusterNotice.HOST_REFUSED.name: "warning",
+    ClusterNotice.HOST_SHUTDOWN.name: "warning",
+    ClusterNotice.HOST_RETURNED.name: "success",
+    ClusterNotice.GPU_RECOVERED.name: "success",
 }
 
 
@@ -32,7 +50,7 @@ def body_of(record: Record, notice: Notice, job: Job, cluster: str) -> str:
         "schema": SCHEMA,
         "id": f"{job.id}.{record.sequence}",
         "event": notice.name,
-        "time": datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "time": _time(record.at),
         "cluster": cluster,
         "message": error.message if error is not None and record.type == "JobEnded" else record.message,
         "job": {
@@ -49,13 +67,75 @@ def body_of(record: Record, notice: Notice, job: Job, cluster: str) -> str:
     return json.dumps(body, ensure_ascii=False)
 
 
+def item_of(record: Record, news: News) -> str:
+    """One item of a digest as JSON, as it is stored until it is sent."""
+    item = {"event": news.kind.name, "time": _time(record.at), "subject": news.subject, "message": news.message}
+    return json.dumps({**item, "answers": news.answers}, ensure_ascii=False)
+
+
+def digest_of(batch: Batch, cluster: str) -> OutboxEntry:
+    """The message for a digest. Its event and text are those of the most urgent item."""
+    items = []
+    for line in batch.lines:
+        item = json.loads(line.newest.body)
+        del item["answers"]
+        items.append({**item, "changes": line.changes, "since": json.loads(line.first.body)["time"]})
+    urgency = list(ClusterNotice.__members__)
+    items.sort(key=lambda item: (urgency.index(item["event"]), item["subject"]))
+    more = f" (and {len(items) - 1} more)" if len(items) > 1 else ""
+    newest = max(line.newest.sequence for line in batch.lines)
+    body = {
+        "schema": CLUSTER_SCHEMA,
+        "id": f"cluster.{newest}",
+        "event": items[0]["event"],
+        "time": max(item["time"] for item in items),
+        "cluster": cluster,
+        "message": items[0]["message"] + more,
+        "items": items[:ITEMS_SENT],
+        "leftOut": max(0, len(items) - ITEMS_SENT),
+    }
+    return OutboxEntry(newest, batch.sink, "cluster", items[0]["event"], json.dumps(body, ensure_ascii=False))
+
+
+def test_message(channel: str, cluster: str, at: float) -> OutboxEntry:
+    """A message that only says that ``channel`` works."""
+    text = f"a test of the channel {channel}: notifications arrive here"
+    item = {"event": "TEST", "time": _time(at), "subject": f"channel/{channel}", "message": text, "changes": 1}
+    body = {
+        "schema": CLUSTER_SCHEMA,
+        "id": f"cluster.test.{at:.0f}",
+        "event": "TEST",
+        "time": _time(at),
+        "cluster": cluster,
+        "message": text,
+        "items": [{**item, "since": _time(at)}],
+        "leftOut": 0,
+    }
+    return OutboxEntry(int(at), f"cluster:{channel}", "cluster.test", "TEST", json.dumps(body, ensure_ascii=False))
+
+
 def in_words(body: str) -> dict[str, str]:
     """``title``, ``body`` and ``type`` (info, success, warning or failure) for mail and chat."""
     sent: dict[str, Any] = json.loads(body)
+    mood = _MOOD.get(sent["event"], "info")
+    if "items" in sent:
+        return {**_digest_in_words(sent), "type": mood}
     job = sent["job"]
     about = f"{job['id']} of {job['owner']}, project {job['project']}, cluster {sent['cluster']}"
-    return {
-        "title": f"{job['displayName']}: {sent['event']}",
-        "body": f"{sent['message']}\n{about}",
-        "type": _MOOD.get(Notice[sent["event"]], "info"),
-    }
+    return {"title": f"{job['displayName']}: {sent['event']}", "body": f"{sent['message']}\n{about}", "type": mood}
+
+
+def _digest_in_words(sent: dict[str, Any]) -> dict[str, str]:
+    items = sent["items"]
+    lines = []
+    for item in items[:LINES_SENT]:
+        times = f" ({item['changes']} changes since {item['since']})" if item["changes"] > 1 else ""
+        lines.append(f"{item['time']} {item['event']}: {item['message']}{times}")
+    left = len(items) - len(lines) + sent["leftOut"]
+    lines += [f"… and {left} more: holdfast status"] if left else []
+    title = f"cluster {sent['cluster']}: {sent['message']}"
+    return {"title": title, "body": "\n".join(lines)}
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

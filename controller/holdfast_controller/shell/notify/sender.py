@@ -58,7 +58,7 @@ class Sender:
 
         headers = {
             "Content-Type": "application/json",
-            "Idempotency-Key": f"{entry.job_id}.{entry.sequence}",
+            "Idempotency-Key": f"{entry.subject}.{entry.sequence}",
             "X-Holdfast-Event": entry.kind,
         }
         try:
@@ -114,13 +114,19 @@ _KINDS = {
 
 
 def _client() -> httpx.AsyncClient:
-    """A client that follows no redirect, which could lead to hosts that are not allowed, and keeps no cookies."""
+    """A client that follows no redirect, which could lead to hosts that are not allowed, and keeps no cookies.
+
+    It trusts the system's authorities beside the world's: a private CA is usually among the former alone.
+    """
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
     import httpx
 
+    trusted = httpx.create_ssl_context()
+    trusted.load_default_certs()
     direct = {"all://localhost": None, "all://127.0.0.1": None, "all://[::1]": None}
     return httpx.AsyncClient(
+        verify=trusted,
         follow_redirects=False,
         timeout=WEBHOOK_S,
         headers={"User-Agent": f"holdfast/{__version__}"},

@@ -1,0 +1,130 @@
+"""Events of hosts and of the cluster that admins are notified of, as what, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.messages.maintenance import span
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.subscription import ClusterNotice
+
+CLUSTER_TELLING: tuple[type[ev.Event], ...] = (
+    ev.HostLost,
+    ev.HostReturned,
+    ev.HostRefused,
+    ev.HostShutdownBegan,
+    ev.HostCordoned,
+    ev.HostDrained,
+    ev.HostJoined,
+    ev.OrphanFound,
+    ev.CommonCauseNoticed,
+    ev.ClusterRestored,
+    ev.ReconciliationEnded,
+    ev.CertificateEnding,
+    ev.MostHostsSilent,
+)
+"""Types of events that admins may be notified of."""
+BY_US = "holdfast"
+"""Author of cordons that no admin asked for."""
+_DAY_S = 86_400.0
+_WARNINGS_S = {"ca": (30 * _DAY_S, 3 * _DAY_S, 0.0), "own": (3 * _DAY_S, 0.0)}
+"""Times before a certificate's end at which admins are notified: the CA is replaced by hand, which takes weeks."""
+GPUS_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class News:
+    """A notification of the cluster. Later news of a ``subject`` supersedes earlier news.
+
+    ``answers``: worth sending only if the subject was reported before.
+    """
+
+    kind: ClusterNotice
+    subject: str
+    message: str
+    answers: bool = False
+
+
+def news_of(event: ev.Event, sentence: str) -> News | None:
+    """The notification for ``event``, whose ``sentence`` is that of the log; None if it needs none."""
+    match event:
+        case ev.HostLost():
+            return News(ClusterNotice.HOST_LOST, f"host/{event.host}", sentence)
+        case ev.HostReturned():
+            return News(ClusterNotice.HOST_RETURNED, f"host/{event.host}", sentence)
+        case ev.HostRefused():
+            return News(ClusterNotice.HOST_REFUSED, f"host/{event.host}", sentence)
+        case ev.HostShutdownBegan():
+            return News(ClusterNotice.HOST_SHUTDOWN, f"host/{event.host}", sentence)
+        case ev.HostCordoned() if event.by == BY_US:
+            return News(ClusterNotice.HOST_CORDONED, f"host/{event.host}/work", sentence)
+        case ev.HostDrained():
+            return News(ClusterNotice.HOST_DRAINED, f"host/{event.host}/work", sentence)
+        case ev.HostJoined():
+            return _gpus(event.host, event.inventory)
+        case ev.OrphanFound():
+            return News(ClusterNotice.ORPHAN_FOUND, f"host/{event.host}/orphans", sentence)
+        case ev.CommonCauseNoticed():
+            about = event.mount or ",".join(event.hosts) or ",".join(event.jobs)
+            return News(ClusterNotice.COMMON_CAUSE, f"cause/{about}", sentence)
+        case ev.ClusterRestored() | ev.ReconciliationEnded():
+            return News(ClusterNotice.RESTORED, "controller/restore", sentence)
+        case ev.CertificateEnding():
+            return News(ClusterNotice.CERTIFICATE, f"certificate/{event.certificate}", sentence)
+        case ev.MostHostsSilent():
+            return News(ClusterNotice.HOSTS_SILENT, "cluster/hosts", sentence)
+        case _:
+            return None
+
+
+def _gpus(host: str, inventory: Inventory) -> News:
+    subject = f"host/{host}/gpus"
+    bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in inventory.gpus if gpu.problem]
+    if inventory.gpu_problem:
+        bad.insert(0, inventory.gpu_problem)
+    if not bad:
+        return News(ClusterNotice.GPU_RECOVERED, subject, f"{host}: its GPUs are well again", answers=True)
+    more = f" and {len(bad) - GPUS_SHOWN} more" if len(bad) > GPUS_SHOWN else ""
+    return News(ClusterNotice.GPU_FAULT, subject, f"{host}: {'; '.join(bad[:GPUS_SHOWN])}{more}")
+
+
+def cluster_news_message(event: ev.ClusterNews) -> str:
+    """The sentence for an event of the whole cluster."""
+    match event:
+        case ev.CertificateEnding():
+            left_s = event.ends_at - event.at
+            ends = f"ends in {span(left_s)}" if left_s > 0 else "has ended"
+            fix = (
+                "rotate the CA"
+                if event.certificate == "ca"
+                else "see the controller's log for why it isn't renewed"
+            )
+            return f"the controller's {event.certificate} certificate {ends}: {fix}"
+        case ev.MostHostsSilent():
+            silent = f"{event.silent} of {event.hosts} hosts are silent at once"
+            return f"{silent}: likelier the network's or the controller's fault, so none is given up"
+        case _:
+            assert_never(event)
+
+
+def endings(
+    ends: Mapping[str, float], sent: Iterable[ev.CertificateEnding], now: Wall
+) -> list[ev.CertificateEnding]:
+    """Warnings that are due: each certificate is warned of once for each of its times, in ``sent`` or here."""
+    reached: dict[tuple[str, float], int] = {}
+    for event in sent:
+        key = event.certificate, event.ends_at
+        reached[key] = max(reached.get(key, 0), _stage(event.certificate, event.ends_at - event.at))
+    due = []
+    for name, ends_at in ends.items():
+        if _stage(name, ends_at - now) > reached.get((name, ends_at), 0):
+            due.append(ev.CertificateEnding(at=now, certificate=name, ends_at=Wall(ends_at)))
+    return due
+
+
+def _stage(certificate: str, left_s: float) -> int:
+    return sum(left_s <= before_s for before_s in _WARNINGS_S.get(certificate, (0.0,)))

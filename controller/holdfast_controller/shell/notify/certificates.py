@@ -1,0 +1,36 @@
+"""Watches the controller's own certificates, and has the log record that one ends soon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.messages.cluster import endings
+from holdfast_controller.core.step.commands import CertificateEnds
+from holdfast_controller.shell.driver import Driver, now
+from holdfast_controller.shell.store import codec
+
+EVERY_S = 3600.0
+_BATCH = 500
+
+
+async def watch(driver: Driver, ends: Callable[[], Mapping[str, float]]) -> None:
+    """Look every hour, until cancelled. ``ends`` gives the end of each certificate by its name, wall clock."""
+    sent = await _recorded(driver)
+    while True:
+        for event in endings(ends(), sent, now().wall):
+            driver.feed(CertificateEnds(event.certificate, event.ends_at))
+            sent.append(event)
+        await asyncio.sleep(EVERY_S)
+
+
+async def _recorded(driver: Driver) -> list[ev.CertificateEnding]:
+    """Warnings of earlier controllers: a restart repeats none."""
+    found: list[ev.CertificateEnding] = []
+    after = 0
+    while records := await driver.history("cluster", after, _BATCH):
+        after = records[-1].sequence
+        events = (codec.load_event(record.type, record.version, record.payload) for record in records)
+        found += [event for event in events if isinstance(event, ev.CertificateEnding)]
+    return found
