@@ -1,8 +1,8 @@
 """Progress rate of a job: the gaps between its progress events, and how long a silence is normal after them.
 
 Theory of operation. Progress events (a line that tells something new, a checkpoint or event file that grew) leave
-gaps between them. What comes next can be told from them only while they repeat: after a screenful of messages the
-first block of work may take an hour, and after hours of steps the first evaluation may take as long as twenty steps.
+gaps between them. They say what comes next only while they repeat: after a screenful of messages the first block of
+work may take an hour, and after hours of steps the first evaluation may take as long as twenty steps.
 Most false alarms of gap-based rules lie exactly there. So progress is divided into stretches. The first begins with
 the job, and its end is the end of start-up; each later one begins with a gap longer than anything the job has shown
 before. The cadence of a stretch is known once two gaps of one size have been seen in it, or after some minutes of
@@ -129,6 +129,6 @@ class ProgressRate(NamedTuple):
         return max(tuning.ceiling_s, min(earned_s, tuning.startup_ceiling_s), notice_s)
 
     def _or_survived(self, name: str, tuning: Tuning) -> float:
-        """That limit of start-up, or what was survived in it if that is more and the job has not set the limit."""
+        """Return that limit of start-up, or what was survived in it if that is more; never if the job set the limit."""
         limit_s: float = getattr(tuning, name)
         return limit_s if name in tuning.given else max(limit_s, tuning.gap_spread * self.longest_s)

@@ -96,27 +96,24 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class _Silence:
-    """The silence that a stop falls into."""
+class RunScore:
+    """The score of one run: its time, its false alarms, and how long each stop took to be noticed and acted on."""
 
-    into_s: float
-    notice_after_s: float
-    act_after_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _RunScore:
     time_s: float
     notices: int
     killed: bool
-    stops: tuple[_Silence, ...]
+    notice_s: tuple[float, ...]
+    kill_s: tuple[float, ...]
 
 
 def score(runs: Iterable[Run], policy: Policy, uniform: Callable[[], float]) -> Score:
     """The policy's score; ``uniform`` gives numbers in [0, 1), the same ones for every policy that is compared."""
-    scores = [_score_run(run.gaps_s, policy, [uniform() for _ in range(STOPS_PER_RUN)]) for run in runs]
+    return pooled([score_run(run, policy, uniform) for run in runs])
+
+
+def pooled(scores: Sequence[RunScore]) -> Score:
+    """The score of runs together, each counting alike."""
     hours = sum(one.time_s for one in scores) / 3600
-    stops = [stop for one in scores for stop in one.stops]
     notices = sum(one.notices for one in scores)
     noticed = sum(one.notices > 0 for one in scores)
     killed = sum(one.killed for one in scores)
@@ -131,25 +128,26 @@ def score(runs: Iterable[Run], policy: Policy, uniform: Callable[[], float]) -> 
         notices_per_24h=rate_interval(notices, hours / _DAY_H),
         kill_share_of_runs=share_interval(killed, len(scores)),
         notice_share_of_runs=share_interval(noticed, len(scores)),
-        notice_s=_times([max(0.0, stop.notice_after_s - stop.into_s) for stop in stops]),
-        kill_s=_times([max(0.0, stop.act_after_s - stop.into_s) for stop in stops]),
+        notice_s=_times([time_s for one in scores for time_s in one.notice_s]),
+        kill_s=_times([time_s for one in scores for time_s in one.kill_s]),
     )
 
 
-def _score_run(gaps_s: Sequence[float], policy: Policy, draws: Sequence[float]) -> _RunScore:
-    """One run: its false notices, its false kill if any, and the silences its stops fall into.
+def score_run(run: Run, policy: Policy, uniform: Callable[[], float]) -> RunScore:
+    """One run: its false notices, its false kill if any, and the times of its stops.
 
     Stops are drawn over the whole recorded time; those behind a false kill have nothing left to stop and don't
     count.
     """
-    total_s = math.fsum(gaps_s)
-    pending = sorted((draw * total_s for draw in draws), reverse=True)
+    total_s = math.fsum(run.gaps_s)
+    pending = sorted((uniform() * total_s for _ in range(STOPS_PER_RUN)), reverse=True)
     rate = ProgressRate.begin(0.0)
-    stops: list[_Silence] = []
+    noticed_s: list[float] = []
+    killed_s: list[float] = []
     notices = 0
     now_s = 0.0
     shortest_s = policy.shortest_s
-    for gap_s in gaps_s:
+    for gap_s in run.gaps_s:
         if gap_s == 0:
             continue
         end_s = now_s + gap_s
@@ -159,13 +157,15 @@ def _score_run(gaps_s: Sequence[float], policy: Policy, draws: Sequence[float]) 
             killed = gap_s > act_s
             until_s = now_s + act_s if killed else end_s
             while pending and pending[-1] < until_s:
-                stops.append(_Silence(pending.pop() - now_s, notice_s, act_s))
+                into_s = pending.pop() - now_s
+                noticed_s.append(max(0.0, notice_s - into_s))
+                killed_s.append(max(0.0, act_s - into_s))
             notices += gap_s > notice_s
             if killed:
-                return _RunScore(until_s, notices, True, tuple(stops))
+                return RunScore(until_s, notices, True, tuple(noticed_s), tuple(killed_s))
         rate = policy.observe(rate, end_s)
         now_s = end_s
-    return _RunScore(now_s, notices, False, tuple(stops))
+    return RunScore(now_s, notices, False, tuple(noticed_s), tuple(killed_s))
 
 
 def share_interval(count: int, of: int) -> Interval:
