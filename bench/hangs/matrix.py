@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from bench.hangs.scenarios import FAULTS, fault, known_weaknesses, negatives
+from bench.hangs.scenarios import FAULTS, fault, negatives
 from bench.hangs.world import Result, Scenario, Signals, Trace, World, name_of
 
 from holdfast.hang.tuning import Action, HangSettings
@@ -89,7 +89,7 @@ def fault_table() -> None:
 
 def negative_table() -> None:
     print(f"\n{'negative':52} " + " ".join(f"{gpu:>18}" for gpu in GPUS))
-    for scenario in [*negatives(), *known_weaknesses()]:
+    for scenario in negatives():
         cells = []
         for gpu in GPUS:
             result = World(scenario, signals=Signals(gpu=gpu)).run()

@@ -12,6 +12,7 @@ from bench.hangs.world import (
     IMPORTING,
     LOADER,
     LOOPS,
+    PEERS,
     SLEEPS,
     SPIN_W,
     TRAINING,
@@ -24,6 +25,7 @@ from bench.hangs.world import (
 )
 
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 
 START_S = 60.0
 
@@ -48,18 +50,28 @@ def _blocked(wchan: str, **changes: object) -> Doing:
     return replace(Doing(0.0, 0.0, wchan=wchan, changing=False), **changes)  # type: ignore[arg-type]
 
 
+ENDLESS = Wait(WaitKind.SLEEP, place="train.py:41 `nap`", until_s=36000.0)
+IN_LOADER = Wait(WaitKind.LOCK, place="data_loader.py:212 `queue.get`")
+ON_MOUNT = Wait(WaitKind.FILE, "/data", place="data_loader.py:212 `read`")
+IN_DRIVER = Wait(WaitKind.FILE, "/dev/nvidia0")
+ON_DISK = Wait(WaitKind.FILE, "/dev/sda1", place="data_loader.py:212 `read`")
+
 CULPRITS: dict[str, Doing] = {
     "SIGSTOP": _blocked("do_signal_stop", state=State.STOPPED),
     "early exit 0": Doing(exit_code=0, changing=False),
-    "endless sleep": _blocked("hrtimer_nanosleep", frames=SLEEPS),
+    "endless sleep": _blocked("hrtimer_nanosleep", frames=SLEEPS, wait=ENDLESS),
     "mismatched collective": replace(WAITING, frames=BARRIER),
     "CPU livelock": Doing(1.0, 0.3, state=State.RUNNING, wchan="0", frames=LOOPS, changing=False),
-    "dataloader deadlock": replace(WAITING_IDLY, switches=0.2, wchan="futex_wait_queue", frames=LOADER),
-    "disk stall (D)": _blocked("nfs_wait_on_request", state=State.DISK, frames=LOADER, mount="/data"),
-    "unkillable (D)": _blocked("rq_qos_wait", state=State.DISK, frames=LOADER),
-    "driver call hangs": _blocked("nv_wait", state=State.DISK, gpu_blind=True, frames=ALL_REDUCE),
-    "GPU lost": _blocked("futex_wait_queue", gpu_lost=True, frames=ALL_REDUCE),
-    "Xid": _blocked("futex_wait_queue", xid=79, frames=ALL_REDUCE),
+    "dataloader deadlock": replace(
+        WAITING_IDLY, switches=0.2, wchan="futex_wait_queue", frames=LOADER, wait=IN_LOADER
+    ),
+    "disk stall (D)": _blocked(
+        "nfs_wait_on_request", state=State.DISK, frames=LOADER, mount="/data", wait=ON_MOUNT
+    ),
+    "unkillable (D)": _blocked("rq_qos_wait", state=State.DISK, frames=LOADER, wait=ON_DISK),
+    "driver call hangs": _blocked("nv_wait", state=State.DISK, gpu_blind=True, frames=ALL_REDUCE, wait=IN_DRIVER),
+    "GPU lost": _blocked("futex_wait_queue", gpu_lost=True, frames=ALL_REDUCE, wait=PEERS),
+    "Xid": _blocked("futex_wait_queue", xid=79, frames=ALL_REDUCE, wait=PEERS),
     "loop of short sleeps": Doing(0.01, 20.0, wchan="hrtimer_nanosleep", frames=SLEEPS, changing=False),
 }
 
@@ -91,6 +103,7 @@ def fault(
         guilty=blame,
         lines=lines,
         at_ceiling=name in ("CPU livelock", "loop of short sleeps"),
+        external=name in ("disk stall (D)", "unkillable (D)"),
         unkillable=name == "unkillable (D)",
     )
 
@@ -285,15 +298,47 @@ def negatives() -> list[Scenario]:
         _away("agents restart, 10 min", agents=True, seconds=600),
         _away("controller restarts, 10 min", agents=False, seconds=600),
         _clock_jump(),
+        _pause("undeclared sleep of all ranks, 50 s", _sleeps(50), 50 / 60, alone=False),
+        _pause("undeclared sleep of all ranks, 2 min", _sleeps(120), 2, alone=False),
+        _pause("rank 0 sleeps for 9 min", _sleeps(540), 9, alone=True),
+        _told("rank 0 waits for a remote service, 3 min", REMOTE, 3),
+        _told("rank 0 waits for a remote service, 9 min", REMOTE, 9),
+        _told("rank 0 uploads the last file by a child", replace(REMOTE, wait=BY_CHILD), 5),
+        _pause("rank 0 in a debugger's prompt, 2 h", replace(REMOTE, wait=PROMPT), 120, alone=True),
+        _lines_of_remote_evaluation(),
     ]
 
 
-def known_weaknesses() -> list[Scenario]:
-    """Healthy stories that are acted on the first time they happen, where the job asks for RESTART."""
-    asleep = Doing(0.0, 0.0, wchan="hrtimer_nanosleep", frames=SLEEPS, changing=False)
-    remote = Doing(0.001, 0.1, wchan="wait_woken", frames=SLEEPS, changing=False)
-    return [
-        _pause("undeclared sleep of all ranks, 50 s", asleep, 50 / 60, alone=False),
-        _pause("undeclared sleep of all ranks, 2 min", asleep, 2, alone=False),
-        _pause("rank 0 waits for a remote service, 2 min", remote, 2, alone=True),
-    ]
+REMOTE = Doing(
+    0.001, 0.1, wchan="wait_woken", frames=SLEEPS, changing=False, wait=Wait(WaitKind.OUTSIDE, "10.9.8.7:443")
+)
+BY_CHILD = Wait(WaitKind.OUTSIDE, "pid 77 `aws s3 cp` waits for 10.9.8.7:443")
+PROMPT = Wait(WaitKind.PERSON, "/dev/pts/3", place="train.py:9 `breakpoint`")
+
+
+def _sleeps(seconds: float) -> Doing:
+    wait = Wait(WaitKind.SLEEP, place="train.py:41 `nap`", until_s=seconds)
+    return Doing(0.0, 0.0, wchan="hrtimer_nanosleep", frames=SLEEPS, changing=False, wait=wait)
+
+
+def _told(name: str, lone: Doing, minutes: float) -> Scenario:
+    return replace(_pause(name, lone, minutes, alone=True), may_notice=True)
+
+
+def _lines_of_remote_evaluation() -> Scenario:
+    """A minute of steps, then 100 s in which all wait for an evaluation elsewhere, again and again."""
+    cycle_s, train_s = 160.0, 60.0
+
+    def trains(at_s: float) -> bool:
+        return at_s < START_S or (at_s - START_S) % cycle_s < train_s
+
+    def lines(after_s: float, before_s: float) -> list[str]:
+        return steady_lines(10.0)(after_s, before_s) if trains(before_s) else []
+
+    return Scenario(
+        "60 s of steps, 100 s of remote evaluation",
+        lambda t, r: usual(t, r) if trains(t) else REMOTE if r == 0 else WAITING_IDLY,
+        ends_s=3600,
+        lines=lines,
+        may_notice=True,
+    )

@@ -11,8 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.hang.evidence.frames import Frame
-from holdfast.hang.evidence.stacks import Diagnosis, RankStack, compared
+from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, compared
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import begin, stuck
 from holdfast.hang.judge.verdict import Act, Diagnose, Notify, Step, step
@@ -20,9 +19,13 @@ from holdfast.hang.pipeline import rank_baseline
 from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.log_progress import LineReader
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.tuning import Action, HangSettings, Tuning
 
-SAMPLE_S, GPU_S, DUMPS_TAKE_S = 2.0, 5.0, 7.0
+SAMPLE_S, GPU_S = 2.0, 5.0
+# Two rounds 5 s apart, each of a second or more for a rank: measured with real gangs on a busy machine.
+DUMPS_TAKE_S = 9.0
+STACK_AFTER_S = 10.0
 RANKS_PER_WORKER = 4
 IDLE_W, STEADY_W, SPIN_W = 75.0, 600.0, 152.0
 
@@ -74,13 +77,16 @@ class Doing:
     gpu_blind: bool = False
     xid: int | None = None
     mount: str = ""
+    # What it waits for, as the agent finds out once it has stood still for ``STACK_AFTER_S``.
+    wait: Wait | None = None
 
 
 TRAINING = Doing(
     0.9, 9.2, state=State.RUNNING, util=97, memory_util=45, power_w=STEADY_W, links=5e9, helper_cpu=0.8
 )
 IMPORTING = Doing(1.0, 20.0, storage=5e6, faults=3, state=State.RUNNING)
-WAITING = Doing(0.002, 0.0, util=100, memory_util=1, power_w=SPIN_W, frames=ALL_REDUCE, changing=False)
+PEERS = Wait(WaitKind.PEER, "all_reduce")
+WAITING = Doing(0.002, 0.0, util=100, memory_util=1, power_w=SPIN_W, frames=ALL_REDUCE, changing=False, wait=PEERS)
 WAITING_BUSILY = replace(WAITING, cpu=1.0, state=State.RUNNING, wchan="0")
 WAITING_IDLY = replace(WAITING, util=0, memory_util=0, power_w=IDLE_W, wchan="ep_poll")
 
@@ -118,6 +124,8 @@ class Scenario:
     may_notice: bool = False
     # Only noticed fast; acted on at the ceiling.
     at_ceiling: bool = False
+    # Something outside the job may end it, so that it is acted on after the patience for that.
+    external: bool = False
     unkillable: bool = False
 
 
@@ -128,6 +136,8 @@ class Result:
     noticed_s: float | None = None
     acted_s: float | None = None
     notices: int = 0
+    dumps: int = 0
+    overs: int = 0
     suspects: tuple[str, ...] = ()
     rule: str = ""
     sentence: str = ""
@@ -189,6 +199,9 @@ class World:
         self.line_s = 0.0
         self.diagnosis_due_s: float | None = None
         self.first_dump: list[RankStack] = []
+        # Ranks that are being dumped with their C frames, which stops them for moments.
+        self.dumped: frozenset[int] = frozenset()
+        self.did: list[tuple[Doing | None, float]] = [(None, 0.0)] * scenario.ranks
         self.result = Result()
 
     def run(self) -> Result:
@@ -235,9 +248,35 @@ class World:
             helpers = _tree(old.helpers, doing.helper_cpu, 0.0, 0.0, elapsed_s)
             gpu = self._gpu(rank, doing, at_s, elapsed_s, with_gpu)
             self.samples[rank] = RankSample(
-                at_s, rank, process, doing.exit_code, children, helpers, gpu, doing.gpu_blind, mount=doing.mount
+                at_s,
+                rank,
+                process,
+                doing.exit_code,
+                children,
+                helpers,
+                gpu,
+                doing.gpu_blind,
+                paused_by_us=rank in self.dumped and doing.exit_code is None and self.random.random() < 0.5,
+                mount=doing.mount,
+                wait=self._wait(rank, doing, at_s),
             )
         self.result.trace.append(self._trace(at_s))
+
+    def _wait(self, rank: int, doing: Doing, at_s: float) -> Wait | None:
+        """As the agent sees it: nothing of a rank that moves, and where it is only once its stack was taken."""
+        known, since_s = self.did[rank]
+        if known != doing:
+            since_s = at_s
+        self.did[rank] = doing, since_s
+        if doing.wait is None or not self.signals.process:
+            return None
+        wait = replace(doing.wait, since_s=since_s)
+        if wait.until_s is not None:
+            wait = replace(wait, until_s=since_s + wait.until_s)
+        by_call = wait.kind in (WaitKind.SLEEP, WaitKind.FILE)
+        if not by_call and (not self.signals.stacks or at_s - since_s < STACK_AFTER_S):
+            return replace(wait, kind=WaitKind.UNKNOWN, what="", place="")
+        return wait
 
     def _process(self, old: ProcessSample, doing: Doing, elapsed_s: float) -> ProcessSample:
         switches = doing.switches * elapsed_s
@@ -321,7 +360,7 @@ class World:
     def _diagnosis(self, at_s: float) -> Diagnosis | None:
         if self.diagnosis_due_s is None or at_s < self.diagnosis_due_s:
             return None
-        self.diagnosis_due_s = None
+        self.diagnosis_due_s, self.dumped = None, frozenset()
         return compared(self.first_dump, self._dump(at_s), at_s)
 
     def _note(self, taken: Step, at_s: float) -> None:
@@ -329,10 +368,13 @@ class World:
         if not result.rungs or result.rungs[-1] is not taken.verdict.rung:
             result.rungs.append(taken.verdict.rung)
         result.blind = result.blind or taken.verdict.blind
+        result.overs += bool(taken.verdict.over)
         for order in taken.orders:
             match order:
-                case Diagnose() if self.signals.stacks:
+                case Diagnose(suspects) if self.signals.stacks:
+                    result.dumps += 1
                     self.first_dump, self.diagnosis_due_s = self._dump(at_s), at_s + DUMPS_TAKE_S
+                    self.dumped = frozenset(int(name.rpartition(" ")[2]) for name in suspects)
                 case Notify():
                     result.notices += 1
                     result.noticed_s = at_s if result.noticed_s is None else result.noticed_s

@@ -40,7 +40,12 @@ def hangs_until_restart(program: Training) -> list[str]:
     told = program.stands_still(35)
     assert f"{program.job} hangs" in told[0]
     answer(program)
-    return program.stands_still(40)
+    told = program.stands_still(40)
+    for _ in range(20):
+        if any(f"{program.job} hang " in line for line in told):
+            break
+        told += program.stands_still(40)
+    return told
 
 
 def comes_back(

@@ -8,16 +8,19 @@ from typing import Any
 from tests.scenarios.world import World, gang
 
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
-from holdfast.hang.evidence.frames import Frame
+from holdfast.hang.evidence.stacks import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.tuning import Action, HangSettings
 
 EVERY_S = 5.0
+WAITS = Wait(WaitKind.PEER, "all_reduce")
 IN_ALL_REDUCE = (
     Frame("all_reduce", "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 2501),
     Frame("train", "/home/ann/train.py", 80),
 )
+IN_LOOP = (Frame("retry", "/home/ann/train.py", 57),)
 IN_LOADER = (Frame("get", "/usr/lib/python3.11/queue.py", 171), Frame("load", "/home/ann/data_loader.py", 212))
 
 
@@ -41,6 +44,9 @@ class Training:
     checkpoint_s: float | None = None
     still_s: float | None = None
     printed_s: float | None = None
+    wait: Wait | None = WAITS
+    comes_back: bool = False
+    """Each generation hangs at the same line as the one before; otherwise at another."""
 
     def trains(self, for_s: float = 60.0) -> list[str]:
         """Every rank works, and something new is printed each time."""
@@ -76,7 +82,16 @@ class Training:
         """What all workers that can be heard would tell now."""
         job, now = self.world.cluster.jobs[self.job], self.world.mono
         since_s = now if self.still_s is None else self.still_s
-        rank = RankFeatures(0, motion, since_s, state=State.SLEEPING, wchan="futex")
+        line = 1 if self.comes_back else job.generation
+        wait = replace(self.wait, place=f"train.py:{line} `step`") if self.wait else None
+        rank = RankFeatures(
+            0,
+            motion,
+            since_s,
+            state=State.SLEEPING,
+            wchan="futex",
+            wait=wait if motion is Motion.BLOCKED else None,
+        )
         output = OutputFeatures(self.printed_s, self.step, self.checkpoint_s)
         return [
             WorkerFeatures(

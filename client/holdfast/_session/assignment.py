@@ -170,7 +170,3 @@ class Assignment:
     """Time without word from the controller after which the shim ends the work by itself; 0: never."""
     warn_signal: int = 0
     """Sent once to this generation's ranks; 0: none."""
-    notice_signal: int = 0
-    """Sent, unless ``warn_signal`` was, when the host shuts down; 0: none."""
-    notice_s: float = 0.0
-    """The wait between that and the stop."""

@@ -168,8 +168,6 @@ def assignment_to_proto(assignment: Assignment) -> agent_pb2.Assignment:
         launch=_launch_to_proto(assignment.launch) if assignment.launch is not None else None,
         fence=duration(assignment.fence_s) if assignment.fence_s else None,
         warn_signal=assignment.warn_signal,
-        notice_signal=assignment.notice_signal,
-        notice=duration(assignment.notice_s) if assignment.notice_s else None,
     )
 
 
@@ -186,8 +184,6 @@ def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
         launch=_launch_from_proto(message.launch) if message.HasField("launch") else None,
         fence_s=seconds(message.fence),
         warn_signal=message.warn_signal,
-        notice_signal=message.notice_signal,
-        notice_s=seconds(message.notice),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast.hang.judge import verdict
-from holdfast.hang.judge.rules import Finding
+from holdfast.hang.judge.finding import Finding
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import JobWatch, begin
 from holdfast.hang.pipeline.features import WorkerFeatures

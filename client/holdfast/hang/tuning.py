@@ -31,6 +31,8 @@ class HangSettings:
     ceiling_s: float | None = None
     startup_timeout_s: float | None = None
     lone_work_timeout_s: float | None = None
+    # How long all ranks may wait for something outside the job.
+    external_timeout_s: float | None = None
     step_pattern: str = ""
 
 
@@ -90,6 +92,17 @@ class Tuning:
     # Names of the constants that the job itself has set: nothing that is learned moves these.
     given: frozenset[str] = frozenset()
 
+    # All ranks stand still and nothing outside the job can end it, before the job's rate is known: imports of a busy
+    # machine pause for tens of seconds on a disk, and twice the floor was enough at load averages above 20.
+    start_still_s: float = 60.0
+    # A service, a file or a child outside the gang that ranks wait for: published pauses of healthy jobs (a save of
+    # 549 s, remote evaluation, a registry's back-off) stay below ten minutes.
+    external_s: float = 600.0
+    # A rank in a lock while its peers go on may be a server between two requests.
+    alone_s: float = 300.0
+    # Wake-ups a second that timeouts of polls explain: a queue's get wakes every 5 s.
+    poll_switches_s: float = 0.5
+
     # -- What counts as work, as blocked, as spinning -------------------------------------------------------------
     # Law, R0: work in the last 30 s vetoes; half a core is busy; blocked is under 2 % CPU and 10 % of own switches.
     work_window_s: float = 30.0
@@ -123,6 +136,10 @@ class Tuning:
     persist_s: float = 30.0
     # Law: diagnosed within 30 s of the suspicion.
     diagnose_s: float = 30.0
+    # Something that is seen to move ends a hang once it has moved for so long: two looks. One wake-up doesn't.
+    moves_s: float = 4.0
+    # Stacks older than this are taken again before they are acted on.
+    rediagnose_stale_s: float = 120.0
     # Repeated diagnosis backs off from one minute to a quarter of an hour: dumps are cheap, not free.
     rediagnose_first_s: float = 60.0
     rediagnose_last_s: float = 900.0
@@ -157,6 +174,8 @@ def tuned(settings: HangSettings, tuning: Tuning | None = None) -> Tuning:
         chosen |= {"ceiling_s": settings.ceiling_s, "startup_ceiling_s": settings.ceiling_s}
     if settings.startup_timeout_s is not None:
         chosen |= dict.fromkeys(("startup_s", "startup_ceiling_s", "restart_min_s"), settings.startup_timeout_s)
+    if settings.external_timeout_s is not None:
+        chosen["external_s"] = settings.external_timeout_s
     if settings.lone_work_timeout_s is not None:
         chosen["lone_act_s"] = settings.lone_work_timeout_s
     return replace(base, **chosen, given=frozenset(chosen)) if chosen else base

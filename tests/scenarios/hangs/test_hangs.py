@@ -13,7 +13,7 @@ from tests.scenarios.hang_stories import (
     job_of,
     newest,
 )
-from tests.scenarios.training import IN_LOADER, Training, training
+from tests.scenarios.training import IN_LOADER, IN_LOOP, Training, training
 from tests.scenarios.world import launch_of
 
 from holdfast._session.reports import ExitReason
@@ -71,10 +71,11 @@ def test_evidence_that_is_in_before_the_notice_is_told_with_it() -> None:
     program = training()
     program.changes[0] = {"motion": Motion.BURNING}
     assert program.stands_still(35) == [f"{DUMPS[0]} closer [0]", DUMPS[1]]
-    assert answer(program) == []
+    program.world.evidence("a", 0, program.dumps(0, IN_LOOP))
+    assert program.world.evidence("a", 1, program.dumps(1)) == []
     assert program.world.wait(0) == [
         "a hangs g1 since 35 s: SILENCE of workerpool0-0 rank 0",
-        STACKS,
+        "a stacks: workerpool1-0 rank 1 waits in all_reduce; workerpool0-0 rank 0 is in train.py:57 `retry`",
         "> keep a hang 1 workerpool0-0",
         "> keep a hang 1 workerpool1-0",
     ]
@@ -124,7 +125,7 @@ def test_job_that_asks_to_be_notified_only_is_never_killed() -> None:
     assert program.stands_still(35) == NOTICED
     answer(program)
     assert program.stands_still(600) == [STACKS, "a hang WOULD_RESTART"]
-    assert program.trains(10) == ["a moves again"]
+    assert program.trains(15) == ["a moves again"]
     hang = newest(program)
     assert (hang.outcome, hang.open) == (HangOutcome.WOULD_RESTART, False)
     assert job_of(program).generation == 1
@@ -179,6 +180,26 @@ def test_three_hang_restarts_in_a_row_without_progress_are_the_last(program: Tra
     )
     assert job.error.details == (STACKS.removeprefix("a stacks: "),)
     assert job.error.exit_code is None
+
+
+def test_hang_that_every_restart_leads_back_to_is_given_more_time_and_then_left_as_it_is(program: Training) -> None:
+    """It may wait on purpose: to end the job for it would be worse than to say so."""
+    program.step, program.comes_back = 700, True
+    waited_s = []
+    assert "a hang RESTARTED" in hangs_until_restart(program)
+    for _ in range(2):
+        assert any("hang RESTARTED" in line for line in hang_again(program, step=700))
+        hang = newest(program)
+        waited_s.append((hang.judged_at or 0.0) - hang.since)
+    assert waited_s == [pytest.approx(120, abs=10), pytest.approx(240, abs=20)]
+    told = hang_again(program, step=700)
+    [said] = [line for line in told if "hang WITHHELD" in line]
+    assert "3 restarts in a row led back to the same wait, so it is left as it is: end it with" in said
+    assert program.stands_still(7200) == []
+    job = job_of(program)
+    assert (job.state, job.generation) == (JobState.RUNNING, 4)
+    assert "`holdfast job cancel a`" in program.world.cluster.runtime["a"].health
+    assert program.trains(15) == ["a moves again"]
 
 
 def test_higher_step_resets_the_budget(program: Training) -> None:

@@ -123,6 +123,7 @@ def test_wall_clock_that_jumps_while_the_controller_is_down_changes_nothing(prog
 
 def test_watch_of_another_generation_tells_only_how_long_the_start_took(program: Training) -> None:
     hangs_until_restart(program)
+    program.wait = None
     comes_back(program)
     program.restarts()
     assert program.stands_still(180) == []
@@ -136,6 +137,7 @@ def test_lost_watch_begins_anew(program: Training) -> None:
     program.world.kept.clear()
     comes_back(program)
     program.trains(20)
+    program.wait = None
     assert program.stands_still(1500) == []
 
 

@@ -165,7 +165,7 @@ def test_job_that_hangs_again_after_its_turn_tells_that_the_fault_is_still_there
     told = both_stand_still(first, second, 600)
     again = [line for line in told if line.startswith("common cause")]
     assert again == [
-        "common cause of a b: a hangs again 3 min after it was relaunched:"
+        "common cause of a b: a hangs again 1 min after it was relaunched:"
         " what it shares with b is likely still at fault"
     ]
 

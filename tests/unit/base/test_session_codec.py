@@ -96,8 +96,6 @@ ASSIGNMENT = Assignment(
     launch=LAUNCH,
     fence_s=60.0,
     warn_signal=10,
-    notice_signal=12,
-    notice_s=30.0,
 )
 ROUNDS: list[tuple[Any, Any, Any]] = [
     (EXIT_REPORT, codec.exit_report_to_proto, codec.exit_report_from_proto),

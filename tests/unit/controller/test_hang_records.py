@@ -8,7 +8,7 @@ import pytest
 from tests.unit.controller.examples import EVENTS, GANG, HOST_EVENTS, JOB_EVENTS
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast.hang.judge.rules import Rule
+from holdfast.hang.judge.finding import Rule
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.controller.examples import GANG
 
-from holdfast.hang.judge.rules import Rule
+from holdfast.hang.judge.finding import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall

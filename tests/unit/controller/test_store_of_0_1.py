@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from holdfast.hang.judge.rules import NUMBERS, Rule
+from holdfast.hang.judge.finding import NUMBERS, Rule
 from holdfast.v1 import spec_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold

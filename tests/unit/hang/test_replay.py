@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from holdfast.cli.app import root
 from holdfast.hang.pipeline.samples import ProcessSample, RankSample, State
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.records.recording import LogLine, WorkerSample, encode
 from holdfast.hang.replay import Moment, Turn, replay
 from holdfast.hang.tuning import HangSettings
@@ -28,12 +29,13 @@ def recorded(
         if moves:
             cpu_s, switches, step = cpu_s + 0.4, switches + 20, step + 1
         process = ProcessSample(State.SLEEPING, cpu_s, switches, wchan="" if moves else "futex_wait")
+        wait = None if moves else Wait(WaitKind.PEER, "all_reduce")
         yield WorkerSample(
             "job-1",
             worker,
             generation,
             boot_s + at,
-            ranks=(RankSample(boot_s + at, rank, process),),
+            ranks=(RankSample(boot_s + at, rank, process, wait=wait),),
             lines=(LogLine(rank, "out", f"step={step} loss=0.5"),) if moves else (),
         )
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.hang.evidence.frames import Frame
-from holdfast.hang.evidence.stacks import Diagnosis, RankStack, grouped
+from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, grouped
 from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.judge.suspects import find_suspects, oddity
+from holdfast.hang.judge.waiting import Gang
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.samples import State
@@ -35,7 +35,7 @@ def look(*ranks: RankFeatures, stacks: tuple[tuple[Frame, ...], ...] = (), **mor
 
 
 def named(view: View) -> list[int]:
-    return [int(name.rpartition(" ")[2]) for name in find_suspects(view)]
+    return [int(name.rpartition(" ")[2]) for name in find_suspects(view, Gang(view))]
 
 
 @pytest.mark.parametrize("elsewhere", [QUEUE, LOCK])
@@ -74,7 +74,7 @@ def test_rank_that_sleeps_by_the_clock_is_named_beside_one_that_waits_to_be_woke
 def test_neither_a_debugger_nor_our_own_dumps_hide_broken_hardware() -> None:
     for rank in (replace(WAITS, traced=True), replace(WAITS, paused_by_us=True)):
         view = look(replace(rank, hardware="its GPU reported Xid 79"), WAITS)
-        assert oddity(view.ranks[0], view) == "can't go on: its GPU reported Xid 79"
+        assert oddity(view.ranks[0], view, Gang(view)) == "can't go on: its GPU reported Xid 79"
 
 
 def test_stopped_rank_is_named_whatever_the_stacks_say() -> None:

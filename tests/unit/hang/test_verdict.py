@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from holdfast.hang.evidence.stacks import Diagnosis
-from holdfast.hang.judge.rules import Rule
+from holdfast.hang.judge.finding import Rule
 from holdfast.hang.judge.snapshot import Counts
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import begin, hold, stuck
@@ -22,6 +22,7 @@ from holdfast.hang.pipeline.features import (
 )
 from holdfast.hang.pipeline.phase import Phase
 from holdfast.hang.pipeline.samples import Family, State
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.tuning import Action, HangSettings
 
 RESTART = HangSettings(action=Action.RESTART)
@@ -39,6 +40,7 @@ class Job:
     output: OutputFeatures = field(default_factory=OutputFeatures)
     orders: list[Order] = field(default_factory=list)
     gpu: GpuFeatures | None = None
+    wait: Wait | None = Wait(WaitKind.PEER, "all_reduce")  # noqa: RUF009
 
     def __post_init__(self) -> None:
         self.watch = begin(self.at_s)
@@ -60,6 +62,8 @@ class Job:
                 self.output = replace(self.output, last_progress_s=self.at_s)
             since_s = self.at_s if self.still_s is None else self.still_s
             rank = RankFeatures(0, motion, since_s, state=State.SLEEPING, wchan="futex", gpu=self.gpu)
+            if motion is Motion.BLOCKED:
+                rank = replace(rank, wait=self.wait)
             ranks = (replace(rank, **changes), replace(rank, rank=1))  # type: ignore[arg-type]
             self.looks_at(WorkerFeatures("workerpool0-0", "host-0", self.at_s, ranks, self.output))
         return self.verdict
@@ -95,7 +99,7 @@ def test_a_hang_is_diagnosed_told_and_acted_on_in_this_order() -> None:
     assert job.kinds() == ["Diagnose", "Notify", "Act"]
     act = job.orders[-1]
     assert isinstance(act, Act)
-    assert act.finding.families == {Family.PROCESS, Family.OUTPUT}
+    assert act.finding.families == {Family.PROCESS, Family.STACKS, Family.OUTPUT}
     assert "no rank of 2 has moved for 60 s" in job.verdict.sentence
     assert job.verdict.rung is Rung.ACTED
 
@@ -167,21 +171,30 @@ def test_a_common_cause_withholds_and_its_end_releases() -> None:
     assert job.kinds() == ["Diagnose", "Notify", "Act"]
 
 
-def test_during_startup_ranks_may_wait_for_each_other_for_half_an_hour() -> None:
+def test_during_startup_ranks_that_wait_for_each_other_have_two_minutes_at_most() -> None:
     job = Job()
+    job.stands_still(56)
+    assert job.orders == []
+    job.stands_still(50)
+    assert job.kinds() == ["Diagnose", "Notify", "Act"]
+
+
+def test_during_startup_ranks_may_wait_for_what_can_not_be_seen_for_half_an_hour() -> None:
+    job = Job(wait=None)
     job.stands_still(1790)
     assert job.orders == []
     job.stands_still(20)
     assert job.kinds() == ["Diagnose", "Notify"]
 
 
-def test_a_new_generation_knows_only_how_long_the_last_start_took() -> None:
+def test_a_new_generation_knows_how_long_the_last_start_took_and_where_it_hung() -> None:
     job = started()
     job.stands_still(70)
     again = begin(1000.0, job.watch)
-    assert again == replace(begin(1000.0), earlier_start_s=again.earlier_start_s)
+    assert again == replace(begin(1000.0), earlier_start_s=again.earlier_start_s, lesson=again.lesson)
     assert again.earlier_start_s == pytest.approx(122.0)
-    job.watch, job.at_s, job.orders = again, 1000.0, []
+    assert again.lesson is not None and again.lesson.times == 1
+    job.watch, job.at_s, job.orders, job.wait = again, 1000.0, [], None
     job.output, job.still_s = OutputFeatures(), None
     job.stands_still(360)
     assert job.orders == []
@@ -250,7 +263,7 @@ def test_helpers_delay_a_verdict_and_do_not_veto_it() -> None:
 
 
 def test_helpers_that_are_busy_at_the_start_double_its_limit() -> None:
-    job = Job()
+    job = Job(wait=None)
     for minutes, kinds in ((55, []), (10, ["Diagnose", "Notify", "Act"])):
         for _ in range(minutes * 30):
             job.stands_still(2, helpers_s=job.at_s)
@@ -289,10 +302,12 @@ def test_diagnose_names_the_suspects_for_native_frames() -> None:
     assert isinstance(notify, Notify) and notify.finding.sentence == "workerpool0-0 rank 0 is stopped by a signal"
 
 
-def test_a_rank_that_a_signal_stopped_is_reported_while_it_is_dumped() -> None:
+def test_our_own_dumps_hide_no_rank_that_is_stopped() -> None:
     job = started()
     job.stands_still(28, motion=Motion.STOPPED, paused_by_us=True)
-    assert job.orders[0] == Diagnose(("workerpool0-0 rank 0",))
+    assert job.kinds() == ["Diagnose", "Notify"]
+    job.stands_still(40, motion=Motion.STOPPED)
+    assert job.kinds() == ["Diagnose", "Notify", "Act"]
 
 
 def test_our_own_dump_of_c_frames_is_no_debugger() -> None:
@@ -312,5 +327,6 @@ def test_another_finding_than_the_suppressed_one_is_acted_on_in_its_own_time_onl
     verdict = job.stands_still(600, motion=Motion.BURNING)
     assert verdict.rung is Rung.NOTICED
     assert "Act" not in job.kinds()
-    job.stands_still(120)
+    # It had stood still for 90 s and gone on: three times that, and half a minute more.
+    job.stands_still(310)
     assert job.kinds().count("Act") == 1

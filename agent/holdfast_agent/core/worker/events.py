@@ -231,13 +231,8 @@ class WorkerForgotten:
 
 
 @dataclass(frozen=True, slots=True)
-class ShutdownAhead:
-    """The host has begun to shut down: ranks that are to be warned get their notice."""
-
-
-@dataclass(frozen=True, slots=True)
 class ShutdownBegan:
-    """The host shuts down, and any notice is over: whatever runs is stopped."""
+    """The host has begun to shut down."""
 
 
 Event = (
@@ -262,7 +257,6 @@ Event = (
     | ShimLost
     | OrphansCleared
     | WorkerForgotten
-    | ShutdownAhead
     | ShutdownBegan
 )
 

@@ -132,7 +132,6 @@ class Driver:
                 ended=dict(worker.codes),
                 gpus=launch.gpus if launch else (),
                 fresh=worker.launched_at is not None,
-                stacks=self.parts.hangs.stacks.found(worker.key),
                 peers=_peers(launch.rendezvous) if launch and launch.rendezvous else (),
             )
 
@@ -164,12 +163,9 @@ class Driver:
         await self.parts.preparation.containers.remove_orphans(self.known())
 
     async def wind_down(self) -> None:
-        """The host goes down: warn, end what runs, then give the controller a while to acknowledge the ends."""
-        self.feed(ev.ShutdownAhead())
-        reactor = self._reactor
-        with anyio.move_on_after(reactor.notice_s):
-            await self._until(lambda: not reactor.notice_s)
+        """The host goes down: end what runs, then give the controller a while to acknowledge the ends."""
         self.feed(ev.ShutdownBegan())
+        reactor = self._reactor
         await self._until(lambda: reactor.wound_down)
         with anyio.move_on_after(LAST_WORDS_S):
             await self._until(lambda: not reactor.outbox)

@@ -48,7 +48,7 @@ def _outcome(hang: job_pb2.Hang) -> tuple[str, str, str]:
 
 def _rule(hang: job_pb2.Hang) -> str:
     """The rule's name and what it means; as it was sent where it is new."""
-    from holdfast.hang.judge.rules import MEANINGS, Rule
+    from holdfast.hang.judge.finding import MEANINGS, Rule
 
     try:
         rule = Rule(hang.rule)

@@ -41,12 +41,13 @@ def hangs(job_id: str, number: int | None, full: bool, output: str) -> None:
 
     async def work(client: Client) -> tuple[job_pb2.CustomJob, list[WorkerEvidence]]:
         job = await client.get_job(job_id)
-        if number is not None and number > len(job.hangs):
-            known = f"It has {len(job.hangs)}." if job.hangs else "None was noticed so far."
+        newest = job.hangs[-1].number if job.hangs else 0
+        if number is not None and number > newest:
+            known = f"It has {newest}." if job.hangs else "None was noticed so far."
             raise NotFound(f"The job {job_id} has no hang {number}.", fix=known)
         if not job.hangs:
             return job, []
-        return job, [each async for each in client.hang_evidence(job_id, number or job.hangs[-1].number)]
+        return job, [each async for each in client.hang_evidence(job_id, number or newest)]
 
     job, found = with_client(work)
     chosen = [hang for hang in job.hangs if number in (None, hang.number)]

@@ -1,81 +1,25 @@
-"""The rules R0 to R6: each a function of one view that gives a reasoned finding, or None.
+"""The rules R0 to R6: each a function of one look that gives a reasoned finding, or None.
 
-Theory of operation. R0 goes first: while any rank shows evidence of work its waiting peers are none. Then R1
-reports what is odd at once; R2 (no rank moves, GPUs busy), R3 (no rank moves, GPUs idle or absent) and R6
-(collective counts) need two families of signals that agree; R4 is silence without either. R5 names suspects.
-A finding says when it may be acted on; for a finding of one family that is the ceiling.
+Theory of operation. R1 goes first: a rank that can't go on is odd whatever its peers do. Then R0: while any other
+rank shows evidence of work its waiting peers are none. R2 (no rank moves, GPUs busy) and R3 (no rank moves, GPUs
+idle or absent) ask what the blockers wait for, which decides how long that may last (``judge.waiting``); R6
+(collective counts) needs no such answer. R4 is silence without any of these, acted on at the ceiling. R5 names
+suspects. A job's own timeout takes the place of each rule's time.
 """
 
 from __future__ import annotations
 
-import enum
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from holdfast.hang.judge.snapshot import View
+from holdfast.hang.judge import limits
+from holdfast.hang.judge.finding import Finding, Grade, Rule
+from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.judge.suspects import find_suspects, oddity
+from holdfast.hang.judge.waiting import Gang, Patience, wait_words
 from holdfast.hang.pipeline.features import GpuLook, Motion
 from holdfast.hang.pipeline.samples import Family
-
-
-class Rule(enum.Enum):
-    """The rules by name, as they are stored, sent and printed. Their numbers are the documents' only."""
-
-    WORKING_RANK = "WORKING_RANK"
-    STUCK_RANK = "STUCK_RANK"
-    GPUS_SPIN = "GPUS_SPIN"
-    GPUS_IDLE = "GPUS_IDLE"
-    SILENCE = "SILENCE"
-    COUNTS_DIFFER = "COUNTS_DIFFER"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Rule | None:
-        """The rule of a number such as ``R3``, which release 0.1 stored."""
-        return next((rule for rule, number in NUMBERS.items() if number == value), None)
-
-
-NUMBERS = {
-    Rule.WORKING_RANK: "R0",
-    Rule.STUCK_RANK: "R1",
-    Rule.GPUS_SPIN: "R2",
-    Rule.GPUS_IDLE: "R3",
-    Rule.SILENCE: "R4",
-    Rule.COUNTS_DIFFER: "R6",
-}
-"""The numbers that documents use, and that release 0.1 stored and sent."""
-MEANINGS = {
-    Rule.WORKING_RANK: "one rank works while the others wait for it",
-    Rule.STUCK_RANK: "a rank that cannot go on",
-    Rule.GPUS_SPIN: "no rank moves, GPUs busy without doing anything",
-    Rule.GPUS_IDLE: "no rank moves, GPUs idle or absent",
-    Rule.SILENCE: "no output for longer than usual",
-    Rule.COUNTS_DIFFER: "counts of collectives that stand still and differ",
-}
-"""Each rule in a few words, for people."""
-
-
-class Grade(enum.Enum):
-    """How far a finding is reported."""
-
-    # Worth stack dumps, and no notice.
-    SUSPECT = "suspect"
-    # Worth notifying the user.
-    NOTICE = "notice"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Result of a rule: since when, by which families, when it may be acted on, its suspects, in words and numbers."""
-
-    rule: Rule
-    grade: Grade
-    since_s: float
-    act_at_s: float
-    families: frozenset[Family]
-    sentence: str
-    suspects: tuple[str, ...] = ()
-    evidence: tuple[tuple[str, float], ...] = ()
-
+from holdfast.hang.pipeline.waits import WaitKind
 
 # -- R0 ----------------------------------------------------------------------------------------------------------
 
@@ -105,118 +49,178 @@ def lone_work(view: View) -> Finding | None:
         rule=Rule.WORKING_RANK,
         grade=Grade.NOTICE,
         since_s=since_s,
-        act_at_s=since_s + max(tuning.lone_act_s, earned_s),
+        act_at_s=since_s + max(tuning.lone_act_s, earned_s, tuning.timeout_s or 0.0),
         families=frozenset({Family.PROCESS, Family.OUTPUT}),
         sentence=f"{vetoed(view)}, while {_ranks(waiting)} wait, for {_minutes(alone_s)}",
         suspects=tuple(seen.name for seen in view.working),
         evidence=(("lone_work_s", alone_s), ("longest_survived_s", view.lone_longest_s)),
+        signature=Rule.WORKING_RANK.value,
     )
 
 
 # -- R1 ----------------------------------------------------------------------------------------------------------
 
 
-def odd(view: View) -> Finding | None:
-    """R1: a rank is stopped, dead, gone with success while its peers wait, or its GPU failed. Suspected, not
-    killed.
-    """
-    found = [(seen, why) for seen in view.ranks if (why := oddity(seen, view))]
+def odd(view: View, gang: Gang) -> Finding | None:
+    """R1: a rank is stopped, dead, gone with success while its peers wait for it, or its GPU failed."""
+    found = [(seen, why) for seen in view.ranks if (why := oddity(seen, view, gang))]
     if not found:
         return None
     since_s = min(seen.features.still_since_s for seen, _ in found)
-    if view.now_s - since_s < view.tuning.odd_s:
+    odd_s = view.now_s - since_s
+    if odd_s < limits.notice_after_s(view, view.tuning.odd_s):
         return None
     hardware = any(seen.features.hardware for seen, _ in found)
+    patience_s = view.tuning.still_floor_s + view.tuning.persist_s
+    if any(seen.features.motion is Motion.EXITED for seen, _ in found):
+        # Its peers may still be on their way to where it was.
+        patience_s = limits.short_s(view, view.tuning.still_factor) + view.tuning.persist_s
+    signature = f"{Rule.STUCK_RANK.value} {found[0][1]}"
     return Finding(
         rule=Rule.STUCK_RANK,
         grade=Grade.NOTICE,
         since_s=since_s,
-        act_at_s=since_s + _patience_s(view, view.tuning.still_factor) if hardware and view.all_still else math.inf,
+        act_at_s=since_s + limits.act_after_s(view, patience_s, signature, since_s),
         families=frozenset({Family.PROCESS} | ({Family.HARDWARE} if hardware else set())),
         sentence="; ".join(f"{seen.name} {why}" for seen, why in found),
         suspects=tuple(seen.name for seen, _ in found),
-        evidence=(("odd_s", view.now_s - since_s),),
+        evidence=(("odd_s", odd_s),),
+        subjects=frozenset(seen.key for seen, _ in found),
+        signature=signature,
     )
+
+
+def alone(view: View, gang: Gang) -> Finding | None:
+    """R1 for a rank that hangs while its peers go on without it: nothing outside the job can end what it waits for."""
+    if gang.still or view.unseen or not view.started:
+        return None
+    if not any(not seen.features.still for seen in view.live):
+        return None
+    found = [seen for seen in view.live if _hangs_alone(seen, view, gang)]
+    if not found or 2 * len(found) > len(view.live):
+        return None
+    first = max(found, key=lambda seen: view.now_s - seen.features.still_since_s)
+    since_s, wait = first.features.still_since_s, gang.wait(first)
+    alone_s = _alone_s(first, view, gang)
+    words = [f"{seen.name} {wait_words(gang.wait(seen), view.now_s)}" for seen in found]
+    where = f" in {wait.place}" if wait.place else ""
+    signature = f"{Rule.STUCK_RANK.value} {wait.kind.value} {wait.place}"
+    return Finding(
+        rule=Rule.STUCK_RANK,
+        grade=Grade.NOTICE,
+        since_s=since_s,
+        act_at_s=since_s + limits.act_after_s(view, alone_s + view.tuning.persist_s, signature, since_s),
+        families=frozenset({Family.PROCESS, Family.STACKS}),
+        sentence=f"{'; '.join(words)}{where} and has not moved for {view.now_s - since_s:.0f} s, while its peers go on",
+        suspects=tuple(seen.name for seen in found),
+        evidence=(("still_s", view.now_s - since_s), ("longest_survived_s", first.features.still_longest_s)),
+        subjects=frozenset(seen.key for seen in found),
+        signature=signature,
+    )
+
+
+def _hangs_alone(seen: Seen, view: View, gang: Gang) -> bool:
+    rank, wait = seen.features, gang.wait(seen)
+    if rank.motion is not Motion.BLOCKED or not gang.stands(seen) or rank.switch_share is None:
+        return False
+    if wait.kind in (WaitKind.PEER, WaitKind.UNKNOWN) or gang.patience(seen) is not Patience.SHORT:
+        return False
+    return view.now_s - rank.still_since_s >= limits.notice_after_s(view, _alone_s(seen, view, gang))
+
+
+def _alone_s(seen: Seen, view: View, gang: Gang) -> float:
+    """How long a rank may stand still while its peers go on: longer in a lock, in which servers wait for requests."""
+    tuning = view.tuning
+    floor_s = tuning.still_floor_s if gang.wait(seen).kind is WaitKind.SLEEP else tuning.alone_s
+    return max(floor_s, tuning.still_factor * seen.features.still_longest_s)
 
 
 # -- R2, R3 ------------------------------------------------------------------------------------------------------
 
 
-def spinning(view: View) -> Finding | None:
-    """R2: no one moves while GPUs run kernels that do nothing; ranks may be blocked or spin, in any mixture."""
-    looks = {gpu.look for gpu in view.gpus}
-    if not view.all_still or GpuLook.SPIN not in looks:
-        return None
-    if not view.looks(GpuLook.SPIN, GpuLook.IDLE, GpuLook.LOST):
-        return None
-    spin = [gpu for gpu in view.gpus if gpu.look is GpuLook.SPIN]
-    power = [gpu.power_share for gpu in spin if gpu.power_share is not None]
-    evidence = [("spinning_gpus", float(len(spin)))]
-    words = f"{len(spin)} of {len(view.gpus)} GPUs are busy without doing anything"
-    if power:
-        evidence.append(("highest_power_share", max(power)))
-        words += f" (power at most {max(power):.0%} of the way from idle to this job's usual)"
-    return _no_rank_moves(view, Rule.GPUS_SPIN, view.tuning.spin_factor, words, evidence)
-
-
-def idle(view: View) -> Finding | None:
-    """R3: no one moves, and the GPUs are idle; without any figure of a GPU, the output must be silent instead.
+def nothing_moves(view: View, gang: Gang) -> Finding | None:
+    """R2 and R3: no rank moves, by the GPUs, by what the blockers wait for, or by the output that is silent as well.
 
     GPUs that are there and can't be read for now may be at work: blind, which is neither healthy nor hung.
     """
-    if not view.all_still or view.gpus_hidden:
+    if not gang.still or view.gpus_hidden:
         return None
-    factor = view.tuning.still_factor
-    if view.looks(GpuLook.IDLE, GpuLook.LOST):
-        return _no_rank_moves(view, Rule.GPUS_IDLE, factor, f"all {len(view.gpus)} GPUs are idle", [])
+    spin = [gpu for gpu in view.gpus if gpu.look is GpuLook.SPIN]
+    spins = bool(spin) and view.looks(GpuLook.SPIN, GpuLook.IDLE, GpuLook.LOST)
+    idle = view.looks(GpuLook.IDLE, GpuLook.LOST)
+    rule = Rule.GPUS_SPIN if spins else Rule.GPUS_IDLE
+    short_s = limits.short_s(view, view.tuning.spin_factor if spins else view.tuning.still_factor)
+    families, evidence = {Family.PROCESS}, []
+    words = ""
+    if spins:
+        power = [gpu.power_share for gpu in spin if gpu.power_share is not None]
+        evidence.append(("spinning_gpus", float(len(spin))))
+        words = f", and {len(spin)} of {len(view.gpus)} GPUs are busy without doing anything"
+        if power:
+            evidence.append(("highest_power_share", max(power)))
+            words += f" (power at most {max(power):.0%} of the way from idle to this job's usual)"
+    elif idle:
+        words = f", and all {len(view.gpus)} GPUs are idle"
+    if spins or idle:
+        families.add(Family.GPU)
+    if gang.seen_waits:
+        families.add(Family.STACKS)
+    since_s = max(gang.since_s, view.stood_since_s or gang.since_s)
+    certain = gang.allowed is Patience.SHORT and gang.seen_waits and (spins or idle or gang.asleep)
     silent_s = view.output.silent_s(view.now_s)
+    if not certain and not spins and not idle:
+        # Lines that tell of progress are movement, unless a GPU says otherwise or it is clear what all wait for.
+        since_s = max(since_s, view.output.last_s)
     # Before start-up is over its limit is the only measure, of output that never came as well.
-    limit_s = view.output.agree_after_s(view.tuning) if view.started else view.startup_limit_s
-    if silent_s < limit_s or (view.started and not view.output.events):
-        return None
-    evidence = [("silent_s", silent_s), ("longest_gap_s", view.output.longest_s)]
-    words = f"nothing new was printed for {silent_s:.0f} s (longest before: {view.output.longest_s:.0f} s)"
-    found = _no_rank_moves(view, Rule.GPUS_IDLE, factor, words, evidence)
-    return None if found is None else replace(found, families=frozenset({Family.PROCESS, Family.OUTPUT}))
-
-
-def _no_rank_moves(
-    view: View, rule: Rule, factor: float, words: str, evidence: list[tuple[str, float]]
-) -> Finding | None:
-    since_s = view.still_since_s
+    quiet_after_s = view.output.agree_after_s(view.tuning) if view.started else limits.startup_s(view)
+    if silent_s >= quiet_after_s:
+        families.add(Family.OUTPUT)
+        words = words or f", and nothing new was printed for {silent_s:.0f} s"
+    since_s = max(since_s, view.last_checkpoint_s or since_s)
+    if gang.allowed is Patience.SHORT:
+        notice_s, act_s = short_s, short_s + view.tuning.persist_s
+    else:
+        # Waits of that kind that the job has survived recur: an evaluation elsewhere, a store that is slow.
+        notice_s = max(short_s, view.tuning.silence_factor * view.external_longest_s)
+        act_s = max(limits.long_s(view), notice_s + view.tuning.persist_s)
+        if not gang.seen_waits and not spins and not idle:
+            notice_s = max(notice_s, quiet_after_s)
+            act_s = max(act_s, notice_s + view.tuning.persist_s)
+        if gang.allowed is Patience.OPEN:
+            notice_s, act_s = max(notice_s, view.tuning.lone_notice_s), max(act_s, view.tuning.ceiling_s)
+        if gang.seen_waits and rule is Rule.GPUS_IDLE:
+            rule = Rule.EXTERNAL_WAIT
     still_s = view.now_s - since_s
-    patience_s = _patience_s(view, factor)
-    if still_s < patience_s:
+    if len(families) < 2 or still_s < limits.notice_after_s(view, notice_s):
         return None
+    blockers = gang.blockers
+    apart = len(blockers) < len(view.live) and gang.seen_waits
+    first = min(blockers, key=lambda blocker: (-blocker.patience, blocker.seen.name))
+    says = (
+        f"; {first.words(view.now_s)}"
+        if gang.seen_waits and first.seen.features.motion is not Motion.EXITED
+        else ""
+    )
     survived = f"longest before: {view.still_longest_s:.0f} s"
+    signature = f"{first.wait.kind.value} {first.wait.place}"
     return Finding(
         rule=rule,
         grade=Grade.NOTICE,
         since_s=since_s,
-        act_at_s=since_s + patience_s + view.tuning.persist_s,
-        families=frozenset({Family.PROCESS, Family.GPU}),
-        sentence=f"no rank of {len(view.ranks)} has moved for {still_s:.0f} s ({survived}), and {words}",
-        suspects=find_suspects(view),
-        evidence=(("still_s", still_s), ("threshold_s", patience_s), *evidence),
+        act_at_s=since_s + limits.act_after_s(view, act_s, signature, since_s),
+        families=frozenset(families),
+        sentence=f"no rank of {len(view.ranks)} has moved for {still_s:.0f} s ({survived}){words}{says}",
+        suspects=tuple(b.seen.name for b in blockers) if apart else find_suspects(view, gang),
+        evidence=(("still_s", still_s), ("threshold_s", notice_s), *evidence),
+        subjects=frozenset(b.seen.key for b in blockers),
+        signature=signature,
     )
-
-
-def _patience_s(view: View, factor: float) -> float:
-    """How long everything may stand still: the floor, or what the job has survived, or what its phase allows."""
-    tuning = view.tuning
-    patience_s = max(tuning.still_floor_s, factor * view.still_longest_s)
-    if not view.started:
-        patience_s = max(patience_s, view.startup_limit_s)
-    if view.helped:
-        # At the start as well: forked children that tokenise look like helpers.
-        patience_s *= 2
-    return max(patience_s, tuning.checkpoint_pause_s) if view.writing else patience_s
 
 
 # -- R4 ----------------------------------------------------------------------------------------------------------
 
 
-def silent(view: View) -> Finding | None:
+def silent(view: View, gang: Gang) -> Finding | None:
     """R4: silence of the output without a signature of R2 or R3; noticed in time, acted on at the ceiling only.
 
     While ranks burn CPU or stir, stack dumps are looked at before the user is notified.
@@ -224,19 +228,14 @@ def silent(view: View) -> Finding | None:
     if view.unseen:
         return None
     quiet_s = view.output.silent_s(view.now_s)
-    limit_s = view.output.notice_after_s(view.tuning)
-    if not view.started:
-        limit_s = max(limit_s, view.startup_limit_s)
-    if view.writing:
-        limit_s = max(limit_s, view.tuning.checkpoint_pause_s)
-    if quiet_s < limit_s:
+    if quiet_s < limits.silence_limit_s(view):
         return None
-    families = {Family.OUTPUT} | ({Family.PROCESS} if view.all_still else set())
+    families = {Family.OUTPUT} | ({Family.PROCESS} if gang.still else set())
     grade = Grade.SUSPECT if view.moving and view.dumps_awaited else Grade.NOTICE
-    return _silence(view, grade, frozenset(families), "")
+    return _silence(view, gang, grade, frozenset(families), "")
 
 
-def quiet(view: View) -> Finding | None:
+def quiet(view: View, gang: Gang) -> Finding | None:
     """R4 early: the output is silent for longer than usual and ranks burn CPU without evidence of work.
 
     Stack dumps tell a livelock from work: the user is notified only once they show stacks that stand still.
@@ -247,19 +246,23 @@ def quiet(view: View) -> Finding | None:
     if view.output.silent_s(view.now_s) < view.output.agree_after_s(view.tuning):
         return None
     if view.diagnosis is None or view.diagnosis.same is not True:
-        return _silence(view, Grade.SUSPECT, frozenset({Family.OUTPUT}), "")
+        return _silence(view, gang, Grade.SUSPECT, frozenset({Family.OUTPUT}), "")
     families = frozenset({Family.OUTPUT, Family.STACKS})
-    return _silence(view, Grade.NOTICE, families, ", and no stack has changed")
+    return _silence(view, gang, Grade.NOTICE, families, ", and no stack has changed")
 
 
-def _silence(view: View, grade: Grade, families: frozenset[Family], also: str) -> Finding:
+def _silence(view: View, gang: Gang, grade: Grade, families: frozenset[Family], also: str) -> Finding:
     quiet_s = view.output.silent_s(view.now_s)
     longest_s = view.output.longest_s
     burning = sum(seen.features.motion is Motion.BURNING for seen in view.live)
     doing = f"; {_ranks(burning)} burn CPU without any other sign of work" if burning else ""
     stirring = any(seen.features.motion is Motion.STIRRING for seen in view.moving)
-    act_at_s = view.output.last_s + view.output.act_after_s(view.tuning)
-    if stirring and view.lone_since_s is not None:
+    act_after_s = view.output.act_after_s(view.tuning)
+    if view.reported and view.started:
+        # Who reports progress has said what progress is: its end counts as much as a wait that can be seen.
+        act_after_s = min(act_after_s, max(limits.long_s(view), view.output.agree_after_s(view.tuning)))
+    act_at_s = view.output.last_s + limits.act_after_s(view, act_after_s, Rule.SILENCE.value, view.output.last_s)
+    if view.tuning.timeout_s is None and stirring and view.lone_since_s is not None:
         # A rank that wakes as when it works, while its peers wait, may be downloading: it gets what lone work gets.
         act_at_s = max(act_at_s, view.lone_since_s + view.tuning.lone_act_s)
     words = f"nothing new was printed for {_minutes(quiet_s)} (longest before: {longest_s:.0f} s)"
@@ -270,35 +273,41 @@ def _silence(view: View, grade: Grade, families: frozenset[Family], also: str) -
         act_at_s=act_at_s,
         families=families,
         sentence=f"{words}{doing}{also}",
-        suspects=find_suspects(view),
+        suspects=find_suspects(view, gang),
         evidence=(("silent_s", quiet_s), ("longest_gap_s", longest_s), ("burning_ranks", float(burning))),
+        signature=Rule.SILENCE.value,
     )
 
 
 # -- R6 ----------------------------------------------------------------------------------------------------------
 
 
-def counts(view: View) -> Finding | None:
+def counts(view: View, gang: Gang) -> Finding | None:
     """R6: collective counts are frozen and differ between ranks; a family of its own that names the laggard."""
     if view.counts is None or not view.counts.mismatched:
         return None
     frozen_s = view.now_s - view.counts.frozen_since_s
-    patience_s = _patience_s(view, view.tuning.spin_factor)
-    if frozen_s < patience_s:
+    patience_s = limits.short_s(view, view.tuning.spin_factor)
+    if frozen_s < limits.notice_after_s(view, patience_s):
         return None
-    still = {Family.PROCESS} if view.all_still else set()
+    still = {Family.PROCESS} if gang.still else set()
     mute = {Family.OUTPUT} if view.output.silent_s(view.now_s) >= patience_s else set()
+    act_after_s = limits.act_after_s(
+        view, patience_s + view.tuning.persist_s, Rule.COUNTS_DIFFER.value, view.counts.frozen_since_s
+    )
     laggards = tuple(seen.name for seen in view.ranks if seen.key in view.counts.laggards)
     behind = f"; {' and '.join(laggards)} lag behind" if laggards else ""
     return Finding(
         rule=Rule.COUNTS_DIFFER,
         grade=Grade.NOTICE,
         since_s=view.counts.frozen_since_s,
-        act_at_s=view.counts.frozen_since_s + patience_s + view.tuning.persist_s if still or mute else math.inf,
+        act_at_s=view.counts.frozen_since_s + act_after_s if still or mute else math.inf,
         families=frozenset({Family.COUNTS} | still | mute),
         sentence=f"the counts of collectives have stood still and differ for {frozen_s:.0f} s{behind}",
-        suspects=laggards or find_suspects(view),
+        suspects=laggards or find_suspects(view, gang),
         evidence=(("frozen_s", frozen_s),),
+        subjects=frozenset(seen.key for seen in view.live),
+        signature=Rule.COUNTS_DIFFER.value,
     )
 
 
@@ -307,13 +316,11 @@ def counts(view: View) -> Finding | None:
 
 def judge(view: View) -> Finding | None:
     """The finding that counts: the one that may be acted on first; of equals, the one by more families."""
-    if vetoed(view):
-        return lone_work(view)
-    found = [
-        finding for rule in (odd, spinning, idle, counts, quiet, silent) if (finding := rule(view)) is not None
-    ]
+    gang = Gang(view)
+    rules = (odd, alone) if vetoed(view) else (odd, alone, nothing_moves, counts, quiet, silent)
+    found = [finding for rule in rules if (finding := rule(view, gang)) is not None]
     if not found:
-        return None
+        return lone_work(view)
     best = min(found, key=lambda f: (f.grade is Grade.SUSPECT, f.act_at_s, -len(f.families)))
     if best.act_at_s == math.inf:
         return best

@@ -40,6 +40,24 @@ class Counts:
     laggards: frozenset[tuple[str, int]] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """The hang that a generation was restarted for: where it waited, how far it had come, and how often in a row."""
+
+    signature: str
+    step: float | None
+    ran_s: float
+    times: int = 1
+
+    def repeated_by(self, signature: str, step: float | None, ran_s: float) -> bool:
+        """Whether a hang is this one again: the same wait at the same step; without steps, as far from the start."""
+        if signature != self.signature:
+            return False
+        if step is not None or self.step is not None:
+            return step == self.step
+        return abs(ran_s - self.ran_s) <= max(30.0, self.ran_s / 4)
+
+
 @dataclass(frozen=True)
 class View:
     """All that is known of a job at one time; times on the reader's clock."""
@@ -59,6 +77,17 @@ class View:
     # Longest time that everything stood still, and that some rank worked alone, and it went on by itself.
     still_longest_s: float = 0.0
     lone_longest_s: float = 0.0
+    # The longest time that everything waited for something outside the job, and it went on by itself.
+    external_longest_s: float = 0.0
+    # Since when no rank has moved, as far as the looks so far tell.
+    stood_since_s: float | None = None
+    # The hang that the last generation was restarted for.
+    lesson: Lesson | None = None
+    began_s: float = 0.0
+    # The highest step that any worker has reported in this generation.
+    step: float | None = None
+    # The program reports its progress itself.
+    reported: bool = False
     # Since when some rank works while all its peers wait and nothing is printed.
     lone_since_s: float | None = None
     # The newest diagnosis of this suspicion, and ranks whose changing frames still count as work.
@@ -86,17 +115,6 @@ class View:
         return tuple(s for s in self.live if s.features.motion in restless and s.key not in self.by_frames)
 
     @cached_property
-    def all_still(self) -> bool:
-        """Every rank can be seen, and none moves."""
-        return bool(self.live) and not self.unseen and all(seen.features.still for seen in self.ranks)
-
-    @cached_property
-    def still_since_s(self) -> float:
-        """When the last movement of any kind was: of a rank, of the output, of a checkpoint."""
-        times = [seen.features.still_since_s for seen in self.ranks] + [self.output.last_s]
-        return max([*times, self.last_checkpoint_s or self.output.last_s])
-
-    @cached_property
     def gpus(self) -> tuple[GpuFeatures, ...]:
         return tuple(seen.features.gpu for seen in self.live if seen.features.gpu is not None)
 
@@ -116,6 +134,13 @@ class View:
         window_s = self.tuning.work_window_s
         times = [seen.features.helpers_s for seen in self.live]
         return any(at_s is not None and self.now_s - at_s < window_s for at_s in times)
+
+    def times_before(self, signature: str, since_s: float) -> int:
+        """How many restarts in a row have led back to this wait, at the same step."""
+        known = self.lesson
+        if known is None or (self.last_checkpoint_s or 0.0) > self.began_s:
+            return 0
+        return known.times if known.repeated_by(signature, self.step, since_s - self.began_s) else 0
 
     @property
     def writing(self) -> bool:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 
 from holdfast._base.backoff import wait_s
 from holdfast.hang.evidence.stacks import Diagnosis
-from holdfast.hang.judge.rules import Finding
-from holdfast.hang.judge.snapshot import Counts, Seen, View
+from holdfast.hang.judge.finding import Finding
+from holdfast.hang.judge.snapshot import Counts, Lesson, Seen, View
 from holdfast.hang.judge.stages import Rung, climb
+from holdfast.hang.judge.waiting import Gang, Patience
 from holdfast.hang.pipeline.features import GpuLook, Motion, WorkerFeatures
 from holdfast.hang.pipeline.phase import Phase, facts_of, next_phase
 from holdfast.hang.pipeline.progress_rate import ProgressRate
+from holdfast.hang.pipeline.waits import WaitKind
 from holdfast.hang.tuning import Tuning
 
 
@@ -29,6 +31,10 @@ class Suspicion:
     finding: Finding
     diagnosis: Diagnosis | None = None
     told_would_act: bool = False
+    # When its newest dumps were ordered.
+    asked_s: float = 0.0
+    # Since when one of its ranks is seen to move, if it is: a single wake-up ends no hang.
+    moves_since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,15 @@ class JobWatch:
     first_work_s: float | None = None
     # The silence that the user was notified of, by its beginning: one notice per silence.
     told_of_s: float | None = None
+    # When something was last seen to move.
+    moved_s: float = 0.0
+    # Since when all ranks have stood still; and since when nothing was printed meanwhile either.
+    stood_since_s: float | None = None
     still_since_s: float | None = None
     still_longest_s: float = 0.0
+    # Whether something outside the job could have ended the stillness, and the longest one of that kind.
+    still_external: bool = False
+    external_longest_s: float = 0.0
     lone_since_s: float | None = None
     lone_longest_s: float = 0.0
     rung: Rung = Rung.HEALTHY
@@ -57,19 +70,45 @@ class JobWatch:
     dumped_s: float | None = None
     by_frames: frozenset[tuple[str, int]] = frozenset()
     hold_until_s: float | None = None
+    lesson: Lesson | None = None
+    # Why this hang is left as it is; empty where it isn't.
+    given_up: str = ""
 
 
 def begin(now_s: float, earlier: JobWatch | None = None) -> JobWatch:
-    """The watch of a new generation; everything is reset but the time an earlier start-up took."""
+    """The watch of a new generation: it keeps how long an earlier start-up took, and what the last restart taught."""
     took_s = None
     if earlier is not None:
         took_s = earlier.earlier_start_s if earlier.started_s is None else earlier.started_s - earlier.began_s
-    return JobWatch(began_s=now_s, seen_s=now_s, output=ProgressRate.begin(now_s), earlier_start_s=took_s)
+    return JobWatch(
+        began_s=now_s,
+        seen_s=now_s,
+        output=ProgressRate.begin(now_s),
+        moved_s=now_s,
+        earlier_start_s=took_s,
+        lesson=earlier.lesson if earlier is not None else None,
+    )
+
+
+def learned(watch: JobWatch, finding: Finding, view: View) -> JobWatch:
+    """The watch after an order to act on the finding, for the generation that follows."""
+    ran_s = finding.since_s - watch.began_s
+    return replace(
+        watch,
+        lesson=Lesson(
+            finding.signature, view.step, ran_s, view.times_before(finding.signature, finding.since_s) + 1
+        ),
+    )
 
 
 def hold(watch: JobWatch, until_s: float) -> JobWatch:
     """The watch with action suspended until then; hangs are still noticed."""
     return replace(watch, hold_until_s=until_s)
+
+
+def give_up(watch: JobWatch, why: str) -> JobWatch:
+    """The watch after an order to act that was not followed, and will not be: the hang stays noticed until it moves."""
+    return replace(watch, rung=Rung.NOTICED, given_up=why)
 
 
 def stuck(watch: JobWatch) -> JobWatch:
@@ -93,6 +132,8 @@ def forgive(watch: JobWatch, away_s: float, now_s: float) -> JobWatch:
         began_s=watch.began_s + away_s,
         first_work_s=None if watch.first_work_s is None else watch.first_work_s + away_s,
         output=watch.output.forgive(away_s),
+        moved_s=now_s,
+        stood_since_s=None,
         still_since_s=None,
         lone_since_s=None,
         rung=Rung.HEALTHY,
@@ -102,12 +143,18 @@ def forgive(watch: JobWatch, away_s: float, now_s: float) -> JobWatch:
 
 
 def pause_reason(workers: Sequence[WorkerFeatures]) -> str:
-    """Why nothing can be judged for now: the program declares itself idle, a tracer is attached; or empty."""
+    """Why nothing can be judged for now: the program declares itself idle, a debugger or a person is at work; or
+    empty.
+    """
     for worker in workers:
         if worker.declared_idle:
             return f"{worker.worker} declares itself idle: {worker.declared_idle}"
         if worker.traced:
             return f"a tracer is attached to {worker.worker}"
+        for rank in worker.ranks:
+            if rank.wait is not None and rank.wait.kind is WaitKind.PERSON and rank.motion is not Motion.STOPPED:
+                where = " ".join(filter(None, [rank.wait.what, rank.wait.place]))
+                return f"{worker.worker} rank {rank.rank} waits for a person" + (f" ({where})" if where else "")
     return ""
 
 
@@ -120,7 +167,9 @@ def observe(
 ) -> JobWatch:
     """Takes in progress, first work and a diagnosis."""
     output = watch.output
-    progress = [w.output.last_progress_s for w in workers if w.output.last_progress_s is not None]
+    # Where some worker reports its progress itself, the lines of the others say nothing.
+    tell = [w.output for w in workers if w.output.reported] or [w.output for w in workers]
+    progress = [one.last_progress_s for one in tell if one.last_progress_s is not None]
     if progress and (newest := max(progress)) > output.last_s:
         output = output.observe(newest, tuning)
     gpus = [rank.gpu for worker in workers for rank in worker.ranks]
@@ -176,6 +225,12 @@ def look(
         last_checkpoint_s=max(grown, default=None),
         still_longest_s=watch.still_longest_s,
         lone_longest_s=watch.lone_longest_s,
+        external_longest_s=watch.external_longest_s,
+        stood_since_s=watch.stood_since_s,
+        lesson=watch.lesson,
+        began_s=watch.began_s,
+        step=highest_step(workers),
+        reported=any(worker.output.reported for worker in workers),
         lone_since_s=watch.lone_since_s,
         diagnosis=watch.suspicion.diagnosis if watch.suspicion else None,
         dumps_awaited=_dumps_awaited(watch, now_s, tuning),
@@ -188,7 +243,12 @@ def look(
 def _dumps_awaited(watch: JobWatch, now_s: float, tuning: Tuning) -> bool:
     if watch.suspicion is None:
         return True
-    return watch.suspicion.diagnosis is None and now_s - watch.suspicion.since_s < tuning.diagnose_s
+    return watch.suspicion.diagnosis is None and now_s - watch.suspicion.asked_s < tuning.diagnose_s
+
+
+def highest_step(workers: Sequence[WorkerFeatures]) -> float | None:
+    """The highest step that any worker has reported; None where none did."""
+    return max((worker.output.step for worker in workers if worker.output.step is not None), default=None)
 
 
 def _startup_limit_s(watch: JobWatch, tuning: Tuning) -> float:
@@ -211,17 +271,29 @@ def dump_pause_s(dumps: int, tuning: Tuning) -> float:
 
 def note_stillness(watch: JobWatch, view: View) -> JobWatch:
     """Learns how long all ranks stood still, and how long one worked alone, whenever either ends by itself."""
-    still_since_s = view.still_since_s if view.all_still else None
-    if still_since_s is None and watch.still_since_s is not None and _survived(watch, view):
+    gang = Gang(view)
+    stood_since_s = still_since_s = None
+    if gang.still:
+        # Earlier looks saw something move, so the ranks can't all have stood still before that.
+        known_s = watch.stood_since_s if watch.stood_since_s is not None else watch.moved_s
+        stood_since_s = max(known_s, gang.since_s)
+        still_since_s = max(stood_since_s, view.output.last_s, view.last_checkpoint_s or 0.0)
+        watch = replace(watch, still_external=gang.allowed is not Patience.SHORT)
+    elif watch.still_since_s is not None and _survived(watch, view):
         lasted_s = watch.seen_s - watch.still_since_s
         # Waiting for each other at the start is survived, and no measure of the pauses to come.
         longest_s = lasted_s if watch.started_s is not None else lasted_s / view.tuning.still_factor
-        watch = replace(watch, still_longest_s=max(watch.still_longest_s, longest_s))
+        if watch.still_external:
+            watch = replace(watch, external_longest_s=max(watch.external_longest_s, lasted_s))
+        else:
+            watch = replace(watch, still_longest_s=max(watch.still_longest_s, longest_s))
+    if not gang.still:
+        watch = replace(watch, moved_s=max(watch.moved_s, gang.moved_s))
     lone_since_s = _lone_since_s(view)
     if lone_since_s is None and watch.lone_since_s is not None:
         lasted_s = watch.seen_s - watch.lone_since_s
         watch = replace(watch, lone_longest_s=max(watch.lone_longest_s, lasted_s))
-    return replace(watch, still_since_s=still_since_s, lone_since_s=lone_since_s)
+    return replace(watch, stood_since_s=stood_since_s, still_since_s=still_since_s, lone_since_s=lone_since_s)
 
 
 def _survived(watch: JobWatch, view: View) -> bool:

@@ -1,10 +1,13 @@
 """Judges one job: folds its workers' vectors, step by step, into a place on the ladder, orders and words.
 
-Theory of operation. ``begin`` makes the watch of one generation; nothing of the last one is kept but how long
-its start-up took. ``step`` is called with every worker's newest vector whenever one arrives, and at least every
+Theory of operation. ``begin`` makes the watch of one generation; of the last one it keeps how long its start-up
+took, and where it hung. ``step`` is called with every worker's newest vector whenever one arrives, and at least every
 heartbeat. It returns the new watch, the verdict in words, and the orders that follow. Unwatched time
 (the controller was down, a debugger was attached, the program declared itself idle) is forgiven: it is
 neither silence nor survived.
+
+One hang is one suspicion: it ends when one of the ranks that it is about is seen to move for some seconds, or, for
+a silence, when the output goes on. That a rule no longer finds it, as while a host is not heard of, ends nothing.
 
 The caller performs orders and brings results back: a ``Diagnose`` is answered by a ``Diagnosis`` in a later
 step, an ``Act`` by a new generation, or by ``stuck`` when the place can't be proven empty.
@@ -12,11 +15,14 @@ step, an ``Act`` by a new generation, or by ``stuck`` when the place can't be pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.hang.evidence.stacks import Diagnosis
-from holdfast.hang.judge.rules import Finding, Grade, judge, vetoed
+from holdfast.hang.judge.finding import Finding, Grade, Rule
+from holdfast.hang.judge.limits import silence_limit_s
+from holdfast.hang.judge.rules import judge, vetoed
 from holdfast.hang.judge.snapshot import Counts, View
 from holdfast.hang.judge.stages import Rung, climb
 from holdfast.hang.judge.state import (
@@ -25,13 +31,15 @@ from holdfast.hang.judge.state import (
     dump_pause_s,
     forgive,
     forgive_unwatched,
+    learned,
     look,
     note_stillness,
     observe,
     pause_reason,
     phases_of,
 )
-from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast.hang.judge.waiting import Gang
+from holdfast.hang.pipeline.features import Motion, WorkerFeatures
 from holdfast.hang.tuning import Action, HangSettings, Tuning, tuned
 
 
@@ -55,6 +63,8 @@ class Act:
 
     finding: Finding
     diagnosis: Diagnosis | None
+    # How many restarts in a row have led back to the same wait at the same step.
+    repeats: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,8 @@ class Verdict:
     blind: bool = False
     # Why a confirmed hang isn't acted on.
     suppressed: str = ""
+    # Why the suspicion that there was is over; empty while it lasts, and where there was none.
+    over: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +147,11 @@ def _paused(watch: JobWatch, workers: Sequence[WorkerFeatures], now_s: float, wh
 
 def _climb(watch: JobWatch, view: View, settings: HangSettings, brake: str) -> Step:
     finding = judge(view)
+    watch, over = _note_movement(watch, view, finding)
+    if over:
+        return Step(watch, replace(_unfound(view), over=over))
+    if finding is None and watch.suspicion is not None and watch.suspicion.finding.grade is Grade.NOTICE:
+        return Step(watch, _undecided(watch, watch.suspicion, view, settings))
     if finding is None or (finding.grade is Grade.SUSPECT and not _may_suspect(watch, view)):
         watch = replace(watch, rung=climb(watch.rung, Rung.HEALTHY), suspicion=None)
         return Step(watch, _unfound(view))
@@ -142,11 +159,65 @@ def _climb(watch: JobWatch, view: View, settings: HangSettings, brake: str) -> S
     if watch.rung is Rung.SUPPRESSED and not _confirmed(watch, finding, view):
         # Another finding took the place of the one that was suppressed: it is acted on in its own time.
         watch = replace(watch, rung=climb(watch.rung, Rung.NOTICED))
+    if (
+        watch.rung is Rung.NOTICED
+        and view.now_s >= finding.act_at_s - view.tuning.diagnose_s
+        and _stale(watch, view)
+    ):
+        # The stacks were taken long ago: what will be killed is looked at once more.
+        watch, orders = _ask_again(watch, view), (*orders, Diagnose(finding.suspects))
     if watch.rung is Rung.NOTICED and _confirmed(watch, finding, view):
         watch = replace(watch, rung=climb(watch.rung, Rung.CONFIRMED))
     if watch.rung not in (Rung.CONFIRMED, Rung.SUPPRESSED):
-        return Step(watch, Verdict(watch.rung, finding.sentence, finding), orders)
+        sentence = finding.sentence
+        if watch.rung is Rung.NOTICED and watch.suspicion is not None:
+            sentence = _words(finding, watch.suspicion) + _what_follows(finding, view, settings)
+        return Step(watch, Verdict(watch.rung, sentence, finding), orders)
     return _act_or_suppress(watch, finding, view, settings, brake, orders)
+
+
+def _note_movement(watch: JobWatch, view: View, finding: Finding | None) -> tuple[JobWatch, str]:
+    """The watch, and why its suspicion is over; empty where it isn't."""
+    suspicion = watch.suspicion
+    if suspicion is None or suspicion.finding.grade is Grade.SUSPECT or view.unseen:
+        return watch, ""
+    moved = _movement(suspicion.finding, view)
+    changed = suspicion.finding.subjects & view.by_frames
+    if changed:
+        return _closed(watch), vetoed(view)
+    if not moved:
+        return replace(watch, suspicion=replace(suspicion, moves_since_s=None)), ""
+    since_s = suspicion.moves_since_s if suspicion.moves_since_s is not None else view.now_s
+    if finding is not None and finding.subjects == suspicion.finding.subjects:
+        since_s = view.now_s
+    if view.now_s - since_s < view.tuning.moves_s:
+        return replace(watch, suspicion=replace(suspicion, moves_since_s=since_s)), ""
+    return _closed(watch), moved
+
+
+def _closed(watch: JobWatch) -> JobWatch:
+    """The watch once its suspicion is over."""
+    return replace(watch, rung=climb(watch.rung, Rung.HEALTHY), suspicion=None, given_up="")
+
+
+def _movement(finding: Finding, view: View) -> str:
+    """The movement that may end the hang, in words; empty where there is none."""
+    if finding.rule is Rule.WORKING_RANK:
+        return "its ranks no longer wait for one" if view.lone_since_s is None else ""
+    if not finding.subjects:
+        if view.output.last_s > finding.since_s:
+            return "its output goes on"
+        return vetoed(view)
+    gang = Gang(view)
+    for seen in view.ranks:
+        rank = seen.features
+        if seen.key not in finding.subjects or rank.hardware:
+            continue
+        if rank.motion is Motion.EXITED and rank.exit_code == 0 and finding.rule is not Rule.STUCK_RANK:
+            return f"{seen.name} has ended with success"
+        if rank.motion not in (Motion.UNSEEN, Motion.EXITED) and not gang.stands(seen):
+            return f"{seen.name} moves"
+    return ""
 
 
 def _may_suspect(watch: JobWatch, view: View) -> bool:
@@ -166,18 +237,42 @@ def _unfound(view: View) -> Verdict:
         )
     if veto := vetoed(view):
         return Verdict(Rung.HEALTHY, veto)
-    quiet_s, limit_s = view.output.silent_s(view.now_s), view.output.notice_after_s(view.tuning)
-    return Verdict(Rung.HEALTHY, f"last progress {quiet_s:.0f} s ago; silence is noticed after {limit_s:.0f} s")
+    quiet_s, limit_s = view.output.silent_s(view.now_s), silence_limit_s(view)
+    last = f"last progress {quiet_s:.0f} s ago" if view.output.events else f"no progress yet in {quiet_s:.0f} s"
+    start = "" if view.started else "starting up: "
+    return Verdict(Rung.HEALTHY, f"{start}{last}; silence is noticed after {limit_s:.0f} s")
+
+
+def _undecided(watch: JobWatch, suspicion: Suspicion, view: View, settings: HangSettings) -> Verdict:
+    """A hang that no rule finds at this look and of which nothing has moved either."""
+    finding = suspicion.finding
+    why = ""
+    if view.unseen:
+        why = f"; nothing is heard of {', '.join(view.unseen)}: blind, so nothing is done meanwhile"
+    elif veto := vetoed(view):
+        why = f"; nothing is done while {veto}"
+    return Verdict(watch.rung, _words(finding, suspicion) + why, finding, blind=bool(view.unseen))
+
+
+def _what_follows(finding: Finding, view: View, settings: HangSettings) -> str:
+    """The next action and its time, as the end of a sentence."""
+    if finding.act_at_s == math.inf:
+        return ""
+    left_s = max(0.0, finding.act_at_s - view.now_s)
+    when = f"in {left_s:.0f} s" if left_s < 120 else f"in {left_s / 60:.0f} min"
+    if settings.action is Action.NOTIFY:
+        return f"; if it still hangs {when}, that is recorded and nothing else is done (action NOTIFY)"
+    return f"; it is restarted {when} unless it moves"
 
 
 def _take_up(watch: JobWatch, finding: Finding, view: View) -> tuple[JobWatch, tuple[Order, ...]]:
     """Starts or goes on with a suspicion; the first order is for the dumps, the second tells the user."""
     orders: tuple[Order, ...] = ()
     if watch.suspicion is None:
-        recent = watch.dumped_s is not None and view.now_s - watch.dumped_s < 2 * view.tuning.rediagnose_last_s
-        dumps = watch.dumps + 1 if recent else 1
-        watch = replace(watch, suspicion=Suspicion(view.now_s, finding), dumps=dumps, by_frames=frozenset())
-        orders = (Diagnose(finding.suspects),)
+        suspicion = Suspicion(view.now_s, finding, asked_s=view.now_s)
+        watch = replace(watch, suspicion=suspicion, by_frames=frozenset())
+        if _may_suspect(watch, view):
+            watch, orders = _ask_again(watch, view), (Diagnose(finding.suspects),)
     else:
         watch = replace(watch, suspicion=replace(watch.suspicion, finding=finding))
     if finding.grade is Grade.SUSPECT:
@@ -191,12 +286,28 @@ def _take_up(watch: JobWatch, finding: Finding, view: View) -> tuple[JobWatch, t
     return watch, orders
 
 
+def _ask_again(watch: JobWatch, view: View) -> JobWatch:
+    """The watch once stacks of its suspicion are ordered, for the first time or again."""
+    if watch.suspicion is None:
+        raise ValueError("no stacks are wanted without a suspicion")
+    recent = watch.dumped_s is not None and view.now_s - watch.dumped_s < 2 * view.tuning.rediagnose_last_s
+    dumps = watch.dumps + 1 if recent else 1
+    suspicion = replace(watch.suspicion, asked_s=view.now_s, diagnosis=None)
+    return replace(watch, dumps=dumps, suspicion=suspicion)
+
+
+def _stale(watch: JobWatch, view: View) -> bool:
+    """Whether the stacks of the suspicion are too old to act on."""
+    diagnosis = watch.suspicion.diagnosis if watch.suspicion is not None else None
+    return diagnosis is not None and view.now_s - diagnosis.at_s >= view.tuning.rediagnose_stale_s
+
+
 def _confirmed(watch: JobWatch, finding: Finding, view: View) -> bool:
     """Two families agree, or the ceiling is reached; the dumps are in, or their time is over; nothing has moved."""
     suspicion = watch.suspicion
-    if suspicion is None or view.now_s < finding.act_at_s:
+    if suspicion is None or view.now_s < finding.act_at_s or suspicion.moves_since_s is not None:
         return False
-    return suspicion.diagnosis is not None or view.now_s - suspicion.since_s >= view.tuning.diagnose_s
+    return suspicion.diagnosis is not None or view.now_s - suspicion.asked_s >= view.tuning.diagnose_s
 
 
 def _act_or_suppress(
@@ -212,19 +323,21 @@ def _act_or_suppress(
         raise ValueError("nothing is confirmed without a suspicion")
     why = _why_suppressed(watch, view, settings, brake)
     if not why:
-        watch = replace(watch, rung=climb(watch.rung, Rung.ACTED))
+        repeats = view.times_before(finding.signature, finding.since_s)
+        watch = learned(replace(watch, rung=climb(watch.rung, Rung.ACTED)), finding, view)
         verdict = Verdict(watch.rung, _words(finding, suspicion), finding)
-        return Step(watch, verdict, (*orders, Act(finding, suspicion.diagnosis)))
+        return Step(watch, verdict, (*orders, Act(finding, suspicion.diagnosis, repeats)))
     if settings.action is Action.NOTIFY and not suspicion.told_would_act:
         orders = (*orders, WouldAct(finding, suspicion.diagnosis))
         watch = replace(watch, suspicion=replace(suspicion, told_would_act=True))
     watch = replace(watch, rung=climb(watch.rung, Rung.SUPPRESSED))
-    return Step(watch, Verdict(watch.rung, _words(finding, suspicion), finding, suppressed=why), orders)
+    sentence = f"{_words(finding, suspicion)}; not acted on: {why}"
+    return Step(watch, Verdict(watch.rung, sentence, finding, suppressed=why), orders)
 
 
 def _why_suppressed(watch: JobWatch, view: View, settings: HangSettings, brake: str) -> str:
-    if brake:
-        return brake
+    if brake or watch.given_up:
+        return brake or watch.given_up
     if watch.hold_until_s is not None and view.now_s < watch.hold_until_s:
         return f"the job is held for {watch.hold_until_s - view.now_s:.0f} s more"
     grew_s = view.last_checkpoint_s

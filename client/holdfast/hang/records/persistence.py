@@ -24,7 +24,9 @@ _TUNING = Tuning()
 
 def resting(watch: JobWatch, now_s: float) -> JobWatch:
     """The part of the watch to keep: no suspicion and no phases, times relative to ``now_s``."""
-    calm = replace(watch, rung=Rung.HEALTHY, suspicion=None, still_since_s=None, lone_since_s=None)
+    calm = replace(
+        watch, rung=Rung.HEALTHY, suspicion=None, stood_since_s=None, still_since_s=None, lone_since_s=None
+    )
     return _shifted(replace(calm, hold_until_s=None, phases={}), -now_s)
 
 
@@ -48,7 +50,7 @@ def _learned(watch: JobWatch) -> tuple[object, ...]:
     return (
         (bool(rate.events), rate.settled(_TUNING), watch.started_s is None, watch.first_work_s is None),
         (rate.longest_s, rate.opening_s, rate.second_s, rate.third_s, rate.steady_s),
-        (watch.still_longest_s, watch.lone_longest_s, watch.dumps),
+        (watch.still_longest_s, watch.external_longest_s, watch.lone_longest_s, watch.dumps, watch.lesson),
     )
 
 
@@ -58,6 +60,7 @@ def _shifted(watch: JobWatch, by_s: float) -> JobWatch:
         began_s=watch.began_s + by_s,
         seen_s=watch.seen_s + by_s,
         output=watch.output.shifted(by_s),
+        moved_s=watch.moved_s + by_s,
         started_s=_moved(watch.started_s, by_s),
         first_work_s=_moved(watch.first_work_s, by_s),
         told_of_s=_moved(watch.told_of_s, by_s),

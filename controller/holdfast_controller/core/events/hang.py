@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.hang.judge.rules import Rule
+from holdfast.hang.judge.finding import Rule
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.recovery import RankName

@@ -279,10 +279,7 @@ class PauseRequested:
 
 @dataclass(frozen=True, kw_only=True)
 class JobWarned:
-    """The ranks of a generation get the job's warning signal, ahead of ``until`` (wall clock).
-
-    ``leaving``: the job leaves its hosts then, for that reason.
-    """
+    """The ranks of a generation get the job's warning signal, ahead of ``until`` (wall clock)."""
 
     job_id: str
     at: Wall
@@ -290,8 +287,6 @@ class JobWarned:
     signal: int
     until: Wall
     why: str
-    leaving: EndReason | None = None
-    related: Related = field(default_factory=Related)
 
 
 @dataclass(frozen=True, kw_only=True)

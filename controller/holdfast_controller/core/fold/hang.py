@@ -9,6 +9,8 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job
 
+MOST_HANGS = 100
+"""A job's newest hangs that are kept; their numbers go on counting."""
 HangEvent = ev.HangNoticed | ev.HangDiagnosed | ev.HangJudged | ev.HangStuck | ev.HangOver | ev.JobHeld
 
 
@@ -16,9 +18,10 @@ def fold_hang(job: Job, event: HangEvent) -> None:
     """Apply ``event`` to the newest hang, or begin one."""
     match event:
         case ev.HangNoticed():
+            del job.hangs[: max(0, len(job.hangs) + 1 - MOST_HANGS)]
             job.hangs.append(
                 Hang(
-                    number=len(job.hangs) + 1,
+                    number=job.hangs[-1].number + 1 if job.hangs else 1,
                     generation=event.generation,
                     since=event.since,
                     noticed_at=event.at,

@@ -13,10 +13,9 @@ from dataclasses import replace
 
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge import verdict
-from holdfast.hang.judge.rules import Finding, Rule
-from holdfast.hang.judge.stages import Rung
-from holdfast.hang.judge.state import JobWatch, begin, pause_reason
-from holdfast.hang.pipeline.features import Motion, WorkerFeatures
+from holdfast.hang.judge.finding import Finding, Rule
+from holdfast.hang.judge.state import JobWatch, begin, give_up, pause_reason
+from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.tuning import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hangs.common_cause import (
@@ -180,11 +179,15 @@ def _obey(step: Step, job: Job, runtime: Runtime, found: verdict.Verdict, order:
             _tell(step, job, runtime, finding)
         case verdict.WouldAct():
             pass  # The verdict says that it is suppressed, and why: see _note_change.
-        case verdict.Act(finding):
+        case verdict.Act(finding, _, repeats):
             _tell(step, job, runtime, finding)
             _tell_diagnosis(step, job, runtime, finding)
-            note_relaunched(step, job)
-            act(step, job, runtime, finding, found.sentence)
+            if why := act(step, job, runtime, finding, found.sentence, repeats):
+                generation, watch = step.cluster.watches[job.id]
+                step.cluster.watches[job.id] = generation, give_up(watch, why)
+                _look_by(step, job, step.now.mono)
+            else:
+                note_relaunched(step, job)
 
 
 # --- Users' notifications -----------------------------------------------------------------------------------------
@@ -262,27 +265,34 @@ def _note_change(
                         hosts=hosts_of(job, suspects),
                     )
                 )
-        elif _moves(step, hang, workers, result):
-            step.emit(ev.HangOver(job_id=job.id, at=step.now.wall, note=result.verdict.sentence))
+        elif over := result.verdict.over or _over_meanwhile(step, hang, workers, result):
+            step.emit(ev.HangOver(job_id=job.id, at=step.now.wall, note=over))
     if result.watch.suspicion is None:
         runtime.dump = None
 
 
-def _moves(step: Step, hang: Hang, workers: list[WorkerFeatures], result: verdict.Step) -> bool:
-    """Whether a hang is over because something is seen to move; not to find it any more is not enough."""
-    if result.watch.rung is not Rung.HEALTHY or result.verdict.blind or pause_reason(workers):
-        return False
+def _over_meanwhile(step: Step, hang: Hang, workers: list[WorkerFeatures], result: verdict.Step) -> str:
+    """Why a hang is over whose suspicion was forgotten, as by our restart; empty where nothing is seen to move.
+
+    Not to find it any more is not enough. Its suspects must work, or any rank where it has none.
+    """
+    known = result.watch
+    if known.suspicion is not None or result.verdict.finding is not None or result.verdict.blind:
+        return ""
+    if pause_reason(workers):
+        return ""
     noticed_s = step.now.mono_of(hang.noticed_at)
-    if any((worker.output.last_progress_s or 0.0) > noticed_s for worker in workers):
-        return True
-    motions = {rank.motion for worker in workers for rank in worker.ranks if not rank.still}
-    match hang.rule:
-        case Rule.WORKING_RANK:
-            return bool(motions) and result.watch.lone_since_s is None
-        case Rule.SILENCE:
-            return Motion.WORKING in motions or bool(result.watch.by_frames)
-        case _:
-            return bool(motions - {Motion.UNSEEN})
+    if hang.rule is Rule.SILENCE and known.output.last_s > noticed_s:
+        return "its output goes on"
+    if hang.rule is Rule.WORKING_RANK and known.lone_since_s is None and known.output.last_s > noticed_s:
+        return "its ranks no longer wait for one"
+    suspects = {(suspect.worker, suspect.rank) for suspect in hang.suspects}
+    for worker in workers:
+        for rank in worker.ranks:
+            named = not suspects or (worker.worker, rank.rank) in suspects
+            if named and hang.rule is not Rule.WORKING_RANK and (rank.last_work_s or 0.0) > noticed_s:
+                return f"{worker.worker} rank {rank.rank} works"
+    return result.verdict.sentence if known.by_frames else ""
 
 
 # --- What users ask for -------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast._session.reports import ExitReason
-from holdfast.hang.judge.rules import Finding
+from holdfast.hang.judge.finding import Finding
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, retry
 from holdfast_controller.core.lifecycle.exits import cordon_faulty, faulty_hosts, restart_gang
@@ -21,9 +21,11 @@ from holdfast_controller.core.step.step import Step
 ABORTED = 10
 
 
-def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str) -> None:
+def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str, repeats: int) -> str:
     """Relaunch in place; once as many restarts in a row as the job allows have led nowhere, on other hosts, or end it.
 
+    A job that each of these restarts has led back to the same wait, ``repeats`` times in a row, is left as it is:
+    it may wait on purpose, and one more restart would change nothing. Returns why in that case, else an empty text.
     The hang was notified before; ``sentence`` is all that is known of it now.
     """
     hang = job.hangs[-1]
@@ -36,6 +38,11 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
     spent = job.gang.retries.disabled or restarts > job.gang.max_hang_restarts
     away = frozenset(hosts) or frozenset(place.host for place in job.places)
     if spent and not _tries_elsewhere(step, job, away, progressed=progress):
+        if repeats and repeats >= job.gang.max_hang_restarts > 0 and not job.gang.retries.disabled:
+            return (
+                f"{_times(job)} led back to the same wait, so it is left as it is: end it with `holdfast job cancel"
+                f" {job.id}`, or fix what it waits for"
+            )
         step.emit(
             ev.HangJudged(
                 job_id=job.id,
@@ -48,7 +55,7 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
         )
         error = JobError(ABORTED, _spent(job, sentence), (hang.stacks,) if hang.stacks else ())
         end(step, job, JobState.FAILED, error, stop_reason=ExitReason.HANG_KILLED)
-        return
+        return ""
     if spent:
         before = f"{_times(job)} led nowhere" if job.budgets.hang_restarts else "no restart in place is allowed"
         again = f"{before}: the job is placed again, on other hosts if it can be"
@@ -92,7 +99,7 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
             stop_reason=ExitReason.HANG_KILLED,
             cordoned=bool(broken),
         )
-        return
+        return ""
     restart_gang(
         step,
         job,
@@ -103,6 +110,7 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str)
         hang=story.hang,
         failure=failure,
     )
+    return ""
 
 
 def _tries_elsewhere(step: Step, job: Job, away: frozenset[str], *, progressed: bool) -> bool:

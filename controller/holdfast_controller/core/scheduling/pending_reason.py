@@ -108,7 +108,7 @@ def wait_reason(
         return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
     if not job.started:
         return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
-    return _out_of_sight(cluster, job) or _leaving(job) or _worker_alone(job)
+    return _out_of_sight(cluster, job) or _worker_alone(job)
 
 
 def _unreconciled(cluster: Cluster, job: Job) -> str:
@@ -143,14 +143,6 @@ def _out_of_sight(cluster: Cluster, job: Job) -> str:
     if job.gang.replace_when_lost:
         return f"nothing is heard from {shown}; it goes on elsewhere once the lease is over"
     return f"nothing is heard from {shown}; waits for word, or for: holdfast host fence {silent[0]}"
-
-
-def _leaving(job: Job) -> str:
-    """The stop that the ranks were warned of; empty where there is none."""
-    if job.leave is None or job.stopping:
-        return ""
-    of = f"gives way to {job.leave.related.job}" if job.leave.related.job else f"{job.leave.related} shuts down"
-    return f"{of}: its ranks were warned, and it is placed again once they have ended or their notice is over"
 
 
 def _worker_alone(job: Job) -> str:

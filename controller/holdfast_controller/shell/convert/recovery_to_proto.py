@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.hang.judge.rules import Rule
+from holdfast.hang.judge.finding import Rule
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.recovery import Budget, EndReason, RankName, Recover, Related

@@ -86,9 +86,10 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
         self, request: hang_pb2.GetHangEvidenceRequest, context: Context
     ) -> AsyncGenerator[hang_pb2.GetHangEvidenceResponse, None]:
         job = find_job(self._driver, request.id)
-        number = request.number or len(job.hangs)
-        if not 1 <= number <= len(job.hangs):
-            known = f"It has {len(job.hangs)}." if job.hangs else "None was noticed so far."
+        newest = job.hangs[-1].number if job.hangs else 0
+        number = request.number or newest
+        if not 1 <= number <= newest:
+            known = f"It has {newest}." if job.hangs else "None was noticed so far."
             raise NotFound(f"The job {job.id} has no hang {number}.", fix=known)
         await self._driver.settled()
         samples = await self._driver.samples(job.id, number) if request.samples else {}

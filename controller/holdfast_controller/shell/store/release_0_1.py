@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast._session.codec import output_uri_in
 from holdfast._session.reports import raised_in
-from holdfast.hang.judge.rules import NUMBERS, Rule
+from holdfast.hang.judge.finding import NUMBERS, Rule
 from holdfast_controller.core.model.recovery import EndReason, RankName, Related, related_in_words
 
 Payload = dict[str, Any]

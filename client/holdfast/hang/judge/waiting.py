@@ -1,0 +1,201 @@
+"""Ranks that keep a gang waiting, and how long that may last: what can end a wait decides.
+
+Theory of operation. A rank that waits for a peer of its own gang is a victim; so is one whose GPU spins in a
+collective's kernel. The others that stand still are the blockers. Where nothing outside the job can end what a
+blocker waits for (a lock inside its process, a child that is stopped, a collective that a peer has left, a sleep
+without an end), waiting helps no one. Where something outside can (a service, a file, a mount), or nothing tells
+what it waits for, the job gets the patience of its setting. Of several blockers the most patient wait decides. A
+rank that sleeps for minutes at most will wake by itself, and counts as moving.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from holdfast.hang.evidence.stacks import Group
+from holdfast.hang.judge.snapshot import Seen, View
+from holdfast.hang.pipeline.features import GpuLook, Motion
+from holdfast.hang.pipeline.samples import State
+from holdfast.hang.pipeline.waits import Wait, WaitKind
+
+_UNKNOWN = Wait(WaitKind.UNKNOWN)
+
+
+class Patience(enum.IntEnum):
+    """How long a wait may last, by what can end it."""
+
+    # Nothing outside the job can end it.
+    SHORT = 1
+    # Something outside the job may end it, or nothing tells what it waits for.
+    LONG = 2
+    # A request may come at any time: a server.
+    OPEN = 3
+
+
+_PATIENCE: Mapping[WaitKind, Patience] = {
+    WaitKind.PEER: Patience.SHORT,
+    WaitKind.LOCK: Patience.SHORT,
+    WaitKind.CHILD: Patience.SHORT,
+    WaitKind.OUTSIDE: Patience.LONG,
+    WaitKind.FILE: Patience.LONG,
+    WaitKind.SLEEP: Patience.LONG,
+    WaitKind.UNKNOWN: Patience.LONG,
+    WaitKind.RUNNING: Patience.LONG,
+    WaitKind.REQUEST: Patience.OPEN,
+    # Nothing is judged while a rank waits for a person: see ``state.pause_reason``.
+    WaitKind.PERSON: Patience.OPEN,
+}
+_ENDED = frozenset({Motion.STOPPED, Motion.ZOMBIE, Motion.EXITED})
+# Waits in which a rank that burns the CPU, as a busy-waiting collective does, makes no progress of its own.
+_RESTLESS = (Motion.BURNING, Motion.STIRRING)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A rank that keeps others waiting, or waits beside them, and for how long it may."""
+
+    seen: Seen
+    wait: Wait
+    patience: Patience
+
+    def words(self, now_s: float) -> str:
+        """Its wait and its place in words: "waits for a remote service (10.0.0.7:443) in train.py:33 `fetch`"."""
+        where = f" in {self.wait.place}" if self.wait.place else ""
+        return f"{self.seen.name} {wait_words(self.wait, now_s)}{where}"
+
+
+def wait_words(wait: Wait, now_s: float) -> str:
+    """A wait in words that follow the name of a rank."""
+    if wait.kind is WaitKind.SLEEP:
+        if wait.until_s is None:
+            return "sleeps"
+        left_s = wait.until_s - now_s
+        return f"sleeps for {left_s / 60:.0f} min more" if left_s < 86400 else "sleeps without an end in sight"
+    if wait.kind is WaitKind.UNKNOWN:
+        return "waits for something that can't be seen"
+    return f"waits for {wait.kind.value}" + (f" ({wait.what})" if wait.what else "")
+
+
+class Gang:
+    """The waits of all ranks at one look. Computed once for all rules, and only as far as they ask."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    @cached_property
+    def _groups(self) -> Mapping[tuple[str, int], Group]:
+        """Each rank's group of equal stacks, where they were taken."""
+        diagnosis = self.view.diagnosis
+        groups = diagnosis.groups if diagnosis else ()
+        return {(stack.worker, stack.rank): group for group in groups for stack in group.stacks}
+
+    def wait(self, seen: Seen) -> Wait:
+        """The wait of the rank: as its agent saw it, else by its stack, else by where the kernel holds it."""
+        rank = seen.features
+        if rank.wait is not None and rank.wait.kind not in (WaitKind.UNKNOWN, WaitKind.RUNNING):
+            return rank.wait
+        if rank.gpu is not None and rank.gpu.look is GpuLook.SPIN:
+            return Wait(WaitKind.PEER, "a collective on the GPU")
+        group = self._groups.get(seen.key)
+        place = group.place if group is not None else ""
+        if group is not None and group.meets:
+            return Wait(WaitKind.PEER, place)
+        if rank.state is State.DISK:
+            return Wait(WaitKind.FILE, rank.mount, place=place)
+        if "nanosleep" in rank.wchan:
+            return Wait(WaitKind.SLEEP, place=place)
+        return Wait(WaitKind.UNKNOWN, place=place)
+
+    def wakes(self, seen: Seen) -> bool:
+        """Whether the rank sleeps, and the clock will wake it before long: it moves, if slowly."""
+        wait = seen.features.wait
+        if wait is None or wait.kind is not WaitKind.SLEEP or wait.until_s is None:
+            return False
+        began_s = wait.since_s if wait.since_s is not None else self.view.now_s
+        return wait.until_s - began_s <= self.view.tuning.external_s
+
+    def is_busy_victim(self, seen: Seen) -> bool:
+        """Whether the rank burns the CPU, or stirs, inside a collective that it never leaves."""
+        diagnosis, group = self.view.diagnosis, self._groups.get(seen.key)
+        if seen.features.motion not in _RESTLESS or diagnosis is None or group is None or not group.meets:
+            return False
+        return seen.key not in diagnosis.changed and (group.is_collective or diagnosis.same is True)
+
+    def stands(self, seen: Seen) -> bool:
+        """Whether nothing about this rank moves that would count."""
+        return (seen.features.still and not self.wakes(seen)) or self.is_busy_victim(seen)
+
+    @cached_property
+    def still(self) -> bool:
+        """Every rank can be seen, and none moves."""
+        view = self.view
+        return bool(view.live) and not view.unseen and all(self.stands(seen) for seen in view.ranks)
+
+    @cached_property
+    def moved_s(self) -> float:
+        """When something was last seen to move; a rank still counts as working for a while after its last work."""
+        view = self.view
+        moving = [seen.features for seen in view.ranks if not self.stands(seen)]
+        worked = [rank.last_work_s for rank in moving if rank.motion is Motion.WORKING]
+        if view.unseen or len(worked) < len(moving):
+            return view.now_s
+        return max((view.now_s if at_s is None else at_s for at_s in worked), default=view.now_s)
+
+    @cached_property
+    def blockers(self) -> tuple[Blocker, ...]:
+        """The ranks that don't wait for a peer. Where all do: those that left with success, else all of them."""
+        live = [Blocker(seen, self.wait(seen), self.patience(seen)) for seen in self.view.live]
+        apart = tuple(b for b in live if b.wait.kind is not WaitKind.PEER or b.seen.features.motion in _ENDED)
+        if apart:
+            return apart
+        left = [seen for seen in self.view.ranks if seen.features.motion is Motion.EXITED]
+        gone = [seen for seen in left if seen.features.exit_code == 0]
+        return tuple(Blocker(seen, _UNKNOWN, Patience.SHORT) for seen in gone) or tuple(live)
+
+    def patience(self, seen: Seen) -> Patience:
+        """How long this rank may stand still."""
+        rank, wait = seen.features, self.wait(seen)
+        if rank.motion in _ENDED or rank.hardware:
+            return Patience.SHORT
+        hidden = rank.gpu is not None and rank.gpu.look in (GpuLook.BLIND, GpuLook.UNCLEAR)
+        if rank.state is State.DISK and hidden:
+            # It hangs in the driver itself.
+            return Patience.SHORT
+        if wait.kind is WaitKind.SLEEP and wait.until_s is not None and not self.wakes(seen):
+            return Patience.SHORT
+        found = _PATIENCE[wait.kind]
+        # A GPU whose load is unclear may compute what a thread of the rank waits for.
+        return Patience.LONG if found is Patience.SHORT and hidden and wait.kind is not WaitKind.PEER else found
+
+    @cached_property
+    def allowed(self) -> Patience:
+        """How long the whole gang may stand still: the most patient wait of a blocker decides."""
+        return max((blocker.patience for blocker in self.blockers), default=Patience.LONG)
+
+    @cached_property
+    def seen_waits(self) -> bool:
+        """Whether it is known of every blocker what it waits for."""
+        return all(
+            blocker.wait.kind is not WaitKind.UNKNOWN or blocker.seen.features.motion in _ENDED
+            for blocker in self.blockers
+        )
+
+    @cached_property
+    def asleep(self) -> bool:
+        """Whether no main thread has woken lately but for the timeout of a poll: lines are other threads' then."""
+        limit = self.view.tuning.poll_switches_s
+        return all((seen.features.switches_s or 0.0) < limit for seen in self.view.live)
+
+    @cached_property
+    def since_s(self) -> float:
+        """When the last rank went still, as far as the ranks tell."""
+        times = [
+            max(seen.features.still_since_s, wait.since_s if (wait := seen.features.wait) and wait.since_s else 0.0)
+            for seen in self.view.ranks
+            if not self.is_busy_victim(seen)
+        ]
+        busy = len(times) < len(self.view.ranks)
+        return max([*times, self.view.output.last_s] if busy else times)
