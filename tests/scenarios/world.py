@@ -206,8 +206,9 @@ class World:
         message: str = "",
         *,
         host_fault: bool = False,
+        silent: Iterable[tuple[int, int]] = (),
     ) -> WorkerReport:
-        """What an agent would say of a place."""
+        """What an agent would say of a place. ``silent``: (worker, generation) that its shim hears nothing more of."""
         known = self.cluster.jobs.get(job)
         number = generation if generation is not None else known.generation_of(worker) if known else 1
         member = known.gang.members[worker] if known else None
@@ -224,6 +225,7 @@ class World:
             pids=pids,
             message=message,
             host_fault=host_fault,
+            silent_peers=tuple(silent),
         )
 
     def report(
@@ -236,9 +238,10 @@ class World:
         message: str = "",
         host: str = "",
         host_fault: bool = False,
+        silent: Iterable[tuple[int, int]] = (),
     ) -> list[str]:
         at = host or self.cluster.jobs[job].places[worker].host
-        told = self.place(job, worker, state, generation, message, host_fault=host_fault)
+        told = self.place(job, worker, state, generation, message, host_fault=host_fault, silent=silent)
         if state == "PREPARED":
             self.ready.add((job, told.key.worker, told.generation))
         return self.step(st.WorkerReported(at, self.sessions[at], told))

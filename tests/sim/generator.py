@@ -40,6 +40,7 @@ def draw(seed: int) -> Plan:
         moves += _cut_off(dice, names, lasts_s)
     for _ in range(dice.choice([0, 2, 5, 15, 30])):
         moves.append(_misfortune(dice, names, dice.random() * lasts_s))
+    moves = _with_peers(moves, names, lasts_s, random.Random(f"peers {seed}"), honest=honest)
     moves.sort(key=lambda move: move.at_s)
     return Plan(
         seed,
@@ -59,6 +60,36 @@ def _cut_off(dice: random.Random, names: list[str], lasts_s: float) -> list[Move
     at_s = dice.random() * lasts_s * 0.3
     cut = Cut(at_s + 10.0 + dice.random() * 30.0, (dice.choice(names[:2]),), True, True, dice.uniform(80.0, 200.0))
     return [Submit(at_s, "long", gang, 300.0), cut]
+
+
+def _with_peers(
+    moves: list[Move], names: list[str], lasts_s: float, dice: random.Random, *, honest: bool
+) -> list[Move]:
+    """Half of the cuts are between hosts too, and jobs that keep their hosts leave those that their peers miss."""
+    found: list[Move] = []
+    for move in moves:
+        match move:
+            case Cut():
+                found.append(replace(move, peers=dice.random() < 0.5))
+            case Submit(gang=gang) if honest and not gang.replace_when_lost and dice.random() < 0.7:
+                found.append(replace(move, gang=replace(gang, replace_if_isolated=True)))
+            case _:
+                found.append(move)
+    if honest and dice.random() < 0.25:
+        found += _missed(dice, names, lasts_s)
+    return found
+
+
+def _missed(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:
+    """A long gang, and hosts of it that lose their power, the controller, or everything, for longer than the lease."""
+    gang = replace(_gang(dice, 3, may_be_replaced=False), replace_if_isolated=True, timeout_s=DAY_S, waits=True)
+    at_s = dice.random() * lasts_s * 0.3
+    lost = tuple(dice.sample(names[:3], dice.choice([1, 1, 2])))
+    begin_s, for_s = at_s + 10.0 + dice.random() * 30.0, dice.uniform(80.0, 300.0)
+    moves: list[Move] = [Submit(at_s, "guarded", gang, 300.0)]
+    if dice.random() < 0.2:
+        return [*moves, PowerLoss(begin_s, lost[0], for_s)]
+    return [*moves, Cut(begin_s, lost, True, True, for_s, peers=dice.random() < 0.6)]
 
 
 def _rate(dice: random.Random, spread: float) -> float:

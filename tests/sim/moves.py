@@ -43,13 +43,17 @@ class OfHost:
 
 @dataclass(frozen=True)
 class Cut:
-    """Messages of a host, or to it, don't get through for a while."""
+    """Messages of a host, or to it, don't get through for a while.
+
+    ``peers``: nor between these hosts and the others; otherwise only those from and to the controller.
+    """
 
     at_s: float
     hosts: tuple[str, ...]
     up: bool
     down: bool
     for_s: float
+    peers: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,9 +113,9 @@ def make(world: World, move: Move) -> None:
             world.users.of_job(verb, job, *args)
         case OfHost(_, verb, host, args):
             world.users.of_host(verb, host, *args)
-        case Cut(_, hosts, up, down, for_s):
-            _cut(world, hosts, (up, down))
-            world.engine.after(for_s, lambda: _cut(world, hosts, (False, False)))
+        case Cut(_, hosts, up, down, for_s, peers):
+            _cut(world, hosts, (up, down), peers=peers)
+            world.engine.after(for_s, lambda: _cut(world, hosts, (False, False), peers=peers))
         case Dies(_, what, host):
             _die(world, what, host)
         case PowerLoss(_, host, for_s):
@@ -132,12 +136,16 @@ def make(world: World, move: Move) -> None:
             assert_never(move)
 
 
-def _cut(world: World, hosts: tuple[str, ...], cut: tuple[bool, bool]) -> None:
+def _cut(world: World, hosts: tuple[str, ...], cut: tuple[bool, bool], *, peers: bool) -> None:
     world.seen("cut")
     if world.healed and True in cut:
         return
     for host in hosts:
         world.network.set_cut(host, cut)
+    if peers:
+        pairs = [(host, other) for host in hosts for other in world.hosts if other not in hosts]
+        world.network.set_apart(pairs, apart=cut[0])
+        world.network.set_apart([(other, host) for host, other in pairs], apart=cut[1])
 
 
 def _fence(world: World, host: str) -> None:
@@ -172,15 +180,17 @@ def words(move: Move) -> str:
             parts = [f"{len(gang.members)} workers", f"{gang.gpus} GPUs"]
             parts += [f"{runs_s:g} s"] if runs_s else []
             parts += ["STOP_AND_REPLACE"] if gang.replace_when_lost else []
+            parts += ["REPLACE_IF_ISOLATED"] if gang.replace_if_isolated else []
             parts += [gang.retries.scope.name] if gang.retries.scope.name == "WORKER" else []
             return f"a user submits {job} ({', '.join(parts)})"
         case OfJob(_, verb, job, args):
             return f"a user asks: {verb} {job}{' ' + str(args) if args else ''}"
         case OfHost(_, verb, host, args):
             return f"an admin asks: {verb} {host}{' ' + str(args) if args else ''}"
-        case Cut(_, hosts, up, down, for_s):
+        case Cut(_, hosts, up, down, for_s, peers):
             way = "both ways" if up and down else "towards the controller" if up else "from the controller"
-            return f"{', '.join(hosts)} cut off {way} for {for_s:.0f} s"
+            others = ", and the other hosts" if peers else ""
+            return f"{', '.join(hosts)} cut off {way}{others} for {for_s:.0f} s"
         case Dies(_, what, host):
             return f"a {what}{' on ' + host if host else ''} is killed"
         case PowerLoss(_, host, for_s):

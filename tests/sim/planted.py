@@ -28,10 +28,11 @@ from holdfast_agent.core.worker import events as agent_ev
 from holdfast_agent.core.worker import exit_reasons
 from holdfast_agent.core.worker import reactor as agent_reactor
 from holdfast_agent.core.worker import worker as agent_worker
+from holdfast_agent.shim.peers import PeerBook
 from holdfast_controller.core import reactor as controller_reactor
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import sessions
-from holdfast_controller.core.lifecycle import exits, launch, stop
+from holdfast_controller.core.lifecycle import exits, launch, lost_hosts, stop
 from holdfast_controller.core.model import lease
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
@@ -88,9 +89,30 @@ def _lost_hosts_give_all_back() -> AbstractContextManager[Any]:
     def lose(step: Step, name: str, silent_s: float) -> None:
         sound(step, name, silent_s)
         for job in sessions._jobs_on(step, name):
-            exits.lose_workers(step, job, name, f"{name} was lost", vouched=True)
+            here = [index for index in job.awaited if job.places[index].host == name]
+            exits.lose_workers(step, job, here, f"{name} was lost", vouched=True)
 
     return patch.object(sessions, "_lose", lose)
+
+
+def _lost_is_stopped() -> AbstractContextManager[Any]:
+    sound = lost_hosts.has_stopped
+    return patch.object(
+        lost_hosts,
+        "has_stopped",
+        lambda cluster, job, index: job.gang.replace_if_isolated or sound(cluster, job, index),
+    )
+
+
+def _any_peer_will_do() -> AbstractContextManager[Any]:
+    def deadline(self: PeerBook) -> float:
+        return max(self._answered.values()) + self.term_s if self.held else float("inf")
+
+    return patch.object(PeerBook, "deadline", property(deadline))
+
+
+def _peers_do_not_help() -> AbstractContextManager[Any]:
+    return patch.object(PeerBook, "deadline", property(lambda self: 0.0 if self.held else float("inf")))
 
 
 def _emits(alter: Callable[[Step, Any], list[Any]]) -> AbstractContextManager[Any]:
@@ -251,6 +273,9 @@ PLANTED: dict[str, Planted] = {
     "lost hosts give back": Planted(
         "start work of a silent host elsewhere though nothing stops it there", plant=_lost_hosts_give_all_back
     ),
+    "lost is stopped": Planted("leave a lost host though its peers reach it", plant=_lost_is_stopped),
+    "any peer will do": Planted("run on while one of several peers answers", plant=_any_peer_will_do),
+    "peers do not help": Planted("stop cut-off work though all its peers answer", plant=_peers_do_not_help),
     "double grant": Planted("free a job's share when it is ordered to stop", plant=_share_freed_at_once),
     "generation again": Planted("reuse a generation", plant=_generation_again),
     "hello outranks exits": Planted("believe a hello before the ends that follow it", plant=_hello_outranks_exits),

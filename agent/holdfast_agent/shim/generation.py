@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast_agent.shim.journal import Journal, Record
     from holdfast_agent.shim.lease import Fence
     from holdfast_agent.shim.namespaces import Room
+    from holdfast_agent.shim.peers import Peers
 
 STUCK_EVERY_S = 5.0
 KILL_FASTEST_S, KILL_SLOWEST_S = 0.01, 1.0  # from one KILL of all to the next; doubles while nothing new turns up
@@ -118,6 +119,7 @@ class Generation:
         self.room = room  # None: ranks share the host's /dev/shm
         self.cgroup = cgroup  # None: the host has none
         self.fence: Fence | None = None  # None: it runs on whatever becomes of the controller
+        self.peers: Peers | None = None  # answered and asked also when the ranks are gone, until the next launch
         self.warned = False
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
         self._failures_fd = failures
@@ -152,9 +154,16 @@ class Generation:
             self.room = None
 
     def close(self) -> None:
-        """Lets go of its files."""
+        """Lets go of its files and its socket."""
+        self.leave_peers()
         os.close(self._failures_fd)
         self.journal.close()
+
+    def leave_peers(self) -> None:
+        """Answer and ask the gang's other workers no more."""
+        if self.peers:
+            self.peers.close()
+            self.peers = None
 
     # -- records
 

@@ -7,7 +7,7 @@ import os
 from holdfast_agent.shim import container_namespace, journal, namespaces
 from holdfast_agent.shim.cgroup import Cgroup
 from holdfast_agent.shim.generation import Generation
-from holdfast_agent.shim.lease import ordered
+from holdfast_agent.shim.lease import ordered, with_peers
 from holdfast_agent.shim.processes import boot_id, printable
 
 TYPE_CHECKING = False
@@ -42,6 +42,9 @@ def begin(number: int, plans: list[Plan], message: Record, directory: int) -> tu
         raise
     os.set_blocking(failures[0], False)
     generation = Generation(number, file, failures[0], held, cgroup)
+    if fence and message.get("peers"):
+        fence = with_peers(fence, message["peers"], number, lacks)
+        generation.peers = fence.peers if fence else None
     generation.fence = fence
     return generation, failures[1], lacks
 

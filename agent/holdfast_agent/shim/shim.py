@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast_agent.shim.journal import Record
+    from holdfast_agent.shim.peers import Peers
 
 VERSION = 1
 LEFTOVER_GRACE_S = 2.0  # for what ranks that ended by themselves leave behind
@@ -73,6 +74,7 @@ class Shim:
         self.link: Link | None = None
         self.generation: Generation | None = None
         self.highest = 0  # generation that has a journal here
+        self.silent: list[list[int]] = []  # peers of whose silence the agent was told
         self.retry_at: float | None = None
         self.complain_at = 0.0
         self.done = False
@@ -90,6 +92,8 @@ class Shim:
             for fd, events in ready.items():
                 if self.link and fd == self.link.fd:
                     self.serve(self.link, events)
+                elif self.generation and (peers := self.generation.peers) and fd == peers.socket.fileno():
+                    peers.receive()
             self.tick()
 
     # -- the agent
@@ -128,6 +132,7 @@ class Shim:
             self.link.out_limit_bytes += sum(len(json.dumps(record)) + 32 for record in replay)
         self.say(hello)
         self.tell(number, replay)
+        self.silent = []
 
     def say(self, message: Record | None = None) -> None:
         """Send without waiting, continuing what was not sent; an agent that does not read loses the connection."""
@@ -256,6 +261,8 @@ class Shim:
                 plan.open_files(identity.uid, identity.gid)
             identity.prepare()
             journal.reserve(max(RESERVE_BYTES, RESERVE_PER_RANK_BYTES * len(plans)), self.directory)
+            if before:
+                before.leave_peers()  # their port may be needed again
             generation, failures, lacks = begin(number, plans, message, self.directory)
         except OSError as error:
             self.refuse(number, f"{printable(error.filename or 'the journal')}: {error.strerror}")
@@ -266,6 +273,9 @@ class Shim:
                 before.close()
             self.highest = number
             self.generation = generation
+            self.silent = []
+            if generation.peers:
+                self.epoll.register(generation.peers.socket.fileno(), select.EPOLLIN)
             for lack in lacks:
                 self.say({"ev": "note", "generation": number, "message": lack})
             self.fork(generation, plans, identity, failures)
@@ -385,7 +395,17 @@ class Shim:
         fence = generation.fence
         if fence and not generation.gone and now_s() >= fence.deadline:
             generation.fence = None
+            if fence.peers:
+                fence.peers.book.holds = False
             self.stop(generation.number, fence.grace_s, "STOPPED", fence.words)
+
+    def look_at(self, peers: Peers, generation: Generation) -> None:
+        """Ask the gang's other workers if it is time to, and tell the agent whose silence has changed."""
+        peers.book.holds = peers.book.holds and not generation.gone
+        peers.ask()
+        if (silent := peers.book.silent(now_s())) != self.silent:
+            self.silent = silent
+            self.say({"ev": "peers", "generation": generation.number, "silent": silent})
 
     def timeout_s(self) -> float:
         """Seconds to the next timer; a minute at most, since the poll's clock stands still during a suspend."""
@@ -394,6 +414,8 @@ class Shim:
             due.append(min(self.generation.fence.deadline, now_s() + LOOK_EVERY_S))
         if (generation := self.generation) and generation.stop and not generation.gone:
             due.append(generation.stop.next_kill)
+        if self.generation and self.generation.peers:
+            due.append(self.generation.peers.book.next_s(now_s()))
         return max(0.0, min(due) - now_s())
 
     def tick(self) -> None:
@@ -404,6 +426,8 @@ class Shim:
         if self.retry_at is not None and now >= self.retry_at:
             self.commit(generation)
         self.fence(generation)
+        if generation.peers:
+            self.look_at(generation.peers, generation)
         stop = generation.stop
         if stop is None or generation.gone or now < stop.next_kill:
             return

@@ -168,5 +168,7 @@ class Assignment:
     """None in the phases STOP and FORGET."""
     fence_s: float = 0.0
     """Time without word from the controller after which the shim ends the work by itself; 0: never."""
+    peer_fence_s: float = 0.0
+    """The same, but the work runs on while the job's other workers answer its shim. At most one of both is set."""
     warn_signal: int = 0
     """Sent once to this generation's ranks; 0: none."""

@@ -134,6 +134,10 @@ def worker_report_to_proto(report: WorkerReport) -> agent_pb2.WorkerReport:
         message=report.message,
         host_fault=report.host_fault,
         gpus=report.gpus,
+        silent_peers=[
+            agent_pb2.SilentPeer(worker_index=index, generation=generation)
+            for index, generation in report.silent_peers
+        ],
     )
 
 
@@ -151,6 +155,7 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
         message=message.message,
         host_fault=message.host_fault,
         gpus=tuple(message.gpus),
+        silent_peers=tuple((each.worker_index, each.generation) for each in message.silent_peers),
     )
 
 
@@ -167,6 +172,7 @@ def assignment_to_proto(assignment: Assignment) -> agent_pb2.Assignment:
         stop_reason=_REASONS.encode(assignment.stop_reason),
         launch=_launch_to_proto(assignment.launch) if assignment.launch is not None else None,
         fence=duration(assignment.fence_s) if assignment.fence_s else None,
+        peer_fence=duration(assignment.peer_fence_s) if assignment.peer_fence_s else None,
         warn_signal=assignment.warn_signal,
     )
 
@@ -183,6 +189,7 @@ def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
         stop_reason=_REASONS.decode(message.stop_reason, ExitReason.STOPPED),
         launch=_launch_from_proto(message.launch) if message.HasField("launch") else None,
         fence_s=seconds(message.fence),
+        peer_fence_s=seconds(message.peer_fence),
         warn_signal=message.warn_signal,
     )
 

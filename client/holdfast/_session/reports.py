@@ -116,6 +116,8 @@ class WorkerReport:
     """With CANNOT_PREPARE: the host failed its checks; the program may be sound. With EMPTY: clean-up failed."""
     gpus: tuple[str, ...] = ()
     """UUIDs that its ranks were given, while any may run."""
+    silent_peers: tuple[tuple[int, int], ...] = ()
+    """(Worker index, generation) of workers of its job that no longer ask its shim for a lease."""
 
 
 def decode_status(status: int | None) -> tuple[int | None, int | None, bool]:

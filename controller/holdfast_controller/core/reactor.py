@@ -18,7 +18,7 @@ from holdfast_controller.core.hangs.watch_cache import forget_ended, wake
 from holdfast_controller.core.hosts import maintenance, sessions
 from holdfast_controller.core.hosts.removal import on_host_removal
 from holdfast_controller.core.hosts.shutdown import on_going_down
-from holdfast_controller.core.lifecycle import attempts, drain, output_archive, warning_signal
+from holdfast_controller.core.lifecycle import attempts, drain, lost_hosts, output_archive, warning_signal
 from holdfast_controller.core.lifecycle.exits import (
     cordon_faulty,
     may_settle,
@@ -265,6 +265,7 @@ class Reactor:
             return
         if report.state is ReportedState.EMPTY and report.host_fault:
             cordon_faulty(step, host, f"{job.id}: {report.message}")
+        lost_hosts.on_silent_peers(step, host, job, index, report)
         if not holds(self.cluster, job, index, host):
             self._on_released_place(step, job, index, host, report.state)
         elif report.generation == job.generation_of(index):

@@ -127,7 +127,7 @@ def test_every_lease_gets_a_full_term() -> None:
     for number in (1, 2):
         places = [world.place("a", 1, "RUNNING")] if number == 1 else []
         world.join(f"host-{number}", places=places)
-    assert world.wait(74, beating=["host-1", "host-2"]) == []
+    assert world.wait(65, beating=["host-1", "host-2"]) == []
     assert world.wait(1, beating=["host-1", "host-2"]) == ["host-0 lost", "> note host.silent host-0 LOST"]
 
 

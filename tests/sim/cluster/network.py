@@ -1,14 +1,16 @@
 """The network: streams between hosts and controllers, and calls of clients.
 
 A stream keeps what TCP promises: what arrives, arrives in order and once, unless the stream breaks, and then each
-side learns of it in its own time, or from its own patience only. Everything else is hostile: delays, one-way cuts
+side learns of it in its own time, or from its own patience only. Datagrams between hosts are lost and late, and
+their ways are cut one direction at a time. Everything else is hostile: delays, one-way cuts
 that hold messages back, resets that lose them, an older stream's messages that come after a newer one's, and the
 same message twice in a row. Calls of clients keep nothing at all: they are lost, doubled and overtake each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,8 +19,10 @@ from tests.sim.cluster.framing import Hello, Welcome
 from tests.sim.engine import Crash, Life
 
 if TYPE_CHECKING:
+    from tests.sim.cluster.host import Host
     from tests.sim.cluster.world import World
 
+FOR_NOW = float("inf")
 KEEPALIVE_S = 20.0
 """After so long without an answer from the other machine a side gives a stream up."""
 
@@ -151,10 +155,47 @@ class Stream:
 class Network:
     """Which ways are cut, and all streams that may still carry something."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.dice = random.Random(world.plan.dice + 1)
+        """Of datagrams, so that they don't disturb what else is drawn."""
+        self.apart: dict[tuple[str, str], float] = {}
+        """(sender, receiver) between which nothing gets through now, or did not until this true time."""
         self.cuts: dict[str, tuple[bool, bool]] = {}
         """By host: whether (up, down) is cut."""
         self.streams: list[Stream] = []
+
+    def datagram(self, sender: Host, address: str, port: int, data: bytes, back: int) -> None:
+        """From one shim to another's port; it arrives soon, late, or not at all."""
+        world = self.world
+        target = next((host for host in world.hosts.values() if host.address == address), None)
+        if target is None or self.dice.random() < world.weights.drop:
+            return
+        delay_s = world.weights.latency_s * (0.5 + self.dice.random())
+        if world.weights.slow and self.dice.random() < world.weights.slow:
+            delay_s = self.dice.random() * 8.0
+
+        def arrive() -> None:
+            if not target.powered or self.is_apart(sender.name, target.name):
+                return
+            for shim in list(target.shims.values()):
+                if shim.generation and shim.generation.port == port and shim.life.alive:
+                    shim.take(data, sender, back)
+
+        if not self.is_apart(sender.name, target.name):
+            world.engine.after(delay_s, arrive)
+
+    def is_apart(self, sender: str, receiver: str) -> bool:
+        """Whether nothing gets from one host to the other."""
+        return self.apart.get((sender, receiver), 0.0) == FOR_NOW
+
+    def set_apart(self, pairs: Iterable[tuple[str, str]], *, apart: bool) -> None:
+        """Cut or heal ways between hosts."""
+        for pair in pairs:
+            if apart:
+                self.apart[pair] = FOR_NOW
+            elif pair in self.apart:
+                self.apart[pair] = min(self.apart[pair], self.world.engine.now)
 
     def is_cut(self, host: str, *, up: bool) -> bool:
         """Whether nothing gets through that way."""

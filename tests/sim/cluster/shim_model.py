@@ -6,6 +6,7 @@ against it: the same orders, the same answers.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from tests.sim.engine import Life
 
 from holdfast._session.reports import Exit, ExitReason, WorkerId, decode_status
 from holdfast_agent.core.worker import events as ev
+from holdfast_agent.shim.peers import PeerBook
 
 if TYPE_CHECKING:
     from tests.sim.cluster.host import Host
@@ -22,6 +24,7 @@ LEFTOVER_GRACE_S = 2.0
 STUCK_EVERY_S = 5.0
 KILL_AGAIN_S = 1.0
 GRACE_SHARE = 12
+NEVER = float("inf")
 FENCE_WORDS = "stopped by itself: no word from the controller"
 REAP_S = 0.0005
 
@@ -48,8 +51,18 @@ class Generation:
     asked: int = 0
     told: list[Any] = field(default_factory=list)
     fence_s: float = 0.0
-    deadline: float = 0.0
+    renewed: float = 0.0
     warned: bool = False
+    book: PeerBook | None = None
+    """The real one: what its peers and it have told each other."""
+    port: int = 0
+    silent: tuple[tuple[int, int], ...] = ()
+    """What its agent was told of its peers."""
+
+    @property
+    def deadline(self) -> float:
+        """By the host's clock."""
+        return max(self.renewed, self.book.deadline) if self.book else self.renewed
 
 
 class Shim:
@@ -77,6 +90,8 @@ class Shim:
         self._tell(ev.ShimGreeted(self.key, self.pid, number, generation is not None and not generation.empty))
         for message in generation.told if generation else ():
             self._tell(message)
+        if generation and generation.silent:
+            self._tell(ev.PeersSilent(self.key, generation.silent))
 
     def hear(self, order: Any) -> None:
         """An order of the agent's."""
@@ -123,7 +138,7 @@ class Shim:
         if before and not before.empty:
             self._refuse(number, f"generation {before.number} is not empty")
             return
-        if order.fence_s and order.fence_deadline_s <= host.clock.mono():
+        if order.fence_s and order.fence_deadline_s <= host.clock.mono() and not order.peers:
             self._refuse(number, f"the controller has not been heard for {order.fence_s:g} s")
             return
         ranks = tuple(rank.rank for rank in order.ranks)
@@ -135,7 +150,11 @@ class Shim:
             host.disk.append(self.key, f"g{number}", intent, sync=True)
         generation = self.generation = Generation(number, asked=number, fence_s=order.fence_s)
         if order.fence_s:
-            generation.deadline = min(order.fence_deadline_s, host.clock.mono() + order.fence_s)
+            generation.renewed = min(order.fence_deadline_s, host.clock.mono() + order.fence_s)
+        if order.peers:
+            generation.book = PeerBook(dataclasses.asdict(order.peers), number, order.fence_s)
+            generation.port = order.peers.port
+            self._look_at_peers(generation)
         for rank in order.ranks:
             host.world.boundary("shim", "fork", self.life)
             process = host.table.spawn(self.key, number, rank.rank, order.gpus)
@@ -295,12 +314,15 @@ class Shim:
         generation = self.generation
         if generation and generation.number == number and generation.fence_s:
             latest = min(deadline, self.host.clock.mono() + generation.fence_s)
-            generation.deadline = max(generation.deadline, latest)
-            for process in self.host.table.of(self.key, number):
-                process.fence_at = self._fence_at(generation)
+            generation.renewed = max(generation.renewed, latest)
+            self._note_deadline(generation)
+
+    def _note_deadline(self, generation: Generation) -> None:
+        for process in self.host.table.of(self.key, generation.number):
+            process.fence_at = self._fence_at(generation)
 
     def _fence_at(self, generation: Generation) -> float | None:
-        if not generation.fence_s:
+        if not generation.fence_s or generation.deadline == NEVER:
             return None
         return self.host.world.engine.now + self.host.clock.true_s(generation.deadline - self.host.clock.mono())
 
@@ -314,8 +336,41 @@ class Shim:
                 self._watch_fence(generation)
                 return
             term_s, generation.fence_s = generation.fence_s, 0.0
+            if generation.book:
+                generation.book.holds = False
+                self.host.world.oracles.on_isolated(self, generation.book)
             self.host.world.seen("fence")
             self.stop(generation.number, term_s / GRACE_SHARE, ExitReason.STOPPED, FENCE_WORDS)
 
-        wait_s = clock.true_s(generation.deadline - clock.mono()) + 1e-6
+        wait_s = clock.true_s(min(generation.deadline - clock.mono(), generation.fence_s)) + 1e-6
         self.host.world.engine.after(wait_s, look, self.life, self.die)
+
+    # --- its peers ----------------------------------------------------------------------------------------------
+
+    def _look_at_peers(self, generation: Generation) -> None:
+        """Ask if it is time to, say who is silent, and look again when either may change."""
+        book, clock = generation.book, self.host.clock
+        if book is None or self.generation is not generation:
+            return
+        book.holds = book.holds and not generation.empty
+        for peer, question in book.ask(clock.mono()):
+            address, port = book.addresses[peer]
+            self.host.world.network.datagram(self.host, address, port, question, generation.port)
+        silent = tuple((index, last) for index, last in book.silent(clock.mono()))
+        if silent != generation.silent:
+            generation.silent = silent
+            self._tell(ev.PeersSilent(self.key, silent))
+        wait_s = min(book.next_s(clock.mono()) - clock.mono(), book.term_s)
+        again_s = clock.true_s(max(wait_s, 0.0)) + 1e-3
+        self.host.world.engine.after(again_s, lambda: self._look_at_peers(generation), self.life, self.die)
+
+    def take(self, data: bytes, sender: Host, port: int) -> None:
+        """A datagram has come for the generation that is looked after."""
+        generation = self.generation
+        if generation is None or generation.book is None:
+            return
+        answer = generation.book.take(data, self.host.clock.mono())
+        if answer:
+            self.host.world.network.datagram(self.host, sender.address, port, answer, generation.port)
+        else:
+            self._note_deadline(generation)

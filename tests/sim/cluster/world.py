@@ -58,7 +58,7 @@ class World:
         self._port = 20000
         self.coverage = Coverage(self)
         self.oracles = Oracles(self)
-        self.network = Network()
+        self.network = Network(self)
         self.database = Database(check_epoch=not self.bugs.ignores_epoch)
         self.programs = Programs(self)
         self.programs.scripts.update({(job, generation): script for job, generation, script in plan.scripts})
@@ -218,6 +218,7 @@ class World:
         self.weights = self.weights.calm()
         for host in self.hosts.values():
             self.network.set_cut(host.name, (False, False))
+            self.network.set_apart(list(self.network.apart), apart=False)
             self._held_off.discard(host.name)
             host.boot()
             for process in host.table.all_running():

@@ -53,6 +53,7 @@ WORKER_REPORT = WorkerReport(
     message="outlive KILL",
     host_fault=True,
     gpus=("GPU-1",),
+    silent_peers=((1, 4), (6, 5)),
 )
 LAUNCH = Launch(
     task=Task(
@@ -95,6 +96,7 @@ ASSIGNMENT = Assignment(
     stop_reason=ExitReason.HANG_KILLED,
     launch=LAUNCH,
     fence_s=60.0,
+    peer_fence_s=50.0,
     warn_signal=10,
 )
 ROUNDS: list[tuple[Any, Any, Any]] = [
@@ -213,6 +215,7 @@ def test_any_worker_s_state_comes_back_equal(report: WorkerReport) -> None:
             | st.builds(Rendezvous, texts, numbers, texts, st.lists(st.lists(texts).map(tuple)).map(tuple)),
         ),
         fence_s=st.integers(0, 10_000).map(lambda halves: halves / 2),
+        peer_fence_s=st.integers(0, 10_000).map(lambda halves: halves / 2),
         warn_signal=numbers,
     )
 )

@@ -77,8 +77,12 @@ def test_a_worker_that_has_left_a_host_is_to_be_forgotten_there() -> None:
 
 
 def test_only_a_job_that_is_replaced_when_its_host_is_lost_ends_by_itself() -> None:
-    assert order(until(ev.GangLaunched)).fence_s == 0.0
-    assert order(until(ev.GangLaunched, replace_when_lost=True)).fence_s == 60.0
+    kept = order(until(ev.GangLaunched))
+    assert (kept.fence_s, kept.peer_fence_s) == (0.0, 0.0)
+    replaced = order(until(ev.GangLaunched, replace_when_lost=True))
+    assert (replaced.fence_s, replaced.peer_fence_s) == (60.0, 0.0)
+    guarded = order(until(ev.GangLaunched, replace_if_isolated=True))
+    assert (guarded.fence_s, guarded.peer_fence_s) == (0.0, 60.0)
 
 
 def test_a_warning_goes_as_the_number_of_its_signal_to_the_generations_that_are_warned() -> None:

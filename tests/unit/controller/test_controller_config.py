@@ -18,15 +18,15 @@ def made(**changes: Any) -> ControllerConfig:
 
 
 def test_defaults_are_good() -> None:
-    assert (made().lease, made().lost_after) == (60.0, 75.0)
+    assert (made().lease, made().lost_after) == (60.0, 66.0)
 
 
 @pytest.mark.parametrize(
     ("times", "problem"),
     [
-        ({"lease": 70.0}, "lease is 70 s; with lost_after at 75 s it must be above 0 and at most 62.5 s"),
+        ({"lease": 70.0}, "lease is 70 s; with lost_after at 66 s it must be above 0 and at most 60 s"),
         ({"lease": 0.0}, "lease is 0 s"),
-        ({"lost_after": 60.0}, "at most 50 s"),
+        ({"lost_after": 55.0}, "at most 50 s"),
         ({"suspect_after": 4.0}, "each longer than the one before"),
         ({"heartbeat_interval": 0.0}, "must be above 0"),
         ({"suspect_after": 80.0}, "each longer than the one before"),

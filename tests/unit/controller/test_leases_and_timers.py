@@ -30,9 +30,9 @@ EVERY_TIMER: list[TimerKey] = [
     [
         (0, Liveness.READY, 15),
         (14.9, Liveness.READY, 15),
-        (15, Liveness.SUSPECT, 75),
-        (74.9, Liveness.SUSPECT, 75),
-        (75, Liveness.LOST, None),
+        (15, Liveness.SUSPECT, 66),
+        (65.9, Liveness.SUSPECT, 66),
+        (66, Liveness.LOST, None),
         (1e9, Liveness.LOST, None),
     ],
 )

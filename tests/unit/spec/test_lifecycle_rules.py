@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import spec
 from holdfast.errors import InvalidSpec
-from holdfast.spec import DisconnectPolicy, RestartScope, SchedulingStrategy
+from holdfast.spec import RestartScope, SchedulingStrategy
 from holdfast.spec.rules.lifecycle import WARNING_SIGNALS
 
 SCHEDULING = "jobSpec.scheduling"
@@ -44,7 +44,7 @@ def test_defaults_are_those_of_the_services_that_had_these_fields_first() -> Non
     assert (tolerance.permanent_exit_codes, tolerance.transient_exit_codes) == ((), ())
     assert (tolerance.backoff.initial, tolerance.backoff.limit) == (0.0, 300.0)
     assert (tolerance.unconditional_retry, tolerance.no_progress_limit) == (False, 3)
-    assert tolerance.disconnect_policy is DisconnectPolicy.KEEP
+    assert tolerance.disconnect_policy is None
     assert (read.annotations, read.project) == ({}, "default")
 
 
@@ -150,7 +150,10 @@ def test_a_strategy_is_guessed(written: str) -> None:
         ({"transientExitCodes": [1, 256]}, "transientExitCodes[1]: must be at most 255, not 256"),
         ({"permanentExitCodes": 7}, "permanentExitCodes: must be a list, not 7"),
         ({"restartScope": "WORKERS"}, 'restartScope: must be GANG or WORKER, not "WORKERS" (did you mean WORKER?)'),
-        ({"disconnectPolicy": "STOP"}, 'disconnectPolicy: must be KEEP or STOP_AND_REPLACE, not "STOP"'),
+        (
+            {"disconnectPolicy": "STOP"},
+            'disconnectPolicy: must be KEEP or STOP_AND_REPLACE or REPLACE_IF_ISOLATED, not "STOP"',
+        ),
         (
             {"permanentExitCodes": [3, 4], "transientExitCodes": [5, 4]},
             "transientExitCodes[1]: 4 is in permanentExitCodes as well (remove it from one of them)",

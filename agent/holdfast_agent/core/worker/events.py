@@ -186,6 +186,14 @@ class LaunchRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class PeersSilent:
+    """The shim hears nothing more of these workers of its job: (worker index, generation) of all of them."""
+
+    key: WorkerId
+    silent: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EpilogEnded:
     """The admin's command after a generation has ended; ``problem`` says how it failed, naming the host."""
 
@@ -251,6 +259,7 @@ Event = (
     | WorkerEmptied
     | GpusRead
     | WorkerStuck
+    | PeersSilent
     | LaunchRefused
     | EpilogEnded
     | ShimGreeted
@@ -386,6 +395,16 @@ class FreePorts:
 
 
 @dataclass(frozen=True, slots=True)
+class Peers:
+    """The workers of a job that one of them exchanges leases with. ``others`` holds (worker index, host:port)."""
+
+    index: int
+    port: int
+    secret: str = field(repr=False)
+    others: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchRanks:
     """Give the ports to the ranks and have the shim start them."""
 
@@ -398,6 +417,8 @@ class LaunchRanks:
     fence_s: float = 0.0
     fence_deadline_s: float = 0.0
     """Since boot; counts where ``fence_s`` does."""
+    peers: Peers | None = None
+    """Whose answers move the deadline on too; None: only the controller's do."""
     container: Container | None = None
     """In which the ranks run; None on the bare host."""
     user: WorkerUser | None = None

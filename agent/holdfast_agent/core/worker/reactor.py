@@ -102,6 +102,8 @@ class Reactor:
                 return self.on_exit_acked(event, now)
             case ev.WorkerStuck():
                 return self.on_worker_stuck(event, now)
+            case ev.PeersSilent():
+                return self.on_peers_silent(event)
             case ev.LaunchRefused():
                 return self.on_launch_refused(event, now)
             case ev.EpilogEnded():
@@ -361,6 +363,14 @@ class Reactor:
             case _:
                 return []
 
+    def on_peers_silent(self, event: ev.PeersSilent) -> list[Action]:
+        """Report which other workers of the job are silent, once per change."""
+        worker = self.workers.get(event.key)
+        if worker is None or worker.silent_peers == event.silent:
+            return []
+        worker.silent_peers = event.silent
+        return self._report(worker)
+
     def on_launch_refused(self, event: ev.LaunchRefused, now: float) -> list[Action]:
         """Report why the shim did not launch; no process was forked."""
         worker = self._in_state(event.key, Launching, event.generation)
@@ -378,6 +388,7 @@ class Reactor:
         if worker is None:
             return []
         worker.shim_pid = event.shim_pid
+        worker.silent_peers = ()  # told again, if it is still so
         worker.warned = 0
         match worker.state:
             case Running():

@@ -28,12 +28,14 @@ from holdfast_agent.core.worker.events import (
     Forget,
     FreePorts,
     LaunchRanks,
+    Peers,
     Prepare,
     RenewFence,
     RunEpilog,
     SignalRanks,
     StopRanks,
 )
+from holdfast_agent.core.worker.peers import peers_of
 
 
 class StateKind(enum.Enum):
@@ -296,6 +298,8 @@ class Worker:
     """The long step of the preparation that is under way; empty for none."""
     heard_s: float = 0.0
     """Send time of the newest message that the controller answered; seconds since boot."""
+    silent_peers: tuple[tuple[int, int], ...] = ()
+    """(Worker index, generation) of the job's workers that its shim hears nothing more of."""
     warned: int = 0
     """The newest generation whose shim was ordered to send its ranks the signal."""
     stop_asked: tuple[int, float] | None = None
@@ -347,6 +351,7 @@ class Worker:
             message=self.doing if isinstance(state, Preparing) else getattr(state, "message", ""),
             host_fault=getattr(state, "host_fault", False),
             gpus=self.gpus if live else (),
+            silent_peers=self.silent_peers,
         )
 
 
@@ -469,7 +474,8 @@ def _from_prepared(
 def launch_of(worker: Worker, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
     """The order to start the generation that the worker is in."""
     memory_mb = worker.launched.memory_mb if worker.launched else 0
-    fence_s = worker.desired.fence_s if worker.desired else 0.0
+    peers = peers_of(worker.desired) if worker.desired else None
+    fence_s = _fence_s(worker.desired, peers) if worker.desired else 0.0
     return LaunchRanks(
         worker.key,
         worker.state.generation,
@@ -478,9 +484,15 @@ def launch_of(worker: Worker, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
         memory_mb,
         fence_s,
         worker.heard_s + fence_s if fence_s else 0.0,
+        peers,
         worker.container,
         worker.user,
     )
+
+
+def _fence_s(desired: Assignment, peers: Peers | None) -> float:
+    """The term of the shim's deadline; 0 without one: a worker without peers is not stopped for want of them."""
+    return desired.peer_fence_s if peers else desired.fence_s
 
 
 def keep_going(worker: Worker) -> list[Action]:
@@ -489,8 +501,8 @@ def keep_going(worker: Worker) -> list[Action]:
     if desired is None or not isinstance(worker.state, (Launching, Running, Stopping)):
         return []
     actions: list[Action] = []
-    if desired.fence_s:
-        actions.append(RenewFence(worker.key, generation, worker.heard_s + desired.fence_s))
+    if fence_s := desired.fence_s or desired.peer_fence_s:
+        actions.append(RenewFence(worker.key, generation, worker.heard_s + fence_s))
     runs = isinstance(worker.state, Running) and desired.generation == generation and desired.phase is Phase.RUN
     if runs and desired.warn_signal and worker.warned < generation:
         worker.warned = generation
@@ -526,6 +538,7 @@ def _ended(desired: Assignment) -> bool:
 def lose(worker: Worker) -> list[Action]:
     """Clear orphans, because the shim is gone; only a launched generation can have left some."""
     worker.shim_pid = 0
+    worker.silent_peers = ()
     match worker.state:
         case Launching(generation) | Running(generation) | Stopping(generation) | Stuck(generation):
             worker.move(Lost(generation))

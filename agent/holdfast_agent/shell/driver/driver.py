@@ -285,6 +285,8 @@ class Driver:
                 self.parts.transfer.poke()
             case "stuck":
                 self.feed(ev.WorkerStuck(key, generation, message["message"]))
+            case "peers":
+                self.feed(ev.PeersSilent(key, tuple((index, last) for index, last in message["silent"])))
             case "note":
                 log.warning("shim.warning", worker=str(key), generation=generation, message=message["message"])
             case "refused" if generation:

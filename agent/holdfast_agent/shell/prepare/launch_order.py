@@ -63,8 +63,7 @@ def launch_order(
         "cgroup": means.cgroup(action.key, shim_pid),
         "memory_bytes": action.memory_mb << 20,
         "pids": most_pids(),
-        "fence_s": action.fence_s,
-        "fence_deadline": action.fence_deadline_s,
+        **_fence(action),
         "container": _container(action),
         # A program that is started out of /dev/shm has to find itself there.
         "private_shm": means.private_shm and not any(_in_shm(path) for path in _paths(action)),
@@ -90,6 +89,12 @@ def _rank(rank: RankLaunch, secrets: Mapping[str, Secret]) -> dict[str, Any]:
         if not each.file:
             order["env"][each.name] = secrets[each.name].reveal().decode("utf-8", "surrogateescape")
     return order | {"secret_files": {each.name: each.file for each in rank.secrets if each.file}}
+
+
+def _fence(action: LaunchRanks) -> dict[str, Any]:
+    """The deadline; with peers inside their part, since a shim of an earlier release would leave them out of it."""
+    fence = {"fence_s": action.fence_s, "fence_deadline": action.fence_deadline_s}
+    return {"peers": dataclasses.asdict(action.peers) | fence} if action.peers else fence
 
 
 def _container(action: LaunchRanks) -> dict[str, int] | None:

@@ -137,6 +137,7 @@ class DisconnectPolicy(enum.Enum):
 
     KEEP = "DISCONNECT_POLICY_KEEP"
     STOP_AND_REPLACE = "DISCONNECT_POLICY_STOP_AND_REPLACE"
+    REPLACE_IF_ISOLATED = "DISCONNECT_POLICY_REPLACE_IF_ISOLATED"
 
 
 class Backoff(Model):
@@ -173,8 +174,9 @@ class FaultTolerance(Model):
     """Failures that would count as permanent are worth another try too, until the budgets are spent."""
     no_progress_limit: Annotated[int, Whole(0, 1000)] = 3
     """How often the same failure may end the job's work without progress; 0 for no limit."""
-    disconnect_policy: Annotated[
-        DisconnectPolicy, Choice(DisconnectPolicy, "DISCONNECT_POLICY_", DisconnectPolicy.KEEP)
-    ] = DisconnectPolicy.KEEP
+    disconnect_policy: Annotated[DisconnectPolicy | None, Choice(DisconnectPolicy, "DISCONNECT_POLICY_", None)] = (
+        None
+    )
     """KEEP: work on a host that is cut off runs on. STOP_AND_REPLACE: the host stops it once its lease is over, and
-    the job is placed elsewhere."""
+    the job is placed elsewhere. REPLACE_IF_ISOLATED: the same, but not while the job's other workers reach the host.
+    The cluster's default unless set."""

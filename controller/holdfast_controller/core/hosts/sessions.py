@@ -7,8 +7,10 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import gpu_faults
 from holdfast_controller.core.lifecycle.drain import set_timers
 from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vanished
+from holdfast_controller.core.lifecycle.lost_hosts import go_on_without
 from holdfast_controller.core.lifecycle.stop import settle
 from holdfast_controller.core.model import lease
+from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.host import Host, Liveness, Presence
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.restore import reconcile
@@ -39,6 +41,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
         step.do(CloseSession(hello.host, presence.session, "a newer session of this host replaces it"))
     presence.session = hello.session
     presence.forgetting.clear()
+    presence.silent_peers.clear()
     known = step.cluster.hosts.get(hello.host)
     rebooted = known is not None and known.boot_id != hello.boot_id
     if known is None or known.refused or _news(known, hello):
@@ -82,6 +85,7 @@ def on_refused(step: Step, refused: HostTurnedAway) -> None:
     if presence.session is not None:
         step.do(CloseSession(name, presence.session, "a newer agent of this host was turned away"))
         presence.session = None
+        presence.silent_peers.clear()
     known = step.cluster.hosts.get(name)
     if known is None:
         presence.last_seen = step.now.mono  # it is silent from now on, and lost in time
@@ -105,6 +109,7 @@ def on_disconnected(step: Step, gone: HostDisconnected) -> None:
     presence = step.cluster.presence_of(gone.host)
     if presence.session == gone.session:
         presence.session = None
+        presence.silent_peers.clear()
 
 
 def on_beat(step: Step, beat: HostBeat) -> None:
@@ -172,6 +177,7 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
         if verdict is Liveness.LOST and presence.liveness is not Liveness.LOST:
             if spared or kept or (not lost and _mass_silence(step)):
                 presence.liveness = Liveness.SUSPECT
+                presence.lost_at = step.now.wall_in(policy.suspect_s)
                 step.timers.set((HostTimer.LEASE, name), step.now.mono_in(policy.suspect_s))
                 kept.append(name)
                 continue
@@ -180,6 +186,7 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
             _is_known(step, name)
         if verdict is not presence.liveness:
             presence.liveness = verdict
+            presence.lost_at = step.now.wall_of(Mono(presence.last_seen + policy.lost_s))
             step.do(Note("host.silent", (("host", name), ("state", verdict.name))))
         _watch(step, name, presence)
     if kept:
@@ -220,15 +227,16 @@ def _spare_the_others(step: Step) -> None:
 
 
 def _lose(step: Step, name: str, silent_s: float) -> None:
-    """Take a host as lost: ending jobs stop waiting for it; others go on, or are replaced if they ask for that."""
+    """Take a host as lost: ending jobs stop waiting for it, others go on without what has stopped there."""
     host = step.cluster.hosts.get(name)
     if host is None or host.lost:
         return
     step.emit(ev.HostLost(host=name, at=step.now.wall, silent_s=silent_s))
     for job in _jobs_on(step, name):
-        if job.gang.replace_when_lost and job.unreconciled is None:
-            lose_workers(step, job, name, f"{name} was lost")
-        settle(step, job)
+        if job.unreconciled is None:
+            go_on_without(step, job, name)
+        else:
+            settle(step, job)
 
 
 def _jobs_on(step: Step, name: str) -> list[Job]:
@@ -255,7 +263,8 @@ def give_up_work(step: Step, host: Host, why: str) -> None:
     """Take a host's workers as gone and their shares as free, after an admin vouched that nothing runs there."""
     reconcile.on_vouched(step, host)
     for job in _jobs_on(step, host.name):
-        lose_workers(step, job, host.name, why, vouched=True)
+        here = [index for index in job.awaited if job.places[index].host == host.name]
+        lose_workers(step, job, here, why, vouched=True)
         settle(step, job)
     for key in quarantined(step.cluster, host.name):
         step.emit(ev.HostPlaceFreed(host=host.name, at=step.now.wall, place=key))

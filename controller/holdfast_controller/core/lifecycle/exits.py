@@ -376,12 +376,11 @@ def on_place_vanished(step: Step, job: Job, index: int, *, rebooted: bool) -> No
     record_exits(step, job, member, unknown_ends(job, member, reason, message, step.now.wall))
 
 
-def lose_workers(step: Step, job: Job, host: str, message: str, *, vouched: bool = False) -> None:
-    """A host is given up together with what ran there: its ranks are lost, and the job goes on without it.
+def lose_workers(step: Step, job: Job, gone: list[int], message: str, *, vouched: bool = False) -> None:
+    """Workers are given up together with their host: their ranks are lost, and the job goes on without them.
 
-    Only for jobs whose shims stop the work by themselves by now, or where an admin ``vouched`` for it.
+    Only where they have stopped by themselves by now, or where an admin ``vouched`` for it.
     """
-    gone = [i for i in job.awaited if job.places[i].host == host]
     for index in gone:
         member = job.gang.members[index]
         records = unknown_ends(job, member, ExitReason.LOST_HOST, message, step.now.wall)

@@ -20,6 +20,12 @@ NEVER = Wall(0.0)
 """Stands for no time in fields that hold a time only while something else is set."""
 
 
+def time_of_day(moment: Wall) -> str:
+    """A moment's time of day, such as ``13:05:07 UTC``."""
+    seconds = int(moment) % 86_400
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"
+
+
 @dataclass(frozen=True, slots=True)
 class Now:
     """The time of a step on both clocks."""

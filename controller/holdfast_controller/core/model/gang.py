@@ -146,6 +146,8 @@ class Gang:
     selector: HostSelector = field(default_factory=HostSelector)
     replace_when_lost: bool = False
     """When a host is cut off, its shims stop the work, and the job goes on without it."""
+    replace_if_isolated: bool = False
+    """The same, but only once another worker of the job does not reach the host either. Never with the other."""
     warning: WarningSignal | None = None
     subscriptions: tuple[Subscription, ...] = ()
     output_uri: str = ""

@@ -209,9 +209,13 @@ class Presence:
     session: int | None = None
     last_seen: Mono = BOOT
     last_seen_wall: Wall = NEVER
+    lost_at: Wall = NEVER
+    """While it is silent: when it will be lost, or was."""
     liveness: Liveness = Liveness.SUSPECT
     forgetting: set[str] = field(default_factory=set)
     """Shares whose workers this session was asked to forget and has not confirmed."""
+    silent_peers: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
+    """By share: (worker index, generation) of the job's workers that the worker here hears nothing more of."""
 
 
 def place_key(job_id: str, worker: int) -> str:

@@ -1,7 +1,7 @@
 """Leases of hosts: heartbeats, suspicion, loss. Times in seconds on a monotonic clock.
 
 The figures are the design's: a beat each 5 s, suspect after three missed, a lease of 60 s that the holder
-counts from sending and the grantor from receiving, and nothing reassigned before 75 s. After a restart of
+counts from sending and the grantor from receiving, and nothing reassigned before 66 s. After a restart of
 the controller every lease starts again, and when more than 55 % of the hosts fall silent at once the fault is
 likelier ours, so none of them is given up.
 """
@@ -25,8 +25,13 @@ class LeasePolicy:
     heartbeat_s: float = 5.0
     suspect_s: float = 15.0
     lease_s: float = 60.0
-    lost_s: float = 75.0
+    lost_s: float = 66.0
     mass_share: float = 0.55
+
+    @property
+    def fence_s(self) -> float:
+        """When a host without a controller sends TERM; KILL, a twelfth of that later, comes with the lease's end."""
+        return self.lease_s * 12 / 13
 
 
 def liveness(policy: LeasePolicy, presence: Presence, now: Mono) -> Liveness:

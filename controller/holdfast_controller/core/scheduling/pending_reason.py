@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import cached_property
 
+from holdfast_controller.core.model.clock import time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
@@ -93,7 +94,7 @@ def wait_reason(
             cluster, job, f"{verb}; waits for its workers to be gone from", set(job.placement.emptied)
         )
     if job.state is JobState.QUEUED:
-        return _queued(job, queue_view or QueueView(cluster, schedulable_hosts, {}))
+        return _queued(job, queue_view or QueueView(cluster, schedulable_hosts, {})) + _lost_before(cluster, job)
     if job.outcome is not None:
         return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if not job.launched:
@@ -139,10 +140,41 @@ def _out_of_sight(cluster: Cluster, job: Job) -> str:
     silent = [name for name in hosts if cluster.presence_of(name).liveness is not Liveness.READY]
     if not silent:
         return ""
+    return _silence(cluster, job, silent)
+
+
+def _lost_before(cluster: Cluster, job: Job) -> str:
+    """The host that the job's last attempt was on and that is lost, and what brings it back; empty without one."""
+    known = (cluster.hosts.get(place.host) for place in job.places)
+    lost = next((host.name for host in known if host is not None and host.lost), None)
+    if lost is None:
+        return ""
+    seen = cluster.presence_of(lost).last_seen_wall
+    since = f" since {time_of_day(seen)}" if seen else ""
+    return f"; {lost} is lost{since}, and what it held is free once it returns, or by: holdfast host fence {lost}"
+
+
+def _silence(cluster: Cluster, job: Job, silent: list[str]) -> str:
+    """What becomes of a job with silent hosts, when, and what hastens it."""
+    first = silent[0]
+    presence = cluster.presence_of(first)
     shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
-    if job.gang.replace_when_lost:
-        return f"nothing is heard from {shown}; it goes on elsewhere once the lease is over"
-    return f"nothing is heard from {shown}; waits for word, or for: holdfast host fence {silent[0]}"
+    since = f" since {time_of_day(presence.last_seen_wall)}" if presence.last_seen_wall else ""
+    heard, fence = f"nothing is heard from {shown}{since}", f"holdfast host fence {first}"
+    if job.outcome is not None:
+        return f"{heard}; the job ends without it at {time_of_day(presence.lost_at)}; now by: {fence}"
+    done = "paused" if job.vacating is Leaving.PAUSE else "moved"
+    moves = job.gang.replace_when_lost or job.gang.replace_if_isolated
+    elsewhere = [place.host for place in job.places if place.host not in silent]
+    if moves and not cluster.hosts[first].lost and (elsewhere or job.gang.replace_when_lost):
+        unless = "it returns" if job.gang.replace_when_lost else "it returns or its peers still reach it"
+        return f"{heard}; the job is {done} at {time_of_day(presence.lost_at)} unless {unless}; now by: {fence}"
+    if not job.gang.replace_if_isolated:
+        return f"{heard}; its ranks may run on there, so the job waits for it, or for: {fence}"
+    if not elsewhere:
+        return f"{heard}; no other host of the job can tell whether its ranks run on; waits for it, or for: {fence}"
+    why = "but its peers may still reach it, and its ranks run on"
+    return f"{heard}, {why}; the job is {done} once a peer misses it; now by: {fence}"
 
 
 def _worker_alone(job: Job) -> str:
@@ -196,5 +228,8 @@ def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> str:
     names = list(waiting)
     silent = [name for name in names if cluster.presence_of(name).session is None]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    unheard = [name for name in silent if cluster.presence_of(name).liveness is not Liveness.READY]
+    if unheard:
+        return f"{doing} {shown}; {_silence(cluster, job, unheard)}"
     note = f" ({', '.join(silent[:3])} not connected)" if silent else ""
     return f"{doing} {shown}{note}"

@@ -16,10 +16,10 @@ HANG_GRACE_S = 5.0
 """Between TERM and KILL of a gang that hangs: it would use no more."""
 
 
-def desired(cluster: Cluster, job: Job, index: int, lease_s: float) -> Assignment:
+def desired(cluster: Cluster, job: Job, index: int, fence_s: float) -> Assignment:
     """The assignment of worker ``index`` of a placed job: its desired state now.
 
-    Workers of a job that is replaced when a host is lost end by themselves after ``lease_s`` without a controller.
+    Workers of a job that is replaced when a host is lost end by themselves after ``fence_s`` without a controller.
     """
     phase = _phase(job, index)
     hung = job.stop_reason is ExitReason.HANG_KILLED
@@ -33,7 +33,8 @@ def desired(cluster: Cluster, job: Job, index: int, lease_s: float) -> Assignmen
         grace_s=min(job.gang.grace_s, HANG_GRACE_S) if hung else job.gang.grace_s,
         stop_reason=job.stop_reason,
         launch=_launch(cluster, job, index, phase) if phase in (Phase.PREPARE, Phase.RUN) else None,
-        fence_s=lease_s if job.gang.replace_when_lost else 0.0,
+        fence_s=fence_s if job.gang.replace_when_lost else 0.0,
+        peer_fence_s=fence_s if job.gang.replace_if_isolated else 0.0,
         warn_signal=job.gang.warning.signal if warned and job.gang.warning else 0,
     )
 

@@ -94,7 +94,7 @@ class Step:
             host = job.places[index].host
             presence = self.cluster.presence_of(host)
             if presence.session is not None:
-                order = desired(self.cluster, job, index, self.policies.leases.lease_s)
+                order = desired(self.cluster, job, index, self.policies.leases.fence_s)
                 if order.phase is Phase.FORGET:
                     presence.forgetting.add(place_key(job_id, index))
                 self.actions.append(Assign(host, presence.session, order))

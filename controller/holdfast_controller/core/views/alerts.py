@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from holdfast_controller.core.model.clock import Now, Wall
+from holdfast_controller.core.model.clock import Now, Wall, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.quota import Quotas
@@ -87,12 +87,15 @@ def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
         since = now.wall_in(-silent_s) if silent_s is not None else None
         match state:
             case HostState.LOST:
-                work = "; its work waits for word" if host.allocations else ""
+                left = (
+                    f"; jobs that wait for it are moved by: holdfast host fence {name}" if host.allocations else ""
+                )
                 yield Alert(
-                    Kind.HOST_LOST, subject, f"nothing is heard from it, and its lease is over{work}", since
+                    Kind.HOST_LOST, subject, f"nothing is heard from it, and its lease is over{left}", since
                 )
             case HostState.SILENT:
-                yield Alert(Kind.HOST_SILENT, subject, "nothing is heard from it", since)
+                lost = f"; lost at {time_of_day(cluster.presence_of(name).lost_at)} unless it returns"
+                yield Alert(Kind.HOST_SILENT, subject, f"nothing is heard from it{lost}", since)
             case HostState.REFUSED:
                 yield Alert(Kind.HOST_REFUSED, subject, host.refused)
             case HostState.GOING_DOWN | HostState.DRAINED | HostState.DRAINING | HostState.CORDONED:

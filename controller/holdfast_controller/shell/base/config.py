@@ -55,8 +55,8 @@ class CertificateConfig:
                 raise ConfigError(problem, fix="Write 5s or more; a day is usual.")
 
 
-LOST_TO_LEASE = 1.2
-"""At the lease's end a shim says TERM, and KILL a twelfth of it later; the rest is for the kernel."""
+LOST_TO_LEASE = 1.1
+"""At the lease's end a shim has sent KILL; the rest is for the kernel, and for clocks that differ."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,13 @@ class ControllerConfig:
     heartbeat_interval: float = 5.0
     suspect_after: float = 15.0
     lease: float = 60.0
-    lost_after: float = 75.0
+    lost_after: float = 66.0
     max_jobs: int = 100_000
     hang_action: str = "NOTIFY"
     """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
+    disconnect_policy: str = "REPLACE_IF_ISOLATED"
+    """Where the job doesn't say, the fate of work on a host that is cut off: KEEP, STOP_AND_REPLACE or
+    REPLACE_IF_ISOLATED."""
     quotas: dict[str, QuotaConfig] = field(default_factory=dict)
     """A table for each project; the one named "*" is for projects that have none."""
     admins: tuple[str, ...] = ()
@@ -122,7 +125,7 @@ class ControllerConfig:
                 problem = f"metrics_listen is {self.metrics_listen}, which others than this machine can reach."
                 raise ConfigError(problem, fix="Use 127.0.0.1, or scrape /metrics on http_port, over mutual TLS.")
         longest = self.lost_after / LOST_TO_LEASE
-        if not 0 < self.lease <= longest:
+        if not 0 < self.lease <= longest + 1e-6:
             problem = f"lease is {self.lease:g} s; with lost_after at {self.lost_after:g} s"
             raise ConfigError(
                 f"{problem} it must be above 0 and at most {longest:g} s.",

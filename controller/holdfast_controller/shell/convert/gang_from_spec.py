@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from holdfast import spec
 from holdfast._session.assignment import PackagedCode, SecretVariable
 from holdfast.hang.tuning import Action, HangSettings
-from holdfast.spec import EnvVar, HangDetection, JobSpec, SecretEnvVar, WorkerPoolSpec
+from holdfast.spec import DisconnectPolicy, EnvVar, HangDetection, JobSpec, SecretEnvVar, WorkerPoolSpec
 from holdfast_controller.core.model.gang import (
     Gang,
     HostSelector,
@@ -29,11 +29,16 @@ def gang_of(
     spec: JobSpec,
     hang_action: Action = Action.NOTIFY,
     *,
+    disconnect_policy: DisconnectPolicy = DisconnectPolicy.KEEP,
     project: str = "default",
     holders: Mapping[str, str] = NO_HOLDERS,
 ) -> Gang:
-    """Convert a validated spec to a gang. ``holders``: the owner of each secret that the spec names."""
+    """Convert a validated spec to a gang. ``holders``: the owner of each secret that the spec names.
+
+    ``hang_action`` and ``disconnect_policy`` are those of jobs that don't say.
+    """
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
+    policy = tolerance.disconnect_policy or disconnect_policy
     gang = Gang(
         pools=tuple(
             Pool(
@@ -61,7 +66,8 @@ def gang_of(
         max_wait_s=scheduling.max_wait_duration,
         waits=scheduling.wait_for_resources,
         selector=_selector(scheduling.host_selector),
-        replace_when_lost=tolerance.disconnect_policy.name == "STOP_AND_REPLACE",
+        replace_when_lost=policy is DisconnectPolicy.STOP_AND_REPLACE,
+        replace_if_isolated=policy is DisconnectPolicy.REPLACE_IF_ISOLATED,
         warning=_warning(scheduling.warning_signal),
         subscriptions=subscriptions_of(spec),
         output_uri=spec.base_output_directory.output_uri_prefix if spec.base_output_directory else "",

@@ -16,6 +16,7 @@ from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security import tls
 from holdfast.errors import ConfigError
 from holdfast.hang.tuning import Action
+from holdfast.spec import DisconnectPolicy
 from holdfast.v1 import (
     access_pb2,
     access_pb2_grpc,
@@ -240,7 +241,9 @@ def _server(
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     bundles = BundleStore(config.state_dir / "bundles", config.bundles)
-    jobs = JobService(driver, transfers, config.cluster, _default_action(config), channels, bundles)
+    jobs = JobService(
+        driver, transfers, config.cluster, _default_action(config), _default_policy(config), channels, bundles
+    )
     hosts = HostService(driver)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
     bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(driver, bundles), server)
@@ -278,6 +281,16 @@ def _default_action(config: ControllerConfig) -> Action:
     except KeyError:
         raise ConfigError(
             f"controller.toml: hang_action must be NOTIFY, RESTART or OFF, not {config.hang_action!r}."
+        ) from None
+
+
+def _default_policy(config: ControllerConfig) -> DisconnectPolicy:
+    try:
+        return DisconnectPolicy[config.disconnect_policy]
+    except KeyError:
+        names = " or ".join(policy.name for policy in DisconnectPolicy)
+        raise ConfigError(
+            f"controller.toml: disconnect_policy must be {names}, not {config.disconnect_policy!r}."
         ) from None
 
 

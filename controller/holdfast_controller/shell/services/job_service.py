@@ -14,6 +14,7 @@ from google.protobuf import json_format, struct_pb2
 from holdfast import spec
 from holdfast.errors import CursorExpired, InvalidInput, Violation
 from holdfast.hang.tuning import Action
+from holdfast.spec import DisconnectPolicy
 from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.events import job as ev
@@ -55,12 +56,14 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         transfers: Transfers,
         cluster_name: str,
         hang_action: Action,
+        disconnect_policy: DisconnectPolicy,
         channels: Channels,
         bundles: BundleStore,
     ) -> None:
         self._channels = channels
         self._bundles = bundles
         self._hang_action = hang_action
+        self._disconnect_policy = disconnect_policy
         self._driver = driver
         self._transfers = transfers
         self._name = cluster_name
@@ -72,7 +75,13 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._channels.check(job_file.job_spec)
         await check_code(job_file.job_spec, self._bundles, owner)
         holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
-        gang = gang_of(job_file.job_spec, self._hang_action, project=job_file.project, holders=holders)
+        gang = gang_of(
+            job_file.job_spec,
+            self._hang_action,
+            disconnect_policy=self._disconnect_policy,
+            project=job_file.project,
+            holders=holders,
+        )
         message = without_secrets(spec.to_proto(job_file.job_spec))
         spec_json = json_format.MessageToJson(message, indent=None)
         know_spec(spec_json, message)
