@@ -53,6 +53,33 @@ TAIL = """
   `HOLDFAST_RESTART_COUNT` nor the other budgets count them. Once they are spent the job is placed once on other hosts,
   without those of the suspects (of all its ranks, if there are none), if these could take it at once and a retry
   (`maxJobRetries`) is left.
+
+## Lost hosts
+A host that was silent for 66 s is lost. It may have no power, or only no way to the controller. `disconnectPolicy` says
+what becomes of the job:
+
+| `disconnectPolicy` | on a host that is cut off, the ranks | when the host is lost, the job |
+|---|---|---|
+| `REPLACE_IF_ISOLATED`, the default | run on while the job's workers on other hosts answer it; else they stop within 60 s | moves once a worker on another host has missed it for 66 s too |
+| `STOP_AND_REPLACE` | stop within 60 s | moves at once |
+| `KEEP` | run on | waits for the host, or for `holdfast host fence` |
+
+With the default:
+
+- **A host loses power**: the job runs again on another host about 70 s later. If there is none it waits, and says so.
+- **A host is cut off from everything**: its ranks stop by themselves before the job starts elsewhere, never after.
+- **A host is cut off from the controller alone, or its agent is dead**: the job runs on, since the other hosts still
+  reach it.
+- **The controller is away**, for however long: nothing is stopped. But if the job loses a host meanwhile, its ranks on
+  the other hosts stop too, even if they could do without; they are restarted when the controller is back.
+- **A job on one host** has no other worker to ask, so it waits as with `KEEP`. If its ranks may be stopped while the
+  controller is away, choose `STOP_AND_REPLACE`.
+- **All hosts of a job are lost together**: no worker is left to ask, so it waits.
+
+Nothing is ever started beside ranks that may still run. A job whose host was lost before its ranks were launched moves
+at once under every policy. `holdfast job show` and `holdfast ps` say since when a host is silent, when the job is moved,
+and which command moves it now. Workers ask each other over UDP, each on its port of the rendezvous. Where a firewall
+drops that, or a host's `address` is a name, the job waits as with `KEEP`, and the agents' logs warn of it.
 """
 WHAT = {
     Cause.USER_ERROR: "any other exit code, or a signal such as SIGFPE",
@@ -63,7 +90,7 @@ WHAT = {
     Cause.KILLED: "SIGKILL, SIGTERM, SIGINT or SIGHUP that Holdfast did not send",
     Cause.HANG: "SIGABRT with NCCL's watchdog timeout on stderr",
     Cause.HOST_LOST: "the host rebooted, was lost or was fenced",
-    Cause.CUT_OFF: "its shim stopped it: no contact with the controller for the length of the lease",
+    Cause.CUT_OFF: "its shim stopped it: no contact with the controller, nor with all of its peers, for its lease",
     Cause.HARDWARE_FAULT: "any exit beside a GPU that is lost or needs a reset (Xid table)",
     Cause.HOST_UNFIT: "the host failed the checks before the start",
     Cause.PORT_TAKEN: "a port was taken at the last moment",

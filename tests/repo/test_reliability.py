@@ -13,7 +13,8 @@ PAGE = (ROOT / "docs/evidence/reliability.md").read_text()
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 FAULTS = """
 controller dies | agent dies | shim dies | worker killed | worker out of memory | daemonised child, zombie
-process in D state | power loss | partition, each direction alone | slow, stalling, flapping, half-closed link
+process in D state | power loss | host lost | host that its peers reach and the controller does not
+partition, each direction alone | slow, stalling, flapping, half-closed link
 link without a server | disk full for output | disk full for the agent's state
 disk full for the controller | disk turns read-only | no file descriptors | no processes | fork bomb
 clock jumps by a day

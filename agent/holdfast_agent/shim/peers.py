@@ -41,7 +41,7 @@ NEVER = float("inf")
 
 
 class PeerBook:
-    """What one worker knows of its peers. Raises KeyError, TypeError or ValueError for a bad order."""
+    """The leases between one worker and its peers. Raises KeyError, TypeError or ValueError for a bad order."""
 
     def __init__(self, order: dict[str, Any], generation: int, term_s: float) -> None:
         self.index, self.generation, self.term_s = int(order["index"]), generation, term_s
@@ -52,6 +52,8 @@ class PeerBook:
         self._key = str(order["secret"]).encode()[:64]
         self._answered: dict[int, float] = {}  # by peer: when the question that it answered last was sent
         self._heard: dict[int, tuple[int, float]] = {}  # by holder: its generation, and its last question
+        self._began: float | None = None
+        self._missed = False
         self._next_s, self._pause_s = 0.0, FIRST_S
 
     @property
@@ -64,6 +66,11 @@ class PeerBook:
         """Until when all peers together let this worker run, in seconds since boot; for ever while not `held`."""
         return min(self._answered.values()) + self.term_s if self.held else NEVER
 
+    def where(self, index: int) -> str:
+        """A peer's address, host:port."""
+        host, port = self.addresses[index]
+        return f"{host}:{port}"
+
     def next_s(self, now: float) -> float:
         """When `ask` has something to do, or `silent` changes by itself."""
         turns = [at + self._silent_s for _, at in self._heard.values() if at + self._silent_s > now]
@@ -73,6 +80,7 @@ class PeerBook:
         """(Peer, datagram) of each question that it is time for."""
         if not self.holds or now < self._next_s:
             return []
+        self._began = now if self._began is None else self._began
         kind, longest_s = HOLD if self.held else PROBE, self.term_s / ASK_SHARE
         self._pause_s = longest_s if self.held else min(2 * self._pause_s, longest_s)
         self._next_s = now + self._pause_s
@@ -100,6 +108,13 @@ class PeerBook:
         self._answered[sender] = max(self._answered.get(sender, 0.0), sent_s)
         if first and self.held:
             self._next_s = 0.0  # let them know that they are relied on
+
+    def never_answered(self, now: float) -> list[int]:
+        """The peers that have not answered once in a term; said once, and empty otherwise."""
+        if self._missed or self.held or self._began is None or now < self._began + self.term_s:
+            return []
+        self._missed = True
+        return sorted(self.addresses.keys() - self._answered.keys())
 
     def silent(self, now: float) -> list[list[int]]:
         """(Worker, generation) of the peers that held a lease of ours and have let it run out."""

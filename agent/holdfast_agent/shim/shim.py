@@ -74,7 +74,7 @@ class Shim:
         self.link: Link | None = None
         self.generation: Generation | None = None
         self.highest = 0  # generation that has a journal here
-        self.silent: list[list[int]] = []  # peers of whose silence the agent was told
+        self.silent: list[list[int]] = []  # peers that were reported as silent
         self.retry_at: float | None = None
         self.complain_at = 0.0
         self.done = False
@@ -403,6 +403,10 @@ class Shim:
         """Ask the gang's other workers if it is time to, and tell the agent whose silence has changed."""
         peers.book.holds = peers.book.holds and not generation.gone
         peers.ask()
+        if missing := peers.book.never_answered(now_s()):
+            which = ", ".join(peers.book.where(index) for index in missing[:8])
+            words = f"no answer by UDP from {which}: should this host be lost, the job waits for it"
+            self.say({"ev": "note", "generation": generation.number, "message": words})
         if (silent := peers.book.silent(now_s())) != self.silent:
             self.silent = silent
             self.say({"ev": "peers", "generation": generation.number, "silent": silent})

@@ -186,7 +186,10 @@ def test_either_way_of_the_network_is_needed(
 
 
 def test_peers_that_never_answered_are_not_relied_on_nor_reported(pair: tuple[Shim, Shim]) -> None:
-    launch(pair[0], 0, free_port(), {1: free_port()})
+    peer = free_port()
+    launch(pair[0], 0, free_port(), {1: peer})
+    note = pair[0].until("note", 3 * TERM_S)[-1]["message"]
+    assert note == f"no answer by UDP from 127.0.0.1:{peer}: should this host be lost, the job waits for it"
     nothing_for(pair[0], 3 * TERM_S)
     assert process_exists(pid_of(pair[0]))
 
@@ -195,6 +198,7 @@ def test_one_of_two_peers_is_not_enough_to_be_relied_on(pair: tuple[Shim, Shim])
     ports = free_port(), free_port()
     launch(pair[0], 0, ports[0], {1: ports[1], 2: free_port()})
     launch(pair[1], 1, ports[1], {0: ports[0]})
+    pair[0].until("note", 3 * TERM_S)
     nothing_for(pair[0], 3 * TERM_S)
     assert process_exists(pid_of(pair[0]))
     assert process_exists(pid_of(pair[1])), "it is answered, whatever its peer relies on"

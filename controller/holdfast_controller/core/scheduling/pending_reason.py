@@ -155,7 +155,7 @@ def _lost_before(cluster: Cluster, job: Job) -> str:
 
 
 def _silence(cluster: Cluster, job: Job, silent: list[str]) -> str:
-    """What becomes of a job with silent hosts, when, and what hastens it."""
+    """The next step of a job with silent hosts, its time, and the command that takes it now."""
     first = silent[0]
     presence = cluster.presence_of(first)
     shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
