@@ -60,7 +60,8 @@ what becomes of the job:
 
 | `disconnectPolicy` | on a host that is cut off, the ranks | when the host is lost, the job |
 |---|---|---|
-| `REPLACE_IF_ISOLATED`, the default | run on while the job's workers on other hosts answer it; else they stop within 60 s | moves once a worker on another host has missed it for 66 s too |
+| `REPLACE_IF_ISOLATED`, the default | run on while the job's workers on other hosts answer it; else they stop \
+within 60 s | moves once a worker on another host has missed it for 66 s too |
 | `STOP_AND_REPLACE` | stop within 60 s | moves at once |
 | `KEEP` | run on | waits for the host, or for `holdfast host fence` |
 
@@ -77,8 +78,8 @@ With the default:
 - **All hosts of a job are lost together**: no worker is left to ask, so it waits.
 
 Nothing is ever started beside ranks that may still run. A job whose host was lost before its ranks were launched moves
-at once under every policy. `holdfast job show` and `holdfast ps` say since when a host is silent, when the job is moved,
-and which command moves it now. Workers ask each other over UDP, each on its port of the rendezvous. Where a firewall
+at once under every policy. `holdfast job show` and `holdfast ps` say since when a host is silent, when the job is
+moved, and which command moves it now. Workers ask each other over UDP, each on its port of the rendezvous. Where a firewall
 drops that, or a host's `address` is a name, the job waits as with `KEEP`, and the agents' logs warn of it.
 """
 WHAT = {
