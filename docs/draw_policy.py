@@ -79,8 +79,8 @@ With the default:
 
 Nothing is ever started beside ranks that may still run. A job whose host was lost before its ranks were launched moves
 at once under every policy. `holdfast job show` and `holdfast ps` say since when a host is silent, when the job is
-moved, and which command moves it now. Workers ask each other over UDP, each on its port of the rendezvous. Where a firewall
-drops that, or a host's `address` is a name, the job waits as with `KEEP`, and the agents' logs warn of it.
+moved, and which command moves it now. Workers ask each other over UDP, each on its port of the rendezvous. Where a
+firewall drops that, or a host's `address` is a name, the job waits as with `KEEP`, and the agents' logs warn of it.
 """
 WHAT = {
     Cause.USER_ERROR: "any other exit code, or a signal such as SIGFPE",
