@@ -2,51 +2,95 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import threading
+import time
+import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from holdfast.training import progress_calls, progress_file
 
+SOURCE = Path(progress_calls.__file__)
+DISTRIBUTION = Path(__file__).parents[3] / "deploy/progress"
+
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(progress_calls, "_file", None)
-    monkeypatch.setattr(progress_calls, "_opened_by", 0)
+    monkeypatch.setattr(progress_calls, "_map", None)
+    monkeypatch.setattr(progress_calls, "_looked", False)
     monkeypatch.setenv(progress_file.DIRECTORY, str(tmp_path))
     monkeypatch.setenv("RANK", "3")
     return tmp_path
 
 
+def read(folder: Path) -> progress_file.Progress:
+    found = progress_file.read(progress_file.path_for(str(folder), "3"))
+    assert found is not None
+    return found
+
+
+def copied(folder: Path) -> Path:
+    """The one file, in a folder of its own, as a user copies it."""
+    folder.mkdir()
+    return Path(shutil.copy(SOURCE, folder / "holdfast_progress.py"))
+
+
+def loaded(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("holdfast_progress", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(code: str, folder: Path, *options: str, **env: str) -> str:
+    """Output of a program beside the copied file, in a Python that has nothing but its standard library."""
+    program = folder / "train.py"
+    program.write_text(f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}")
+    command = [sys.executable, "-I", "-S", *options, str(program)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
 def test_a_reported_step_can_be_read(fresh: Path) -> None:
     progress_calls.progress(step=41)
     progress_calls.progress(step=42)
-    said = progress_file.read(progress_file.path_for(str(fresh), "3"))
-    assert said is not None
+    said = read(fresh)
     assert (said.reports, said.step, said.pid, said.idle_reason) == (2, 42, os.getpid(), None)
-    assert said.at > 0
+    assert 0 <= time.clock_gettime(time.CLOCK_BOOTTIME) - said.at < 60
+
+
+def test_a_report_without_a_step_is_one_of_life_and_keeps_the_step(fresh: Path) -> None:
+    progress_calls.progress()
+    assert (read(fresh).reports, read(fresh).step) == (1, None)
+    progress_calls.progress(5)
+    progress_calls.progress()
+    assert (read(fresh).reports, read(fresh).step) == (3, 5)
 
 
 def test_a_declared_pause_shows_its_reason_until_the_outermost_block_ends(fresh: Path) -> None:
-    path = progress_file.path_for(str(fresh), "3")
     with progress_calls.idle("waits for the data set"):
         with progress_calls.idle("é" * 300):
-            inner = progress_file.read(path)
-        outer = progress_file.read(path)
-    after = progress_file.read(path)
-    assert inner is not None and inner.idle_reason is not None and inner.idle_reason.startswith("éé")
-    assert outer is not None and outer.idle_reason is not None
-    assert after is not None and after.idle_reason is None
+            inner = read(fresh)
+        outer = read(fresh)
+    assert inner.idle_reason is not None and inner.idle_reason.startswith("éé")
+    assert outer.idle_reason is not None
+    assert read(fresh).idle_reason is None
 
 
 def test_a_pause_ends_with_its_block_also_by_an_exception(fresh: Path) -> None:
     with pytest.raises(KeyError), progress_calls.idle("x"):
         raise KeyError
-    said = progress_file.read(progress_file.path_for(str(fresh), "3"))
-    assert said is not None and said.idle_reason is None
+    assert read(fresh).idle_reason is None
 
 
 def test_outside_holdfast_nothing_happens(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,9 +101,59 @@ def test_outside_holdfast_nothing_happens(fresh: Path, monkeypatch: pytest.Monke
     assert list(fresh.iterdir()) == []
 
 
-def test_a_missing_folder_does_not_harm_the_training(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(progress_file.DIRECTORY, str(fresh / "nowhere"))
+class Rude:
+    def __int__(self) -> int:
+        raise RuntimeError("a tensor of two elements")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("step", [1.5, float("nan"), "x", "7", 1 << 80, -1, Rude(), [1]], ids=repr)
+def test_no_step_ends_a_training(fresh: Path, step: object) -> None:
+    progress_calls.progress(step)  # type: ignore[arg-type]
+    with progress_calls.idle(step):  # type: ignore[arg-type]
+        pass
+    progress_calls.progress(step=9)
+    assert read(fresh).step == 9
+
+
+@pytest.mark.parametrize("what", ["missing", "file", "pipe", "link", "directory"])
+def test_whatever_lies_there_a_training_goes_on(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, what: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = fresh / "r3.progress"
+    other = tmp_path_factory.mktemp("other") / "precious"
+    other.write_text("precious")
+    if what == "missing":
+        monkeypatch.setenv(progress_file.DIRECTORY, str(fresh / "nowhere"))
+    elif what == "file":
+        monkeypatch.setenv(progress_file.DIRECTORY, str(other))
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "link":
+        path.symlink_to(other)
+    else:
+        path.mkdir()
     progress_calls.progress(step=1)
+    with progress_calls.idle("x"):
+        pass
+    assert other.read_text() == "precious"
+
+
+@pytest.mark.require("mount")
+def test_a_full_disk_does_not_end_a_training(tmp_path: Path) -> None:
+    copied(tmp_path / "code")
+    full = tmp_path / "full"
+    full.mkdir()
+    code = "import holdfast_progress\nfor step in range(9): holdfast_progress.progress(step)\nprint('done')"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(full)], check=True)
+    try:
+        with pytest.raises(OSError, match="No space"):
+            (full / "hog").write_bytes(b"x" * (1 << 20))
+        assert run(code, tmp_path / "code", HOLDFAST_PROGRESS_DIR=str(full)) == "done\n"
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
 
 
 def test_a_forked_helper_does_not_speak_for_its_rank(fresh: Path) -> None:
@@ -69,8 +163,110 @@ def test_a_forked_helper_does_not_speak_for_its_rank(fresh: Path) -> None:
         progress_calls.progress(step=99)
         os._exit(0)
     os.waitpid(child, 0)
-    said = progress_file.read(progress_file.path_for(str(fresh), "3"))
-    assert said is not None and said.step == 7
+    assert read(fresh).step == 7
+
+
+def test_a_rank_that_is_forked_speaks_for_itself(fresh: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os.environ["RANK"] = "3"
+        progress_calls.progress(step=8)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert read(fresh).step == 8
+
+
+def test_a_fork_while_another_thread_opens_the_file_does_not_lock_the_child(fresh: Path) -> None:
+    with progress_calls._lock:
+        child = os.fork()
+        if child == 0:
+            progress_calls.progress(step=4)
+            os._exit(0)
+    deadline = time.monotonic() + 60
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < deadline, "it waits for a lock that no thread of its own holds"
+        time.sleep(0.01)
+    assert read(fresh).step == 4
+
+
+def test_threads_report_together(fresh: Path) -> None:
+    def reports() -> None:
+        for step in range(2_000):
+            progress_calls.progress(step)
+            with progress_calls.idle("x"):
+                pass
+
+    threads = [threading.Thread(target=reports) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    said = read(fresh)
+    assert said.reports >= 2_000 and said.idle_reason is None
+    progress_calls.progress(5)
+    assert read(fresh).reports > said.reports
+
+
+def test_a_program_of_the_rank_adds_to_its_reports_and_a_dead_one_leaves_no_pause(fresh: Path) -> None:
+    copied(fresh / "code")
+    env = {"HOLDFAST_PROGRESS_DIR": str(fresh), "RANK": "3"}
+    code = "import os, holdfast_progress as h\nh.progress(1)\npause = h.idle('x')\npause.__enter__()\nos._exit(0)"
+    run(code, fresh / "code", **env)
+    assert read(fresh).idle_reason == "x"
+    progress_calls.progress(step=10)
+    assert (read(fresh).reports, read(fresh).idle_reason, read(fresh).pid) == (1, None, os.getpid())
+    run("import holdfast_progress as h\nh.progress(11)", fresh / "code", **env)
+    assert (read(fresh).reports, read(fresh).step) == (2, 11)
+    progress_calls.progress(step=12)
+    assert (read(fresh).reports, read(fresh).step) == (3, 12)
+
+
+def test_the_copied_file_and_the_package_share_one_file_in_a_process(fresh: Path) -> None:
+    copy = loaded(copied(fresh / "code"))
+    progress_calls.progress(step=1)
+    copy.progress(step=2)
+    progress_calls.progress(step=3)
+    assert (read(fresh).reports, read(fresh).step) == (3, 3)
+
+
+def test_the_file_alone_works_in_a_python_without_packages(fresh: Path) -> None:
+    copied(fresh / "code")
+    code = "import holdfast_progress as h\nh.progress(step=5)\nwith h.idle('x'): print('in it')\n"
+    code += "print(sorted(name for name in sys.modules if name.startswith('holdfast')))"
+    assert run(code, fresh / "code") == "in it\n['holdfast_progress']\n"
+    assert not (fresh / "r0.progress").exists()
+    run(code, fresh / "code", HOLDFAST_PROGRESS_DIR=str(fresh), RANK="3")
+    assert read(fresh).step == 5
+
+
+def test_it_does_nothing_on_a_system_that_is_no_linux(fresh: Path) -> None:
+    copied(fresh / "code")
+    code = """
+import mmap, os, time
+for module, name in ((os, "register_at_fork"), (os, "posix_fallocate"), (os, "O_NOFOLLOW"), (time, "CLOCK_BOOTTIME")):
+    delattr(module, name)
+import holdfast_progress as h
+h.progress(1)
+with h.idle("x"): print("done")
+"""
+    assert run(code, fresh / "code", HOLDFAST_PROGRESS_DIR=str(fresh)) == "done\n"
+
+
+def test_it_is_one_file_for_python_3_7_without_dependencies() -> None:
+    tree = ast.parse(SOURCE.read_text(), feature_version=(3, 7))
+    imported = {
+        (node.module if isinstance(node, ast.ImportFrom) else alias.name) or "."
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+    described = tomllib.loads((DISTRIBUTION / "pyproject.toml").read_text())
+    assert "dependencies" not in described["project"]
+    assert described["project"]["requires-python"] == ">=3.7"
+    (taken,) = described["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].items()
+    assert (DISTRIBUTION / taken[0]).resolve() == SOURCE.resolve() and taken[1] == "holdfast_progress.py"
+    assert (DISTRIBUTION / described["tool"]["hatch"]["version"]["path"]).is_file()
 
 
 @pytest.mark.parametrize("content", [b"", b"HFPROG1\n", b"x" * 256])
