@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 from tests.unit.controller.examples import EVENTS
 
+from holdfast.hang.pipeline.xids import Repair
 from holdfast_controller.core import digest
 from holdfast_controller.core.digest import SETTLE_S, SPACING_S, Batch, Digest
 from holdfast_controller.core.events import job as ev
@@ -15,7 +16,7 @@ from holdfast_controller.core.messages.cluster import CLUSTER_TELLING, endings, 
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.host import Gpu, GpuFault, Inventory
 from holdfast_controller.core.model.subscription import ClusterNotice
 from holdfast_controller.core.outbox import OutboxEntry
 
@@ -153,6 +154,7 @@ def test_the_history_of_a_cluster_is_told_in_the_words_of_the_contract() -> None
         ("HOST_LOST", "host/h2"),
         ("HOST_RETURNED", "host/h2"),
         ("COMMON_CAUSE", "cause//data"),
+        ("GPU_FAULT", "host/h1/gpu/0"),
         ("RESTORED", "controller/restore"),
         ("ORPHAN_FOUND", "host/h1/orphans"),
         ("CERTIFICATE", "certificate/ca"),
@@ -188,6 +190,18 @@ def test_gpus_are_told_by_what_is_wrong_with_them() -> None:
     assert told("", "Xid 79", "gone") == ("GPU_FAULT", "a: GPU 1: Xid 79; GPU 2: gone")
     assert told("", unread="NVML hangs") == ("GPU_FAULT", "a: NVML hangs")
     assert told(*["gone"] * 8)[1].endswith("GPU 3: gone and 4 more")
+
+
+def test_a_faulty_gpu_is_told_and_its_repair_unless_an_admin_did_it() -> None:
+    fault = GpuFault("Xid 95", Repair.RESET, Wall(0))
+    broken = ev.GpuCondemned(host="a", at=Wall(0), gpu="u3", index=3, fault=fault)
+    told = news_of(broken, message_of(broken, None))
+    assert told is not None and (told.kind, told.subject) == (ClusterNotice.GPU_FAULT, "host/a/gpu/3")
+    assert told.message == "a GPU 3: Xid 95; it gets no new work before a reset of the GPU"
+    for by, kind in (("holdfast", ClusterNotice.GPU_RECOVERED), ("ann", None)):
+        well = ev.GpuCleared(host="a", at=Wall(1), gpu="u3", index=3, causes=("Xid 95",), by=by, why="it was reset")
+        news = news_of(well, message_of(well, None))
+        assert (news.kind if news else None) is kind
 
 
 def test_a_certificate_is_warned_of_once_for_each_of_its_times() -> None:

@@ -18,7 +18,7 @@ class CertificateEnding:
 
 @dataclass(frozen=True, kw_only=True)
 class MostHostsSilent:
-    """So many hosts are silent at once that none is given up: the fault is likelier in the network or with us."""
+    """Most hosts are silent at once, so none is given up: the fault is likelier in the network or with us."""
 
     at: Wall
     silent: int

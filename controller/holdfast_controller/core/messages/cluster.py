@@ -20,6 +20,8 @@ CLUSTER_TELLING: tuple[type[ev.Event], ...] = (
     ev.HostCordoned,
     ev.HostDrained,
     ev.HostJoined,
+    ev.GpuCondemned,
+    ev.GpuCleared,
     ev.OrphanFound,
     ev.CommonCauseNoticed,
     ev.ClusterRestored,
@@ -66,6 +68,10 @@ def news_of(event: ev.Event, sentence: str) -> News | None:
             return News(ClusterNotice.HOST_DRAINED, f"host/{event.host}/work", sentence)
         case ev.HostJoined():
             return _gpus(event.host, event.inventory)
+        case ev.GpuCondemned():
+            return News(ClusterNotice.GPU_FAULT, f"host/{event.host}/gpu/{event.index}", sentence)
+        case ev.GpuCleared() if event.by == BY_US:
+            return News(ClusterNotice.GPU_RECOVERED, f"host/{event.host}/gpu/{event.index}", sentence)
         case ev.OrphanFound():
             return News(ClusterNotice.ORPHAN_FOUND, f"host/{event.host}/orphans", sentence)
         case ev.CommonCauseNoticed():
