@@ -1,4 +1,4 @@
-"""Output of ranks is copied to the base output directory once their worker is over."""
+"""Output of ranks is copied to the base output directory while they run, and what they save has directories there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def submit(cluster: DevCluster, base: Path, script: str) -> str:
 
 def archived(base: Path, job_id: str) -> dict[str, str]:
     """Whole files below the base; what is being copied has another name until it is whole."""
-    found = (base / "logs" / job_id).glob("g*/*.out")
+    found = (base / "rank-logs" / job_id).glob("g*/*.out")
     return {f"{path.parent.name}/{path.name}": path.read_text() for path in found}
 
 
@@ -55,3 +55,20 @@ def test_output_of_every_generation_is_archived_and_a_failure_is_on_the_jobs_pag
     bad.unlink()
     cluster.until(lambda: cluster.job(second)["archiveProblems"] == {}, 90)
     assert archived(bad, second).keys() == whole.keys()
+
+
+def test_output_is_in_the_archive_while_the_job_runs_and_its_result_directories_are_there(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    script = (
+        "echo up; for d in $AIP_MODEL_DIR $AIP_CHECKPOINT_DIR $AIP_TENSORBOARD_LOG_DIR; do"
+        " echo kept > ${d}r$RANK || exit 1; done; exec sleep 600"
+    )
+    base = tmp_path / "results"
+    job_id = submit(cluster, base, script)
+    cluster.reach(job_id, "RUNNING")
+    cluster.until(lambda: set(archived(base, job_id).values()) == {"up\n"} and len(archived(base, job_id)) == 2, 90)
+    assert cluster.job(job_id)["state"] == "JOB_STATE_RUNNING"
+    for folder in ("model", "checkpoints", "logs"):
+        assert sorted(path.name for path in (base / folder).iterdir()) == ["r0", "r1"], "and nothing of ours"
+    cluster.end(job_id)

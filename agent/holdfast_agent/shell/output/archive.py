@@ -1,7 +1,9 @@
-"""Copies the output of workers that are over to their job's base output directory, behind everybody's back.
+"""Copies the output of workers to the archive below their job's base output directory, in the background.
 
-What is to be copied stands in a file for each worker from its preparation on, so that it survives this agent: it is
-due once the worker is forgotten, and goes when all is copied and the controller knows. Nothing waits for it.
+A file for each worker says from its preparation on what is to be copied, so that this survives the agent. While the
+worker is there, its output is appended every ``SHIP_EVERY_S``, some megabytes at a time, so that a host that dies
+takes little of it away. The rest is due once the worker is forgotten, and the file goes when all is copied and the
+controller knows. Nothing waits for it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -28,6 +31,11 @@ from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
 AT_ONCE = 2
 COPY_S = 1800.0
+SHIP_EVERY_S, SHIP_S = 15.0, 120.0
+SHIP_BYTES = 16 << 20
+"""Of each stream, each time: about a MiB a second for each at most."""
+MAKE_S = 10.0
+"""A file server that doesn't answer for so long before a start is left to the program."""
 LINE_CHARACTERS = 300
 
 
@@ -56,6 +64,15 @@ class Order:
         return WorkerId(self.job, self.worker)
 
 
+@dataclass(slots=True)
+class Shipped:
+    """Sizes of a present worker's streams that were copied, and when to look again (monotonic)."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    next_at: float = 0.0
+    failures: int = 0
+
+
 @dataclass
 class Archive:
     """Copies of workers' output. ``tell`` sends a worker's problem to the controller; False where it can't."""
@@ -67,13 +84,35 @@ class Archive:
     _wake: anyio.Event = field(default_factory=anyio.Event)
     _limit: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(AT_ONCE))
     _busy: set[WorkerId] = field(default_factory=set)
+    _shipped: dict[WorkerId, Shipped] = field(default_factory=dict)
+    _early: dict[WorkerId, str] = field(default_factory=dict)
+    """By worker: the problem with its directories that was reported before the order was kept."""
 
     def keep(self, key: WorkerId, launch: Launch) -> None:
         """Note that the worker's output is to be copied, if its job names a directory. Raises ``OSError``."""
         base = output_directory(launch.output_uri)
-        order = Order(key.job, key.worker, base, run_as=launch.task.account)
-        if os.path.isabs(base) and self._read(self._path(key)) != order:
+        if not os.path.isabs(base):
+            return
+        known = self._read(self._path(key))
+        told = self._early.pop(key, known.told if known is not None else "")
+        order = Order(key.job, key.worker, base, run_as=launch.task.account, problem=told, told=told)
+        if known != order:
             self._write(order)
+            self._wake.set()
+
+    async def make_directories(self, key: WorkerId, launch: Launch, user: WorkerUser) -> None:
+        """Have the directories that the AIP_* variables name. A failure is reported as a problem of the archive."""
+        base = output_directory(launch.output_uri)
+        if not os.path.isabs(base):
+            return
+        order = Order(key.job, key.worker, base)
+        with anyio.move_on_after(2 * MAKE_S):
+            made = partial(copy, "", order, user, within_s=MAKE_S)
+            if problem := await anyio.to_thread.run_sync(made, abandon_on_cancel=True):
+                log.warning("archive.directories_failed", worker=str(key), error=problem)
+                words = in_words(problem, 0.0)
+                if self.tell(key, words):
+                    self._early[key] = words
 
     def release(self, key: WorkerId) -> None:
         """Make the copy due, since the worker is over; does nothing where no copy was noted."""
@@ -94,14 +133,46 @@ class Archive:
             while True:
                 self._wake = anyio.Event()
                 now = time.time()
-                waiting = [order for order in self._orders() if order.due_since and order.key not in self._busy]
+                orders = [order for order in self._orders() if order.key not in self._busy]
+                for order in orders:
+                    if not order.due_since and self._has_grown(order):
+                        self._busy.add(order.key)
+                        tasks.start_soon(self._ship, order)
+                waiting = [order for order in orders if order.due_since]
                 for order in waiting:
                     if is_due(order.next_try, now):
                         self._busy.add(order.key)
                         tasks.start_soon(self._work, order)
                 times = [order.next_try - now for order in waiting if not is_due(order.next_try, now)]
-                with anyio.move_on_after(min(times) if times else None):
+                times += [SHIP_EVERY_S] if len(waiting) < len(orders) or self._busy else []
+                with anyio.move_on_after(min(times, default=None)):
                     await self._wake.wait()
+
+    def _has_grown(self, order: Order) -> bool:
+        """Whether there is more to append, of a worker that is there, and the last time was a while ago."""
+        last = self._shipped.setdefault(order.key, Shipped())
+        return time.monotonic() >= last.next_at and self._written(order.key) != last.sizes
+
+    def _written(self, key: WorkerId) -> dict[str, int]:
+        """Sizes of the worker's streams, by path."""
+        found = Path(self.facts.log_dir, key.job).glob(f"g*/{key.worker}.r*")
+        return {str(path): path.lstat().st_size for path in found if path.suffix in (".out", ".err")}
+
+    async def _ship(self, order: Order) -> None:
+        last, sizes = self._shipped[order.key], self._written(order.key)
+        async with self._limit:
+            once = partial(self._copy, order, most=SHIP_BYTES, within_s=SHIP_S)
+            problem = await anyio.to_thread.run_sync(once, abandon_on_cancel=True)
+        last.failures = last.failures + 1 if problem else 0
+        last.next_at = time.monotonic() + max(SHIP_EVERY_S, pause_s(last.failures) if problem else 0.0)
+        if not problem:
+            grown = (size - last.sizes.get(path, 0) for path, size in sizes.items())
+            last.sizes = sizes if max(grown, default=0) <= SHIP_BYTES else {}
+        words = in_words(problem, 0.0) if problem else ""
+        if words != order.told and self._read(self._path(order.key)) == order and self.tell(order.key, words):
+            self._try_to_write(replace(order, problem=words, told=words))
+        self._busy.discard(order.key)
+        self._wake.set()
 
     async def _work(self, begun: Order) -> None:
         order = begun
@@ -119,12 +190,12 @@ class Archive:
         self._busy.discard(order.key)
         self._wake.set()
 
-    def _copy(self, order: Order) -> str:
+    def _copy(self, order: Order, *, most: int = 0, within_s: float = COPY_S) -> str:
         try:
             user = self.accounts.look_up(order.run_as)
         except NoAccount as problem:
             return str(problem)
-        return copy(f"{self.facts.log_dir}/{order.job}", order, user)
+        return copy(f"{self.facts.log_dir}/{order.job}", order, user, most=most, within_s=within_s)
 
     def _settle(self, begun: Order, order: Order) -> bool:
         """Store what is left to copy; False if the disk refuses it."""
@@ -133,6 +204,7 @@ class Archive:
         over = order.copied or time.time() - order.due_since >= GIVE_UP_AFTER_S
         if over and order.told == order.problem:
             self._path(order.key).unlink(missing_ok=True)
+            self._shipped.pop(order.key, None)
             return True
         failures = order.failures + 1
         return self._try_to_write(replace(order, failures=failures, next_try=time.time() + pause_s(failures)))
@@ -169,9 +241,22 @@ class Archive:
         return True
 
 
-def copy(logs: str, order: Order, user: WorkerUser) -> str:
-    """Copy with the rights of the worker's user; why that failed, empty when all is there. Blocks."""
-    program = [sys.executable, "-I", "-S", archive_copy.__file__, logs, order.base, order.job, order.worker]
+def copy(logs: str, order: Order, user: WorkerUser, *, most: int = 0, within_s: float = COPY_S) -> str:
+    """Copy with the rights of the worker's user; why that failed, empty when all is there. Blocks.
+
+    At most ``most`` bytes of each stream, unless that is 0.
+    """
+    program = [
+        sys.executable,
+        "-I",
+        "-S",
+        archive_copy.__file__,
+        logs,
+        order.base,
+        order.job,
+        order.worker,
+        str(most),
+    ]
     try:
         done = subprocess.run(
             [*become(user), *program],
@@ -180,10 +265,10 @@ def copy(logs: str, order: Order, user: WorkerUser) -> str:
             stderr=subprocess.PIPE,
             cwd="/",
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
-            timeout=COPY_S,
+            timeout=within_s,
         )
     except subprocess.TimeoutExpired:
-        return f"{order.base}: did not take it within {COPY_S:g} s"
+        return f"{order.base}: did not take it within {within_s:g} s"
     except OSError as error:
         return f"the copy could not be started: {error.strerror}"
     if done.returncode == 0:

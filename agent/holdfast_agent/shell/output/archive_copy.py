@@ -1,11 +1,13 @@
-"""Copies a worker's output to where its job keeps results: `python -I -S archive_copy.py LOGS BASE JOB WORKER`.
+"""Appends a worker's output to its job's archive: `python -I -S archive_copy.py LOGS BASE JOB WORKER MOST`.
 
-From LOGS/g<N>/WORKER.r<rank>.{out,err} to BASE/logs/JOB/g<N>/, by the same names. A process of its own, run as the
-worker's user: a file server that hangs blocks no other user, and only the user's own rights are used where the
-user may have planted anything. Below BASE no link is followed. A file is written beside its place, synced, and
-renamed; one that is there with the same size is left alone, so that an interrupted copy continues.
+From LOGS/g<N>/WORKER.r<rank>.{out,err} to BASE/rank-logs/JOB/g<N>/, by the same names, at most MOST bytes of each
+stream (0: all). With an empty LOGS nothing is copied. The directories that the AIP_* variables name are made as well.
+A process of its own, run as the worker's user: a file server that hangs blocks no other user, and only the user's own
+rights are used where the user may have planted anything. Below BASE no link is followed.
 
-Of a stream whose oldest bytes have been cut off the copy begins with the first that are kept. Ends with 0, or with
+Beside each file lies its index, ``.NAME.idx``, with lines "OFFSET POSITION MILLISECONDS": from that position on the
+file holds what is in the stream from that offset on, and was written since that time (or in the minutes before). A
+stream's oldest bytes may have been cut off before they were copied; then an offset is skipped. Ends with 0, or with
 1 and a sentence on stderr.
 """
 
@@ -16,29 +18,40 @@ import os
 import re
 import stat
 import sys
+import time
 
 CHUNK_BYTES = 1 << 20
+FOLDER = "rank-logs"
+RESULTS = ("model", "checkpoints", "logs")
+"""What AIP_MODEL_DIR, AIP_CHECKPOINT_DIR and AIP_TENSORBOARD_LOG_DIR are called below the base."""
+INDEX_BYTES, SPARSE_MS = 256 << 10, 600_000
+"""An index of that size gets a line each ten minutes only."""
 _GENERATION = re.compile(r"g\d+")
 
 
-def main(logs: str, base: str, job: str, worker: str) -> int:
-    """Copy all there is, or say what failed first."""
+def main(logs: str, base: str, job: str, worker: str, most: str) -> int:
+    """Append all there is, or say what failed first."""
     os.umask(0o027)
     at = base
     try:
         os.makedirs(base, exist_ok=True)
-        at = f"{base}/logs/{job}"
         root = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        target = _below(_below(root, "logs"), job)
+        for name in RESULTS:
+            at = f"{base}/{name}"
+            os.close(_below(root, name, links=True))
+        if not logs:
+            return 0
+        at = f"{base}/{FOLDER}/{job}"
+        target = _below(_below(root, FOLDER), job)
         for generation in sorted(filter(_GENERATION.fullmatch, os.listdir(logs))):
-            at = f"{base}/logs/{job}/{generation}"
+            at = f"{base}/{FOLDER}/{job}/{generation}"
             streams = [name for name in sorted(os.listdir(f"{logs}/{generation}")) if _is_stream(name, worker)]
             if not streams:
                 continue
             folder = _below(target, generation)
             for name in streams:
-                at = f"{base}/logs/{job}/{generation}/{name}"
-                _copy(f"{logs}/{generation}/{name}", folder, name)
+                at = f"{base}/{FOLDER}/{job}/{generation}/{name}"
+                _append(f"{logs}/{generation}/{name}", folder, name, int(most))
             os.fsync(folder)
             os.close(folder)
     except OSError as error:
@@ -51,65 +64,106 @@ def _is_stream(name: str, worker: str) -> bool:
     return re.fullmatch(re.escape(worker) + r"\.r\d+\.(out|err)", name) is not None
 
 
-def _below(parent: int, name: str) -> int:
-    """A directory, made if need be; never what a link leads to. Raises OSError."""
+def _below(parent: int, name: str, *, links: bool = False) -> int:
+    """A directory, made if need be; what a link leads to only with ``links``. Raises OSError."""
     try:
         os.mkdir(name, 0o755, dir_fd=parent)
     except FileExistsError:
         pass
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    return os.open(name, flags, dir_fd=parent)
 
 
-def _copy(path: str, folder: int, name: str) -> None:
+def _append(path: str, folder: int, name: str, most: int) -> None:
     source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(source)
         if not stat.S_ISREG(status.st_mode):
             return
-        begin = _first_kept(source)
-        if _is_there(folder, name, status.st_size - begin):
-            return
-        fresh = f".{name}.new"
+        copy = _own_file(folder, name)
+        index = _own_file(folder, f".{name}.idx")
         try:
-            os.unlink(fresh, dir_fd=folder)
-        except FileNotFoundError:
-            pass
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        copy = os.open(fresh, flags, 0o640, dir_fd=folder)
-        try:
-            _pour(source, copy, begin, status.st_size)
-            os.fsync(copy)
+            _go_on(source, status.st_size, copy, index, most)
         finally:
             os.close(copy)
-        os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.close(index)
     finally:
         os.close(source)
 
 
-def _first_kept(source: int) -> int:
-    """Offset of the first byte that was not cut off."""
+def _own_file(folder: int, name: str) -> int:
+    """A regular file; anything else that has been put in its place is removed. Raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    for _ in range(2):
+        try:
+            file = os.open(name, flags, 0o640, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENXIO):
+                raise
+        else:
+            if stat.S_ISREG(os.fstat(file).st_mode):
+                return file
+            os.close(file)
+        os.unlink(name, dir_fd=folder)
+    raise OSError(errno.EEXIST, "something is put in its place again and again")
+
+
+def _go_on(source: int, size: int, copy: int, index: int, most: int) -> None:
+    """Append what the stream has and the copy hasn't. The index comes first: it is right also if no bytes follow."""
+    there = os.fstat(copy).st_size
+    known = last_entry(index)
+    begin = known[0] + there - known[1] if known is not None and there >= known[1] else -1
+    if not 0 <= begin <= size or (known is None and there):
+        os.ftruncate(copy, 0)
+        os.ftruncate(index, 0)
+        begin, there, known = 0, 0, None
+    kept = _first_kept(source, begin, size)
+    end = size if not most else min(size, kept + most)
+    if kept >= end:
+        return
+    now = time.time_ns() // 1_000_000
+    length = os.fstat(index).st_size
+    if known is None or kept != begin or length < INDEX_BYTES or now - known[2] >= SPARSE_MS:
+        os.pwrite(index, f"{kept} {there} {now}\n".encode(), length)
+    _pour(source, kept, end, copy, there)
+    os.fsync(copy)
+
+
+def last_entry(index: int) -> tuple[int, int, int] | None:
+    """The last whole line of an index; None without one."""
+    length = os.fstat(index).st_size
+    lines = os.pread(index, 256, max(0, length - 256)).decode("ascii", "replace").split("\n")
+    return entry(lines[-2]) if len(lines) > 1 else None
+
+
+def entry(line: str) -> tuple[int, int, int] | None:
+    """Offset, position and time in a line; None where it is no line of ours."""
+    numbers = line.split(" ")
+    if len(numbers) != 3 or not all(
+        number.isascii() and number.isdigit() and len(number) < 20 for number in numbers
+    ):
+        return None
+    return int(numbers[0]), int(numbers[1]), int(numbers[2])
+
+
+def _first_kept(source: int, begin: int, size: int) -> int:
+    """Offset of the first byte from ``begin`` on that was not cut off."""
     try:
-        return os.lseek(source, 0, os.SEEK_DATA)
+        return os.lseek(source, begin, os.SEEK_DATA)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # empty, or a hole to its end
-            return os.fstat(source).st_size
-        return 0  # a file system without holes
+        if error.errno == errno.ENXIO:  # the end, or a hole to it
+            return size
+        return begin  # a file system without holes
 
 
-def _is_there(folder: int, name: str, size: int) -> bool:
-    try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == size
-
-
-def _pour(source: int, copy: int, begin: int, end: int) -> None:
+def _pour(source: int, begin: int, end: int, copy: int, position: int) -> None:
     """Bytes from ``begin`` to ``end``, and no more, should there be more by now."""
     while begin < end and (data := os.pread(source, min(CHUNK_BYTES, end - begin), begin)):
         begin += len(data)
         while data:
-            data = data[os.write(copy, data) :]
+            written = os.pwrite(copy, data, position)
+            position += written
+            data = data[written:]
 
 
 if __name__ == "__main__":

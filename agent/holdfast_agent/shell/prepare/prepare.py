@@ -115,7 +115,9 @@ class Preparation:
             return _failed(action, problem)
         if problem := await self._host_problem(action, facts):
             return _unfit(action, problem)
-        if (launch := action.assignment.launch) is None or not launch.task.image:
+        if (launch := action.assignment.launch) is not None:
+            await self.archive.make_directories(action.assignment.key, launch, facts.user)
+        if launch is None or not launch.task.image:
             return self._finish(action, facts)
         try:
             container = await self._container(action, facts)

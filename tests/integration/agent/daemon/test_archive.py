@@ -52,12 +52,13 @@ def reachable() -> Iterator[Path]:
 
 
 def archived(base: Path) -> dict[str, str]:
-    """Every file below the base, by its path."""
-    return {str(p.relative_to(base)): p.read_text() for p in sorted(base.rglob("*")) if p.is_file()}
+    """Every file below the base but the indexes, by its path."""
+    found = [path for path in sorted(base.rglob("*")) if path.is_file() and path.suffix != ".idx"]
+    return {str(path.relative_to(base)): path.read_text() for path in found}
 
 
 EXPECTED = {
-    f"logs/job-1/g{n}/workerpool0-0.r0.{stream}": f"workerpool0-0.r0.{stream} of {n}\n"
+    f"rank-logs/job-1/g{n}/workerpool0-0.r0.{stream}": f"workerpool0-0.r0.{stream} of {n}\n"
     for n in (1, 2)
     for stream in ("out", "err")
 }
@@ -76,16 +77,16 @@ def test_every_generation_of_the_worker_is_copied_and_nothing_else(logs: Path, t
 def test_second_try_goes_on_where_the_first_was_broken_off(logs: Path, tmp_path: Path) -> None:
     base = tmp_path / "out"
     assert run(logs, base) == ""
-    there = base / "logs/job-1/g1/workerpool0-0.r0.out"
+    there = base / "rank-logs/job-1/g1/workerpool0-0.r0.out"
     kept = there.stat().st_ino
-    (base / "logs/job-1/g2/workerpool0-0.r0.out").write_text("torn")
-    (base / "logs/job-1/g2/.workerpool0-0.r0.out.new").write_text("left by a try that was killed")
+    torn = base / "rank-logs/job-1/g2/workerpool0-0.r0.out"
+    os.truncate(torn, 4)
     assert run(logs, base) == ""
     assert archived(base) == EXPECTED
     assert there.stat().st_ino == kept
 
 
-@pytest.mark.parametrize("planted", ["logs", "logs/job-1", "logs/job-1/g1"])
+@pytest.mark.parametrize("planted", ["rank-logs", "rank-logs/job-1", "rank-logs/job-1/g1"])
 def test_no_planted_link_is_followed(logs: Path, tmp_path: Path, planted: str) -> None:
     base, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -98,10 +99,11 @@ def test_no_planted_link_is_followed(logs: Path, tmp_path: Path, planted: str) -
 def test_planted_file_link_is_replaced_and_its_target_left_alone(logs: Path, tmp_path: Path) -> None:
     base, victim = tmp_path / "out", tmp_path / "victim"
     victim.write_text("precious")
-    folder = base / "logs/job-1/g1"
+    folder = base / "rank-logs/job-1/g1"
     folder.mkdir(parents=True)
     (folder / "workerpool0-0.r0.out").symlink_to(victim)
-    (folder / ".workerpool0-0.r0.err.new").symlink_to(victim)
+    (folder / ".workerpool0-0.r0.err.idx").symlink_to(victim)
+    os.mkfifo(folder / "workerpool0-0.r0.err")
     assert run(logs, base) == ""
     assert (victim.read_text(), archived(base)) == ("precious", EXPECTED)
     assert not (folder / "workerpool0-0.r0.out").is_symlink()
@@ -124,7 +126,7 @@ def test_stream_that_was_cut_is_copied_from_its_first_kept_byte(logs: Path, tmp_
     except OSError:
         pytest.skip("this file system can't cut files")
     assert run(logs, tmp_path / "out") == ""
-    assert (tmp_path / "out/logs/job-1/g1/workerpool0-0.r0.out").read_bytes() == b"b" * BLOCK
+    assert (tmp_path / "out/rank-logs/job-1/g1/workerpool0-0.r0.out").read_bytes() == b"b" * BLOCK
     assert run(logs, tmp_path / "out") == ""
 
 
@@ -144,7 +146,7 @@ def test_copy_has_the_rights_of_the_workers_user(logs: Path, reachable: Path) ->
     order = Order(KEY.job, KEY.worker, str(closed / "out"))
     assert copy(str(logs), order, nobody).endswith("Permission denied")
     assert copy(str(logs), replace(order, base=str(open_)), nobody) == ""
-    assert (open_ / "logs").stat().st_uid == 65534
+    assert (open_ / "rank-logs").stat().st_uid == 65534
     assert archived(open_) == EXPECTED
 
 
@@ -182,6 +184,128 @@ async def test_due_output_is_tried_until_it_is_there_and_told_meanwhile(
         await _until(lambda: later._orders() == [])
         tasks.cancel_scope.cancel()
     assert told == [f"{base}: File exists; tried again", ""]
+    assert archived(base) == EXPECTED
+
+
+def entries(path: Path) -> list[list[int]]:
+    return [[int(number) for number in line.split()] for line in path.read_text().splitlines()]
+
+
+def test_what_was_written_since_is_appended_and_nothing_is_read_twice(logs: Path, tmp_path: Path) -> None:
+    base, stream = tmp_path / "out", logs / "g2/workerpool0-0.r0.out"
+    assert run(logs, base) == ""
+    there = base / "rank-logs/job-1/g2/workerpool0-0.r0.out"
+    first = there.stat().st_ino
+    with stream.open("a") as file:
+        file.write("more\n")
+    assert run(logs, base) == ""
+    assert (there.read_text(), there.stat().st_ino) == (stream.read_text(), first)
+    index = there.with_name(".workerpool0-0.r0.out.idx")
+    size = len("workerpool0-0.r0.out of 2\n")
+    assert [line[:2] for line in entries(index)] == [[0, 0], [size, size]]
+    before = index.read_text()
+    assert run(logs, base) == ""
+    assert index.read_text() == before, "nothing new, nothing written"
+
+
+def test_each_time_takes_a_bounded_part(logs: Path, tmp_path: Path) -> None:
+    order, stream = Order(KEY.job, KEY.worker, str(tmp_path / "out")), logs / "g2/workerpool0-0.r0.out"
+    stream.write_text("x" * 1000)
+    there = tmp_path / "out/rank-logs/job-1/g2/workerpool0-0.r0.out"
+    for expected in (400, 800, 1000):
+        assert copy(str(logs), order, ME, most=400) == ""
+        assert there.stat().st_size == expected
+
+
+def test_bytes_that_are_cut_between_two_copies_are_skipped_and_the_earlier_ones_kept(
+    logs: Path, tmp_path: Path
+) -> None:
+    stream = logs / "g1/workerpool0-0.r0.out"
+    stream.write_bytes(b"a" * BLOCK)
+    assert run(logs, tmp_path / "out") == ""
+    with stream.open("ab") as file:
+        file.write(b"b" * BLOCK + b"c" * BLOCK)
+    try:
+        punch(str(stream), 2 * BLOCK)
+    except OSError:
+        pytest.skip("this file system can't cut files")
+    assert run(logs, tmp_path / "out") == ""
+    there = tmp_path / "out/rank-logs/job-1/g1/workerpool0-0.r0.out"
+    assert there.read_bytes() == b"a" * BLOCK + b"c" * BLOCK
+    index = entries(there.with_name(".workerpool0-0.r0.out.idx"))
+    assert [line[:2] for line in index] == [[0, 0], [2 * BLOCK, BLOCK]]
+
+
+@pytest.mark.parametrize("planted", ["", "nonsense\n", "0 99999 1\n", "99999999 0 1\n", "-1 0 1\n"])
+def test_archive_that_was_tampered_with_is_written_from_the_start(logs: Path, tmp_path: Path, planted: str) -> None:
+    assert run(logs, tmp_path / "out") == ""
+    folder = tmp_path / "out/rank-logs/job-1/g1"
+    (folder / "workerpool0-0.r0.out").write_text("other")
+    (folder / ".workerpool0-0.r0.out.idx").write_text(planted)
+    assert run(logs, tmp_path / "out") == ""
+    assert archived(tmp_path / "out") == EXPECTED
+
+
+async def test_output_is_shipped_while_the_worker_is_there(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "SHIP_EVERY_S", 0.1)
+    base, stream = tmp_path / "out", logs / "g2/workerpool0-0.r0.out"
+    launch = Launch(Task(("x",)), 0, 1, 1, output_uri=str(base))
+    facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), ME, 1)
+    told: list[str] = []
+
+    def tell(_: WorkerId, problem: str) -> bool:
+        told.append(problem)
+        return True
+
+    shipping = Archive(tmp_path / "orders", facts, Accounts(ME, AccountRules(os.geteuid())), tell)
+    await shipping.make_directories(KEY, launch, ME)
+    assert sorted(path.name for path in base.iterdir()) == ["checkpoints", "logs", "model"]
+    shipping.keep(KEY, launch)
+    there = base / "rank-logs/job-1/g2/workerpool0-0.r0.out"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shipping.run)
+        await _until(there.exists)
+        with stream.open("a") as file:
+            file.write("more\n")
+        await _until(lambda: there.read_text() == stream.read_text())
+        with stream.open("a") as file:
+            file.write("last\n")
+        shipping.release(KEY)
+        await _until(lambda: shipping._orders() == [])
+        tasks.cancel_scope.cancel()
+    assert there.read_text() == stream.read_text()
+    assert told == []
+
+
+async def test_directories_that_cannot_be_made_are_told_and_taken_back_once_they_can(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "SHIP_EVERY_S", 0.1)
+    monkeypatch.setattr(archive, "pause_s", lambda _: 0.1)
+    base = tmp_path / "file"
+    base.write_text("in the way")
+    launch = Launch(Task(("x",)), 0, 1, 1, output_uri=str(base))
+    facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), ME, 1)
+    told: list[str] = []
+
+    def tell(_: WorkerId, problem: str) -> bool:
+        told.append(problem)
+        return True
+
+    shipping = Archive(tmp_path / "orders", facts, Accounts(ME, AccountRules(os.geteuid())), tell)
+    await shipping.make_directories(KEY, launch, ME)
+    assert told == [f"{base}: File exists; tried again"]
+    shipping.keep(KEY, launch)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shipping.run)
+        await anyio.sleep(0.5)
+        assert len(told) == 1
+        base.unlink()
+        await _until(lambda: len(told) == 2)
+        tasks.cancel_scope.cancel()
+    assert told[1] == ""
     assert archived(base) == EXPECTED
 
 
