@@ -42,7 +42,7 @@ def _sections(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
             yield from _sections(child, (*path, name))
         return
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
-    options = [p for p in command.params if isinstance(p, click.Option)]
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
     usage = " ".join([*path, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)])
     yield f"## `{usage}`"
     yield inspect.cleandoc(command.help or "")

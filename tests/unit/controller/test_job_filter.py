@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+
 import pytest
 from tests.unit.controller.examples import job
 
 from holdfast.errors import InvalidInput
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.shell.calls.job_filter import parse_filter
@@ -14,6 +18,7 @@ from holdfast_controller.shell.calls.job_filter import parse_filter
 def made() -> Job:
     found = job()
     found.state, found.labels, found.display_name = JobState.RUNNING, {"team": "vision", "a.b": "x=y"}, "my run"
+    found.created_at = Wall(1.0)
     return found
 
 
@@ -37,6 +42,42 @@ def made() -> Job:
         ("label.a.b=x=y", True),
         ("state=RUNNING AND label.team=vision", True),
         ("state = RUNNING   AND  owner = bob", False),
+        # as managed services document them
+        ('state="JOB_STATE_RUNNING" AND display_name:"my*"', True),
+        ('state="JOB_STATE_SUCCEEDED" AND display_name:"my_job_*"', False),
+        ('state!="JOB_STATE_FAILED" OR display_name="my_job"', True),
+        ('state!="JOB_STATE_RUNNING" OR display_name="my run"', True),
+        ('NOT display_name="my run"', False),
+        ('NOT displayName="my_job"', True),
+        ('create_time>"1970-01-01T00:00:00Z"', True),
+        ('createTime<"1970-01-01T00:00:01Z"', False),
+        ('create_time<="1970-01-01T00:00:01Z" AND create_time>=1970-01-01T00:00:01+00:00', True),
+        ('create_time!="2021-05-18T00:00:00Z"', True),
+        ("labels.team=vision", True),
+        ("labels.team:*", True),
+        ("labels.nope:*", False),
+        ("labels.nope!=x", True),
+        ('labels."a.b"="x=y"', True),
+        ('state="JOB_STATE_PARTIALLY_SUCCEEDED"', False),
+        # OR before AND, parentheses, repeated NOT
+        ("owner=bob AND owner=ann OR owner=ann", False),
+        ("(owner=bob AND owner=ann) OR owner=ann", True),
+        ("owner=ann AND (state=FAILED OR (NOT owner=bob AND name:run))", True),
+        ("NOT (owner=ann OR owner=bob)", False),
+        ("NOT NOT owner=ann", True),
+        ("-owner=bob", True),
+        ("NOT(owner=bob)", True),
+        ("( owner = ann )", True),
+        ("owner!=ann", False),
+        ("active!=true", False),
+        ('name="my run" AND owner="ann"', True),
+        ("name='my run'", True),
+        ("name:run", True),
+        ("name:*y*r*n", True),
+        ("name:my*my", False),
+        ("name:*", True),
+        ('name="\\m\\y run"', True),
+        ('name="x AND owner=ann"', False),
     ],
 )
 def test_filter_takes_what_it_says(text: str, takes: bool) -> None:
@@ -54,6 +95,16 @@ def test_filter_takes_what_it_says(text: str, takes: bool) -> None:
         ("active=maybe", "'active' can't be asked for"),
         ("state=RUNNING AND", "no job is ever in state 'RUNNING AND'"),
         ("owner=ann AND  AND owner=bob", "'AND owner' can't be asked for"),
+        ("(owner=ann", "lacks a closing parenthesis"),
+        ('owner="ann" owner="bob"', "'owner=\"bob\"' follows what is complete"),
+        ("state:RUNNING", "'state' takes = and !=, not :"),
+        ("owner>ann", "'owner' takes = and !=, not >"),
+        ("labels.a:b", "'labels.a' takes = and !=, not :"),
+        ("create_time:2026", "'create_time' takes =, !=, <, <=, > and >=, not :"),
+        ("create_time>soon", "'soon' is no time such as"),
+        ("NOT", "'NOT' is no term"),
+        ("(" * 30 + "owner=ann" + ")" * 30, "has more than 20 parentheses in each other"),
+        ("owner=" + "x" * 5000, "has 5,006 characters; at most 4,096 are allowed"),
     ],
 )
 def test_wrong_filter_names_the_field_and_the_way_out(text: str, problem: str) -> None:
@@ -63,3 +114,19 @@ def test_wrong_filter_names_the_field_and_the_way_out(text: str, problem: str) -
     assert violation.path == "filter"
     assert problem in violation.problem
     assert violation.fix.startswith("use state=RUNNING")
+
+
+@pytest.mark.parametrize(
+    "part", [" ", "NOT ", "(", ")", "AND ", " AND", '"', "'", "\\", "*", "owner=a OR ", "-", "labels.", "=", "x"]
+)
+def test_a_long_filter_is_read_in_time_proportional_to_its_length(part: str) -> None:
+    """The most that a caller may send, of whatever could be read again and again."""
+    began = time.process_time()
+    for text in (
+        part * (4096 // len(part)),
+        f"owner=a{part * (4089 // len(part))}",
+        f'name:"{part * 4000}"'[:4096],
+    ):
+        with contextlib.suppress(InvalidInput):
+            parse_filter(text)(made())
+    assert time.process_time() - began < 1.0

@@ -14,7 +14,9 @@ _OPTIONS = (
     click.option(
         "--local-package-path", "folder", metavar="DIR", help="Folder that is packed and sent along.  [default: .]"
     ),
-    click.option("--script", metavar="FILE", help="What to run, as a path in that folder: a .py or .sh file."),
+    click.option(
+        "--script", metavar="FILE", help="What to run, as a path in that folder: a Python or Bash script."
+    ),
     click.option("--python-module", "module", metavar="NAME", help="What to run, as a module in that folder."),
     click.option(
         "--requirements",
@@ -29,7 +31,6 @@ _OPTIONS = (
         help="Wheels, archives or folders to install, with commas.",
     ),
     click.option("--extra-dirs", multiple=True, metavar="LIST", help="Further folders to send along, with commas."),
-    click.option("--args", multiple=True, metavar="LIST", help="Arguments of the script or module, with commas."),
 )
 
 
@@ -39,7 +40,7 @@ def code_options(command: C) -> C:
     @functools.wraps(command)
     def gathered(**words: Any) -> object:
         folder, script, module = words.pop("folder"), words.pop("script"), words.pop("module")
-        lists = {name: items(words.pop(name)) for name in ("requirements", "extra_packages", "extra_dirs", "args")}
+        lists = {name: items(words.pop(name)) for name in ("requirements", "extra_packages", "extra_dirs")}
         if script and module:
             raise click.UsageError("Give one of --script and --python-module.")
         code = None
@@ -51,7 +52,6 @@ def code_options(command: C) -> C:
                 requirements=lists["requirements"],
                 packages=lists["extra_packages"],
                 folders=lists["extra_dirs"],
-                args=lists["args"],
             )
         elif any(lists.values()):
             raise click.UsageError(

@@ -8,6 +8,7 @@ reads them: a config file may leave it to the options what its pools run.
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 EXTRA = ".holdfast"
 _BRING_THEIR_OWN = ("containerSpec", "container_spec", "pythonPackageSpec", "python_package_spec")
+FIRST_LINE_BYTES = 256
+_PYTHON = re.compile(r"(^|[/ ])(python|pypy)[0-9.]*( |$)")
 SAY_FROM_BYTES = 8 << 20
 """Uploads from this size on print their progress."""
 
@@ -41,7 +44,13 @@ class CodeOptions:
     folders: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     folder_option: str = "--local-package-path"
-    """What the user calls the folder."""
+    """The option by which the user named the folder."""
+    of_pool: str = ""
+    """The option of the pool that has them as its keys, such as ``--worker-pool-spec[0]``; empty without one."""
+
+    def named(self, option: str) -> str:
+        """What the user wrote for an option such as ``--script``."""
+        return f"{self.of_pool} {option.removeprefix('--')}" if self.of_pool else option
 
 
 @dataclass
@@ -55,19 +64,21 @@ class Packed:
         """The ``packagedCode`` of a folder and what belongs to it. Raises ``InvalidInput``, ``BundleRefused``."""
         folder = Path(options.folder)
         if not folder.is_dir():
-            raise _wrong(options.folder_option, f"there is no folder {options.folder}")
+            raise _wrong(options.named(options.folder_option), f"there is no folder {options.folder}")
         if options.script:
-            _check_script(folder, options.script)
+            _check_script(folder, options.script, options.named("--script"))
         if options.module:
-            _check_module(folder, options.module)
+            _check_module(folder, options.module, options.named("--python-module"))
         requirements = lines_of(options.requirements, folder)
         extra: list[tuple[str, Path]] = []
         keep = [options.script] if options.script else []
-        packages = [_place(each, folder, "packages", extra, keep) for each in options.packages]
+        option = options.named("--extra-packages")
+        packages = [_place(each, folder, "packages", extra, keep, option) for each in options.packages]
+        option = options.named("--extra-dirs")
         for each in options.folders:
-            if not _find(each, folder, "--extra-dirs").is_dir():
-                raise _wrong("--extra-dirs", f"{each} is no folder")
-            _place(each, folder, "", extra, keep)
+            if not _find(each, folder, option).is_dir():
+                raise _wrong(option, f"{each} is no folder")
+            _place(each, folder, "", extra, keep, option)
         if not packages and not (folder / "requirements.txt").is_file() and (folder / "setup.py").is_file():
             packages = ["."]
         bundle = self._pack(folder, extra, keep)
@@ -145,9 +156,11 @@ def bring_code(data: dict[str, Any], options: CodeOptions | None, packed: Packed
 
     Raises ``InvalidInput`` where no pool takes the options' code.
     """
-    pools = _pools(data)
+    pools = pools_in(data)
     if options is not None:
-        receiving = [pool for pool in pools if not any(name in pool for name in _BRING_THEIR_OWN)]
+        # A pool that says nothing skips its role, unless it is the primary's.
+        filled = [pool for index, pool in enumerate(pools) if pool or not index]
+        receiving = [pool for pool in filled if not any(name in pool for name in _BRING_THEIR_OWN)]
         if pools and not receiving:
             fix = "submit it without local code, or use a processSpec"
             raise _wrong("jobSpec.workerPoolSpecs", "every pool brings code of its own: an image or a package", fix)
@@ -176,16 +189,38 @@ def command_of(options: CodeOptions) -> list[str]:
     """Command that starts the script or module; empty without either."""
     if options.module:
         return ["python3", "-m", options.module.replace("$", "$$")]
-    script = options.script.replace("$", "$$")
-    if not script:
+    if not options.script:
         return []
-    return ["bash", script] if script.endswith(".sh") else ["python3", script]
+    words = [*_interpreter(Path(options.folder, options.script)), options.script]
+    return [word.replace("$", "$$") for word in words]
 
 
-def _pools(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The worker pools of a job file's data, whichever way it is spelled; without those that are no mappings."""
+def _interpreter(script: Path) -> list[str]:
+    """The program that runs a script: by its ending, else by its first line; bash where neither says.
+
+    Python is the one of the job's environment, whichever the first line names.
+    """
+    if script.suffix == ".py":
+        return ["python3"]
+    if script.suffix == ".sh":
+        return ["bash"]
+    with script.open("rb") as file:
+        first = file.readline(FIRST_LINE_BYTES).decode("utf-8", "replace")
+    words = first.removeprefix("#!").split() if first.startswith("#!") else []
+    if not words:
+        return ["bash"]
+    return ["python3"] if _PYTHON.search(" ".join(words)) else words
+
+
+def spec_in(data: dict[str, Any]) -> dict[str, Any] | None:
+    """The job spec in a job file's data, whichever way it is spelled; None where that is no mapping."""
     inner = next((data[name] for name in ("jobSpec", "job_spec") if name in data), data)
-    if not isinstance(inner, dict):
+    return inner if isinstance(inner, dict) else None
+
+
+def pools_in(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The worker pools of a job file's data, whichever way it is spelled; without those that are no mappings."""
+    if (inner := spec_in(data)) is None:
         return []
     found = next((inner[name] for name in ("workerPoolSpecs", "worker_pool_specs") if name in inner), None)
     if found is None:
@@ -193,24 +228,25 @@ def _pools(data: dict[str, Any]) -> list[dict[str, Any]]:
     return [pool for pool in found if isinstance(pool, dict)] if isinstance(found, list) else []
 
 
-def _check_script(folder: Path, script: str) -> None:
+def _check_script(folder: Path, script: str, option: str) -> None:
     path = PurePosixPath(script)
     if path.is_absolute() or ".." in path.parts:
-        raise _wrong("--script", f"{script} is not below the folder", "write its path from the folder")
+        raise _wrong(option, f"{script} is not below the folder", "write its path from the folder")
     if not (folder / script).is_file():
-        raise _wrong("--script", f"there is no {script} in {folder}")
+        raise _wrong(option, f"there is no {script} in {folder}")
 
 
-def _check_module(folder: Path, module: str) -> None:
+def _check_module(folder: Path, module: str, option: str) -> None:
     path = folder.joinpath(*module.split("."))
     if not (path.with_name(path.name + ".py").is_file() or (path / "__main__.py").is_file()):
         name = module.replace(".", "/")
-        raise _wrong("--python-module", f"there is neither {name}.py nor {name}/__main__.py in {folder}")
+        raise _wrong(option, f"there is neither {name}.py nor {name}/__main__.py in {folder}")
 
 
-def _place(given: str, folder: Path, below: str, extra: list[tuple[str, Path]], keep: list[str]) -> str:
+def _place(
+    given: str, folder: Path, below: str, extra: list[tuple[str, Path]], keep: list[str], option: str
+) -> str:
     """Path of a file or folder in the bundle; one outside the packaged folder is added to it."""
-    option = "--extra-packages" if below else "--extra-dirs"
     found = _find(given, folder, option)
     try:
         inside = found.resolve().relative_to(folder.resolve()).as_posix()

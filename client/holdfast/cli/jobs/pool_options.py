@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.cli.jobs.packaging import CodeOptions
+from holdfast.cli.jobs.reference_options import split_list
 from holdfast.errors import InvalidInput, Violation
 
 _MACHINE = {
@@ -15,8 +17,17 @@ _MACHINE = {
     "accelerator-count": "acceleratorCount",
 }
 _TASK = ("container-image-uri", "executor-image-uri", "python-module")
-_PACKAGING = ("local-package-path", "script", "requirements", "extra-packages", "extra-dirs")
+_PACKAGING = ("local-package-path", "script", "requirements", "extra-packages", "extra-dirs", "output-image-uri")
 KEYS = (*_MACHINE, "replica-count", *_TASK, *_PACKAGING)
+_PRIMARY = "--worker-pool-spec[0]"
+_OF_POOL = re.compile(r"(?:(?:jobSpec|job_spec)\.)?workerPoolSpecs\[(\d+)\](?:\.(.+))?")
+_KEYS = {
+    **{f"machineSpec.{name}": key for key, name in _MACHINE.items()},
+    "replicaCount": "replica-count",
+    "containerSpec.imageUri": "container-image-uri",
+    "pythonPackageSpec.executorImageUri": "executor-image-uri",
+    "pythonPackageSpec.pythonModule": "python-module",
+}
 
 
 def code_of(pools: Sequence[str]) -> CodeOptions | None:
@@ -47,6 +58,7 @@ def code_of(pools: Sequence[str]) -> CodeOptions | None:
             requirements=lists["requirements"],
             packages=lists["extra-packages"],
             folders=lists["extra-dirs"],
+            of_pool=where,
         )
     return found
 
@@ -66,8 +78,12 @@ def spec_of(pools: Sequence[str], package_uris: str = "") -> dict[str, Any]:
 
 def _pool(text: str, where: str, uris: list[str]) -> dict[str, Any]:
     words = _words(text, where)
+    if not words:
+        return {}
     pool: dict[str, Any] = {"replicaCount": words.get("replica-count", "1")}
     if machine := {name: words[key] for key, name in _MACHINE.items() if key in words}:
+        if "accelerator-type" in words:
+            machine.setdefault("acceleratorCount", "1")
         pool["machineSpec"] = machine
     if "container-image-uri" in words:
         pool["containerSpec"] = {"imageUri": words["container-image-uri"]}
@@ -80,9 +96,47 @@ def _pool(text: str, where: str, uris: list[str]) -> dict[str, Any]:
     return pool
 
 
+def check_what_runs(pools: Sequence[str], package_uris: str, *, code: bool) -> None:
+    """Raises ``InvalidInput`` for pools that name nothing to run, or more than one thing, in the words of the options.
+
+    ``code``: local code is there for pools that name nothing.
+    """
+    modules = False
+    for index, text in enumerate(pools):
+        where = f"--worker-pool-spec[{index}]"
+        words = _words(text, where)
+        packaged = any(key in _PACKAGING for key in words)
+        module = "python-module" in words and not packaged
+        modules |= module
+        if "container-image-uri" in words and (packaged or any(key in words for key in _TASK[1:])):
+            raise _wrong(where, "has both a container image and something else to run", "keep one of them")
+        if module and not package_uris:
+            fix = "add --python-package-uris=URI,… or, for local code, local-package-path=DIR"
+            raise _wrong(where, "has a python-module, but no packages that hold it", fix)
+        if "executor-image-uri" in words and not packaged and not module:
+            fix = "add python-module=NAME, or use container-image-uri"
+            raise _wrong(where, "has an executor-image-uri, but no python-module to run", fix)
+        if words and not code and not any(key in words for key in _TASK):
+            fix = "add container-image-uri=IMAGE, or local-package-path=DIR with script=FILE or python-module=NAME"
+            raise _wrong(where, "names nothing to run", fix)
+    if package_uris and not modules:
+        raise _wrong("--python-package-uris", "no pool has a python-module to run", "add python-module=NAME to one")
+
+
+def as_options(violation: Violation) -> Violation:
+    """A violation in a spec that ``spec_of`` made, with the option and key that the user wrote for its path."""
+    found = _OF_POOL.fullmatch(violation.path)
+    if found is None:
+        return violation
+    key = {**_KEYS, "pythonPackageSpec.packageUris": "--python-package-uris"}.get(found[2] or "", found[2] or "")
+    return Violation(f"--worker-pool-spec[{found[1]}] {key}".strip(), violation.problem, violation.fix)
+
+
 def _words(text: str, where: str) -> dict[str, str]:
     words: dict[str, str] = {}
-    for part in text.split(","):
+    if not text and where != _PRIMARY:
+        return words  # its role is skipped
+    for part in split_list((text,)) or [""]:
         key, equals, value = part.partition("=")
         if not equals or not key:
             raise _wrong(where, f"{part!r} is not KEY=VALUE", "such as machine-type=big,replica-count=1")

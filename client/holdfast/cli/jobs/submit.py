@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.jobs.code_options import code_options
 from holdfast.cli.jobs.job_options import JobOptions, job_options
-from holdfast.cli.jobs.packaging import CodeOptions, Packed, bring_code, packing
+from holdfast.cli.jobs.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
+from holdfast.cli.jobs.reference_options import ReferenceOptions, reference_options, split_list
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
@@ -21,52 +22,53 @@ if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.v1 import job_pb2
 
+COMMAND_LINE = "The command line"
+_PACKAGES = ("pythonPackageSpec", "python_package_spec")
+
 
 @click.command()
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
-@click.option("--config", type=click.Path(allow_dash=True), help="FILE, as another service's command has it.")
+@click.option("--config", type=click.Path(allow_dash=True), help="FILE, as another service's command names it.")
 @click.option(
     "--worker-pool-spec",
     "pools",
     multiple=True,
     metavar="KEY=VALUE,…",
-    help="A pool, as another service's command has it, in place of FILE; once for each pool.",
+    help="A pool, as another service's command has it, in place of those of --config; once for each pool.",
 )
 @click.option("--python-package-uris", default="", help="Packages of all pools with a python-module, with commas.")
-@click.option("--region", default="", hidden=True)
 @click.option("--wait", is_flag=True, help="Show the job's output and exit as it does.")
 @click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
 @click.option("--name", "--display-name", help="Display name, in place of the file's.")
 @job_options
 @code_options
+@reference_options
 def submit(
     file: str | None,
     config: str | None,
     pools: tuple[str, ...],
     python_package_uris: str,
-    region: str,
     wait: bool,
     show_all: bool,
     name: str | None,
     options: JobOptions,
     code: CodeOptions | None,
+    reference: ReferenceOptions,
 ) -> None:
     """Submit a job file, or local code, and print the job's id.
 
     FILE is YAML or JSON; - reads stdin. What options say counts in place of what the file says. With --script or
     --python-module the folder is packed, sent along, and run on every worker.
     """
-    sources = [source for source in (file, config, pools) if source]
-    if len(sources) > 1 or not (sources or code):
-        fix = "" if sources else " For code alone, give --script or --python-module."
+    if (file and (config or pools)) or not (file or config or pools or code):
+        fix = "" if file else " For code alone, give --script or --python-module."
         raise click.UsageError(f"Give one of FILE, --config and --worker-pool-spec.{fix}")
-    if region:
-        Console().warning("--region: changes nothing: a cluster has no regions")
     with packing() as packed:
         job = _job_of(file or config or "", pools, python_package_uris, code, packed)
         if name:
             job.display_name = name
         options.apply(job)
+        reference.apply(job, Console())
         sys.exit(with_client(_submission(job, packed, wait=wait, show_all=show_all)))
 
 
@@ -95,28 +97,65 @@ def _job_of(
     """The job that the file, the pools or the code come to, with the code written into it."""
     from holdfast import spec
 
-    what, name, data = "The command line", "job", {}
-    if pools:
-        from holdfast.cli.jobs.pool_options import code_of, spec_of
-
-        of_pools = code_of(pools)
-        data = spec_of(pools, package_uris)
-        if of_pools is not None and code is not None:
-            raise InvalidSpec([Violation("--script", "the first pool says what to run already")], what=what)
-        if of_pools is not None and any("executor-image-uri" in pool for pool in pools):
-            Console().warning("executor-image-uri: changes nothing: code runs on the hosts themselves")
-        code = of_pools or code
-    elif file:
+    what, name = COMMAND_LINE, "job"
+    data: dict[str, Any] = {}
+    if file:
         what = "stdin" if file == "-" else file
         text = _stdin() if file == "-" else spec.text_of(file)
         loaded = spec.load_text(text, source=what)
         if not isinstance(loaded, dict):
             return spec.job_to_proto(spec.parse(loaded, what=what))
         data, name = loaded, spec.name_of(what)
+    if pools:
+        code = _take_pools(data, pools, package_uris, code)
+    elif package_uris:
+        _take_packages(data, package_uris)
     if code is not None and not file and (code.script or code.module):
         name = PurePosixPath(code.script).stem if code.script else code.module
     bring_code(data, code, packed)
-    return spec.job_to_proto(spec.parse(data, what=what, name=name))
+    try:
+        return spec.job_to_proto(spec.parse(data, what=what, name=name))
+    except InvalidSpec as error:
+        if not pools:
+            raise
+        from holdfast.cli.jobs.pool_options import as_options
+
+        raise InvalidSpec(
+            list(map(as_options, error.violations)), what=COMMAND_LINE if not file else what
+        ) from None
+
+
+def _take_pools(
+    data: dict[str, Any], pools: tuple[str, ...], package_uris: str, code: CodeOptions | None
+) -> CodeOptions | None:
+    """Write the pools of the options over those of ``data``. Returns the local code, theirs or ``code``."""
+    from holdfast.cli.jobs.pool_options import check_what_runs, code_of, spec_of
+
+    of_pools = code_of(pools)
+    if of_pools is not None and code is not None:
+        raise InvalidSpec([Violation("--script", "the first pool says what to run already")], what=COMMAND_LINE)
+    check_what_runs(pools, package_uris, code=of_pools is not None or code is not None)
+    if (holder := spec_in(data)) is not None:  # else the spec's reading says what is wrong with it
+        holder.pop("worker_pool_specs", None)
+        holder |= spec_of(pools, package_uris)
+    if of_pools is not None:
+        for key in ("executor-image-uri", "output-image-uri"):
+            if any(f"{key}=" in pool for pool in pools):
+                Console().warning(f"{key}: changes nothing: code runs on the hosts themselves")
+    return of_pools or code
+
+
+def _take_packages(data: dict[str, Any], package_uris: str) -> None:
+    """Write the packages of the option over those of every Python package in ``data``."""
+    tasks = [pool[kind] for pool in pools_in(data) for kind in _PACKAGES if isinstance(pool.get(kind), dict)]
+    if not tasks:
+        fix = "name them where the code is: packageUris of a pythonPackageSpec, or --extra-packages"
+        raise InvalidSpec(
+            [Violation("--python-package-uris", "no pool runs a Python package", fix)], what=COMMAND_LINE
+        )
+    for task in tasks:
+        task.pop("package_uris", None)
+        task["packageUris"] = split_list((package_uris,))
 
 
 def _stdin() -> str:

@@ -1,45 +1,200 @@
-"""The filter language of ListJobs: terms joined by AND, such as ``state=RUNNING AND label.team=vision``."""
+"""The filter language of ListJobs: terms such as ``state="RUNNING"``, joined by AND, OR and NOT, with parentheses.
+
+As in the standard list filter of managed services: OR binds more tightly than AND. A value may stand without quotes
+and then ends at the next AND or OR. Read from left to right, once; every step of it takes time in proportion to what
+it reads.
+"""
 
 from __future__ import annotations
 
+import datetime
+import operator
 import re
 from collections.abc import Callable
 
 from holdfast.errors import InvalidInput, Violation
+from holdfast.v1 import job_pb2
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.job_state import JobState
 
 Predicate = Callable[[Job], bool]
 
-_HELP = "use state=RUNNING, owner=NAME, name=NAME, project=NAME, label.KEY=VALUE, active=true, joined by AND"
+MAX_CHARS = 4096
+MAX_DEPTH = 20
+
+_HELP = (
+    'use state=RUNNING, name="TRAIN*", owner=NAME, project=NAME, labels.KEY=VALUE, labels.KEY:*,'
+    ' create_time>"2026-01-31T08:00:00Z" or active=true, joined by AND, OR and NOT'
+)
+_OPERATOR = re.compile(r"!=|<=|>=|[=<>:]")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'', re.DOTALL)
+_JOINT = re.compile(r"(?<!\s)\s+(AND|OR)\s+")
+_NOT = re.compile(r"NOT(?:\s+|(?=\())|-(?=[A-Za-z(])")
+_QUOTED_KEY = re.compile(rf"labels?\.(?:{_QUOTED.pattern})")
+_SPACE = re.compile(r"\s*")
+_STATES = {name.removeprefix("JOB_STATE_") for name in job_pb2.JobState.DESCRIPTOR.values_by_name}
+_ORDER: dict[str, Callable[[float, float], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def parse_filter(text: str) -> Predicate:
     """The predicate that ``text`` describes; an empty text matches every job. Raises ``InvalidInput``."""
-    terms = [_term(part) for part in re.split(r"\s+AND\s+", text.strip())] if text.strip() else []
-    return lambda job: all(term(job) for term in terms)
+    if len(text) > MAX_CHARS:
+        raise _wrong(f"has {len(text):,} characters; at most {MAX_CHARS:,} are allowed")
+    text = text.strip()
+    return _Reader(text).whole() if text else lambda job: True
 
 
-def _term(text: str) -> Predicate:
-    key, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not key:
-        raise _wrong(f"{text!r} is no term")
-    if key == "state":
-        states = {name.removeprefix("JOB_STATE_") for name in value.upper().split("|")}
-        if unknown := sorted(states - set(JobState.__members__)):
-            raise _wrong(f"no job is ever in state {unknown[0]!r}")
-        return lambda job: job.state.name in states
-    if key == "owner":
-        return lambda job: job.owner == value
-    if key == "name":
-        return lambda job: job.display_name == value
-    if key == "project":
-        return lambda job: job.gang.project == value
-    if key == "active" and value in ("true", "false"):
-        return lambda job: job.terminal is (value == "false")
-    if key.startswith("label."):
-        return lambda job: job.labels.get(key.removeprefix("label.")) == value
-    raise _wrong(f"{key!r} can't be asked for")
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def whole(self) -> Predicate:
+        found = self._conjunction(0)
+        if self._at < len(self._text):
+            raise _wrong(f"{self._rest()!r} follows what is complete")
+        return found
+
+    def _conjunction(self, depth: int) -> Predicate:
+        """Terms joined by AND, each of which is one or several joined by OR."""
+        every: list[list[Predicate]] = [[]]
+        while True:
+            every[-1].append(self._term(depth))
+            joint = _JOINT.match(self._text, self._at)
+            if joint is None:
+                break
+            self._at = joint.end()
+            if joint[1] == "AND":
+                every.append([])
+        return lambda job: all(any(term(job) for term in some) for some in every)
+
+    def _term(self, depth: int) -> Predicate:
+        negated = False
+        while found := _NOT.match(self._text, self._at):
+            negated, self._at = not negated, found.end()
+        term = self._group(depth + 1) if self._text.startswith("(", self._at) else self._comparison(depth)
+        return (lambda job: not term(job)) if negated else term
+
+    def _group(self, depth: int) -> Predicate:
+        if depth > MAX_DEPTH:
+            raise _wrong(f"has more than {MAX_DEPTH} parentheses in each other")
+        self._skip(1)
+        found = self._conjunction(depth)
+        self._skip()
+        if not self._text.startswith(")", self._at):
+            raise _wrong("lacks a closing parenthesis")
+        self._at += 1
+        return found
+
+    def _comparison(self, depth: int) -> Predicate:
+        start = self._at
+        quoted = _QUOTED_KEY.match(self._text, start)
+        sign = _OPERATOR.search(self._text, quoted.end() if quoted else start)
+        key = self._text[start : sign.start()].strip() if sign else ""
+        if sign is None or not key:
+            raise _wrong(f"{self._rest()!r} is no term")
+        self._at = sign.end()
+        self._skip()
+        return _compared(key, sign[0], self._value(depth))
+
+    def _value(self, depth: int) -> str:
+        if quoted := _QUOTED.match(self._text, self._at):
+            self._at = quoted.end()
+            return re.sub(r"\\(.)", r"\1", quoted[1] if quoted[1] is not None else quoted[2], flags=re.DOTALL)
+        joint = _JOINT.search(self._text, self._at)
+        end = joint.start() if joint else len(self._text)
+        if depth and (closed := self._text.find(")", self._at, end)) >= 0:
+            end = closed
+        found = self._text[self._at : end]
+        self._at = end
+        return found.rstrip()
+
+    def _skip(self, more: int = 0) -> None:
+        found = _SPACE.match(self._text, self._at + more)
+        assert found is not None
+        self._at = found.end()
+
+    def _rest(self) -> str:
+        """What is not read yet, up to the next term, for a message."""
+        joint = _JOINT.search(self._text, self._at)
+        return self._text[self._at : joint.start() if joint else None].strip()[:100]
+
+
+def _compared(key: str, sign: str, value: str) -> Predicate:
+    if key.startswith(("label.", "labels.")):
+        return _of_label(key.partition(".")[2], sign, value)
+    match key:
+        case "state":
+            states = {name.removeprefix("JOB_STATE_") for name in value.upper().split("|")}
+            if unknown := sorted(states - _STATES):
+                raise _wrong(f"no job is ever in state {unknown[0]!r}")
+            return _equal(lambda job: job.state.name in states, key, sign)
+        case "name" | "display_name" | "displayName":
+            if sign == ":":
+                return _like(value)
+            return _equal(lambda job: job.display_name == value, key, sign)
+        case "create_time" | "createTime":
+            return _of_time(sign, value)
+        case "owner":
+            return _equal(lambda job: job.owner == value, key, sign)
+        case "project":
+            return _equal(lambda job: job.gang.project == value, key, sign)
+        case "active" if value in ("true", "false"):
+            return _equal(lambda job: job.terminal is (value == "false"), key, sign)
+    raise _wrong(f"{key[:60]!r} can't be asked for")
+
+
+def _equal(equal: Predicate, key: str, sign: str) -> Predicate:
+    """The comparison, or its opposite for ``!=``."""
+    if sign not in ("=", "!="):
+        raise _wrong(f"{key[:60]!r} takes = and !=, not {sign}")
+    return equal if sign == "=" else lambda job: not equal(job)
+
+
+def _of_label(key: str, sign: str, value: str) -> Predicate:
+    if quoted := _QUOTED.fullmatch(key):
+        key = quoted[1] if quoted[1] is not None else quoted[2]
+    if sign == ":" and value == "*":
+        return lambda job: key in job.labels
+    return _equal(lambda job: job.labels.get(key) == value, f"labels.{key}", sign)
+
+
+def _of_time(sign: str, value: str) -> Predicate:
+    if sign not in _ORDER:
+        raise _wrong(f"'create_time' takes =, !=, <, <=, > and >=, not {sign}")
+    try:
+        asked = datetime.datetime.fromisoformat(value)
+        at = asked.replace(tzinfo=asked.tzinfo or datetime.UTC).timestamp()
+    except (ValueError, OverflowError):
+        raise _wrong(f"{value[:60]!r} is no time such as 2026-01-31T08:00:00Z") from None
+    return lambda job: _ORDER[sign](job.created_at, at)
+
+
+def _like(pattern: str) -> Predicate:
+    """Names that hold the text; with ``*``, that are it from end to end, where each stands for any text."""
+    if "*" not in pattern:
+        return lambda job: pattern in job.display_name
+    first, *middle, last = pattern.split("*")
+
+    def matches(job: Job) -> bool:
+        name = job.display_name
+        if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
+            return False
+        at, end = len(first), len(name) - len(last)
+        for part in middle:
+            at = name.find(part, at, end)
+            if at < 0:
+                return False
+            at += len(part)
+        return True
+
+    return matches
 
 
 def _wrong(problem: str) -> InvalidInput:
