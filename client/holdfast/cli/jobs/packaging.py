@@ -49,7 +49,7 @@ class CodeOptions:
     """The option of the pool that has them as its keys, such as ``--worker-pool-spec[0]``; empty without one."""
 
     def named(self, option: str) -> str:
-        """What the user wrote for an option such as ``--script``."""
+        """The option, such as ``--script``, as the user wrote it."""
         return f"{self.of_pool} {option.removeprefix('--')}" if self.of_pool else option
 
 

@@ -121,7 +121,7 @@ class _Reader:
         self._at = found.end()
 
     def _rest(self) -> str:
-        """What is not read yet, up to the next term, for a message."""
+        """The unread text up to the next term, for a message."""
         joint = _JOINT.search(self._text, self._at)
         return self._text[self._at : joint.start() if joint else None].strip()[:100]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 
 from starlette.requests import ClientDisconnect, Request
@@ -20,6 +21,9 @@ MAX_DRAINED = 4 * MAX_BODY
 BODY_S = 30.0
 """A body that is not there by then is not waited for."""
 WHAT = "The body"
+_JSON = re.compile(r"json(;enum-encoding=\w+)?")
+_FORMS = {"alt": _JSON, "$alt": _JSON, "prettyPrint": re.compile(r"true|false"), "pp": re.compile(r"1|0")}
+"""Parameters about the form of an answer, with their values. Names of an enum can be read where numbers can."""
 
 
 async def body(request: Request) -> str:
@@ -71,13 +75,21 @@ def _read_job(text: str) -> job_pb2.CustomJob:
 
 
 def parameters(request: Request, known: Iterable[str]) -> dict[str, list[str]]:
-    """The query's values by name, snake_case names too. Raises ``InvalidInput`` for a name that is not known."""
+    """The query's values by name, snake_case names too. Raises ``InvalidInput`` for a name that is not known.
+
+    Clients of the reference say how answers are to be printed (``alt=json``); that is taken as long as it is JSON.
+    """
     names = {name: name for name in known}
     names |= {_snake(name): name for name in names}
     found: dict[str, list[str]] = {}
     wrong = []
     for name, value in request.query_params.multi_items():
-        if name in names:
+        if name in _FORMS:
+            if not _FORMS[name].fullmatch(value):
+                wrong.append(
+                    Violation(name, f"must be {_FORMS[name].pattern.partition('(')[0]}, not {value[:60]!r}")
+                )
+        elif name in names:
             found.setdefault(names[name], []).append(value)
         else:
             listed = ", ".join(dict.fromkeys(names.values()))

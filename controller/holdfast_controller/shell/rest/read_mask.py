@@ -41,7 +41,7 @@ def parse_mask(text: str) -> Mask:
 
 
 def masked(printed: Any, mask: Mask) -> Any:
-    """What a mask leaves of a printed job; of each entry where a list is reached."""
+    """The wanted fields of a printed job; of each entry where a path reaches a list."""
     if not mask:
         return printed
     if isinstance(printed, list):

@@ -21,6 +21,7 @@ from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Aborted, CallContext, Calls
 from holdfast_controller.shell.rest.errors import Refusal, on_error
 from holdfast_controller.shell.rest.guards import Bounds, Guards
+from holdfast_controller.shell.rest.read_mask import masked, parse_mask
 
 JOBS = "/holdfast.v1.JobService/"
 HOSTS = "/holdfast.v1.HostService/"
@@ -90,11 +91,13 @@ class Gate:
         return JSONResponse(_printed(request, made.job) | {"warnings": list(made.warnings)})
 
     async def get_job(self, request: Request) -> Response:
-        body.parameters(request, ())
-        return JSONResponse(_printed(request, await self._job(request)))
+        given = body.parameters(request, ("readMask",))
+        mask = parse_mask(body.single(given, "readMask"))
+        return JSONResponse(masked(_printed(request, await self._job(request)), mask))
 
     async def list_jobs(self, request: Request) -> Response:
-        given = body.parameters(request, ("pageSize", "pageToken", "filter"))
+        given = body.parameters(request, ("pageSize", "pageToken", "filter", "readMask"))
+        mask = parse_mask(body.single(given, "readMask"))
         message = job_pb2.ListJobsRequest(
             page_size=body.whole(given, "pageSize") or 0,
             page_token=body.single(given, "pageToken"),
@@ -102,7 +105,7 @@ class Gate:
         )
         found = await self._one(request, f"{JOBS}ListJobs", message)
         key = "customJobs" if "project" in request.path_params else "jobs"
-        jobs = [_printed(request, job, workers=False) for job in found.jobs]
+        jobs = [masked(_printed(request, job, workers=False), mask) for job in found.jobs]
         return JSONResponse({key: jobs, "nextPageToken": found.next_page_token})
 
     def change(self, verb: str) -> Endpoint:
@@ -209,7 +212,7 @@ def _project(request: Request) -> str:
 def _filter(given: str, project: str) -> str:
     if project in ("", ANY):
         return given
-    return f"{given} AND project={project}" if given.strip() else f"project={project}"
+    return f"project={project} AND {given}" if given.strip() else f"project={project}"
 
 
 def _printed(request: Request, job: job_pb2.CustomJob, *, workers: bool = True) -> json_view.Json:

@@ -313,3 +313,51 @@ async def test_chunks_of_logs_keep_their_bytes() -> None:
         "offset": 3,
         "problem": "",
     }
+
+
+async def test_lists_are_filtered_and_cut_down_as_the_reference_has_it(ann: httpx.AsyncClient) -> None:
+    labelled = BODY | {"labels": {"team": "vision"}, "displayName": "my_job_1"}
+    made = [(await ann.post(CUSTOM_JOBS, json=each)).json() for each in (labelled, BODY)]
+    await ann.post("/v1/jobs", json=labelled)
+
+    async def names(text: str) -> list[str]:
+        response = await ann.get(CUSTOM_JOBS, params={"filter": text, "readMask": "name", "alt": "json"})
+        assert response.status_code == 200, response.text
+        return [job["name"] for job in response.json()["customJobs"]]
+
+    first, second = (job["name"] for job in made)
+    assert await names('state="JOB_STATE_QUEUED" AND display_name:"my_job_*"') == [first]
+    assert await names("labels.team=vision") == await names("labels.team:*") == [first]
+    assert await names('NOT display_name="my_job_1"') == [second]
+    assert await names('state="JOB_STATE_FAILED" OR labels.team:*') == [first]
+    assert await names('create_time>"2021-05-18T00:00:00Z"') == [first, second]
+    assert fields(await ann.get(CUSTOM_JOBS, params={"filter": "(owner=ann"})) == ["filter"]
+    assert fields(await ann.get(CUSTOM_JOBS, params={"filter": "x" * 5000})) == ["filter"]
+
+
+async def test_an_answer_has_the_fields_of_the_read_mask(ann: httpx.AsyncClient) -> None:
+    made = (await ann.post(CUSTOM_JOBS, json=BODY | {"labels": {"team": "vision", "b": "c"}})).json()
+    at = f"/v1/{made['name']}"
+    paths = "display_name,state,labels.team,jobSpec.workerPoolSpecs.replica_count,webAccessUris"
+    for name in ("readMask", "read_mask"):
+        cut = (await ann.get(at, params={name: paths})).json()
+        assert cut == {
+            "displayName": made["displayName"],
+            "state": "JOB_STATE_QUEUED",
+            "labels": {"team": "vision"},
+            "jobSpec": {"workerPoolSpecs": [{"replicaCount": 1}]},
+        }
+    whole = (await ann.get(at, params={"readMask": "jobSpec.workerPoolSpecs.replicaCount,jobSpec"})).json()
+    assert whole["jobSpec"] == made["jobSpec"]
+    assert (await ann.get(at, params={"readMask": "*"})).json() == (await ann.get(at)).json()
+    for wrong in ("displayNam", "state.x", "jobSpec.workerPoolSpec", "x" * 5000, "labels.a.b"):
+        assert fields(await ann.get(at, params={"readMask": wrong})) == ["readMask"], wrong
+
+
+async def test_the_form_of_an_answer_may_be_asked_for_where_it_is_json(ann: httpx.AsyncClient) -> None:
+    for asked in ({"alt": "json"}, {"$alt": "json;enum-encoding=int"}, {"prettyPrint": "false"}):
+        assert (await ann.get(CUSTOM_JOBS, params=asked)).status_code == 200
+        made = await ann.post(CUSTOM_JOBS, params=asked, json=BODY)
+        assert (await ann.post(f"/v1/{made.json()['name']}:cancel", params=asked)).status_code == 200
+    assert fields(await ann.get(CUSTOM_JOBS, params={"alt": "media"})) == ["alt"]
+    assert fields(await ann.get(CUSTOM_JOBS, params={"prettyPrint": "perhaps"})) == ["prettyPrint"]
