@@ -42,7 +42,12 @@ def submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.Captur
     """Runs the command up to the call of the controller; its output, and the job that it would send."""
     sent: list[job_pb2.CustomJob] = []
     monkeypatch.setattr("holdfast.cli.jobs.submit._submission", lambda job, packed, **options: job)
-    monkeypatch.setattr("holdfast.cli.jobs.submit.with_client", lambda job: sent.append(job) or 0)
+
+    def send(job: job_pb2.CustomJob) -> int:
+        sent.append(job)
+        return 0
+
+    monkeypatch.setattr("holdfast.cli.jobs.submit.with_client", send)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trainer").mkdir()
     (tmp_path / "trainer/task.py").write_text("print()\n")

@@ -30,7 +30,8 @@ def parse_mask(text: str) -> Mask:
     for path in filter(None, map(str.strip, text.split(","))):
         if path == EVERYTHING:
             return {}
-        here, message = mask, job_pb2.CustomJob.DESCRIPTOR
+        here = mask
+        message: Descriptor | None = job_pb2.CustomJob.DESCRIPTOR
         for depth, step in enumerate(path.split(".")):
             name, message = _field(path, step, message, top=depth == 0)
             here = here.setdefault(name, {})
