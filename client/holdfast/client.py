@@ -192,6 +192,10 @@ class Client(HostCalls, HangCalls):
         request = job_pb2.ResumeJobRequest(id=job_id, request_id=fresh_id())
         return (await self._unary(self._jobs.ResumeJob, request)).job
 
+    async def delete_job(self, job_id: str) -> None:
+        """Remove a job that has ended from all lists and answers. Raises ``WrongState`` for one that has not."""
+        await self._unary(self._jobs.DeleteJob, job_pb2.DeleteJobRequest(id=job_id, request_id=fresh_id()))
+
     async def watch_job(
         self, job_id: str, cursor: int = 0, *, on_link: LinkCallback | None = None
     ) -> AsyncGenerator[job_pb2.WatchJobResponse]:

@@ -80,6 +80,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} leaves to {event.leaving.name}: {what}{kept}{away}{paid}"
         case ev.PauseRequested() | ev.JobPaused() | ev.JobResumed():
             return f"{event.job_id} {_WORDS[type(event)]}"
+        case ev.JobDeleted():
+            return f"{event.job_id} deleted by {event.by}"
         case ev.WorkerLaunched() | ev.WorkerStarted():
             what = "launched" if isinstance(event, ev.WorkerLaunched) else "started"
             index = cluster.jobs[event.job_id].gang.index_by_name[event.worker]

@@ -118,6 +118,10 @@ class World:
         self._token += 1
         return self.step(st.ResumeAsked(self._token, by, job))
 
+    def delete(self, job: str, by: str = "ann") -> list[str]:
+        self._token += 1
+        return self.step(st.DeleteAsked(self._token, by, job))
+
     def fence(self, host: str) -> list[str]:
         self._token += 1
         return self.step(st.FenceAsked(self._token, "ann", host, "switched off"))

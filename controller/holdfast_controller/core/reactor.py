@@ -30,7 +30,7 @@ from holdfast_controller.core.lifecycle.exits import (
 )
 from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S
-from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout, restartable
+from holdfast_controller.core.lifecycle.stop import on_cancel, on_delete, on_empty, on_timeout, restartable
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
@@ -148,6 +148,8 @@ class Reactor:
                 attempts.on_pause(step, incoming)
             case commands.ResumeAsked():
                 attempts.on_resume(step, incoming)
+            case commands.DeleteAsked():
+                on_delete(step, incoming)
             case commands.CordonAsked():
                 sessions.on_cordon(step, incoming)
             case commands.UncordonAsked():

@@ -221,6 +221,12 @@ class FakeController(
             self.event(job.id, "JobResumed", "resumed by user", "QUEUED")
         return job_pb2.ResumeJobResponse(job=job)
 
+    async def DeleteJob(self, request: job_pb2.DeleteJobRequest, context: Any) -> job_pb2.DeleteJobResponse:
+        await self._called("DeleteJob", request, context)
+        job = await self._job(request.id, context)
+        del self.jobs[job.id]
+        return job_pb2.DeleteJobResponse()
+
     async def WatchJob(
         self, request: job_pb2.WatchJobRequest, context: Any
     ) -> AsyncIterator[job_pb2.WatchJobResponse]:

@@ -35,6 +35,7 @@ JobService/CancelJob                    -    -        D       U    D      N     
 JobService/RestartJob                   -    -        D       U    D      N         D     +     D    D      +
 JobService/PauseJob                     -    -        D       U    D      N         D     +     D    D      +
 JobService/ResumeJob                    -    -        D       U    D      N         D     +     D    D      +
+JobService/DeleteJob                    -    -        D       U    D      N         D     +     D    D      +
 JobService/WatchJob                     -    -        D       U    +      N         +     +     D    D      +
 JobService/StreamLogs                   -    -        D       U    +      N         +     +     D    D      +
 HangService/HoldJob                     -    -        D       U    D      N         D     +     D    D      +

@@ -217,6 +217,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.NotificationGivenUp(
         job_id="a", at=Wall(14.0), notice=Notice.CANCELLED, to="ops", reason="it answered with HTTP status 500"
     ),
+    ev.JobDeleted(job_id="a", at=Wall(15.0), by="ann"),
 ]
 HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostJoined(

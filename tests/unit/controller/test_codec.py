@@ -271,6 +271,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "output of workerpool1-0 not archived: /out: Read-only file system; given up",
         "CANCELLED",
         "notification CANCELLED to ops failed: it answered with HTTP status 500",
+        "deleted by ann",
         "common cause of a, b: 2 hosts wait for storage at /data",
         "submitted by ann: 1 rank on 1 worker",
         "submitted by ann: 1 rank on 1 worker",

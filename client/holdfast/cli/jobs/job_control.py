@@ -1,10 +1,10 @@
-"""``holdfast job pause``, ``resume`` and ``recoveries``."""
+"""``holdfast job pause``, ``resume``, ``delete`` and ``recoveries``."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from holdfast.client import Client
     from holdfast.v1 import job_pb2
+
+T = TypeVar("T")
 
 
 @click.command()
@@ -40,11 +42,18 @@ def resume(job_id: tuple[str, ...]) -> None:
     _each(job_id, lambda client, each: client.resume_job(each), _resumed)
 
 
-def _each(
-    ids: tuple[str, ...],
-    call: Callable[[Client, str], Awaitable[job_pb2.CustomJob]],
-    sentence: Callable[[job_pb2.CustomJob], str],
-) -> None:
+@click.command()
+@job_argument(nargs=-1, required=True)
+def delete(job_id: tuple[str, ...]) -> None:
+    """Remove jobs that have ended from all lists.
+
+    They are not shown any more, nor are their logs. Output on hosts and in the job's output directory stays, and so
+    does the controller's own record.
+    """
+    _each(job_id, lambda client, each: client.delete_job(each), lambda _: "is deleted")
+
+
+def _each(ids: tuple[str, ...], call: Callable[[Client, str], Awaitable[T]], sentence: Callable[[T], str]) -> None:
     async def work(client: Client) -> bool:
         console, well = Console(), True
         for each in ids:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.jobs.job_control import pause, recoveries, resume
+from holdfast.cli.jobs.job_control import delete, pause, recoveries, resume
 from holdfast.cli.jobs.job_hangs import hang_action, hangs, hold, stacks
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
@@ -236,7 +236,7 @@ def restart(job_id: str) -> None:
     with_client(work)
 
 
-for _command in (pause, resume, cancel, recoveries, hangs, stacks, hang_action, hold):
+for _command in (pause, resume, cancel, delete, recoveries, hangs, stacks, hang_action, hold):
     job.add_command(_command)
 
 

@@ -70,6 +70,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.JobService/RestartJob": _ACT,
     "holdfast.v1.JobService/PauseJob": _ACT,
     "holdfast.v1.JobService/ResumeJob": _ACT,
+    "holdfast.v1.JobService/DeleteJob": _ACT,
     "holdfast.v1.JobService/WatchJob": _LOOK,
     "holdfast.v1.JobService/StreamLogs": _LOOK,
     "holdfast.v1.HangService/HoldJob": _ACT,

@@ -307,6 +307,15 @@ class JobResumed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobDeleted:
+    """A user removed a job that has ended from all lists and answers."""
+
+    job_id: str
+    at: Wall
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CauseFound:
     """Another rank turned out to have failed first, once all exits of the old generation were known."""
 
@@ -455,6 +464,7 @@ JobEvent = (
     | JobWarned
     | JobPaused
     | JobResumed
+    | JobDeleted
     | CauseFound
     | HangNoticed
     | HangDiagnosed

@@ -143,6 +143,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
                     recovery.ended_at = event.at
         case ev.AttemptEnded() | ev.PauseRequested() | ev.JobWarned() | ev.JobPaused() | ev.JobResumed():
             fold_attempt(cluster, job, event)
+        case ev.JobDeleted():
+            job.deleted = True
         case ev.CauseFound():
             _cause_found(job, event)
         case (

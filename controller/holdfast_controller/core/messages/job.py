@@ -127,6 +127,8 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
             return f"the ranks get {which}, {event.until - event.at:.0f} s ahead of {event.why}"
         case ev.JobPaused():
             return f"paused: it holds no hosts; resume it with: holdfast job resume {job.id}"
+        case ev.JobDeleted():
+            return f"deleted by {event.by}"
         case ev.JobResumed():
             return f"resumed by {event.by}"
         case ev.WorkerFenced():

@@ -67,6 +67,8 @@ class Job:
     annotations: dict[str, str] = field(default_factory=dict)
     kms_key: str = ""
     """Kept, and never used."""
+    deleted: bool = False
+    """Whether users see it no more; it has ended then."""
     number: int = 0
     """Sequence of its submission in the log: the order of creation."""
     cursor: int = 0

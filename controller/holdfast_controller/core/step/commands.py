@@ -79,6 +79,15 @@ class ResumeAsked:
 
 
 @dataclass(frozen=True)
+class DeleteAsked:
+    """A user wants to see a job no more."""
+
+    token: int
+    by: str
+    job_id: str
+
+
+@dataclass(frozen=True)
 class CordonAsked:
     """An admin wants a host to take no new work."""
 
@@ -260,6 +269,7 @@ Command = (
     | RestartAsked
     | PauseAsked
     | ResumeAsked
+    | DeleteAsked
     | CordonAsked
     | UncordonAsked
     | DrainAsked
@@ -319,6 +329,7 @@ Input = (
     | RestartAsked
     | PauseAsked
     | ResumeAsked
+    | DeleteAsked
     | CordonAsked
     | UncordonAsked
     | DrainAsked

@@ -12,9 +12,10 @@ from holdfast_controller.core.step.step import Step
 def find_job(step: Step, token: int, job_id: str) -> Job | None:
     """The job; None where there is none or no command may act on it now, after refusing the call."""
     job = step.cluster.jobs.get(job_id)
-    if job is None:
+    if job is None or job.deleted:
         step.do(Refuse(token, unknown_job(job_id)))
-    elif job.unreconciled is not None:
+        return None
+    if job.unreconciled is not None:
         problem = f"Where the job {job.id} stands is not known yet, after the restore from a backup."
         step.do(Refuse(token, WrongState(problem, fix=f"See what it waits for: holdfast job show {job.id}")))
         return None

@@ -67,7 +67,7 @@ class Overview:
 def overview(cluster: Cluster, now: Now) -> Overview:
     """Count hosts, GPUs and jobs by state; takes about 10 ms per thousand hosts."""
     found = Overview()
-    found.jobs.update([job.state._name_ for job in cluster.jobs.values()])
+    found.jobs.update([job.state._name_ for job in cluster.jobs.values() if not job.deleted])
     for host in cluster.hosts.values():
         _count_host(found, cluster, host, now)
     for job_id in cluster.queue:

@@ -275,7 +275,11 @@ class Guard(grpc.aio.ServerInterceptor):
                 return Target(project=request.job.project or DEFAULT_PROJECT)
             case Where.JOB | Where.OWN_JOB:
                 job = self._driver.cluster.jobs.get(request.id)
-                return Target(request.id) if job is None else Target(job.id, job.gang.project, job.owner)
+                return (
+                    Target(request.id)
+                    if job is None or job.deleted
+                    else Target(job.id, job.gang.project, job.owner)
+                )
             case Where.SECRET:
                 everybodys = "*" if getattr(request, "all", False) else ""
                 return Target(

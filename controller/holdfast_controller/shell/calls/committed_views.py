@@ -19,7 +19,7 @@ from holdfast_controller.shell.driver import Driver
 def find_job(driver: Driver, job_id: str) -> Job:
     """The job with this id. Raises ``NotFound``."""
     job = driver.cluster.jobs.get(job_id)
-    if job is None:
+    if job is None or job.deleted:
         raise unknown_job(job_id)
     return job
 

@@ -56,6 +56,7 @@ def routes(calls: Calls) -> list[Route]:
         ]
     return [
         *found,
+        Route(f"{_CUSTOM_JOBS}/{{id}}", _bounded(gate.delete), methods=["DELETE"]),
         Route("/metrics", _bounded(gate.metrics), methods=["GET"]),
         Route("/v1/status", _bounded(gate.status), methods=["GET"]),
         Route("/v1/hosts", _bounded(gate.list_hosts), methods=["GET"]),
@@ -120,6 +121,22 @@ class Gate:
             return JSONResponse({} if "project" in request.path_params else _printed(request, changed.job))
 
         return endpoint
+
+    async def delete(self, request: Request) -> Response:
+        """As there, the answer is an operation, which is over at once here."""
+        body.parameters(request, ())
+        await body.no_body(request)
+        await self._check_project(request)
+        job_id = request.path_params["id"]
+        await self._one(request, f"{JOBS}DeleteJob", job_pb2.DeleteJobRequest(id=job_id))
+        project, location = request.path_params["project"], request.path_params["location"]
+        return JSONResponse(
+            {
+                "name": f"projects/{project}/locations/{location}/operations/delete-{job_id}",
+                "done": True,
+                "response": {"@type": "type.googleapis.com/google.protobuf.Empty"},
+            }
+        )
 
     async def watch(self, request: Request) -> Response:
         given = body.parameters(request, ("cursor",))

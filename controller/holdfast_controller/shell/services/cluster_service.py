@@ -44,7 +44,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             __version__, self._metrics.certificate_ends(), self._dispatcher.waiting, self._dispatcher.failing
         )
         found_alerts, more = alerts(cluster, found, sees, policies.quotas, controller, at)
-        jobs = Counter(job.state.name for job in cluster.jobs.values() if sees(job.gang.project))
+        shown = (job for job in cluster.jobs.values() if not job.deleted and sees(job.gang.project))
+        jobs = Counter(job.state.name for job in shown)
         await self._driver.settled()
         return cluster_pb2.GetStatusResponse(
             cluster=self._name,

@@ -20,7 +20,14 @@ from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, PauseAsked, RestartAsked, ResumeAsked
+from holdfast_controller.core.step.commands import (
+    CancelAsked,
+    DeleteAsked,
+    JobSubmission,
+    PauseAsked,
+    RestartAsked,
+    ResumeAsked,
+)
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.committed_views import (
     committed_job,
@@ -114,7 +121,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         matches = parse_filter(request.filter)
         size = _page_size(request)
         cluster = self._driver.cluster
-        found = [job for job in cluster.jobs.values() if sees(job.gang.project) and matches(job)]
+        shown = (job for job in cluster.jobs.values() if not job.deleted and sees(job.gang.project))
+        found = [job for job in shown if matches(job)]
         if request.newest:
             page, rest = found[-size:], False
         else:
@@ -149,6 +157,12 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: ResumeAsked(token, by, request.id)))
         return job_pb2.ResumeJobResponse(job=await committed_job(self._driver, job_id))
+
+    @unary
+    async def DeleteJob(self, request: job_pb2.DeleteJobRequest, context: Context) -> job_pb2.DeleteJobResponse:
+        by = caller_name(context)
+        await self._driver.ask(once(by, request, lambda token: DeleteAsked(token, by, request.id)))
+        return job_pb2.DeleteJobResponse()
 
     @streaming
     async def WatchJob(

@@ -132,6 +132,31 @@ async def test_verbs_act_and_say_what_cannot_be_done(ann: httpx.AsyncClient) -> 
     assert refusal(gone)[0] == 405 and "DELETE" not in gone.headers["allow"]
 
 
+async def test_job_that_has_ended_is_deleted_at_the_address_of_the_reference(ann: httpx.AsyncClient) -> None:
+    made = [(await ann.post(CUSTOM_JOBS, json=BODY | {"labels": {"a": "b"}})).json() for _ in range(2)]
+    at = f"/v1/{made[0]['name']}"
+    code, status, message = refusal(await ann.delete(at))
+    assert (code, status) == (400, "FAILED_PRECONDITION")
+    assert message.startswith(f"The job {made[0]['id']} is QUEUED; only a job that has ended can be deleted.")
+    await ann.post(f"{at}:cancel")
+    assert refusal(await ann.delete(at.replace("vision", "speech")))[:2] == (404, "NOT_FOUND")
+    deleted = await ann.delete(at, params={"alt": "json"})
+    assert (deleted.status_code, deleted.json()["done"]) == (200, True)
+    assert deleted.json()["name"].startswith("projects/vision/locations/here/operations/")
+    for gone in (
+        ann.get(at),
+        ann.delete(at),
+        ann.post(f"{at}:cancel"),
+        ann.get(f"{at}:watch"),
+        ann.get(f"{at}:logs"),
+    ):
+        assert refusal(await gone)[:2] == (404, "NOT_FOUND")
+    for address in (CUSTOM_JOBS, "/v1/jobs"):
+        [left] = next(iter((await ann.get(address, params={"filter": "label.a=b"})).json().values()))
+        assert left["id"] == made[1]["id"]
+    assert (await ann.get("/v1/status")).json()["jobs"]["CANCELLED"] == 0
+
+
 async def test_history_is_followed_from_a_cursor_as_lines_and_as_events(ann: httpx.AsyncClient) -> None:
     made = (await ann.post("/v1/jobs", json=BODY)).json()
     at = f"/v1/jobs/{made['id']}:watch"
