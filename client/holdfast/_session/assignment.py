@@ -172,3 +172,7 @@ class Assignment:
     """The same, but the work runs on while the job's other workers answer its shim. At most one of both is set."""
     warn_signal: int = 0
     """Sent once to this generation's ranks; 0: none."""
+    notice_signal: int = 0
+    """Sent, unless ``warn_signal`` was, when the host shuts down; 0: none."""
+    notice_s: float = 0.0
+    """The wait between that and the stop."""

@@ -174,6 +174,8 @@ def assignment_to_proto(assignment: Assignment) -> agent_pb2.Assignment:
         fence=duration(assignment.fence_s) if assignment.fence_s else None,
         peer_fence=duration(assignment.peer_fence_s) if assignment.peer_fence_s else None,
         warn_signal=assignment.warn_signal,
+        notice_signal=assignment.notice_signal,
+        notice=duration(assignment.notice_s) if assignment.notice_s else None,
     )
 
 
@@ -191,6 +193,8 @@ def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
         fence_s=seconds(message.fence),
         peer_fence_s=seconds(message.peer_fence),
         warn_signal=message.warn_signal,
+        notice_signal=message.notice_signal,
+        notice_s=seconds(message.notice),
     )
 
 

@@ -46,7 +46,7 @@ from holdfast_controller.core.scheduling.schedule import place_queue, schedulabl
 from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import Assign, Note, Reply
-from holdfast_controller.core.step.assignment import holds, released
+from holdfast_controller.core.step.assignment import NOTICE_MOST_S, holds, released
 from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.step import Decision, Policies, Step
@@ -109,6 +109,9 @@ class Reactor:
             if job.pause_due is not None:
                 ahead_s = job.gang.warning.before_s if job.gang.warning else 0.0
                 self.timers.set((JobTimer.PAUSE, job.id), now.mono_due(job.pause_due, at_most_s=ahead_s))
+            if job.leave is not None:
+                due = now.mono_due(job.leave.due, at_most_s=NOTICE_MOST_S)
+                self.timers.set((JobTimer.LEAVE, job.id), due)
             warning_signal.ahead_of_timeout(self.timers, job)
 
     def _resume_waiting(self, job: Job, now: Now) -> None:
@@ -377,6 +380,8 @@ class Reactor:
                 launch(step, job, due=True)
             case JobTimer.PAUSE:
                 attempts.on_pause_due(step, job)
+            case JobTimer.LEAVE:
+                attempts.leave(step, job)
             case JobTimer.EXPIRE:
                 on_expired(step, job, schedulable_hosts(self.cluster))
             case JobTimer.RETRY:

@@ -29,6 +29,21 @@ def listed(cluster: DevCluster, what: str) -> dict[str, Any]:
     return {each.get("id") or each["name"]: each for each in found}
 
 
+def test_spot_training_is_warned_saves_and_gives_way(trio: DevCluster, tmp_path: Path) -> None:
+    script = f"trap 'echo saved $RANK >> saved; exit 0' USR1; {TELL} while :; do sleep 0.1; done"
+    wishes = {"strategy": "SPOT", "warningSignal": {"signal": "SIGUSR1", "before": "60s"}}
+    spot = submit(trio, tmp_path, script, workers=3, scheduling=wishes)
+    trio.until(lambda: len(runs(tmp_path)) == 3, 60)
+    urgent = submit(trio, tmp_path, "exit 0", workers=3, name="urgent")
+    trio.reach(urgent, "SUCCEEDED", timeout=50)  # all have saved and exited: nothing waits for the minute
+    assert sorted((tmp_path / "saved").read_text().split("\n")) == ["", "saved 0", "saved 1", "saved 2"]
+    assert f"ahead of giving way to {urgent}" in trio.holdfast("job", "events", spot).stdout
+    trio.until(lambda: len(runs(tmp_path)) == 6, 60)
+    job = trio.job(spot)
+    assert [recovery["endReason"] for recovery in job["recoveries"]] == ["PREEMPTED"]
+    trio.end(spot)
+
+
 def test_paused_training_lends_its_hosts_and_goes_on_from_its_checkpoint(trio: DevCluster, tmp_path: Path) -> None:
     train = [sys.executable, str(DIGITS / "train.py"), "--epochs", "30", "--report-every", "1"]
     train += ["--step-time", "0.005", "--checkpoint-dir", str(tmp_path / "saved")]

@@ -224,6 +224,8 @@ def assignment(
     gpus: tuple[str, ...] = (),
     fence_s: float = 0.0,
     warn_signal: int = 0,
+    notice_signal: int = 0,
+    notice_s: float = 0.0,
     run_as: str = "",
     output: str = "",
 ) -> agent_pb2.Assignment:
@@ -240,6 +242,8 @@ def assignment(
     )
     message.grace_period.FromMilliseconds(int(grace_s * 1000))
     message.warn_signal = warn_signal
+    message.notice_signal = notice_signal
+    message.notice.FromMilliseconds(int(notice_s * 1000))
     if fence_s:
         message.fence.FromMilliseconds(int(fence_s * 1000))
     if command is None:

@@ -98,6 +98,8 @@ ASSIGNMENT = Assignment(
     fence_s=60.0,
     peer_fence_s=50.0,
     warn_signal=10,
+    notice_signal=12,
+    notice_s=30.0,
 )
 ROUNDS: list[tuple[Any, Any, Any]] = [
     (EXIT_REPORT, codec.exit_report_to_proto, codec.exit_report_from_proto),

@@ -239,8 +239,13 @@ class WorkerForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class ShutdownAhead:
+    """The host has begun to shut down: ranks that are to be warned get their notice."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownBegan:
-    """The host has begun to shut down."""
+    """The host shuts down, and any notice is over: whatever runs is stopped."""
 
 
 Event = (
@@ -266,6 +271,7 @@ Event = (
     | ShimLost
     | OrphansCleared
     | WorkerForgotten
+    | ShutdownAhead
     | ShutdownBegan
 )
 

@@ -41,6 +41,7 @@ from holdfast_agent.core.worker.worker import (
     Worker,
     advance,
     close,
+    give_notice,
     keep_going,
     launch_of,
     lose,
@@ -124,6 +125,8 @@ class Reactor:
                 return self.on_disconnected()
             case ev.WorkerFound():
                 return self.on_worker_found(event, now)
+            case ev.ShutdownAhead():
+                return self.on_shutdown_ahead()
             case ev.ShutdownBegan():
                 return self.on_shutdown_began()
             case _:
@@ -216,13 +219,31 @@ class Reactor:
             actions += self._advance(worker, now)
         return actions
 
-    def on_shutdown_began(self) -> list[Action]:
-        """Tell the controller that the host shuts down, then stop every worker with its grace period."""
+    def on_shutdown_ahead(self) -> list[Action]:
+        """Tell the controller that the host shuts down, warn the ranks that are to be warned, and stop the others."""
         self.going_down = True
         actions: list[Action] = [ev.SendGoingDown()] if self._connected else []
         for worker in self.workers.values():
-            if isinstance(worker.state, (Launching, Running)):
-                actions += [wind_down(worker), *self._report(worker)]
+            actions += give_notice(worker) or self._wind_down(worker)
+        return actions
+
+    def _wind_down(self, worker: Worker) -> list[Action]:
+        if not isinstance(worker.state, (Launching, Running)):
+            return []
+        return [wind_down(worker), *self._report(worker)]
+
+    @property
+    def notice_s(self) -> float:
+        """The longest time that ranks which were warned of the shutdown, and still run, have from their warning on."""
+        running = (worker for worker in self.workers.values() if isinstance(worker.state, Running))
+        return max((worker.notice_s for worker in running), default=0.0)
+
+    def on_shutdown_began(self) -> list[Action]:
+        """Tell the controller that the host shuts down, then stop every worker with its grace period."""
+        actions: list[Action] = [ev.SendGoingDown()] if self._connected and not self.going_down else []
+        self.going_down = True
+        for worker in self.workers.values():
+            actions += self._wind_down(worker)
         return actions
 
     # --- the shell ----------------------------------------------------------------------------------------------

@@ -302,6 +302,8 @@ class Worker:
     """(Worker index, generation) of the job's workers that its shim hears nothing more of."""
     warned: int = 0
     """The newest generation whose shim was ordered to send its ranks the signal."""
+    notice_s: float = 0.0
+    """Time that its ranks have since they were warned of the host's shutdown."""
     stop_asked: tuple[int, float] | None = None
     """Generation and grace of the last stop."""
     unacked: set[tuple[int, int]] = field(default_factory=set)
@@ -508,6 +510,16 @@ def keep_going(worker: Worker) -> list[Action]:
         worker.warned = generation
         actions.append(SignalRanks(worker.key, generation, desired.warn_signal))
     return actions
+
+
+def give_notice(worker: Worker) -> list[Action]:
+    """Warn ranks that run that the host shuts down, if their job asked for it; once in a generation."""
+    desired, generation = worker.desired, worker.state.generation
+    runs = isinstance(worker.state, Running) and desired is not None and desired.generation == generation
+    if desired is None or not runs or not desired.notice_signal or worker.warned >= generation:
+        return []
+    worker.warned, worker.notice_s = generation, desired.notice_s
+    return [SignalRanks(worker.key, generation, desired.notice_signal)]
 
 
 def close(worker: Worker) -> list[Action]:

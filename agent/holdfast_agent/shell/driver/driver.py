@@ -163,9 +163,12 @@ class Driver:
         await self.parts.preparation.containers.remove_orphans(self.known())
 
     async def wind_down(self) -> None:
-        """The host goes down: end what runs, then give the controller a while to acknowledge the ends."""
-        self.feed(ev.ShutdownBegan())
+        """The host goes down: warn, end what runs, then give the controller a while to acknowledge the ends."""
+        self.feed(ev.ShutdownAhead())
         reactor = self._reactor
+        with anyio.move_on_after(reactor.notice_s):
+            await self._until(lambda: not reactor.notice_s)
+        self.feed(ev.ShutdownBegan())
         await self._until(lambda: reactor.wound_down)
         with anyio.move_on_after(LAST_WORDS_S):
             await self._until(lambda: not reactor.outbox)

@@ -36,8 +36,9 @@ def checked_assignment(message: agent_pb2.Assignment) -> Assignment:
         raise ValueError(f"generation {assignment.generation} is below 1")
     if launch is not None:
         _check(launch)
-    if not 0 <= assignment.warn_signal < signal.NSIG:
-        raise ValueError(f"{assignment.warn_signal} is no signal")
+    for number in (assignment.warn_signal, assignment.notice_signal):
+        if not 0 <= number < signal.NSIG:
+            raise ValueError(f"{number} is no signal")
     if launch is None and assignment.phase in (Phase.PREPARE, Phase.RUN):
         raise ValueError(f"phase {assignment.phase.name} without a launch")
     if assignment.phase is Phase.RUN and (launch is None or launch.rendezvous is None):

@@ -279,7 +279,10 @@ class PauseRequested:
 
 @dataclass(frozen=True, kw_only=True)
 class JobWarned:
-    """The ranks of a generation get the job's warning signal, ahead of ``until`` (wall clock)."""
+    """The ranks of a generation get the job's warning signal, ahead of ``until`` (wall clock).
+
+    ``leaving``: the job leaves its hosts then, for that reason.
+    """
 
     job_id: str
     at: Wall
@@ -287,6 +290,8 @@ class JobWarned:
     signal: int
     until: Wall
     why: str
+    leaving: EndReason | None = None
+    related: Related = field(default_factory=Related)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
@@ -13,7 +14,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState, checked
-from holdfast_controller.core.model.phase import Paused, Placed, Queued
+from holdfast_controller.core.model.phase import Leave, Paused, Placed, Queued
 from holdfast_controller.core.model.recovery import Budget, EndReason, StartType
 
 AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobWarned | ev.JobPaused | ev.JobResumed
@@ -33,6 +34,9 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
                 job.vacating = Leaving.PAUSE
         case ev.JobWarned():
             job.warned = event.generation
+            if event.leaving is not None and isinstance(job.phase, Placed):
+                leave = Leave(due=event.until, end_reason=event.leaving, related=event.related)
+                job.phase = replace(job.phase, leave=leave)
         case ev.JobPaused():
             job.state = checked(job.state, JobState.PAUSED)
             job.vacating = None

@@ -1,6 +1,7 @@
 """Shutdown of a host that was announced by its agent: its work moves at once, instead of after a silence.
 
-Its agent ends the workers by itself, with their jobs' grace; exits that it then reports were intended and are
+Jobs that asked for a warning get it first. Its agent ends the workers by itself, after that notice and with their jobs'
+grace; exits that it then reports were intended and are
 charged to no budget. A drain of the host stays as it was. The host takes work again once it connects after another
 boot, or when an admin uncordons it.
 """
@@ -8,7 +9,8 @@ boot, or when an admin uncordons it.
 from __future__ import annotations
 
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.lifecycle.attempts import Story, retry
+from holdfast_controller.core.lifecycle.attempts import shut_down
+from holdfast_controller.core.lifecycle.warning_signal import gives_notice
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.step.assignment import on_host
@@ -24,6 +26,6 @@ def on_going_down(step: Step, told: ShutdownAnnounced) -> None:
     jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, host.name)}
     for job in jobs.values():
         if not job.stopping and job.unreconciled is None:
-            story = Story(Related(host=host.name), step.now.wall)
-            away = frozenset({host.name})
-            retry(step, job, ev.Failure(), EndReason.HOST_SHUTDOWN, story, away=away, replace=True)
+            related = Related(host=host.name)
+            if not gives_notice(step, job, EndReason.HOST_SHUTDOWN, related):
+                shut_down(step, job, related)

@@ -111,8 +111,8 @@ def retry(
     _leave(step, job)
 
 
-def give_way(step: Step, job: Job, to: Job) -> None:
-    """Stop a job so that another one may have its hosts. It waits for others, and no budget pays for it."""
+def give_way(step: Step, job: Job, to: Related) -> None:
+    """Stop a job so that the job ``to`` may have its hosts. It waits for others, and no budget pays for it."""
     clear_timers(step, job)
     step.emit(
         ev.AttemptEnded(
@@ -120,12 +120,29 @@ def give_way(step: Step, job: Job, to: Job) -> None:
             at=step.now.wall,
             leaving=Leaving.RETRY,
             end_reason=EndReason.PREEMPTED,
-            related=Related(job=to.id),
+            related=to,
             failed_at=step.now.wall,
             recover=_recover(replace=False, cordoned=False),
         )
     )
     _leave(step, job)
+
+
+def shut_down(step: Step, job: Job, of: Related) -> None:
+    """Go on without a host ``of`` that shuts down; workers elsewhere keep their places, and no budget pays for it."""
+    story, away = Story(of, step.now.wall), frozenset({of.host})
+    retry(step, job, ev.Failure(), EndReason.HOST_SHUTDOWN, story, away=away, replace=True)
+
+
+def leave(step: Step, job: Job) -> None:
+    """Do now what the ranks were warned of, if they were: give way, or go on without a host."""
+    planned = job.leave
+    if planned is None or job.stopping:
+        return
+    if planned.end_reason is EndReason.PREEMPTED:
+        give_way(step, job, planned.related)
+    else:
+        shut_down(step, job, planned.related)
 
 
 def await_hosts(step: Step, job: Job) -> None:

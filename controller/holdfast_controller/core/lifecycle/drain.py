@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle import warning_signal
-from holdfast_controller.core.lifecycle.attempts import Story, retry
+from holdfast_controller.core.lifecycle.attempts import Story, leave, pause, retry
 from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
@@ -84,6 +84,18 @@ def move_off(step: Step, job: Job, host: str) -> None:
     if not job.stopping and job.unreconciled is None:
         story = Story(Related(host=host), step.now.wall)
         retry(step, job, ev.Failure(), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
+
+
+def leave_as_warned(step: Step, job: Job, host: str) -> None:
+    """Once the last rank of a warned job has exited: leave its hosts, move off the draining ``host``, or pause."""
+    if len(job.exits_now()) < job.gang.rank_count:
+        return
+    if job.leave is not None and job.pause_due is None:
+        leave(step, job)
+    elif host:
+        move_off(step, job, host)
+    else:
+        pause(step, job)
 
 
 def note_drained(step: Step) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle import failure_policy
-from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, on_left, pause, reached, retry
-from holdfast_controller.core.lifecycle.drain import move_off
+from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, on_left, reached, retry
+from holdfast_controller.core.lifecycle.drain import leave_as_warned
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import all_well
 from holdfast_controller.core.lifecycle.launch import check_started
@@ -111,7 +111,7 @@ def _act_on(step: Step, job: Job, member: Member, current: list[Exit], *, port_t
     """Decide on new exits of the generation that a worker is in, or wait until their cause is known."""
     leaves = leaves_by_itself(step, job)
     if leaves is not None:
-        _check_left(step, job, leaves)
+        leave_as_warned(step, job, leaves)
     elif job.launch.primary_done_at is not None or all_well(job):
         _check_done(step, job)
     elif _is_alone(job) and not port_taken:
@@ -128,16 +128,6 @@ def _to_answer_for(exits: list[Exit]) -> Exit | None:
     """The exit to blame, else one that nothing is to blame for: stopped by its shim, or never started."""
     blamed = next((exit_ for exit_ in exits if blame(exit_) is not Blame.NONE), None)
     return blamed or next((exit_ for exit_ in exits if not exit_.ok), None)
-
-
-def _check_left(step: Step, job: Job, host: str) -> None:
-    """Pause a job that was warned, or move it off a draining host, once its last rank has exited."""
-    if len(job.exits_now()) < job.gang.rank_count:
-        return
-    if host:
-        move_off(step, job, host)
-    else:
-        pause(step, job)
 
 
 def _differs(known: Exit, late: Exit) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.lifecycle.attempts import clear_timers, on_left
+from holdfast_controller.core.lifecycle.attempts import clear_timers, leave, on_left
 from holdfast_controller.core.lifecycle.error_report import error_of
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import first_failure
@@ -69,7 +69,12 @@ def _first_cause(job: Job) -> JobError | None:
 
 
 def on_empty(step: Step, job: Job, index: int) -> None:
-    """A place is proven empty; that matters once the job or its attempt ends: then nothing more starts there."""
+    """A place is proven empty; that matters once the job or its attempt ends: then nothing more starts there.
+
+    A host that shuts down says so only once, and the job leaves it then even if its notice isn't over elsewhere.
+    """
+    if job.leave is not None and job.leave.related.host == job.places[index].host:
+        leave(step, job)
     if not job.stopping:
         return
     if index not in job.placement.emptied:

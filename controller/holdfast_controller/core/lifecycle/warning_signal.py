@@ -1,11 +1,13 @@
 """Warning signals: sent to a job's ranks some time before a deadline stops them.
 
 Theory of operation. A job may ask for a signal so long before it is stopped: by its timeout, by the deadline of a
-drain, by a pause. Each generation gets it once, whatever the reasons: ``JobWarned`` is in the log, each worker's
-desired state carries the signal from then on, and its shim sends it once. What a warned rank does is its own
-affair; most save and exit. Where the job is to leave its hosts anyway (a pause, a drain), whatever its ranks exit
-with is no failure and no success: once the last of them has ended the job pauses, or moves, without waiting for the
-deadline. A job that ends its work in just that time is launched once more, and finds that it is done.
+drain, by a pause, by a preemption or by the shutdown of a host. The last two wait for it no longer than
+``NOTICE_MOST_S``, since others wait for the host. Each generation gets it once, whatever the reasons: ``JobWarned`` is
+in the log, each worker's desired state carries the signal from then on, and its shim sends it once. What a warned rank
+does is its own affair; most save and exit. Where the job is to leave its hosts anyway (all but the timeout), whatever
+its ranks exit with is no failure and no success: once the last of them has ended the job pauses, moves or gives way,
+without waiting for the deadline. A job that ends its work in just that time is launched once more, and finds that it
+is done.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.step.assignment import on_host
+from holdfast_controller.core.model.recovery import EndReason, Related
+from holdfast_controller.core.step.assignment import notice_s, on_host
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import HostTimer, JobTimer, Timers
 
@@ -26,7 +29,9 @@ def is_running(job: Job) -> bool:
     return bool(job.started) and not job.stopping and not job.terminal
 
 
-def warn(step: Step, job: Job, until: Wall, why: str) -> None:
+def warn(
+    step: Step, job: Job, until: Wall, why: str, *, leaving: EndReason | None = None, related: Related | None = None
+) -> None:
     """Have the ranks of this generation get the job's signal, unless they have had it. ``until`` is wall clock."""
     if job.gang.warning is None or not is_running(job) or job.warned >= job.generation:
         return
@@ -38,9 +43,24 @@ def warn(step: Step, job: Job, until: Wall, why: str) -> None:
             signal=job.gang.warning.signal,
             until=until,
             why=why,
+            leaving=leaving,
+            related=related or Related(),
         )
     )
     step.touch(job)
+
+
+def gives_notice(step: Step, job: Job, end_reason: EndReason, related: Related) -> bool:
+    """Whether the ranks have time before the job leaves its hosts; they are warned now, unless they were before."""
+    if job.leave is not None:
+        return True
+    left_s = notice_s(job)
+    if not left_s or not is_running(job) or job.warned >= job.generation:
+        return False
+    why = f"giving way to {related.job}" if related.job else f"the shutdown of {related.host}"
+    warn(step, job, step.now.wall_in(left_s), why, leaving=end_reason, related=related)
+    step.timers.set((JobTimer.LEAVE, job.id), step.now.mono_in(left_s))
+    return True
 
 
 def set_timers(step: Step, job: Job) -> None:
@@ -86,8 +106,8 @@ def of_drain(step: Step, host: Host) -> None:
 
 
 def leaves_by_itself(step: Step, job: Job) -> str | None:
-    """Whether a warned job's ends are its way out: ``""`` into a pause, a host's name off that host; else None."""
-    if job.pause_due is not None:
+    """Whether a warned job's ends are its way out: a host's name off a draining host, ``""`` otherwise; else None."""
+    if job.pause_due is not None or job.leave is not None:
         return ""
     if job.gang.warning is None or job.warned < job.generation:
         return None

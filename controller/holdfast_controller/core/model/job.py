@@ -18,7 +18,7 @@ from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
-from holdfast_controller.core.model.phase import DECIDED, Ended, JobPhase, Placed, Queued
+from holdfast_controller.core.model.phase import DECIDED, Ended, JobPhase, Leave, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
 from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.recovery import EndReason, Recover
@@ -182,6 +182,11 @@ class Job:
     def pause_due(self) -> Wall | None:
         """When its ranks, which were warned of a pause, are stopped."""
         return self.phase.pause_due if isinstance(self.phase, Placed) else None
+
+    @property
+    def leave(self) -> Leave | None:
+        """The stop of which its ranks were warned: a preemption, or a host's shutdown."""
+        return self.phase.leave if isinstance(self.phase, Placed) else None
 
     @property
     def attempt(self) -> int:

@@ -12,6 +12,7 @@ from typing import Literal
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
+from holdfast_controller.core.model.recovery import EndReason, Related
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +36,23 @@ class Queued:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Leave:
+    """A stop of which the ranks were warned: it comes at ``due`` (wall clock) unless all have exited before."""
+
+    due: Wall
+    end_reason: EndReason
+    related: Related
+
+
+@dataclass(frozen=True, kw_only=True)
 class Placed:
     """The gang has hosts, and is being launched, runs, or is being stopped for a pause."""
 
     kind: Literal["PLACED"] = "PLACED"
     pause_due: Wall | None = None
     """Set once its ranks were warned of a pause: they are stopped at this time unless all have exited."""
+    leave: Leave | None = None
+    """Set once its ranks were warned of another stop."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,7 +109,7 @@ def wait_reason(
         return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
     if not job.started:
         return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
-    return _out_of_sight(cluster, job) or _worker_alone(job)
+    return _out_of_sight(cluster, job) or _leaving(job) or _worker_alone(job)
 
 
 def _unreconciled(cluster: Cluster, job: Job) -> str:
@@ -175,6 +175,14 @@ def _silence(cluster: Cluster, job: Job, silent: list[str]) -> str:
         return f"{heard}; no other host of the job can tell whether its ranks run on; waits for it, or for: {fence}"
     why = "but its peers may still reach it, and its ranks run on"
     return f"{heard}, {why}; the job is {done} once a peer misses it; now by: {fence}"
+
+
+def _leaving(job: Job) -> str:
+    """The stop that the ranks were warned of; empty where there is none."""
+    if job.leave is None or job.stopping:
+        return ""
+    of = f"gives way to {job.leave.related.job}" if job.leave.related.job else f"{job.leave.related} shuts down"
+    return f"{of}: its ranks were warned, and it is placed again once they have ended or their notice is over"
 
 
 def _worker_alone(job: Job) -> str:

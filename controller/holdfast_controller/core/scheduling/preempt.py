@@ -1,7 +1,8 @@
 """Preemption: SPOT jobs give way to a job at the head of the queue that fits nowhere otherwise.
 
-Stopped are the youngest, and none that needn't be. They wait again, behind the one that they gave way to: only jobs
-that are served after it give way, so two can't chase each other off a host.
+Stopped are the youngest, and none that needn't be; a job that asked for a warning gets it first. They wait again,
+behind the one that they gave way to: only jobs that are served after it give way, so two can't chase each other off a
+host.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.lifecycle.attempts import give_way
+from holdfast_controller.core.lifecycle.warning_signal import gives_notice
 from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
 from holdfast_controller.core.step.step import Step
 
@@ -34,7 +37,8 @@ def make_room(step: Step, job: Job, hosts: list[Host]) -> None:
     if not victims or trial.fits(()) or not trial.fits([victim.id for victim in victims]):
         return
     for victim in fewest(trial, victims):
-        give_way(step, victim, job)
+        if not gives_notice(step, victim, EndReason.PREEMPTED, Related(job=job.id)):
+            give_way(step, victim, Related(job=job.id))
 
 
 def _young_first(cluster: Cluster, job: Job) -> list[Job]:
@@ -46,6 +50,7 @@ def _young_first(cluster: Cluster, job: Job) -> list[Job]:
         if other.gang.strategy is Strategy.SPOT
         and not other.stopping
         and other.pause_due is None
+        and other.leave is None
         and not other.terminal
         and other.unreconciled is None
         and (True, -other.gang.priority, True, other.number) > job.turn
@@ -54,9 +59,17 @@ def _young_first(cluster: Cluster, job: Job) -> list[Job]:
 
 
 def _leaving(cluster: Cluster) -> frozenset[str]:
-    """Ids of jobs that are being stopped and reserve nothing: their shares are about to be free."""
+    """Ids of jobs that are being stopped, or soon will be, and reserve nothing: their shares are about to be free."""
     jobs = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
-    return frozenset(j.id for j in jobs if j.stopping and not j.reserved and not cluster.runtime_of(j.id).stuck)
+    return frozenset(
+        j.id
+        for j in jobs
+        if _gives_way(j) or (j.stopping and not j.reserved and not cluster.runtime_of(j.id).stuck)
+    )
+
+
+def _gives_way(job: Job) -> bool:
+    return job.leave is not None and job.leave.end_reason is EndReason.PREEMPTED
 
 
 @dataclass

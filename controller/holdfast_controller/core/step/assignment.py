@@ -12,6 +12,8 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Job
 
+NOTICE_MOST_S = 120.0
+"""The longest notice of a preemption or of a host's shutdown: others wait for the host."""
 HANG_GRACE_S = 5.0
 """Between TERM and KILL of a gang that hangs: it would use no more."""
 
@@ -36,7 +38,14 @@ def desired(cluster: Cluster, job: Job, index: int, fence_s: float) -> Assignmen
         fence_s=fence_s if job.gang.replace_when_lost else 0.0,
         peer_fence_s=fence_s if job.gang.replace_if_isolated else 0.0,
         warn_signal=job.gang.warning.signal if warned and job.gang.warning else 0,
+        notice_signal=job.gang.warning.signal if job.gang.warning and phase is Phase.RUN else 0,
+        notice_s=notice_s(job) if phase is Phase.RUN else 0.0,
     )
+
+
+def notice_s(job: Job) -> float:
+    """How long before a preemption or a host's shutdown the job wants to be warned; 0 where it doesn't."""
+    return min(job.gang.warning.before_s, NOTICE_MOST_S) if job.gang.warning is not None else 0.0
 
 
 def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
@@ -89,7 +98,9 @@ def _phase(job: Job, index: int) -> Phase:
 
 def released(cluster: Cluster, job: Job, index: int) -> Assignment:
     """The assignment for a host that a worker has left: stop it there and forget it."""
-    return replace(desired(cluster, job, index, 0.0), phase=Phase.FORGET, launch=None, warn_signal=0)
+    return replace(
+        desired(cluster, job, index, 0.0), phase=Phase.FORGET, launch=None, warn_signal=0, notice_signal=0
+    )
 
 
 def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:

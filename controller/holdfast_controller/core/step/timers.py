@@ -28,6 +28,8 @@ class JobTimer(enum.StrEnum):
     """The back-off before the next placement has expired."""
     PAUSE = "pause"
     """Ranks that were warned of a pause have had time to exit."""
+    LEAVE = "leave"
+    """Ranks that were warned of a preemption or of a host's shutdown have had time to exit."""
     EXPIRE = "expire"
     """The job has waited in the queue for as long as its spec allows."""
 

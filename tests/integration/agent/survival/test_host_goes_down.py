@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from tests.integration.agent.conftest import Agent
 from tests.integration.agent.controller import Controller
 from tests.integration.agent.launch.test_launch import SLEEP, launch
 
+from holdfast._session.reports import Exit
 from holdfast.v1 import job_pb2
+from holdfast_agent.shell.shims import shim_files
 from holdfast_agent.shell.shims.shim_files import start_ticks
 
 pytestmark = pytest.mark.anyio
@@ -95,3 +98,31 @@ async def test_a_host_that_goes_down_says_so_and_its_workers_ends_are_acknowledg
     assert '"unacknowledged": 0' in (agent.root / "agent.log").read_text()
     # Shims with nothing to do would be waited for at the shutdown.
     await agent.until(lambda: start_ticks(running.shim_pid) is None, "the shim ends")
+
+
+SAVES = [
+    sys.executable,
+    "-c",
+    "import signal, sys, time\n"
+    "def save(*_):\n    time.sleep(1)\n    sys.exit(42)\n"
+    "signal.signal(signal.SIGUSR1, save)\nprint('up', flush=True)\nwhile True: time.sleep(0.05)",
+]
+
+
+@pytest.mark.parametrize("within_reach", [True, False])
+async def test_ranks_that_are_to_be_warned_of_it_have_their_time_to_save(
+    host_is: Path, agent: Agent, controller: Controller, within_reach: bool
+) -> None:
+    """Their own exit is on record, though no controller is there to say that they may have the time."""
+    await controller.connected()
+    await launch(controller, SAVES, notice_signal=int(signal.SIGUSR1), notice_s=60.0)
+    await controller.state("RUNNING")
+    (out,) = agent.root.rglob("workerpool0-0.r0.out")
+    await agent.until(lambda: "up" in out.read_text(), "the rank to be ready")
+    if not within_reach:
+        await controller.stop()
+    goes_down(host_is)
+    assert await ended(agent) == 0
+    (journal,) = agent.workers.rglob("g1.journal")
+    (exit_,) = [record for record in shim_files.read_journal(journal) if isinstance(record, Exit)]
+    assert (exit_.exit_code, exit_.signal) == (42, None)

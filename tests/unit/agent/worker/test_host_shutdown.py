@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from tests.unit.agent.desired import FACTS, KEY, desired
 
 from holdfast._session.assignment import Phase
@@ -91,3 +94,46 @@ def test_the_host_may_go_once_all_is_empty_and_ends_wait_for_their_acknowledgeme
         assert isinstance(action, ev.SendExit)
         reactor.step(ev.ExitAcked(action.report.sequence), 4.0)
     assert not reactor.outbox
+
+
+def noticed(*, connected: bool = True) -> Reactor:
+    """The same worker, whose job wants SIGUSR1 twenty seconds before."""
+    reactor = running(connected=connected)
+    worker = reactor.workers[KEY]
+    assert worker.desired is not None
+    worker.desired = replace(worker.desired, notice_signal=10, notice_s=20.0)
+    return reactor
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_ranks_that_are_to_be_warned_are_and_stopped_only_after_their_notice(connected: bool) -> None:
+    reactor = noticed(connected=connected)
+    told = reactor.step(ev.ShutdownAhead(), 2.0)
+    assert told == [*([ev.SendGoingDown()] if connected else []), ev.SignalRanks(KEY, 1, 10)]
+    assert reactor.notice_s == 20.0
+    stop, *_ = reactor.step(ev.ShutdownBegan(), 22.0)
+    assert stop == ev.StopRanks(KEY, 1, 7.0, ExitReason.STOPPED)
+    assert reactor.notice_s == 0.0
+
+
+def test_notice_is_over_once_the_ranks_have_ended() -> None:
+    reactor = noticed()
+    reactor.step(ev.ShutdownAhead(), 2.0)
+    for rank in (0, 1):
+        reactor.step(ended(rank), 3.0)
+    reactor.step(ev.WorkerEmptied(KEY, 1), 3.0)
+    assert reactor.notice_s == 0.0
+
+
+def test_ranks_that_were_warned_before_are_not_warned_again() -> None:
+    reactor = noticed()
+    worker = reactor.workers[KEY]
+    assert worker.desired is not None
+    reactor.step(ev.Assigned(replace(worker.desired, warn_signal=10)), 1.5)
+    told = reactor.step(ev.ShutdownAhead(), 2.0)
+    assert [type(action) for action in told] == [ev.SendGoingDown, ev.StopRanks, ev.SendReport]
+
+
+def test_ranks_without_a_warning_are_stopped_at_once() -> None:
+    told = running().step(ev.ShutdownAhead(), 2.0)
+    assert [type(action) for action in told] == [ev.SendGoingDown, ev.StopRanks, ev.SendReport]
