@@ -11,7 +11,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, compared
+from holdfast.hang.evidence.frames import Frame
+from holdfast.hang.evidence.stacks import Diagnosis, RankStack, compared
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import begin, stuck
 from holdfast.hang.judge.verdict import Act, Diagnose, Notify, Step, step

@@ -8,7 +8,7 @@ from typing import Any
 from tests.scenarios.world import World, gang
 
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
-from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import Wait, WaitKind

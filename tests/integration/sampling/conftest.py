@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast._session.reports import WorkerId
+from holdfast.hang.pipeline.frame_waits import StackWait
 from holdfast.hang.pipeline.samples import RankSample
 from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
@@ -41,6 +42,7 @@ class Stage:
     generation: int = 1
     running: bool = True
     peers: tuple[str, ...] = ()
+    stacks: dict[int, StackWait] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         make_directories(self.facts, KEY, self.generation)
@@ -59,7 +61,16 @@ class Stage:
     def watched(self) -> Iterator[Watched]:
         if self.running:
             pids = {rank: process.pid for rank, process in self.ranks.items()}
-            yield Watched(KEY, self.generation, os.getpid(), pids, dict(self.ended), self.gpus, peers=self.peers)
+            yield Watched(
+                KEY,
+                self.generation,
+                os.getpid(),
+                pids,
+                dict(self.ended),
+                self.gpus,
+                peers=self.peers,
+                stacks=self.stacks,
+            )
 
     def start(self, code: str = "", *, rank: int = 0, command: Sequence[str] = (), up: bool = True) -> int:
         """A rank that runs ``code`` after it has said so; returns its pid."""
@@ -99,6 +110,9 @@ class Stage:
                 return sample
             await asyncio.sleep(0.05)
         raise AssertionError(f"never sampled {what}; the last was {self.samples[-1]}")
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0.05)
 
     async def until(self, found: Callable[[], bool], what: str) -> None:
         for _ in range(400):

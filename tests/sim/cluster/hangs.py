@@ -8,7 +8,7 @@ from tests.sim.cluster import framing
 
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack
 from holdfast.hang.evidence.evidence import Vector as Sample
-from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.samples import State
 from holdfast_agent.core.worker.worker import Running

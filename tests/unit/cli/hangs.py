@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
-from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.evidence.frames import Frame
 from holdfast.v1 import job_pb2
 
 START = 1_795_233_600

@@ -26,7 +26,7 @@ from holdfast.hang.evidence.evidence import (
     dump,
 )
 from holdfast.hang.evidence.evidence_json import MAX_BYTES, decode, encode
-from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.evidence.frames import Frame
 
 TRAIN = Frame("train", "/home/ada/train.py", 30)
 GET = (Frame("wait", "/usr/lib/python3.11/threading.py", 327), Frame("get", "/usr/lib/python3.11/queue.py", 171))
@@ -95,6 +95,16 @@ def test_equal_python_frames_of_a_rank_that_burns_cpu_prove_nothing_without_nati
     assert diagnosis([part(rank(0, *seen))], 0.0).same is True
     assert rank(0, *burning).process.cores == pytest.approx(0.98)
     assert rank(0, *burning).process.switches == 5
+
+
+def test_a_rank_on_the_cpu_in_one_line_of_python_neither_stands_still_nor_moves_for_certain() -> None:
+    evaluates = Frame("_PyEval_EvalFrameDefault", "Python/ceval.c", 3), Frame("PyLong_Add", "Objects/long.c", 4)
+    spins = [(evaluates[n], *LOADING[1:]) for n in (0, 1)]
+    found = rank(0, look(0, LOADING, native=spins[0]), look(5, LOADING, native=spins[1], cpu_s=4.9))
+    assert found.process.movement is Movement.UNKNOWN
+    assert diagnosis([part(found)], 0.0).same is None
+    still = rank(0, look(0, LOADING, native=spins[0]), look(5, LOADING, native=spins[1]))
+    assert still.process.movement is Movement.SAME
 
 
 def test_a_rank_that_ended_between_the_looks_keeps_its_first_stack() -> None:

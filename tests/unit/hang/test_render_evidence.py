@@ -17,8 +17,8 @@ from holdfast.hang.evidence.evidence import (
     Vector,
     dump,
 )
+from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.render_evidence import render
-from holdfast.hang.evidence.stacks import Frame
 
 TRAIN = (Frame("train", "/home/ada/train.py", 30), Frame("<module>", "/home/ada/train.py", 99))
 GET = (Frame("wait", "/usr/lib/python3.11/threading.py", 327), Frame("get", "/usr/lib/python3.11/queue.py", 171))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.stacks import (
-    Frame,
     RankStack,
     compared,
     grouped,

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, grouped
+from holdfast.hang.evidence.frames import Frame
+from holdfast.hang.evidence.stacks import Diagnosis, RankStack, grouped
 from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.judge.suspects import find_suspects, oddity
 from holdfast.hang.judge.waiting import Gang

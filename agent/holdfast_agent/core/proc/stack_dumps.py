@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.hang.evidence.evidence import Dump, ThreadStack, clipped, dump
-from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.evidence.frames import Frame
 
 _THREAD = re.compile(r"Traceback for thread (\d+) \((.*)\)(?: \[([^]]*)\])? \(most recent")
 _FRAME = re.compile(r'\s+\((Python|C)\) File "(.*)", line (\d+), in (.*)')

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.hang.pipeline.waits import Wait, WaitKind
+from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
 
 _GENTLEST_FIRST = (
     WaitKind.PERSON,
@@ -68,7 +68,8 @@ def _words(names: Sequence[str]) -> str:
 
 def by_wchan(wchan: str) -> Wait:
     """The wait as far as the kernel function tells, where the system call may not be read."""
-    return Wait(next((kind for part, kind in _BY_WCHAN if part in wchan), WaitKind.UNKNOWN))
+    kind = next((kind for part, kind in _BY_WCHAN if part in wchan), WaitKind.UNKNOWN)
+    return Wait(kind, FUTEX if "futex" in wchan else "")
 
 
 @dataclass(frozen=True, slots=True)

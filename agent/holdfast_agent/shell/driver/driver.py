@@ -132,6 +132,7 @@ class Driver:
                 ended=dict(worker.codes),
                 gpus=launch.gpus if launch else (),
                 fresh=worker.launched_at is not None,
+                stacks=self.parts.hangs.stacks.found(worker.key),
                 peers=_peers(launch.rendezvous) if launch and launch.rendezvous else (),
             )
 

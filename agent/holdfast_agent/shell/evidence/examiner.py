@@ -152,6 +152,11 @@ class Examiner:
             notes=tuple(draft.notes),
         )
 
+    async def python_frames(self, pid: int) -> ev.Dump:
+        """The Python frames of one process, which isn't stopped for it. Never raises for what the process does."""
+        process = processes.find(pid)
+        return ev.Dump(problem=ENDED) if process is None else await self._dumper.python(process)
+
     async def _fill(
         self,
         draft: _Draft,

@@ -16,6 +16,7 @@ from holdfast.hang.worker_watch import WorkerWatch
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.shell.evidence import Examiner
+from holdfast_agent.shell.hangs.stack_watch import StackWatch
 from holdfast_agent.shell.sampling.history import SampleHistory
 
 JOURNAL_EVERY_S = 10.0
@@ -42,6 +43,7 @@ class FeatureReporter:
         self._watches: dict[WorkerId, WorkerWatch] = {}
         self._journalled: dict[WorkerId, float] = {}
         self._examined: set[WorkerId] = set()
+        self.stacks = StackWatch(examiner.python_frames)
 
     def on_sample(self, sample: WorkerSample) -> None:
         """Fold a sample in, and send the controller the features that changed."""
@@ -55,6 +57,7 @@ class FeatureReporter:
         if watch is None or watch.generation != sample.generation:
             watch = self._watches[key] = self._begin(key, worker, sample.generation)
         vector = watch.take(sample)
+        self.stacks.note(key, sample, vector)
         if watch.is_news(vector):
             report = hang_wire.to_proto(sample.job, sample.generation, vector, time.monotonic())
             watch.sent = vector if self._send(agent_pb2.SessionRequest(features=report)) else None
@@ -71,6 +74,7 @@ class FeatureReporter:
         self._watches.pop(key, None)
         self._journalled.pop(key, None)
         self._history.forget(key)
+        self.stacks.forget(key)
 
     def close(self) -> None:
         """Write down what is kept of samples."""
@@ -106,10 +110,12 @@ class FeatureReporter:
         if worker is None:
             return agent_pb2.EvidenceReport(id=order.id, problem=f"{self._host} knows no such worker")
         self._examined.add(worker.key)
+        began_s = time.monotonic()
         try:
             found = await self._examiner.diagnose(worker, order.generation, order.suspects, native=True)
         finally:
             self._examined.discard(worker.key)
+        self.stacks.on_evidence(worker.key, found, began_s)
         log.info(
             "evidence.collected", worker=str(worker.key), ranks=len(found.ranks), duration_s=round(found.took_s, 1)
         )

@@ -310,6 +310,7 @@ async def _live(driver: Driver, spawner: Spawner, renewal: Renewal, tasks: anyio
     tasks.start_soon(parts.gpus.run)
     tasks.start_soon(parts.sampler.run)
     tasks.start_soon(parts.sampling.run)
+    tasks.start_soon(parts.hangs.stacks.run)
     tasks.start_soon(parts.transfer.run)
     tasks.start_soon(parts.link.run)
     tasks.start_soon(renewal.run)

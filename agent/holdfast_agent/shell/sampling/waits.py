@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from holdfast.hang.pipeline.samples import State
-from holdfast.hang.pipeline.waits import Wait, WaitKind
+from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
 from holdfast_agent.core.proc import descriptors, system_calls, waits
 from holdfast_agent.core.proc.descriptors import Link, Sort, Tcp
 from holdfast_agent.core.proc.proc_text import Call
@@ -141,7 +141,9 @@ class WaitReader:
                 return before
             case For.RESUMED:
                 return waits.by_wchan(member.wchan)
-            case For.FUTEX | For.OTHER:
+            case For.FUTEX:
+                return Wait(WaitKind.UNKNOWN, FUTEX)
+            case For.OTHER:
                 return Wait(WaitKind.FILE if member.state is State.DISK else WaitKind.UNKNOWN)
 
     def _descriptors(self, turn: Turn, member: Member, blocked: Blocked) -> Iterator[int]:

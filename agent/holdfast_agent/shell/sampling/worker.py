@@ -7,9 +7,10 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast._session.reports import WorkerId
+from holdfast.hang.pipeline.frame_waits import StackWait, merged
 from holdfast.hang.pipeline.samples import RankSample, State
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.training import progress_file
@@ -33,7 +34,7 @@ PROGRESS_MOST = 1024
 class Watched:
     """A generation that runs. ``pids``: rank to what the shim started; ``ended``: rank to exit code, 128+n for a
     signal. ``fresh``: it was launched in this life of the agent. ``peers``:
-    host:port of each worker of the job.
+    host:port of each worker of the job. ``stacks``: rank to what its frames said last.
     """
 
     key: WorkerId
@@ -44,6 +45,7 @@ class Watched:
     gpus: Sequence[str] = ()
     fresh: bool = True
     peers: tuple[str, ...] = ()
+    stacks: Mapping[int, StackWait] = field(default_factory=dict)
 
 
 class _Progress(Subject):
@@ -221,7 +223,8 @@ class WorkerSampling:
             gpu_blind=blind,
             paused_by_us=reading.paused_by_us,
             mount=tree.mount(turn, reading.pids) if waits else "",
-            wait=wait,
+            wait=merged(wait, self.watched.stacks.get(reading.rank)) if _lives(reading) else None,
+            pid=reading.pid,
         )
 
     def _savers(self) -> Iterator[Member]:
@@ -247,6 +250,11 @@ class WorkerSampling:
                 at_s = now_s - max(0.0, boot_s - said.at)
                 told.append(RankProgress(int(number), said.reports, said.step, at_s, said.idle_reason))
         return tuple(sorted(told, key=lambda said: said.rank))
+
+
+def _lives(reading: RankReading) -> bool:
+    """Whether its process was read, and is neither stopped nor dead."""
+    return reading.process is not None and reading.process.state not in (State.STOPPED, State.TRACED, State.ZOMBIE)
 
 
 def gang_at(peers: Iterable[str]) -> Gang:

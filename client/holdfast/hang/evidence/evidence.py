@@ -12,7 +12,8 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.hang.evidence.stacks import Diagnosis, Frame, RankStack, compared, essence
+from holdfast.hang.evidence.frames import Frame
+from holdfast.hang.evidence.stacks import Diagnosis, RankStack, compared, essence
 
 MAX_THREADS = 64
 MAX_FRAMES = 64
@@ -110,11 +111,14 @@ class ProcessEvidence:
     @property
     def movement(self) -> Movement:
         """Whether the main thread moved between two looks, by its Python frames and, where known, its native ones."""
-        pairs = [_pair([look.python for look in self.looks]), _pair([look.native for look in self.looks])]
+        native = _pair([look.native for look in self.looks])
+        pairs = [_pair([look.python for look in self.looks]), native]
         moved = [essence(before.frames) != essence(after.frames) for before, after in filter(None, pairs)]
-        if not moved:
-            return Movement.UNKNOWN
-        return Movement.MOVING if any(moved) else Movement.SAME
+        if any(moved):
+            return Movement.MOVING
+        # On a core, at one line of Python, in different places of the interpreter: a spin looks so, and so does work.
+        spins = native is not None and native[0].frames != native[1].frames and (self.cores or 0.0) >= BURNING
+        return Movement.SAME if moved and not spins else Movement.UNKNOWN
 
     @property
     def native_compared(self) -> bool:
@@ -221,7 +225,8 @@ def diagnosis(parts: Iterable[Evidence], at_s: float) -> Diagnosis:
     if changed:
         return replace(found, same=False, changed=changed)
     processes = [rank.process for part in parts for rank in part.ranks]
-    unsure = any((p.cores or 0.0) >= BURNING and not p.native_compared for p in processes)
+    burning = [p for p in processes if (p.cores or 0.0) >= BURNING]
+    unsure = any(not p.native_compared or p.movement is Movement.UNKNOWN for p in burning)
     return replace(found, same=None) if unsure and found.same else found
 
 

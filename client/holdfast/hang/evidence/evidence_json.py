@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast._base.codec import Format, from_plain, to_plain
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, thread_stack
-from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.evidence.frames import Frame
 
 MAX_BYTES = 512 << 10
 VERSION = 1

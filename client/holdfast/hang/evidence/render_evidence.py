@@ -18,7 +18,8 @@ from holdfast.hang.evidence.evidence import (
     ThreadStack,
     diagnosis,
 )
-from holdfast.hang.evidence.stacks import Frame, Group, RankStack
+from holdfast.hang.evidence.frames import Frame
+from holdfast.hang.evidence.stacks import Group, RankStack
 
 DEEPEST = 24
 """So many frames of a group's stack are shown; all of them with ``full``."""

@@ -9,91 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
-# Frames that only wait. They are taken off the inner end, so that "where" is the place that called them.
-_WAITING = frozenset(
-    {
-        ("threading.py", "wait"),
-        ("threading.py", "acquire"),
-        ("threading.py", "_wait_for_tstate_lock"),
-        ("threading.py", "join"),
-        ("selectors.py", "select"),
-        ("connection.py", "wait"),
-        ("connection.py", "poll"),
-        ("connection.py", "_poll"),
-        ("connection.py", "_recv"),
-        ("connection.py", "_recv_bytes"),
-        ("connection.py", "recv_bytes"),
-        ("popen_fork.py", "poll"),
-        ("subprocess.py", "_try_wait"),
-        ("socket.py", "accept"),
-    }
-)
-# What ranks wait for each other in. `backward` hides the collective that autograd waits in.
-_MEETINGS = frozenset(
-    {
-        "all_reduce",
-        "allreduce",
-        "all_gather",
-        "all_gather_into_tensor",
-        "all_gather_object",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "broadcast",
-        "broadcast_object_list",
-        "barrier",
-        "monitored_barrier",
-        "all_to_all",
-        "all_to_all_single",
-        "reduce",
-        "gather",
-        "scatter",
-        "send",
-        "recv",
-        "isend",
-        "irecv",
-        "batch_isend_irecv",
-        "synchronize",
-        "backward",
-        "run_backward",
-        "_engine_run_backward",
-        "block_until_ready",
-        "sync_global_devices",
-    }
-)
+from holdfast.hang.evidence.frames import FOR_ALL, MEETINGS, Frame, meeting, place, without_waiting
 
-# Of these, those that every rank of a group has to enter; a backward pass ends in one.
-_FOR_ALL = _MEETINGS - {
-    "send",
-    "recv",
-    "isend",
-    "irecv",
-    "batch_isend_irecv",
-    "synchronize",
-    "block_until_ready",
-}
 _MAY_COMPUTE = frozenset({"backward", "run_backward", "_engine_run_backward", "reduce", "gather", "scatter"})
-# Of these, the names that mean nothing else in a program of the user's own either.
-_COLLECTIVES = frozenset({"all_reduce", "allreduce", "all_gather", "reduce_scatter", "broadcast", "barrier"})
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame, as py-spy or pystack names it."""
-
-    function: str
-    file: str
-    line: int
-
-    @property
-    def base(self) -> str:
-        return PurePosixPath(self.file).name
-
-    @property
-    def library(self) -> bool:
-        """Whether this is no code of the user's."""
-        return "site-packages" in self.file or "/lib/python" in self.file or self.file.startswith("<")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +39,12 @@ class Group:
     @property
     def meets(self) -> bool:
         """Whether they wait for their peers, as far as the place tells."""
-        return self.place in _MEETINGS
+        return self.place in MEETINGS
 
     @property
     def is_collective(self) -> bool:
         """Whether the place is a collective by its name alone: `backward` may as well be computing."""
-        return self.place in _FOR_ALL - _MAY_COMPUTE
+        return self.place in FOR_ALL - _MAY_COMPUTE
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,61 +52,21 @@ class Group:
 
 
 def essence(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
-    """The frames that count when stacks are compared: without the waiting at the inner end, lines only in user
-    code.
+    """The frames that count when stacks are compared: without the interpreter's own and the waiting at the inner end.
+
+    Lines count in user code only.
     """
-    outer = _without_waiting(frames)
+    outer = without_waiting([frame for frame in frames if not frame.interpreter])
     return tuple((frame.file, frame.function, 0 if frame.library else frame.line) for frame in outer)
-
-
-def _without_waiting(frames: Sequence[Frame]) -> Sequence[Frame]:
-    for depth, frame in enumerate(frames):
-        if (frame.base, frame.function) not in _WAITING:
-            return frames[depth:]
-    return frames
-
-
-def place(frames: Sequence[Frame]) -> str:
-    """The place of a stack in few words: ``all_reduce``, or ``data_loader.py:212 `queue.get```."""
-    meeting = _meeting(frames)
-    if meeting is not None:
-        return frames[meeting].function
-    inner = _without_waiting(frames)
-    for depth, frame in enumerate(inner):
-        if not frame.library:
-            called = inner[depth - 1] if depth else frame
-            name = called.function if called is frame else f"{PurePosixPath(called.file).stem}.{called.function}"
-            return f"{frame.base}:{frame.line} `{name}`"
-    return f"{inner[0].base}:{inner[0].line} `{inner[0].function}`" if inner else "no Python frame"
-
-
-def _meeting(frames: Sequence[Frame]) -> int | None:
-    """The frame in which a rank waits for its peers, None where it is in none.
-
-    The outermost frame of that kind before the user's code: a library's call in libraries, or a collective of the
-    user's own as long as all of it is in one file. What else the user calls from a `backward` is no meeting.
-    """
-    found, own = None, ""
-    for depth, frame in enumerate(frames):
-        if frame.library and not own:
-            found = depth if frame.function in _MEETINGS else found
-            continue
-        if found is not None and not own:
-            return found
-        own = own or frame.file
-        if frame.file != own:
-            return found
-        found = depth if frame.function in _COLLECTIVES else found
-    return found
 
 
 def _likeness(frames: Sequence[Frame]) -> tuple[tuple[str, str, int], ...]:
     """Frames shared by the ranks of a group: how they came to where they wait, not what is inside of it."""
-    meeting = _meeting(frames)
-    if meeting is None:
+    met = meeting(frames)
+    if met is None:
         return essence(frames)
-    inside = frames[meeting]
-    return (inside.file, inside.function, 0), *essence(frames[meeting + 1 :])
+    inside = frames[met]
+    return (inside.file, inside.function, 0), *essence(frames[met + 1 :])
 
 
 def grouped(stacks: Iterable[RankStack]) -> tuple[Group, ...]:
@@ -221,7 +100,7 @@ def mismatched(groups: Sequence[Group]) -> bool:
 
     A `send` may well wait for a `recv`, and what a `synchronize` waits for can't be seen: neither proves anything.
     """
-    return len({group.place for group in groups}) > 1 and all(group.place in _FOR_ALL for group in groups)
+    return len({group.place for group in groups}) > 1 and all(group.place in FOR_ALL for group in groups)
 
 
 def sentence(groups: Sequence[Group]) -> str:

@@ -92,3 +92,5 @@ class RankSample:
     mount: str = ""
     # What its main thread waits for; None while it moves.
     wait: Wait | None = None
+    # Of its process on the host; 0 where there is none.
+    pid: int = 0

@@ -35,6 +35,10 @@ class WaitKind(enum.Enum):
     UNKNOWN = "unknown"
 
 
+FUTEX = "a lock or a thread"
+"""``what`` of an UNKNOWN wait in a futex: of a lock, a queue or a thread, which only the frames tell apart."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """One wait of a rank's main thread. ``since_s`` is when this same wait was first seen, not when it began."""

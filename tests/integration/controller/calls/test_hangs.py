@@ -19,7 +19,7 @@ from tests.support.stubs import agent_stub, hang_stub, job_stub
 
 from holdfast._session import hang_wire
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
-from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.v1 import agent_pb2, hang_pb2, job_pb2, spec_pb2
 from holdfast_controller.core.model.hang import KeptWatch

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.hang.evidence.stacks import Frame
+from holdfast.hang.evidence.frames import Frame
 from holdfast_agent.core.proc.stack_dumps import complaint, py_spy, pystack
 
 

@@ -1,0 +1,140 @@
+"""Reads from Python frames what a rank waits for, where its system call alone doesn't say.
+
+Theory of operation. A main thread in a futex may wait for a lock, a collective, or a thread that talks to a service;
+one that sleeps may ask for a lock again and again. The libraries between the user's innermost line and the call tell
+which. They are read from the inside out: a queue or a condition only says LOCK until something outside of it says
+more (a data loader's queue is filled by its children). Where the main thread waits for another thread of its own, the
+threads that run the user's code are read in the same way, and the wait that may last longest by right decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.hang.evidence.evidence import ThreadStack
+from holdfast.hang.evidence.frames import Frame, meeting, place, without_waiting
+from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
+
+# (Kind, the library's path, its functions): the first that fits a frame. No functions: all of them.
+_TABLE: tuple[tuple[WaitKind, str, str], ...] = (
+    (WaitKind.PERSON, r"pdb\.py|ipdb/|pdbpp|IPython/terminal/|code\.py|getpass\.py|prompt_toolkit/",
+     r"interaction|_?cmdloop|interact|raw_input|_raw_input|unix_getpass|mainloop|prompt|run"),
+    (WaitKind.PERSON, r"debugpy/|pydevd|_pydevd_bundle/|remote_pdb|rpdb|web_pdb|pudb/|click/termui\.py",
+     r"wait_for_client|_?do_wait_suspend|wait_for_.*|__init__|set_trace|interaction|prompt|prompt_func|confirm"),
+    (WaitKind.PERSON, r"ipykernel/|jupyter_client/|notebook/|jupyter_server/", r""),
+    (WaitKind.FILE, r"torch/distributed/checkpoint/(filesystem|_fsspec)", r""),
+    (WaitKind.PEER, r"torch/distributed/rendezvous\.py|torch/distributed/elastic/|torch/distributed/rpc/", r""),
+    (WaitKind.PEER, r"torch/distributed/distributed_c10d\.py|torch/distributed/_functional_collectives", r""),
+    (WaitKind.PEER, r"torch/nn/parallel/distributed\.py|torch/distributed/(fsdp|tensor|algorithms)/", r""),
+    (WaitKind.PEER, r"torch/(autograd|cuda)/", r"backward|_?engine_run_backward|run_backward|synchronize"),
+    (WaitKind.PEER, r"horovod/|mpi4py/|deepspeed/comm/|jax/_src/distributed|jax/experimental/multihost_utils", r""),
+    (WaitKind.CHILD, r"subprocess\.py|multiprocessing/|concurrent/futures/process\.py|asyncio/subprocess\.py", r""),
+    (WaitKind.CHILD, r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_shutdown_workers|_reset"),
+    (WaitKind.CHILD, r"torch/multiprocessing/|torch/_inductor/|joblib/|loky/|pexpect/", r""),
+    (WaitKind.FILE, r"filelock/|portalocker/|fasteners/|sqlite3/|diskcache/", r""),
+    (WaitKind.FILE, r"torch/serialization\.py|safetensors/|h5py/|shutil\.py|tarfile\.py|zipfile\.py", r""),
+    (WaitKind.OUTSIDE, r"http/|urllib/|urllib3/|requests/|httpx/|httpcore/|aiohttp/|ssl\.py|socket\.py", r""),
+    (WaitKind.OUTSIDE, r"grpc/|websockets?/|paramiko/|ftplib\.py|smtplib\.py|redis/|pymongo/|psycopg2?/|kafka/", r""),
+    (WaitKind.OUTSIDE, r"boto3/|botocore/|s3transfer/|s3fs/|gcsfs/|adlfs/|fsspec/|google/|azure/|smart_open/", r""),
+    (WaitKind.OUTSIDE, r"mlflow/|wandb/|neptune/|comet_ml/|clearml/|huggingface_hub/|pyarrow/|tensorstore/", r""),
+    (WaitKind.LOCK, r"threading\.py|queue\.py|concurrent/futures/|logging/|<frozen importlib", r""),
+)  # fmt: skip
+_RULES = tuple((kind, re.compile(path), re.compile(names) if names else None) for kind, path, names in _TABLE)
+_GENTLEST_FIRST = (WaitKind.PERSON, WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.CHILD, WaitKind.PEER)
+"""Of several threads' waits the one that may last longest by right."""
+# Threads that only accompany a training, whatever they wait for.
+_COMPANIONS = re.compile(
+    r"wandb/|tensorboard|tqdm/|prometheus_client/|opentelemetry/|sentry_sdk/|ipykernel/|grpc/|clearml/|neptune/"
+    r"|multiprocessing/(queues|resource_sharer|managers)|torch/utils/data/_utils/pin_memory"
+)
+_AT_EXIT = frozenset({"_shutdown", "_python_exit", "_run_exitfuncs", "_exit_function"})
+
+
+@dataclass(frozen=True, slots=True)
+class StackWait:
+    """A rank's wait by its frames, read at ``at_s`` of the host's monotonic clock. ``kind`` None: they don't tell."""
+
+    at_s: float
+    kind: WaitKind | None
+    what: str = ""
+    place: str = ""
+    # The innermost frame is the user's: what it waits in has no Python code, such as ``lock.acquire()``.
+    own: bool = False
+
+
+def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
+    """The wait that one process's threads show."""
+    main = next((thread for thread in threads if thread.main and thread.frames), None)
+    if main is None:
+        return StackWait(at_s, None)
+    kind, what = _kind(main.frames)
+    own = not without_waiting(main.frames)[0].library
+    if kind in (None, WaitKind.LOCK):
+        others = [_kind(thread.frames) for thread in threads if not thread.main and _works(thread.frames)]
+        found = [one for one in others if one[0] in _GENTLEST_FIRST]
+        if found and (kind is WaitKind.LOCK or own):
+            kind, what = min(found, key=lambda one: _GENTLEST_FIRST.index(one[0] or WaitKind.PEER))
+            what = f"{what}, in a thread" if what else "in a thread"
+    if not what and any(frame.function in _AT_EXIT for frame in main.frames):
+        what = "a thread that keeps it from ending"
+    return StackWait(at_s, kind, what, place(main.frames), own)
+
+
+def _kind(frames: Sequence[Frame]) -> tuple[WaitKind | None, str]:
+    """The kind of wait that a stack shows, and the library or the collective that shows it."""
+    # A collective may be the user's own function; what its frames do inside is their way to wait.
+    met = meeting(frames)
+    found: tuple[WaitKind | None, str] = (None, "")
+    for frame in frames:
+        if not frame.library:
+            break
+        kind = _kind_of(frame)
+        if kind is not None and (found[0] is None or found[0] is WaitKind.LOCK):
+            found = kind, frame.module.partition("/")[0].removesuffix(".py")
+    if met is not None and found[0] is not WaitKind.PERSON:
+        return WaitKind.PEER, frames[met].function
+    return found if found[0] is not WaitKind.LOCK else (WaitKind.LOCK, "")
+
+
+def _kind_of(frame: Frame) -> WaitKind | None:
+    for kind, path, names in _RULES:
+        if path.match(frame.module) and (names is None or names.fullmatch(frame.function)):
+            return kind
+    return None
+
+
+def _works(frames: Iterable[Frame]) -> bool:
+    """Whether a thread does something for the training: the user's code runs in it, or a task of a pool does."""
+    frames = list(frames)
+    if any(_COMPANIONS.match(frame.module) for frame in frames):
+        return False
+    pooled = any(frame.base == "thread.py" and frame.function == "run" for frame in frames)
+    return pooled or any(not frame.library for frame in frames)
+
+
+_BY_CALL = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.UNKNOWN, WaitKind.RUNNING})
+"""Kinds that a system call suggests and frames may correct."""
+
+
+def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
+    """The wait by the system call, corrected and placed by the frames; by the frames alone it has no ``since_s``.
+
+    Frames that were read before this wait began say nothing of it.
+    """
+    if stack is None or (call is not None and call.since_s is not None and stack.at_s < call.since_s):
+        return call
+    if call is None:
+        return Wait(stack.kind or WaitKind.RUNNING, stack.what, None, stack.place)
+    placed = replace(call, place=stack.place)
+    if stack.kind in (WaitKind.PERSON, WaitKind.PEER) and stack.kind is not call.kind:
+        return replace(placed, kind=stack.kind, what=stack.what)
+    if call.kind not in _BY_CALL:
+        return placed
+    if stack.kind is not None and stack.kind is not call.kind:
+        return replace(placed, kind=stack.kind, what=stack.what)
+    if stack.kind is None and stack.own and (call.kind, call.what) == (WaitKind.UNKNOWN, FUTEX):
+        # The user's own line waits in a lock, or in C code that has threads of its own.
+        return replace(placed, kind=WaitKind.LOCK, what="")
+    return placed

@@ -1,0 +1,164 @@
+"""Kinds of waits by stacks, and what frames add to a system call."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.hang.evidence.evidence import ThreadStack
+from holdfast.hang.evidence.frames import Frame, place
+from holdfast.hang.pipeline.frame_waits import StackWait, merged, read
+from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
+
+LIB = "/usr/lib/python3.11/"
+SITE = LIB + "site-packages/"
+USER = Frame("main", "/home/ada/train.py", 88)
+
+
+def stack(*frames: str, user: Frame = USER) -> tuple[Frame, ...]:
+    """Library frames as "path function", innermost first, called by the user's."""
+    made = []
+    for text in frames:
+        path, _, function = text.partition(" ")
+        root = LIB if "/" not in path or path.startswith(("concurrent/", "multiprocessing/", "http/")) else SITE
+        made.append(Frame(function, root + path, 7))
+    return (*made, user)
+
+
+def main(*frames: str) -> tuple[ThreadStack, ...]:
+    return (ThreadStack(1, frames=stack(*frames), main=True),)
+
+
+CONDITION = ("threading.py wait", "threading.py wait")
+CASES = {
+    "pdb": (WaitKind.PERSON, ("cmd.py cmdloop", "pdb.py _cmdloop", "pdb.py interaction", "bdb.py trace_dispatch")),
+    "debugpy": (WaitKind.PERSON, (*CONDITION, "debugpy/public_api.py wait_for_client")),
+    "jupyter": (WaitKind.PERSON, ("selectors.py select", "ipykernel/kernelapp.py start")),
+    "store": (WaitKind.PEER, ("torch/distributed/rendezvous.py _create_c10d_store",)),
+    "barrier": (
+        WaitKind.PEER,
+        ("torch/distributed/distributed_c10d.py barrier", "torch/distributed/c10d_logger.py wrapper"),
+    ),
+    "backward": (WaitKind.PEER, ("torch/autograd/graph.py _engine_run_backward", "torch/_tensor.py backward")),
+    "loader": (
+        WaitKind.CHILD,
+        ("selectors.py select", "multiprocessing/connection.py wait", "multiprocessing/queues.py get",
+         "torch/utils/data/dataloader.py _try_get_data"),
+    ),
+    "pinned loader": (WaitKind.CHILD, (*CONDITION, "queue.py get", "torch/utils/data/dataloader.py _get_data")),
+    "subprocess": (WaitKind.CHILD, ("subprocess.py _wait", "subprocess.py wait")),
+    "process pool": (
+        WaitKind.CHILD,
+        (*CONDITION, "concurrent/futures/_base.py result", "concurrent/futures/process.py map"),
+    ),
+    "pipe": (WaitKind.CHILD, ("multiprocessing/connection.py _recv", "multiprocessing/connection.py recv")),
+    "boto3": (WaitKind.OUTSIDE, (*CONDITION, "s3transfer/futures.py result", "boto3/s3/inject.py upload_file")),
+    "requests": (WaitKind.OUTSIDE, ("socket.py readinto", "http/client.py begin", "requests/api.py get")),
+    "mlflow": (WaitKind.OUTSIDE, ("mlflow/utils/rest_utils.py http_request",)),
+    "filelock": (WaitKind.FILE, ("filelock/_api.py acquire",)),
+    "save": (WaitKind.FILE, ("torch/serialization.py save",)),
+    "queue": (WaitKind.LOCK, (*CONDITION, "queue.py get")),
+    "future": (WaitKind.LOCK, (*CONDITION, "concurrent/futures/_base.py result")),
+    "import": (WaitKind.LOCK, ("<frozen importlib._bootstrap> acquire",)),
+    "own line": (None, ()),
+    "unknown library": (None, ("tensorflow/python/eager/execute.py quick_execute",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_libraries_between_the_users_line_and_the_call_tell_the_kind(case: str) -> None:
+    kind, frames = CASES[case]
+    if case == "import":
+        found = read(
+            [ThreadStack(1, frames=(Frame("acquire", "<frozen importlib._bootstrap>", 3), USER), main=True)], 1.0
+        )
+    else:
+        found = read(main(*frames), 1.0)
+    assert found.kind is kind
+    assert found.own is (case == "own line")
+
+
+def test_a_debugger_that_runs_the_program_is_no_person() -> None:
+    running = (*stack("queue.py get"), Frame("run", LIB + "bdb.py", 5), Frame("_run", LIB + "pdb.py", 5))
+    assert read([ThreadStack(1, frames=running, main=True)], 1.0).kind is WaitKind.LOCK
+
+
+def test_a_collective_of_the_users_own_is_a_peers() -> None:
+    own = Frame("all_reduce", "/home/ada/ring.py", 5)
+    found = read([ThreadStack(1, frames=stack("socket.py recv", user=own), main=True)], 1.0)
+    assert (found.kind, found.place) == (WaitKind.PEER, "all_reduce")
+
+
+ASK, RUN = Frame("ask", "/home/ada/train.py", 9), Frame("run", LIB + "threading.py", 1)
+POOL = ("concurrent/futures/thread.py run", "concurrent/futures/thread.py _worker", "threading.py run")
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [
+        (stack("socket.py readinto", "http/client.py begin", user=ASK), WaitKind.OUTSIDE),
+        (stack("s3transfer/tasks.py _main", *POOL)[:-1], WaitKind.OUTSIDE),
+        (stack("subprocess.py wait", user=ASK), WaitKind.CHILD),
+        (stack("http/client.py begin", "wandb/sdk/internal.py loop", user=RUN), WaitKind.LOCK),
+        (stack("grpc/_channel.py channel_spin", user=RUN), WaitKind.LOCK),
+        (stack(user=Frame("monitor", "/home/ada/train.py", 9)), WaitKind.LOCK),
+    ],
+)  # fmt: skip
+def test_a_main_thread_that_waits_for_another_waits_for_what_that_waits_for(
+    other: tuple[Frame, ...], kind: WaitKind
+) -> None:
+    threads = (*main(*CONDITION, "threading.py join"), ThreadStack(2, frames=other))
+    assert read(threads, 1.0).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("call", "stack_wait", "expected"),
+    [
+        (Wait(WaitKind.UNKNOWN, FUTEX), StackWait(5.0, WaitKind.LOCK, place="p"), (WaitKind.LOCK, "")),
+        (Wait(WaitKind.UNKNOWN, FUTEX), StackWait(5.0, None, place="p", own=True), (WaitKind.LOCK, "")),
+        (Wait(WaitKind.UNKNOWN, FUTEX), StackWait(5.0, None, place="p"), (WaitKind.UNKNOWN, FUTEX)),
+        (Wait(WaitKind.UNKNOWN, "/dev/x"), StackWait(5.0, None, place="p", own=True), (WaitKind.UNKNOWN, "/dev/x")),
+        (Wait(WaitKind.SLEEP), StackWait(5.0, WaitKind.FILE, "filelock", "p"), (WaitKind.FILE, "filelock")),
+        (Wait(WaitKind.SLEEP), StackWait(5.0, None, place="p", own=True), (WaitKind.SLEEP, "")),
+        (Wait(WaitKind.OUTSIDE, "h:1"), StackWait(5.0, WaitKind.LOCK, place="p"), (WaitKind.OUTSIDE, "h:1")),
+        (Wait(WaitKind.OUTSIDE, "h:1"), StackWait(5.0, WaitKind.PEER, "barrier", "p"), (WaitKind.PEER, "barrier")),
+        (Wait(WaitKind.PEER, "h:1"), StackWait(5.0, WaitKind.PEER, "barrier", "p"), (WaitKind.PEER, "h:1")),
+        (Wait(WaitKind.LOCK), StackWait(5.0, WaitKind.PERSON, "pdb", "p"), (WaitKind.PERSON, "pdb")),
+        (None, StackWait(5.0, None, place="p"), (WaitKind.RUNNING, "")),
+        (None, StackWait(5.0, WaitKind.PEER, "barrier", "p"), (WaitKind.PEER, "barrier")),
+    ],
+)  # fmt: skip
+def test_frames_correct_what_a_call_only_suggests(
+    call: Wait | None, stack_wait: StackWait, expected: tuple[WaitKind, str]
+) -> None:
+    found = merged(call, stack_wait)
+    assert found is not None
+    assert (found.kind, found.what, found.place) == (*expected, "p")
+
+
+def test_frames_read_before_the_wait_began_say_nothing_of_it() -> None:
+    call = Wait(WaitKind.UNKNOWN, FUTEX, since_s=6.0)
+    assert merged(call, StackWait(5.0, WaitKind.LOCK, place="p")) is call
+    assert merged(call, None) is call
+    assert merged(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        (stack("torch/distributed/c10d_logger.py wrapper"), "train.py:88 `main`"),
+        (stack("torch/x.py load", "torch/distributed/c10d_logger.py wrapper"), "train.py:88 `x.load`"),
+        (stack(*CASES["pdb"][1]), "train.py:88 `main`"),
+        (stack("torch/nn/linear.py forward", "torch/nn/modules/module.py _call_impl"), "train.py:88 `linear.forward`"),
+        (stack("torch/distributed/rendezvous.py _create", "torch/distributed/distributed_c10d.py init_process_group"),
+         "init_process_group"),
+    ],
+)  # fmt: skip
+def test_wrappers_are_no_place(frames: tuple[Frame, ...], expected: str) -> None:
+    assert place(frames) == expected
+
+
+def test_the_interpreters_own_frames_are_known() -> None:
+    assert Frame("_PyEval_EvalFrameDefault", "Python/ceval.c", 1).interpreter
+    assert Frame("PyObject_Call", "/usr/bin/python3.11", 0).interpreter
+    assert not Frame("clone", "/home/ada/x.py", 1).interpreter
+    assert not Frame("at::native::mm", "libtorch_cpu.so", 0).interpreter
