@@ -36,7 +36,7 @@ def sampled(controller: FakeController) -> FakeController:
     job = job_pb2.CustomJob(id="j1", state=job_pb2.JOB_STATE_RUNNING, attempt=1, generation=1)
     wishes = job.job_spec.fault_tolerance.hang_detection
     wishes.floor.FromMilliseconds(5500)
-    for setting in ("timeout", "ceiling", "startup_timeout", "lone_work_timeout"):
+    for setting in ("timeout", "ceiling", "startup_timeout", "lone_work_timeout", "external_timeout"):
         getattr(wishes, setting).FromSeconds(60)
     wishes.step_pattern = r"step=(\d+)"
     controller.add_job(job).owner = "user"
@@ -78,7 +78,7 @@ async def test_a_file_for_each_worker_that_replays_with_the_jobs_own_wishes(
         "workerpool1-0 on host-1: 1 sample over 0.0s, 1 KiB, hang-j1/workerpool1-0.jsonl.gz",
         "Replay with: holdfast hang replay hang-j1/workerpool0-0.jsonl.gz hang-j1/workerpool1-0.jsonl.gz "
         "--timeout 60s --floor 5.5s --ceiling 60s --startup-timeout 60s --lone-work-timeout 60s "
-        "--step-pattern 'step=(\\d+)'",
+        "--external-timeout 60s --step-pattern 'step=(\\d+)'",
     ]
     assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
     assert times(tmp_path / "hang-j1/workerpool1-0.jsonl.gz") == [7.0]
@@ -89,6 +89,7 @@ async def test_a_file_for_each_worker_that_replays_with_the_jobs_own_wishes(
         ceiling_s=60.0,
         startup_timeout_s=60.0,
         lone_work_timeout_s=60.0,
+        external_timeout_s=60.0,
         step_pattern=r"step=(\d+)",
     )
     for worker in ("workerpool0-0", "workerpool1-0"):

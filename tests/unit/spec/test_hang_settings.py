@@ -27,7 +27,14 @@ def test_what_is_unset_is_left_to_the_cluster_and_to_the_job_s_rhythm() -> None:
     hang = tolerance.hang_detection
     assert tolerance.max_hang_restarts == 3
     assert (hang.action, hang.step_pattern) == (None, "")
-    assert (hang.timeout, hang.floor, hang.ceiling, hang.startup_timeout, hang.lone_work_timeout) == (None,) * 5
+    assert (
+        hang.timeout,
+        hang.floor,
+        hang.ceiling,
+        hang.startup_timeout,
+        hang.lone_work_timeout,
+        hang.external_timeout,
+    ) == (None,) * 6
 
 
 def test_what_job_show_prints_about_hangs_can_be_submitted_again() -> None:
@@ -76,7 +83,7 @@ def test_times_of_a_hang_are_unset_or_seconds() -> None:
         (with_hang(action=True), f"{HANG}.action: must be NOTIFY or RESTART or OFF, not true"),
         *(
             (with_hang(**{name: value}), f"{HANG}.{name}: {problem}")
-            for name in ("timeout", "floor", "ceiling", "startupTimeout", "loneWorkTimeout")
+            for name in ("timeout", "floor", "ceiling", "startupTimeout", "loneWorkTimeout", "externalTimeout")
             for value, problem in [
                 (0, "must be longer than 0 seconds"),
                 ("-5s", 'must be a duration, not "-5s" (write seconds, or "90s", "15m", "2h")'),

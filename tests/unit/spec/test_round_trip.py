@@ -72,7 +72,9 @@ tolerance = st.fixed_dictionaries(
                 "action": st.sampled_from(
                     ["NOTIFY", "HANG_ACTION_RESTART", "OFF", "HANG_ACTION_UNSPECIFIED", "UNSPECIFIED", None]
                 ),
-                **dict.fromkeys(("timeout", "floor", "ceiling", "startupTimeout", "loneWorkTimeout"), learned),
+                **dict.fromkeys(
+                    ("timeout", "floor", "ceiling", "startupTimeout", "loneWorkTimeout", "externalTimeout"), learned
+                ),
                 "stepPattern": st.sampled_from(["", r"step=(\d+)", "(?i)iter (?P<step>[0-9.]+)"]),
             },
         ),

@@ -78,6 +78,7 @@ def evaluate(file: Path, output: str) -> None:
 @click.option("--ceiling", type=duration, help="As hangDetection.ceiling.")
 @click.option("--startup-timeout", type=duration, help="As hangDetection.startupTimeout.")
 @click.option("--lone-work-timeout", type=duration, help="As hangDetection.loneWorkTimeout.")
+@click.option("--external-timeout", type=duration, help="As hangDetection.externalTimeout.")
 @click.option("--step-pattern", type=pattern, help="As hangDetection.stepPattern.")
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
@@ -89,6 +90,7 @@ def replay(
     ceiling: float | None,
     startup_timeout: float | None,
     lone_work_timeout: float | None,
+    external_timeout: float | None,
     step_pattern: str | None,
     output: str,
 ) -> None:
@@ -109,6 +111,7 @@ def replay(
         "ceiling_s": ceiling,
         "startup_timeout_s": startup_timeout,
         "lone_work_timeout_s": lone_work_timeout,
+        "external_timeout_s": external_timeout,
         "step_pattern": step_pattern,
     }
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.hang.tuning import HangSettings
     from holdfast.v1 import job_pb2
 
-DURATIONS = ("timeout", "floor", "ceiling", "startup_timeout", "lone_work_timeout")
+DURATIONS = ("timeout", "floor", "ceiling", "startup_timeout", "lone_work_timeout", "external_timeout")
 """Settings of a job that are times, by their names in its file; each is an option of ``holdfast hang replay``."""
 
 

@@ -123,6 +123,8 @@ class HangDetection(Model):
     """How long one rank may work while all others wait."""
     step_pattern: Annotated[str, Text(max_chars=1024)] = ""
     """Regular expression whose first group is the step in a line of output."""
+    external_timeout: Learned = None
+    """How long all ranks may wait for something outside the job: a service, a file, a child's download."""
 
 
 class RestartScope(enum.Enum):

@@ -125,6 +125,7 @@ def _hang_settings(detection: HangDetection, default: Action) -> HangSettings:
         ceiling_s=detection.ceiling,
         startup_timeout_s=detection.startup_timeout,
         lone_work_timeout_s=detection.lone_work_timeout,
+        external_timeout_s=detection.external_timeout,
         step_pattern=detection.step_pattern,
     )
 
