@@ -132,7 +132,8 @@ class Shim:
             self.link.out_limit_bytes += sum(len(json.dumps(record)) + 32 for record in replay)
         self.say(hello)
         self.tell(number, replay)
-        self.silent = []
+        if generation and generation.peers:
+            self.report_silent(generation, generation.peers.book.silent(now_s()))
 
     def say(self, message: Record | None = None) -> None:
         """Send without waiting, continuing what was not sent; an agent that does not read loses the connection."""
@@ -273,7 +274,8 @@ class Shim:
                 before.close()
             self.highest = number
             self.generation = generation
-            self.silent = []
+            if self.silent:
+                self.report_silent(generation, [])
             if generation.peers:
                 self.epoll.register(generation.peers.socket.fileno(), select.EPOLLIN)
             for lack in lacks:
@@ -408,8 +410,11 @@ class Shim:
             words = f"no answer by UDP from {which}: should this host be lost, the job waits for it"
             self.say({"ev": "note", "generation": generation.number, "message": words})
         if (silent := peers.book.silent(now_s())) != self.silent:
-            self.silent = silent
-            self.say({"ev": "peers", "generation": generation.number, "silent": silent})
+            self.report_silent(generation, silent)
+
+    def report_silent(self, generation: Generation, silent: list[list[int]]) -> None:
+        self.silent = silent
+        self.say({"ev": "peers", "generation": generation.number, "silent": silent})
 
     def timeout_s(self) -> float:
         """Seconds to the next timer; a minute at most, since the poll's clock stands still during a suspend."""

@@ -227,6 +227,13 @@ def test_an_agent_that_connects_again_is_told_again(pair: tuple[Shim, Shim]) -> 
     assert pair[0].until("peers")[-1]["silent"] == [[1, 1]]
 
 
+def test_an_agent_that_was_away_is_told_that_nobody_is_silent_any_more(pair: tuple[Shim, Shim]) -> None:
+    together(pair)
+    time.sleep(1.0)
+    pair[0].connect()
+    assert pair[0].until("peers")[-1]["silent"] == []
+
+
 def test_what_is_forged_or_sent_again_grants_nothing(
     pair: tuple[Shim, Shim], relay: Callable[[int], Relay]
 ) -> None:

@@ -90,7 +90,7 @@ class Shim:
         self._tell(ev.ShimGreeted(self.key, self.pid, number, generation is not None and not generation.empty))
         for message in generation.told if generation else ():
             self._tell(message)
-        if generation and generation.silent:
+        if generation and generation.book:
             self._tell(ev.PeersSilent(self.key, generation.silent))
 
     def hear(self, order: Any) -> None:
@@ -149,6 +149,8 @@ class Shim:
             host.world.boundary("shim", "intent", self.life)
             host.disk.append(self.key, f"g{number}", intent, sync=True)
         generation = self.generation = Generation(number, asked=number, fence_s=order.fence_s)
+        if before and before.silent:
+            self._tell(ev.PeersSilent(self.key, ()))
         if order.fence_s:
             generation.renewed = min(order.fence_deadline_s, host.clock.mono() + order.fence_s)
         if order.peers:

@@ -409,7 +409,6 @@ class Reactor:
         if worker is None:
             return []
         worker.shim_pid = event.shim_pid
-        worker.silent_peers = ()  # the shim says it again, if it is still so
         worker.warned = 0
         match worker.state:
             case Running():
