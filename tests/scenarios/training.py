@@ -8,6 +8,7 @@ from typing import Any
 from tests.scenarios.world import World, gang
 
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
+from holdfast.hang.evidence.flight_recorder import FlightRecord
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.samples import State
@@ -105,7 +106,14 @@ class Training:
             if member.index not in self.mute
         ]
 
-    def dumps(self, worker: int, frames: tuple[Frame, ...] = IN_ALL_REDUCE, *, moved: bool = False) -> Evidence:
+    def dumps(
+        self,
+        worker: int,
+        frames: tuple[Frame, ...] = IN_ALL_REDUCE,
+        *,
+        moved: bool = False,
+        flight: FlightRecord | None = None,
+    ) -> Evidence:
         """A worker's evidence: every rank is in ``frames`` at both looks, or elsewhere at the second."""
         job = self.world.cluster.jobs[self.job]
         member = job.gang.members[worker]
@@ -114,7 +122,9 @@ class Training:
             Look(at_s, Vector("S"), Dump("py-spy", (ThreadStack(1, frames=seen, main=True),)))
             for at_s, seen in ((0.0, frames), (5.0, later if moved else frames))
         )
-        ranks = tuple(RankEvidence(rank, ProcessEvidence(1000 + rank, looks=looks)) for rank in member.ranks)
+        ranks = tuple(
+            RankEvidence(rank, ProcessEvidence(1000 + rank, looks=looks), flight=flight) for rank in member.ranks
+        )
         return Evidence(
             self.job, member.name, job.places[worker].host, job.generation, self.world.wall, ranks=ranks
         )

@@ -17,6 +17,7 @@ from holdfast.hang.evidence.evidence import (
     Vector,
     dump,
 )
+from holdfast.hang.evidence.flight_recorder import FlightRecord, Operation, ProcessGroup
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.render_evidence import render
 
@@ -97,6 +98,25 @@ workerpool0-1 on host-1, generation 3, 1970-01-01 00:00:00 UTC, taken in 6.1 s
     | well
 """
     )
+
+
+def test_what_each_rank_waits_in_by_its_flight_recorder_is_said_of_it() -> None:
+    def flight(number: int, open_at: int | None) -> FlightRecord:
+        operation = Operation(number, "all_reduce", "started", 60.0)
+        return FlightRecord("2.4", (ProcessGroup("0", "", ((4, 5),), number, open_at, (operation,)),), quiet_s=60.0)
+
+    ranks = (replace(peer(4), flight=flight(9, 9)), replace(ODD, flight=flight(8, None), recorder="/tmp/dump_5"))
+    text = render([replace(PARTS[0], ranks=ranks)], 200)
+    assert (
+        "rank 5 has not joined all_reduce #9 of process group 0, which rank 4 is in for 60 s"
+        in text.splitlines()[0]
+    )
+    assert (
+        "      flight recorder: /tmp/dump_5\n      collectives: last all_reduce #8 of process group 0, comp" in text
+    )
+    assert "      collectives: in all_reduce #9 of process group 0\n" in text
+    broken = replace(peer(4), flight=FlightRecord(problem="its dump is larger than 32 MiB"))
+    assert "collectives: its dump is larger than 32 MiB" in render([replace(PARTS[0], ranks=(broken,))])
 
 
 def test_ranks_without_a_stack_say_why() -> None:

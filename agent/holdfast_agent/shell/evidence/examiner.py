@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from holdfast.hang.evidence import evidence as ev
+from holdfast.hang.evidence.flight_recorder import FlightRecord
 from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.core.proc.proc_vector import Member, below, rank_processes
@@ -57,6 +58,7 @@ class _Rank:
     stdout: tuple[str, ...] = ()
     stderr: tuple[str, ...] = ()
     recorder: str = ""
+    flight: FlightRecord | None = None
     notes: list[str] = field(default_factory=list)
 
     def evidence(self) -> ev.RankEvidence:
@@ -69,6 +71,7 @@ class _Rank:
             stdout=self.stdout,
             stderr=self.stderr,
             recorder=self.recorder,
+            flight=self.flight,
             notes=tuple(self.notes),
         )
 
@@ -279,6 +282,8 @@ class Examiner:
             return
         environ = await self._blocking.read(processes.environ, process.pid)
         rank.recorder, note = await records.recorder(process, environ or {}, self._blocking)
+        if rank.recorder:
+            rank.flight = await records.flight_record(process, rank.recorder, self.tools)
         if note:
             rank.notes.append(note)
 

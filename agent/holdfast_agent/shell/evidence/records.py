@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import json
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
 
+from holdfast._base.codec import from_plain
+from holdfast.hang.evidence.flight_recorder import FlightRecord
+from holdfast_agent.shell.evidence import flight_dump
 from holdfast_agent.shell.evidence.blocking import Blocking
+from holdfast_agent.shell.evidence.tools import Tools
 from holdfast_agent.shim.processes import Process
 
 RECORDER_S = 3.0
 """torch looks at its pipe about once a second."""
 RECORDER_LOOK_S = 0.1
+RECORDER_AGAIN_S = 0.5
 RAS_S = 3.0
 RAS_MAX_BYTES = 64 << 10
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
@@ -47,6 +54,33 @@ async def recorder(process: Process, environ: Mapping[str, str], blocking: Block
             if (await blocking.read(_written, f"{root}{path}") or 0) > before:
                 return path, ""
     return "", f"flight recorder: nothing was written within {RECORDER_S:g} s"
+
+
+async def flight_record(process: Process, path: str, tools: Tools) -> FlightRecord:
+    """Read a dump, by a program that trusts nothing in it; never raises.
+
+    A dump that can't be read may not be whole yet, so it is read once more.
+    """
+    found = await _read_dump(process, path, tools)
+    if found.problem:
+        await anyio.sleep(RECORDER_AGAIN_S)
+        found = await _read_dump(process, path, tools)
+    return found
+
+
+async def _read_dump(process: Process, path: str, tools: Tools) -> FlightRecord:
+    try:
+        uid = os.stat(f"/proc/{process.pid}").st_uid
+    except OSError:
+        return FlightRecord(problem="the rank has ended")
+    command = [sys.executable, "-I", "-S", flight_dump.__file__, f"/proc/{process.pid}/root{path}", str(uid)]
+    ran = await tools.run(command, name="the reader of its dump")
+    if ran.problem or ran.code != 0:
+        return FlightRecord(problem=ran.problem or f"the reader of its dump ended with {ran.code}")
+    try:
+        return from_plain(FlightRecord, json.loads(ran.output))
+    except ValueError as error:
+        return FlightRecord(problem=f"its dump can't be read: {error}")
 
 
 def _ask(pipe: str, pid: int) -> str | None:

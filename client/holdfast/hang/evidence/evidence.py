@@ -12,6 +12,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.hang.evidence.flight_recorder import Blame, FlightRecord, blamed
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.stacks import Diagnosis, RankStack, compared, essence
 
@@ -158,6 +159,8 @@ class RankEvidence:
     stdout: tuple[str, ...] = ()
     stderr: tuple[str, ...] = ()
     recorder: str = ""
+    # What it holds, where it could be read.
+    flight: FlightRecord | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -220,7 +223,8 @@ def diagnosis(parts: Iterable[Evidence], at_s: float) -> Diagnosis:
     parts = tuple(parts)
     first = [stack for part in parts for stack in part.stacks(0)]
     second = [stack for part in parts for stack in part.stacks(1)]
-    found = compared(first, second, at_s)
+    blame = recorder_blame(parts)
+    found = replace(compared(first, second, at_s), recorded=blame.sentence if blame is not None else "")
     changed = found.changed.union(*(part.moving for part in parts))
     if changed:
         return replace(found, same=False, changed=changed)
@@ -228,6 +232,13 @@ def diagnosis(parts: Iterable[Evidence], at_s: float) -> Diagnosis:
     burning = [p for p in processes if (p.cores or 0.0) >= BURNING]
     unsure = any(not p.native_compared or p.movement is Movement.UNKNOWN for p in burning)
     return replace(found, same=None) if unsure and found.same else found
+
+
+def recorder_blame(parts: Iterable[Evidence]) -> Blame | None:
+    """The ranks that keep their peers waiting by the flight recorders of all workers; None where they don't tell."""
+    ranks = [rank for part in parts for rank in part.ranks]
+    records = {rank.rank: rank.flight for rank in ranks if rank.flight is not None}
+    return blamed(records, [rank.rank for rank in ranks]) if records else None
 
 
 # -- Bounds ------------------------------------------------------------------------------------------------------

@@ -105,13 +105,25 @@ def _fewer_lines(evidence: Evidence) -> Evidence:
     return replace(evidence, ranks=tuple(ranks), ras=evidence.ras[:4096], ras_after=evidence.ras_after[:4096])
 
 
+def _fewer_groups(evidence: Evidence, most: int) -> Evidence:
+    def of_rank(rank: RankEvidence) -> RankEvidence:
+        if rank.flight is None:
+            return rank
+        cut = rank.flight.groups_cut + len(rank.flight.groups[most:])
+        return replace(rank, flight=replace(rank.flight, groups=rank.flight.groups[:most], groups_cut=cut))
+
+    return replace(evidence, ranks=tuple(map(of_rank, evidence.ranks)))
+
+
 def _without_kernel_stacks(evidence: Evidence) -> Evidence:
     return _looks(evidence, lambda look: replace(look, vector=replace(look.vector, kernel_stack=())))
 
 
 _CUTS: tuple[Callable[[Evidence], Evidence], ...] = (
     lambda evidence: _dumps(evidence, threads=16, frames=64),
-    lambda evidence: _dumps(_fewer_children(evidence, 4), threads=4, frames=64),
+    lambda evidence: _dumps(_fewer_groups(_fewer_children(evidence, 4), 4), threads=4, frames=64),
     lambda evidence: _dumps(_fewer_lines(evidence), threads=2, frames=32),
-    lambda evidence: _dumps(_without_kernel_stacks(_fewer_children(evidence, 0)), threads=1, frames=16),
+    lambda evidence: _dumps(
+        _without_kernel_stacks(_fewer_groups(_fewer_children(evidence, 0), 1)), threads=1, frames=16
+    ),
 )

@@ -18,6 +18,7 @@ from holdfast.hang.evidence.evidence import (
     ThreadStack,
     diagnosis,
 )
+from holdfast.hang.evidence.flight_recorder import rank_spans
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.stacks import Group, RankStack
 
@@ -88,18 +89,10 @@ def _names(stacks: Sequence[RankStack]) -> str:
     by_worker: dict[str, list[int]] = {}
     for stack in sorted(stacks, key=lambda stack: (_natural(stack.worker), stack.rank)):
         by_worker.setdefault(stack.worker, []).append(stack.rank)
-    named = [f"{worker} rank{'s' if len(ranks) > 1 else ''} {_spans(ranks)}" for worker, ranks in by_worker.items()]
+    named = [
+        f"{worker} rank{'s' if len(ranks) > 1 else ''} {rank_spans(ranks)}" for worker, ranks in by_worker.items()
+    ]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-
-
-def _spans(ranks: Sequence[int]) -> str:
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
-    return ", ".join(str(s[0]) if len(s) == 1 else f"{s[0]}{'-' if len(s) > 2 else ', '}{s[-1]}" for s in spans)
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
@@ -134,6 +127,8 @@ def _rank(rank: RankEvidence, width: int, full: bool) -> Iterator[str]:
         yield from _wrapped(note, "      ", width)
     if rank.recorder:
         yield from _wrapped(f"flight recorder: {rank.recorder}", "      ", width)
+    if rank.flight is not None:
+        yield from _wrapped(f"collectives: {rank.flight.words}", "      ", width)
     if rank.suspect or full:
         yield from _details(rank.process, "      ", width)
         for child in rank.children:

@@ -136,10 +136,12 @@ class Diagnosis:
     same: bool | None = None
     # Ranks whose frames changed between the rounds: they work.
     changed: frozenset[tuple[str, int]] = frozenset()
+    # The blame by torch's flight recorder, in words; empty where it blames none.
+    recorded: str = ""
 
     @property
     def words(self) -> str:
-        return sentence(self.groups)
+        return "; ".join(filter(None, (sentence(self.groups), self.recorded)))
 
 
 def compared(first: Iterable[RankStack], second: Iterable[RankStack], at_s: float) -> Diagnosis:

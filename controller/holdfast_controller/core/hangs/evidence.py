@@ -6,9 +6,11 @@ generation, says nothing of this one.
 
 from __future__ import annotations
 
-from holdfast.hang.evidence.evidence import Evidence, diagnosis
+from collections.abc import Sequence
+
+from holdfast.hang.evidence.evidence import Evidence, diagnosis, recorder_blame
 from holdfast.hang.judge.snapshot import Counts
-from holdfast.hang.pipeline.nccl_ras import mismatch
+from holdfast.hang.pipeline.nccl_ras import Mismatch, mismatch
 from holdfast_controller.core.model.hang import Dump, Standstill
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import RankName
@@ -68,6 +70,7 @@ def take_in(step: Step, job: Job, index: int, arrived: EvidenceArrived) -> Dump 
     if not dump.awaited and (dump.parts or not dump.lost):
         dump.lost.clear()
         dump.diagnosis = diagnosis(dump.parts, step.now.mono)
+        _note_blame(step, job, dump.parts)
         dump.parts = []
     return dump
 
@@ -85,6 +88,13 @@ def _note_counts(step: Step, job: Job, evidence: Evidence) -> None:
         runtime.counts = None
     elif runtime.counts is None or runtime.counts.found != found:
         runtime.counts = Standstill(found, step.now.mono - evidence.interval_s)
+
+
+def _note_blame(step: Step, job: Job, parts: Sequence[Evidence]) -> None:
+    """Take the flight recorders in: ranks that keep others waiting are laggards, as long as the others have waited."""
+    if (blame := recorder_blame(parts)) is not None:
+        waits = Mismatch((), blame.ranks)
+        step.cluster.runtime_of(job.id).counts = Standstill(waits, step.now.mono - blame.waited_s)
 
 
 def counts_of(job: Job, runtime: Runtime) -> Counts | None:

@@ -268,7 +268,7 @@ def _note_change(
         elif over := result.verdict.over or _over_meanwhile(step, hang, workers, result):
             step.emit(ev.HangOver(job_id=job.id, at=step.now.wall, note=over))
     if result.watch.suspicion is None:
-        runtime.dump = None
+        runtime.dump = runtime.counts = None
 
 
 def _over_meanwhile(step: Step, hang: Hang, workers: list[WorkerFeatures], result: verdict.Step) -> str:

@@ -16,7 +16,7 @@ from holdfast_controller.core.model.recovery import RankName
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """Collective counts that differ between ranks and don't move, on our monotonic clock."""
+    """Collective counts that differ and stand still, or ranks that others wait for, on our monotonic clock."""
 
     found: Mismatch
     since_s: float
