@@ -95,7 +95,7 @@ gpu-wheels: setup
 demo: compiled
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
 
-# make bench BENCH=relaunch runs one. CORPUS=FILE scores the hang detector on a whole corpus instead of the tests' sample.
+# make bench BENCH=relaunch runs one. CORPUS="FILE ..." scores the hang detector on whole corpora, not on the tests' sample.
 BENCH ?= relaunch submit packaging throughput idle ddp_recovery sampling_cost evidence_cost hang_looks hang_matrix hang_corpus hang_real long_queue scale
 bench: compiled
 	@set -e; for name in $(BENCH); do case $$name in \

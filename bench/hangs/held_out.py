@@ -57,7 +57,7 @@ def grid() -> dict[str, Tuning]:
         "silence_floor_s": (120.0, 180.0),
         "silence_factor": (1.5, 2.0, 3.0),
         "gap_spread": (1.3, 2.0),
-        "settle_age_s": (120.0, 240.0),
+        "settle_age_s": (90.0, 240.0),
         "startup_ceiling_s": (1800.0, 3600.0),
     }
     return {

@@ -69,8 +69,8 @@ class Tuning:
     settle_gap_min_s: float = 5.0
     # Without such gaps it is known after so long, at least this share of the gap that began the stretch: else the first
     # steps after a load of an hour pass for its rate. No cliff from 60 s to 240 s, nor from 1/4 to 1.
-    settle_age_s: float = 120.0
-    settle_share: float = 1 / 2
+    settle_age_s: float = 90.0
+    settle_share: float = 1 / 4
     # Acting on silence alone: the default of managed services, 30 min (range 10-720).
     ceiling_s: float = 1800.0
     # Before the rate is known, and after a break of it; as long as lone work may take. In start-up output alone is

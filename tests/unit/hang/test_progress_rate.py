@@ -48,15 +48,15 @@ def test_gaps_of_different_sizes_do_not_end_startup() -> None:
     assert not after([90.0, 8.0, 40.0, 20.0]).settled(T)
 
 
-def test_two_minutes_of_progress_end_startup() -> None:
-    assert not after([1.0] * 120).settled(T)
-    assert after([1.0] * 121).settled(T)
-    assert after([1.0] * 121).notice_after_s(T) == T.silence_floor_s
+def test_a_minute_and_a_half_of_progress_ends_startup() -> None:
+    assert not after([1.0] * 90).settled(T)
+    assert after([1.0] * 91).settled(T)
+    assert after([1.0] * 91).notice_after_s(T) == T.silence_floor_s
 
 
-def test_after_a_long_gap_half_as_much_progress_is_needed() -> None:
-    assert not after([1000.0] + [1.0] * 500).settled(T)
-    assert after([1000.0] + [1.0] * 501).settled(T)
+def test_after_a_long_gap_a_quarter_of_it_is_needed() -> None:
+    assert not after([1000.0] + [1.0] * 250).settled(T)
+    assert after([1000.0] + [1.0] * 251).settled(T)
 
 
 def test_once_startup_is_over_it_stays_over() -> None:

@@ -75,7 +75,7 @@ def test_every_constant_of_log_silence_is_on_the_page_as_it_is() -> None:
     assert f"| `stretch_gap_min_s` | {tuning.stretch_gap_min_s:.0f} s |" in page
     assert f"({tuning.settle_gap_min_s:.0f} s or more) over {tuning.settle_span_s:.0f} s of a stretch" in page
     assert f"| `startup_s` | {tuning.startup_s / 60:.0f} min |" in page
-    assert f"or {tuning.settle_age_s:.0f} s of progress" in page
+    assert f"or {tuning.settle_age_s:.0f} s of progress, a quarter" in page
     assert f"| `ceiling_factor` | {tuning.ceiling_factor:.0f} × longest gap survived |" in page
     assert f"| `ceiling_s` | {tuning.ceiling_s / 60:.0f} min |" in page
     assert f"| `startup_ceiling_s` | {tuning.startup_ceiling_s / 60:.0f} min |" in page

@@ -192,11 +192,11 @@ def test_a_new_generation_knows_how_long_the_last_start_took_and_where_it_hung()
     job.stands_still(70)
     again = begin(1000.0, job.watch)
     assert again == replace(begin(1000.0), earlier_start_s=again.earlier_start_s, lesson=again.lesson)
-    assert again.earlier_start_s == pytest.approx(122.0)
+    assert again.earlier_start_s == pytest.approx(92.0)
     assert again.lesson is not None and again.lesson.times == 1
     job.watch, job.at_s, job.orders, job.wait = again, 1000.0, [], None
     job.output, job.still_s = OutputFeatures(), None
-    job.stands_still(360)
+    job.stands_still(270)
     assert job.orders == []
     job.stands_still(20)
     assert job.kinds() == ["Diagnose", "Notify"]

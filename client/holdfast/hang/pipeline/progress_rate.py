@@ -6,7 +6,7 @@ work may take an hour, and after hours of steps the first evaluation may take as
 Most false alarms of gap-based rules lie exactly there. So progress is divided into stretches. The first begins with
 the job, and its end is the end of start-up; each later one begins with a gap longer than anything the job has shown
 before. The cadence of a stretch is known once two gaps of one size have been seen in it, or after some minutes of
-progress, at least half as many as the gap that began it.
+progress, at least a quarter of the gap that began it.
 
 While the cadence is known, a silence is noticed at twice the longest gap of the stretch: twice, since a job that
 skips one of its regular lines is silent for that long. While it isn't, anything may follow, and only the ceilings
