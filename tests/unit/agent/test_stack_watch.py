@@ -28,23 +28,25 @@ class Over(Exception):
 
 @dataclass
 class Host:
-    """A watch on a clock that jumps; each read takes 50 ms."""
+    """A watch on a clock that jumps; each read takes half a second, and 30 ms of CPU time."""
 
     ranks: dict[int, RankFeatures] = field(default_factory=dict)
     waits: dict[int, Wait] = field(default_factory=dict)
     output: OutputFeatures = field(default_factory=OutputFeatures)
     now_s: float = 0.0
+    cpu_s: float = 0.0
     noted_s: float = -2.0
     until_s: float = 0.0
     read: list[tuple[float, int]] = field(default_factory=list)
     dump: Dump = DUMP
 
     def __post_init__(self) -> None:
-        self.watch = StackWatch(self._dump, monotonic=lambda: self.now_s, sleep=self._sleep)
+        self.watch = StackWatch(self._dump, monotonic=lambda: self.now_s, cpu=lambda: self.cpu_s, sleep=self._sleep)
 
     async def _dump(self, pid: int) -> Dump:
         self.read.append((self.now_s, pid))
-        self.now_s += 0.05
+        self.now_s += 0.5
+        self.cpu_s += 0.03
         return self.dump
 
     async def _sleep(self, seconds: float) -> None:
@@ -75,7 +77,7 @@ class Host:
 async def test_a_rank_that_stands_still_is_read_after_ten_seconds_then_less_and_less_often() -> None:
     host = Host({0: RankFeatures(0, Motion.BLOCKED, 0.0)})
     assert await host.lives(9) == []
-    assert [round(at_s) for at_s, _ in await host.lives(1000)] == [10, 30, 91, 391, 691, 992]
+    assert [round(at_s) for at_s, _ in await host.lives(1000)] == [10, 31, 91, 392, 693, 993]
     found = host.watch.found(KEY)[0]
     assert (found.kind, found.place) == (WaitKind.LOCK, "train.py:9 `queue.get`")
 
@@ -111,7 +113,7 @@ async def test_another_wait_is_read_again_and_the_old_stack_forgotten() -> None:
     host.waits[0] = Wait(WaitKind.SLEEP, since_s=host.now_s)
     host.note(host.now_s)
     assert host.watch.found(KEY) == {}
-    assert [round(at_s) for at_s, _ in await host.lives(25)] == [30]
+    assert [round(at_s) for at_s, _ in await host.lives(25)] == [31]
 
 
 async def test_a_rank_that_goes_to_and_fro_is_read_now_and_then_only() -> None:
@@ -126,9 +128,11 @@ async def test_a_rank_that_goes_to_and_fro_is_read_now_and_then_only() -> None:
 
 async def test_many_ranks_are_read_one_after_the_other_with_pauses() -> None:
     host = Host({rank: RankFeatures(rank, Motion.BLOCKED, 0.0) for rank in range(128)})
-    reads = await host.lives(130)
+    host.waits = {rank: Wait(WaitKind.PEER, since_s=0.0) for rank in range(128) if rank != 77}
+    reads = await host.lives(190)
     assert {pid for _, pid in reads} == {100 + rank for rank in range(128)}
-    assert 0.05 * len(reads) / 120 < 0.07
+    assert reads[0][1] == 177, "the one whose call says least"
+    assert host.cpu_s / 180 < 0.05
 
 
 async def test_what_a_diagnosis_has_read_is_used() -> None:

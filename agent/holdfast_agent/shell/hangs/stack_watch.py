@@ -1,13 +1,14 @@
 """Reads the Python frames of ranks that have stood still for a while, sparingly, to learn what they wait for.
 
-One rank at a time on a host, the one that has waited longest for it; a pause after each that bounds what it costs; and
-longer and longer between two reads of the same wait. Reading doesn't stop a rank. What a diagnosis has read is used
-as well.
+One rank at a time on a host, first those whose system call says least; a pause after each that bounds what it costs;
+and longer and longer between two reads of the same wait. Reading doesn't stop a rank. What a diagnosis has read is
+used as well.
 """
 
 from __future__ import annotations
 
 import math
+import resource
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -29,9 +30,10 @@ SILENT_S = 30.0
 """A rank that moves without evidence of work is looked at once its worker has printed nothing new for so long."""
 AGAIN_S = (20.0, 60.0, 300.0)
 """Pauses between reads of one wait; the last one is repeated."""
-LEAST_PAUSE_S = 0.4
-PAUSE_FACTOR = 8.0
-"""After a read that took so long, this many times as long nothing is read."""
+LEAST_PAUSE_S = 0.2
+MOST_PAUSE_S = 3.0
+PAUSE_FACTOR = 20.0
+"""After a read that took so much CPU time, this many times as long nothing is read: 5 % of a core at most."""
 _MOVES = (Motion.BURNING, Motion.STIRRING)
 _STANDS = (Motion.BLOCKED, Motion.SPINNING)
 
@@ -43,9 +45,16 @@ class _Rank:
     pid: int
     identity: tuple[object, ...]
     due_s: float
+    ambiguous: bool = True
     reads: int = 0
     read_s: float = -math.inf
     found: StackWait | None = None
+
+
+def _cpu_of_children_s() -> float:
+    """CPU seconds of the tools that have ended, and of whatever else this process has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class StackWatch:
@@ -56,10 +65,12 @@ class StackWatch:
         dump: Callable[[int], Awaitable[Dump]],
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = _cpu_of_children_s,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._dump = dump
         self._monotonic = monotonic
+        self._cpu = cpu
         self._sleep = sleep
         self._ranks: dict[tuple[WorkerId, int], _Rank] = {}
 
@@ -76,7 +87,8 @@ class StackWatch:
                 # However often a rank goes from one wait to another, it is read now and then only.
                 read_s = known.read_s if known is not None and known.pid == taken.pid else -math.inf
                 due_s = max(due_s, read_s + AGAIN_S[0])
-                self._ranks[key, rank.rank] = _Rank(taken.pid, identity, due_s, read_s=read_s)
+                ambiguous = taken.wait is None or taken.wait.kind in frame_waits.BY_CALL
+                self._ranks[key, rank.rank] = _Rank(taken.pid, identity, due_s, ambiguous, read_s=read_s)
             elif due_s > sample.at_s:
                 known.due_s, known.reads, known.found = max(known.due_s, due_s), 0, None
         for gone in [one for one in self._ranks if one[0] == key and one[1] not in present]:
@@ -110,11 +122,12 @@ class StackWatch:
             due = [one for one in self._ranks.values() if one.due_s <= now_s]
             if not due:
                 continue
-            rank = min(due, key=lambda one: (one.reads, one.due_s))
+            rank = min(due, key=lambda one: (one.reads, not one.ambiguous, one.due_s))
+            before_s = self._cpu()
             dump = await self._dump(rank.pid)
             # The read took place between the two; the earlier time makes no older stack look newer.
             self._take(rank, frame_waits.read(dump.threads, now_s))
-            await self._sleep(PAUSE_FACTOR * (self._monotonic() - now_s))
+            await self._sleep(min(MOST_PAUSE_S, PAUSE_FACTOR * (self._cpu() - before_s)))
 
     def _take(self, rank: _Rank, found: StackWait) -> None:
         if found.place or rank.found is None:

@@ -114,7 +114,7 @@ def _works(frames: Iterable[Frame]) -> bool:
     return pooled or any(not frame.library for frame in frames)
 
 
-_BY_CALL = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.UNKNOWN, WaitKind.RUNNING})
+BY_CALL = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.UNKNOWN, WaitKind.RUNNING})
 """Kinds that a system call suggests and frames may correct."""
 
 
@@ -130,7 +130,7 @@ def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
     placed = replace(call, place=stack.place)
     if stack.kind in (WaitKind.PERSON, WaitKind.PEER) and stack.kind is not call.kind:
         return replace(placed, kind=stack.kind, what=stack.what)
-    if call.kind not in _BY_CALL:
+    if call.kind not in BY_CALL:
         return placed
     if stack.kind is not None and stack.kind is not call.kind:
         return replace(placed, kind=stack.kind, what=stack.what)
