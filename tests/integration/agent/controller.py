@@ -37,6 +37,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
     transfer: Any = None
     chunks: dict[int, list[agent_pb2.TransferChunk]] = field(default_factory=dict)
     ends: dict[int, str] = field(default_factory=dict)
+    evidence: dict[int, agent_pb2.EvidenceReport] = field(default_factory=dict)
     assigned: dict[tuple[str, str], agent_pb2.Assignment] = field(default_factory=dict)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -94,6 +95,8 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
                 return
             if message.WhichOneof("message") == "chunk":
                 self.chunks.setdefault(message.chunk.id, []).append(message.chunk)
+            elif message.WhichOneof("message") == "evidence":
+                self.evidence[message.evidence.id] = message.evidence
             else:
                 self.ends[message.end.id] = message.end.problem
             await self._note()

@@ -107,6 +107,12 @@ async def test_a_rank_that_burns_cpu_is_read_once_the_output_is_silent() -> None
     assert host.watch.found(KEY) == {}
 
 
+async def test_a_rank_that_starts_is_not_read_before_it_could_have_printed_anything() -> None:
+    host = Host({0: RankFeatures(0, Motion.STIRRING, 500.0)}, now_s=500.0, noted_s=498.0)
+    assert await host.lives(28) == []
+    assert len(await host.lives(5)) == 1
+
+
 async def test_another_wait_is_read_again_and_the_old_stack_forgotten() -> None:
     host = Host({0: RankFeatures(0, Motion.BLOCKED, 0.0)}, {0: Wait(WaitKind.UNKNOWN, since_s=0.0)})
     assert len(await host.lives(12)) == 1

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from holdfast._base.launcher import is_launcher
 from holdfast.hang.evidence.evidence import Vector, clipped
 from holdfast_agent.core.proc import system_calls
+from holdfast_agent.core.proc.process_tree import is_parent
 
 KERNEL_FRAMES = 12
-_SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "env", "tini", "dumb-init", "timeout", "nice", "numactl"})
 
 
 def vector(files: Mapping[str, str], ticks_per_s: int, machine: str = "x86_64") -> Vector:
@@ -66,7 +65,7 @@ class Member:
     @property
     def starts_others(self) -> bool:
         """Whether the process only starts the ranks, as a launcher or a shell does."""
-        return is_launcher(self.argv) or (bool(self.argv) and PurePosixPath(self.argv[0]).name in _SHELLS)
+        return is_parent(self.argv)
 
     @property
     def python(self) -> bool:

@@ -45,9 +45,11 @@ class _Rank:
     pid: int
     identity: tuple[object, ...]
     due_s: float
-    ambiguous: bool = True
+    ambiguous: bool
+    # When this process was first seen so, and when it was last read.
+    began_s: float
+    read_s: float
     reads: int = 0
-    read_s: float = -math.inf
     found: StackWait | None = None
 
 
@@ -78,17 +80,18 @@ class StackWatch:
         """Take in a worker's newest sample: which of its ranks should be read, and when."""
         present = set()
         for taken, rank in zip(sample.ranks, vector.ranks, strict=True):
-            due_s = _due_s(rank, vector)
+            known, identity = self._ranks.get((key, rank.rank)), _identity(taken, rank)
+            same = known is not None and known.pid == taken.pid
+            began_s, read_s = (known.began_s, known.read_s) if known and same else (sample.at_s, -math.inf)
+            due_s = _due_s(rank, vector, began_s)
             if due_s is None or not taken.pid:
                 continue
             present.add(rank.rank)
-            known, identity = self._ranks.get((key, rank.rank)), _identity(taken, rank)
             if known is None or known.identity != identity:
                 # However often a rank goes from one wait to another, it is read now and then only.
-                read_s = known.read_s if known is not None and known.pid == taken.pid else -math.inf
                 due_s = max(due_s, read_s + AGAIN_S[0])
                 ambiguous = taken.wait is None or taken.wait.kind in frame_waits.BY_CALL
-                self._ranks[key, rank.rank] = _Rank(taken.pid, identity, due_s, ambiguous, read_s=read_s)
+                self._ranks[key, rank.rank] = _Rank(taken.pid, identity, due_s, ambiguous, began_s, read_s)
             elif due_s > sample.at_s:
                 known.due_s, known.reads, known.found = max(known.due_s, due_s), 0, None
         for gone in [one for one in self._ranks if one[0] == key and one[1] not in present]:
@@ -143,12 +146,12 @@ def _identity(sample: RankSample, rank: RankFeatures) -> tuple[object, ...]:
     return sample.pid, rank.still_since_s, sample.wait.since_s if sample.wait else None
 
 
-def _due_s(rank: RankFeatures, vector: WorkerFeatures) -> float | None:
-    """When the rank's frames are worth reading; None while it works or can't be read."""
+def _due_s(rank: RankFeatures, vector: WorkerFeatures, began_s: float) -> float | None:
+    """When the frames of a rank are worth reading; None while it works or can't be read."""
     if rank.traced:
         return None
     if rank.motion in _STANDS:
         return rank.still_since_s + max(STILL_S, SURVIVED_FACTOR * rank.still_longest_s)
     if rank.motion in _MOVES:
-        return max(vector.output.last_progress_s or 0.0, rank.last_work_s or 0.0) + SILENT_S
+        return max(vector.output.last_progress_s or began_s, rank.last_work_s or began_s, began_s) + SILENT_S
     return None

@@ -75,6 +75,11 @@ PYTHON = ("python", "train.py")
             ],
             {1: 11, 2: 30, 3: 31},
         ),
+        # As the sampler sees them: one list of what only starts others.
+        (
+            [Member(10, 1, ("uv", "run", "train.py"), 0), Member(20, 10, PYTHON, 0), Member(11, 1, PYTHON, 1)],
+            {0: 20, 1: 11},
+        ),
         ([Member(10, 1, ("bash",), 0), Member(11, 1, PYTHON, 1)], {0: 10, 1: 11}),
         ([], {0: 10, 1: 11}),
     ],
