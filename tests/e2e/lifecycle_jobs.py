@@ -47,6 +47,7 @@ def job_file(
     command: list[str] | None = None,
     scheduling: Json | None = None,
     name: str = "job",
+    success: str = "ALL",
     **fault_tolerance: Any,
 ) -> Path:
     """A job of ``workers`` workers with ``gpus`` GPUs and one rank each, which run ``script`` in ``folder``."""
@@ -62,7 +63,7 @@ def job_file(
     pools = [pool, {**pool, "replicaCount": workers - 1}] if workers > 1 else [pool]
     spec = {
         "workerPoolSpecs": pools,
-        "successPolicy": "ALL",
+        "successPolicy": success,
         "scheduling": {"gracePeriod": "5s", **(scheduling or {})},
         "faultTolerance": fault_tolerance,
     }

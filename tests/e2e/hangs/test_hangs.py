@@ -60,7 +60,8 @@ def submit(cluster: DevCluster, program: list[str], *, detection: dict[str, Any]
             "processSpec": process,
         }
     ] * 2
-    job = {"workerPoolSpecs": workers, "faultTolerance": {"hangDetection": {"floor": "5s"} | detection}}
+    tolerance = {"hangDetection": {"floor": "5s"} | detection}
+    job = {"workerPoolSpecs": workers, "successPolicy": "ALL", "faultTolerance": tolerance}
     text = yaml.safe_dump({"displayName": "hangs", "jobSpec": job})
     return str(cluster.holdfast("submit", "-", input=text).stdout.strip())
 

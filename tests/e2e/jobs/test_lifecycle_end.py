@@ -41,6 +41,17 @@ def test_job_that_runs_out_of_time_fails_with_124_and_says_so(trio: DevCluster, 
     assert {e["reason"] for e in exits(job).values()} == {"STOPPED"}
 
 
+def test_primary_that_completes_ends_the_job_and_frees_its_hosts_at_once(trio: DevCluster, tmp_path: Path) -> None:
+    """By its default ``successPolicy``, as a parameter server or an evaluator never ends by itself."""
+    script = f"[ $RANK != 0 ] || {{ until grep -q '^1 1 2' runs; do sleep 0.02; done; exit 0; }}; {TELL} {STAY}"
+    job_id = submit(trio, tmp_path, script, workers=3, success="PRIMARY")
+    waiting = submit(trio, tmp_path, "exit 0", workers=3, name="next")
+    job = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    assert ends(job) == {(1, 0): "COMPLETED", (1, 1): "STOPPED", (1, 2): "STOPPED"}
+    assert "primary completed; the others are stopped" in trio.holdfast("job", "events", job_id).stdout
+    trio.reach(waiting, "SUCCEEDED", timeout=60)
+
+
 def test_time_spent_in_restarts_counts_towards_the_timeout(trio: DevCluster, tmp_path: Path) -> None:
     script = f"[ $HOLDFAST_GENERATION = 1 ] && sleep 3 && exit 1; {STAY}"
     job_id = submit(trio, tmp_path, script, workers=1, scheduling={"timeout": "5s"})

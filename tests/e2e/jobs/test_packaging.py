@@ -11,13 +11,19 @@ from tests.e2e.cli_cluster import DevCluster, gone, started, until
 from tests.support import wheels
 
 SCRIPT = """
-import json, os, sys
+import json, os, sys, time
+from pathlib import Path
 import tiny
 open("written", "a").write("x")
 print(json.dumps({
     "version": tiny.VERSION, "args": sys.argv[1:], "cwd": os.getcwd(), "host": os.environ["HOLDFAST_HOST"],
     "package": os.environ["HOLDFAST_PACKAGE_DIR"], "written": open("written").read(),
 }), flush=True)
+mine = Path("MET") / os.environ["HOLDFAST_JOB"]
+mine.mkdir(parents=True, exist_ok=True)
+(mine / os.environ["RANK"]).touch()
+while os.environ["RANK"] == "0" and len(list(mine.iterdir())) < int(os.environ["WORLD_SIZE"]):
+    time.sleep(0.05)  # the primary's end is the job's
 """
 
 
@@ -49,8 +55,9 @@ def code(tmp_path: Path) -> Path:
     folder = tmp_path / "code"
     (folder / "trainer").mkdir(parents=True)
     (folder / "trainer/__init__.py").touch()
-    (folder / "trainer/task.py").write_text(SCRIPT)
-    (folder / "train.py").write_text(SCRIPT)
+    script = SCRIPT.replace("MET", str(tmp_path / "met"))
+    (folder / "trainer/task.py").write_text(script)
+    (folder / "train.py").write_text(script)
     (folder / "requirements.txt").write_text("tiny==1.0\n")
     return folder
 
@@ -103,7 +110,7 @@ def test_the_reference_s_command_line_runs_local_code_on_two_hosts(packaging: De
     assert {line["written"] for line in lines(second.stdout)} == {"x"}
     assert not {line["cwd"] for line in found} & {line["cwd"] for line in lines(second.stdout)}
 
-    (code / "train.py").write_text(SCRIPT + "# changed\n")
+    (code / "train.py").write_text((code / "train.py").read_text() + "# changed\n")
     third = packaging.holdfast(*command)
     assert preparations(packaging, job_of(third.stderr)) == {"fetching the packaged code"}
     # Nothing of a job that has ended is left but what others may use again.

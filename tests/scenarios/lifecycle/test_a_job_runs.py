@@ -44,6 +44,20 @@ def test_gang_goes_from_submission_to_success_when_all_ranks_complete() -> None:
     assert world.cluster.jobs["a"].error is None
 
 
+def test_others_are_stopped_as_soon_as_the_primary_has_completed() -> None:
+    world = World(hosts=2)
+    world.submit("a", gang(success=Success.PRIMARY))
+    world.run("a")
+    assert world.exit("a", 0) == [
+        "a exit g1 r0 COMPLETED 0",
+        "a primary completed",
+        "a ending SUCCEEDED",
+        "> host-0 ack",
+        "> host-0 STOP a w0 g1",
+        "> host-1 STOP a w1 g1",
+    ]
+
+
 def test_primary_gives_the_others_their_end_grace() -> None:
     world = World(hosts=2)
     world.submit("a", gang(success=Success.PRIMARY, end_grace_s=60.0))
@@ -62,7 +76,7 @@ def test_primary_gives_the_others_their_end_grace() -> None:
 
 def test_others_that_fail_after_the_primary_are_recorded_and_restart_nothing() -> None:
     world = World(hosts=2)
-    world.submit("a", gang(success=Success.PRIMARY))
+    world.submit("a", gang(success=Success.PRIMARY, end_grace_s=60.0))
     world.run("a")
     world.exit("a", 0)
     assert world.exit("a", 1, 3) == [
@@ -87,7 +101,7 @@ def test_primary_with_two_processes_is_done_when_both_are() -> None:
     world.submit("a", gang(processes=2, success=Success.PRIMARY))
     world.run("a")
     assert world.exit("a", 1) == ["a exit g1 r1 COMPLETED 0", "> host-0 ack"]
-    assert world.exit("a", 0) == ["a exit g1 r0 COMPLETED 0", "a primary completed", "> host-0 ack"]
+    assert world.exit("a", 0)[:3] == ["a exit g1 r0 COMPLETED 0", "a primary completed", "a ending SUCCEEDED"]
 
 
 def test_exits_may_arrive_before_the_start_was_seen() -> None:

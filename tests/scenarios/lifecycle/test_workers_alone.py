@@ -18,7 +18,7 @@ from holdfast_controller.core.step.assignment import desired
 
 def alone(workers: int = 3, **rules: object) -> Gang:
     retries = Retries(scope=Scope.WORKER, job_retries=rules.pop("retries", 0), **rules)  # type: ignore[arg-type]
-    return replace(gang(workers), retries=retries, success=Success.PRIMARY)
+    return replace(gang(workers), retries=retries, success=Success.PRIMARY, end_grace_s=60.0)
 
 
 @pytest.fixture

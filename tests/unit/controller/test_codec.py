@@ -253,7 +253,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "workerpool1-0 launched as generation 4",
         "workerpool1-0 is running as generation 4",
         "generation 4 is back at step 701",
-        "primary completed; the others have 300 s to finish",
+        "primary completed; the others are stopped",
         "moving away from h2; workers elsewhere stay there: workerpool1-0 rank 2 (SIGNALED)",
         "every process of workerpool0-0 is gone",
         "every process of workerpool1-0 is gone",

@@ -50,7 +50,7 @@ def test_unset_fields_have_the_documented_defaults() -> None:
     )
     assert pool.process_spec == spec.ProcessSpec(command=("x",))
     scheduling = read.job_spec.scheduling
-    assert (scheduling.timeout, scheduling.grace_period, scheduling.end_grace) == (604_800.0, 10.0, 300.0)
+    assert (scheduling.timeout, scheduling.grace_period, scheduling.end_grace) == (604_800.0, 10.0, 0.0)
     assert read.job_spec.fault_tolerance.max_worker_restarts == 5
     assert read.job_spec.success_policy is SuccessPolicy.PRIMARY
 

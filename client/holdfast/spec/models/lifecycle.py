@@ -70,8 +70,8 @@ class Scheduling(Model):
     """Longest run time."""
     grace_period: Annotated[float, Seconds(3600.0)] = 10.0
     """Time between SIGTERM and SIGKILL."""
-    end_grace: Annotated[float, Seconds(DAY_S)] = 300.0
-    """Time the other workers get to finish after the primary exited 0."""
+    end_grace: Annotated[float, Seconds(DAY_S)] = 0.0
+    """Time the other workers get to finish by themselves after the primary exited 0."""
     restart_job_on_worker_restart: Annotated[bool, Flag()] = False
     """Whether a worker's restart is one of all workers; so it is unless restartScope is WORKER."""
     disable_retries: Annotated[bool, Flag()] = False

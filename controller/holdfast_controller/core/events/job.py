@@ -348,7 +348,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, kw_only=True)
 class PrimaryCompleted:
-    """The primary worker completed; the others get the end grace."""
+    """The primary worker completed; the others are stopped, after the end grace if there is one."""
 
     job_id: str
     at: Wall

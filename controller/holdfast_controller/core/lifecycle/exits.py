@@ -141,7 +141,7 @@ def _is_heard(job: Job, late: Exit) -> bool:
 
 
 def _check_done(step: Step, job: Job) -> None:
-    """End the job when all ranks have ended, or start the end grace when the primary has."""
+    """End the job when all ranks have ended, or when the primary has: then after the end grace, if there is one."""
     ended = job.exits_now()
     if len(ended) == job.gang.rank_count:
         end(step, job, JobState.SUCCEEDED)
@@ -149,7 +149,10 @@ def _check_done(step: Step, job: Job) -> None:
         primary = job.gang.members[0]
         if all(rank in ended for rank in primary.ranks):
             step.emit(ev.PrimaryCompleted(job_id=job.id, at=step.now.wall))
-            step.timers.set((JobTimer.END_GRACE, job.id), step.now.mono_in(job.gang.end_grace_s))
+            if job.gang.end_grace_s:
+                step.timers.set((JobTimer.END_GRACE, job.id), step.now.mono_in(job.gang.end_grace_s))
+            else:
+                end(step, job, JobState.SUCCEEDED)
     if job.outcome is None:
         check_started(step, job)
 

@@ -154,7 +154,8 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.CaughtUp():
             return f"generation {event.generation} is back at step {event.step:g}"
         case ev.PrimaryCompleted():
-            return f"primary completed; the others have {job.gang.end_grace_s:g} s to finish"
+            grace_s = job.gang.end_grace_s
+            return f"primary completed; the others {f'have {grace_s:g} s to finish' if grace_s else 'are stopped'}"
         case ev.CancelRequested():
             return f"cancelled by {event.by}"
         case ev.JobEnding():

@@ -128,7 +128,7 @@ class Gang:
     pools: tuple[Pool, ...]
     timeout_s: float = 604800.0
     grace_s: float = 10.0
-    end_grace_s: float = 300.0
+    end_grace_s: float = 0.0
     max_worker_restarts: int = 5
     """In place, for each worker."""
     success: Success = Success.PRIMARY
