@@ -115,7 +115,9 @@ def _open() -> mmap.mmap | None:
             # A folder that is missing or a disk that is full must not end a training.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 if directory:
-                    _map = _mapped(path_for(directory, os.environ.get("RANK", "0")))
+                    # Parameter servers and evaluators have no RANK, unless a launcher gives them one.
+                    rank = os.environ.get("RANK") or os.environ.get("HOLDFAST_RANK", "0")
+                    _map = _mapped(path_for(directory, rank))
             _looked = True
         return _map
 

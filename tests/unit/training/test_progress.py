@@ -69,6 +69,15 @@ def test_a_reported_step_can_be_read(fresh: Path) -> None:
     assert 0 <= time.clock_gettime(time.CLOCK_BOOTTIME) - said.at < 60
 
 
+def test_a_parameter_server_reports_under_the_number_of_its_logs(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK")
+    monkeypatch.setenv("HOLDFAST_RANK", "3")
+    progress_calls.progress(7)
+    assert read(fresh).step == 7
+
+
 def test_a_report_without_a_step_is_one_of_life_and_keeps_the_step(fresh: Path) -> None:
     progress_calls.progress()
     assert (read(fresh).reports, read(fresh).step) == (1, None)
