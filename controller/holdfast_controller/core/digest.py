@@ -60,15 +60,17 @@ class _Subject:
 @dataclass
 class _Receiver:
     subjects: dict[str, _Subject] = field(default_factory=dict)
+    waiting: dict[str, _Subject] = field(default_factory=dict)
+    """Those of ``subjects`` with an entry that waits."""
     not_before: float = float("-inf")
     outstanding: bool = False
 
     def due(self) -> float | None:
         """When its next message is due; None while nothing waits or the last one is not settled."""
-        waiting = [subject for subject in self.subjects.values() if subject.waiting is not None]
-        if self.outstanding or not waiting:
+        if self.outstanding or not self.waiting:
             return None
-        return max(self.not_before, min(max(subject.held_until, subject.since + SETTLE_S) for subject in waiting))
+        first = min(max(subject.held_until, subject.since + SETTLE_S) for subject in self.waiting.values())
+        return max(self.not_before, first)
 
 
 class Digest:
@@ -78,7 +80,7 @@ class Digest:
         self._receivers: dict[str, _Receiver] = {}
 
     def __len__(self) -> int:
-        return sum(s.waiting is not None for r in self._receivers.values() for s in r.subjects.values())
+        return sum(len(receiver.waiting) for receiver in self._receivers.values())
 
     def put(self, entry: OutboxEntry, text: str, now: float, *, answers: bool = False) -> list[OutboxEntry]:
         """Take in an entry that says ``text``; return entries that need not be kept any longer, perhaps this one.
@@ -96,6 +98,7 @@ class Digest:
             if subject.sent == (entry.kind, text):
                 return [entry]
             subject.waiting, subject.since, subject.text = Line(entry, entry, 1), now, text
+            receiver.waiting[entry.subject] = subject
             return []
         subject.waiting, subject.text = Line(entry, waiting.first, waiting.changes + 1), text
         return [waiting.newest] if waiting.newest != waiting.first else []
@@ -108,10 +111,11 @@ class Digest:
             if due is None or due > now:
                 continue
             lines = []
-            for subject in receiver.subjects.values():
+            for name, subject in list(receiver.waiting.items()):
                 if subject.waiting is None or subject.held_until > now:
                     continue
                 lines.append(subject.waiting)
+                del receiver.waiting[name]
                 quiet = subject.since - subject.sent_at >= 2 * subject.hold_s
                 subject.hold_s = FIRST_HOLD_S if quiet else min(2 * subject.hold_s, LONGEST_HOLD_S)
                 subject.sent_at, subject.held_until = now, now + subject.hold_s
@@ -132,6 +136,8 @@ class Digest:
 
 
 def _forget(receiver: _Receiver) -> None:
+    if len(receiver.subjects) <= MAX_SUBJECTS:
+        return
     idle = sorted((s.sent_at, name) for name, s in receiver.subjects.items() if s.waiting is None)
     for _, name in idle[: max(0, len(receiver.subjects) - MAX_SUBJECTS)]:
         del receiver.subjects[name]

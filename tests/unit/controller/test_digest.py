@@ -209,8 +209,21 @@ def test_a_certificate_is_warned_of_once_for_each_of_its_times() -> None:
     warned: list[ev.CertificateEnding] = []
     found = []
     for hour in range(60 * 24, 101 * 24):
-        due = endings(ends, warned, Wall(hour * 3600.0))
+        due = endings(ends, warned, Wall(hour * 3600.0), DAY_S)
         warned += due
         found += [(event.certificate, (event.ends_at - event.at) / DAY_S) for event in due]
     assert found == [("ca", 30.0), ("own", 3.0), ("ca", 3.0), ("own", 0.0), ("ca", 0.0)]
-    assert endings({"own": 200 * DAY_S}, warned, Wall(198 * DAY_S)) != [], "the next one is another"
+    assert endings({"own": 200 * DAY_S}, warned, Wall(198 * DAY_S), DAY_S) != [], "the next one is another"
+
+
+def test_a_host_that_renews_its_certificate_is_never_warned_of() -> None:
+    issued, warned, found = 0.0, list[ev.CertificateEnding](), []
+    for hour in range(24 * 10):
+        now = Wall(hour * 3600.0)
+        if now - issued >= DAY_S * 2 / 3 and hour < 24 * 8:
+            issued = now
+        due = endings({"host/a": issued + DAY_S}, warned, now, DAY_S)
+        warned += due
+        found += [message_of(event, None) for event in due]
+    words = "see its agent's log for why it isn't renewed"
+    assert found == [f"the certificate of a ends in 4 h: {words}", f"the certificate of a has ended: {words}"]

@@ -9,7 +9,10 @@ from holdfast_controller.core.model.clock import Wall
 
 @dataclass(frozen=True, kw_only=True)
 class CertificateEnding:
-    """A certificate of the controller ends soon, or has ended: ``own`` or ``ca``. ``ends_at`` is wall clock."""
+    """A certificate ends soon, or has ended. ``ends_at`` is wall clock.
+
+    ``certificate``: the controller's ``own``, the ``ca``, or ``host/NAME``.
+    """
 
     at: Wall
     certificate: str

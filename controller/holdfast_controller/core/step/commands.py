@@ -304,7 +304,7 @@ class NotificationFailed:
 
 @dataclass(frozen=True)
 class CertificateEnds:
-    """A certificate of the controller ends soon, or has ended. ``ends_at`` is wall clock."""
+    """A certificate (``own``, ``ca``, ``host/NAME``) ends soon, or has ended. ``ends_at`` is wall clock."""
 
     certificate: str
     ends_at: Wall

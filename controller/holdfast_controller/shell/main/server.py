@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
@@ -45,6 +46,7 @@ from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
+from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
 from holdfast_controller.shell.notify import certificates
 from holdfast_controller.shell.notify.channels import Channels
@@ -165,7 +167,9 @@ async def serve(
             on_ready(port)
         supervisor.tell(READY=1)
         try:
-            await _run_until_told(driver, server, web, dispatcher, guard, audit, enrolling, metrics, supervisor)
+            await _run_until_told(
+                config, driver, server, web, dispatcher, guard, audit, enrolling, metrics, supervisor
+            )
         finally:
             await local.stop()
     finally:
@@ -173,6 +177,7 @@ async def serve(
 
 
 async def _run_until_told(
+    config: ControllerConfig,
     driver: Driver,
     server: grpc.aio.Server,
     web: Listener | None,
@@ -190,7 +195,8 @@ async def _run_until_told(
     try:
         async with asyncio.TaskGroup() as tasks:
             alive = supervisor.keep_telling(lambda: _status(driver.cluster))
-            watching = certificates.watch(driver, metrics.certificate_ends)
+            ends = partial(_certificate_ends, driver, metrics, config.certificates.host)
+            watching = certificates.watch(driver, ends, config.certificates.host)
             works = (driver.run(), dispatcher.run(), audit.run(), enrolling.run(), metrics.run(), watching, alive)
             running = [tasks.create_task(work) for work in works]
             await stop.wait()
@@ -209,6 +215,16 @@ async def _run_until_told(
             await web.close(0.0)
         await enrolling.stop()
         await server.stop(None)
+
+
+async def _certificate_ends(driver: Driver, metrics: Metrics, host_s: float) -> dict[str, float]:
+    """Ends of the controller's certificates, and of those of hosts that are not lost: one that is off renews none."""
+    ends = metrics.certificate_ends()
+    for party, newest in (await IssuedCertificates(driver.store).all()).items():
+        host = driver.cluster.hosts.get(party.removeprefix("host/"))
+        if party.startswith("host/") and host is not None and not host.lost:
+            ends[party] = newest.issued_at + host_s
+    return ends
 
 
 async def _stop_serving(server: grpc.aio.Server, web: Listener | None, guard: Guard, enrolling: Enrolling) -> None:

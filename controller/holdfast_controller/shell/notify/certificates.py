@@ -1,9 +1,9 @@
-"""Watches the controller's own certificates, and has the log record that one ends soon."""
+"""Watches the certificates of the controller and its hosts, and has the log record that one ends soon."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.cluster import endings
@@ -15,11 +15,11 @@ EVERY_S = 3600.0
 _BATCH = 500
 
 
-async def watch(driver: Driver, ends: Callable[[], Mapping[str, float]]) -> None:
+async def watch(driver: Driver, ends: Callable[[], Awaitable[Mapping[str, float]]], host_s: float) -> None:
     """Look every hour, until cancelled. ``ends`` gives the end of each certificate by its name, wall clock."""
     sent = await _recorded(driver)
     while True:
-        for event in endings(ends(), sent, now().wall):
+        for event in endings(await ends(), sent, now().wall, host_s):
             driver.feed(CertificateEnds(event.certificate, event.ends_at))
             sent.append(event)
         await asyncio.sleep(EVERY_S)

@@ -21,13 +21,16 @@ from tests.integration.controller.endpoint import Endpoint, endpoint
 from tests.support.mail_relay import relay
 from tests.support.stubs import host_stub
 
+from holdfast._base.identity import Identity, Kind
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_controller.core import digest
 from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
+from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.notify import certificates as certificate_watch
 from holdfast_controller.shell.notify import sender as delivering
 from holdfast_controller.shell.notify.channels import Target
 from holdfast_controller.shell.notify.render import test_message as message_of_a_test
+from holdfast_controller.shell.store.store import Store
 
 ALL = ("ALL",)
 
@@ -193,6 +196,27 @@ async def test_a_certificate_that_ends_soon_is_told_once_across_restarts(
     items = [item for body in hook.got for item in body["items"] if item["subject"] == "certificate/ca"]
     assert {item["message"] for item in items} == {"the controller's ca certificate ends in 20 days: rotate the CA"}
     assert len({item["time"] for item in items}) == 1
+
+
+async def test_a_host_that_does_not_renew_its_certificate_is_told(
+    config: ControllerConfig, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_watch, "EVERY_S", 0.1)
+    store = Store(config.database)
+    await asyncio.wrap_future(store.call(store.open))
+    for name, age_s in (("host-0", 22 * 3600.0), ("host-1", 3600.0), ("gone", 23 * 3600.0)):
+        who = Identity("test", Kind.HOST, name)
+        await IssuedCertificates(store).note(who, time.time() - age_s, "ca", ["ca"])
+    await asyncio.to_thread(store.close)
+    async with endpoint() as hook:
+        settings = with_channels(config, ChannelConfig("hook", hook.url, cluster_events=("CERTIFICATE",)))
+        async with (
+            serving(settings, certificates) as controller,
+            controller.agent("host-0"),
+            controller.agent("host-1"),
+        ):
+            await hook.until(lambda h: h.got)
+    assert said(hook) == "the certificate of host-0 ends in 120 min: see its agent's log for why it isn't renewed"
 
 
 async def test_most_hosts_silent_at_once_is_told_though_none_is_lost(
