@@ -46,7 +46,7 @@ class Tuning:
     # Two families agree. Law: R2's 30 s. A floor any higher misses "noticed in 45 s".
     still_floor_s: float = 30.0
     # Output alone: 2 × the longest gap of the current stretch, since a job that skips one of its regular lines is
-    # silent for that long: 1.5 gives half as many runs with a false notice again.
+    # silent for that long. 1.5 gives a sixth more runs with a false notice.
     silence_factor: float = 2.0
     # Gaps within 1.3 × of each other are of one size; one longer than 1.3 × anything survived begins a new stretch.
     # Regular gaps vary by a few percent; of the slow evaluations on the corpora most are announced by a gap of 1.4
@@ -74,11 +74,11 @@ class Tuning:
     # Acting on silence alone: the default of managed services, 30 min (range 10-720).
     ceiling_s: float = 1800.0
     # Before the rate is known, and after a break of it; as long as lone work may take. In start-up output alone is
-    # noticed no sooner either: of 9,948 public runs the slowest hundred print nothing for 40 to 56 min before the
-    # first block of work is done.
+    # noticed no sooner either: of 9,948 public runs 85 print nothing for 30 to 60 min before their first block
+    # of work is done, and ten for longer.
     startup_ceiling_s: float = 3600.0
     # Between the two: 10 × the longest gap survived since start-up. Jobs with gaps of minutes end with an evaluation
-    # of half an hour, those with gaps of seconds don't.
+    # of half an hour, jobs with gaps of seconds hardly ever; 5 gives four times as many false kills on the corpora.
     ceiling_factor: float = 10.0
     # Law: lone work is noticed at max(5 min, 3 × the longest survived), acted on at 60 min.
     lone_notice_s: float = 300.0
