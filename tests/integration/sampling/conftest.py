@@ -26,7 +26,11 @@ from holdfast_agent.shell.sampling.tree import NO_TOOLS, DumpTools
 from holdfast_agent.shell.sampling.worker import Watched
 
 KEY = WorkerId("job-1", "workerpool0-0")
-SAY_UP = "import os, signal, subprocess, sys, threading, time\nos.write(1, b'up\\n')\n"
+SAY_UP = (
+    "import multiprocessing, os, signal, socket, sqlite3, subprocess, sys, threading, time, urllib.request\n"
+    "os.write(1, b'up\\n')\n"
+)
+"""What takes long to import is loaded before: on a busy machine that is a wait for files."""
 
 
 @dataclass

@@ -111,12 +111,11 @@ async def test_a_lock_is_unknown_until_its_frames_are_read(stage: Stage) -> None
 @pytest.mark.parametrize(
     "code",
     [
-        "subprocess.run(['sleep', '600'])",
         "subprocess.run(['sleep', '600'], stdout=subprocess.PIPE)",
         "import multiprocessing as m; a, b = m.Pipe(); m.Process(target=time.sleep, args=(600,)).start(); a.recv()",
         "import multiprocessing as m; q = m.Queue(); m.Process(target=time.sleep, args=(600,)).start(); q.get()",
     ],
-    ids=["wait", "output", "socketpair", "queue"],
+    ids=["output", "socketpair", "queue"],
 )
 async def test_a_child(stage: Stage, code: str) -> None:
     stage.start(code)
@@ -125,6 +124,38 @@ async def test_a_child(stage: Stage, code: str) -> None:
     assert found.kind is WaitKind.CHILD
     assert found.what.startswith("pid ")
     assert "stopped" not in found.what
+
+
+async def test_a_child_that_sleeps_ends_when_it_wakes(stage: Stage) -> None:
+    began_s = time.monotonic()
+    stage.start("subprocess.run(['sleep', '600'])")
+    await stage.up()
+    found = await waits(stage)
+    assert (found.kind, found.what.endswith(" `sleep`")) == (WaitKind.SLEEP, True)
+    assert found.until_s is not None and 590 < found.until_s - began_s < 660
+
+
+@pytest.mark.parametrize("call", ["subprocess.run", "subprocess.check_output"])
+async def test_a_child_that_waits_for_a_service_is_outside(stage: Stage, call: str) -> None:
+    with silent_server() as port:
+        child = f"import socket; socket.create_connection(('127.0.0.1', {port})).recv(1)"
+        stage.start(f"{call}([sys.executable, '-c', {child!r}])")
+        await stage.up()
+        end = f"127.0.0.1:{port}"
+        sample = await stage.sampled(
+            lambda one: bool(one.ranks[0].wait and one.ranks[0].wait.what.endswith(end)), "it"
+        )
+    found = sample.ranks[0].wait
+    assert found is not None and found.kind is WaitKind.OUTSIDE and found.what.startswith("pid ")
+
+
+async def test_a_child_whose_own_wait_cannot_be_told_may_work_on_something_outside(stage: Stage) -> None:
+    child = "import threading; threading.Event().wait()"
+    stage.start(f"subprocess.run([sys.executable, '-c', {child!r}])")
+    await stage.up()
+    sample = await stage.sampled(lambda one: bool(one.ranks[0].wait and "can't be" in one.ranks[0].wait.what), "it")
+    found = sample.ranks[0].wait
+    assert found is not None and found.kind is WaitKind.OUTSIDE
 
 
 async def test_a_stopped_child_is_shown_as_stopped(stage: Stage) -> None:

@@ -32,6 +32,10 @@ _EPOLLED_MOST = 64
 _FILES_MOST = 256
 _ALIVE = (State.SLEEPING, State.DISK, State.RUNNING)
 _WORDS = 120
+_UNSEEN = ", busy with something that can't be seen"
+_DEEPEST = 3
+"""A child's child is looked at as well, so many times at most."""
+_ENDED_BY_OTHERS = (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON, WaitKind.SLEEP, WaitKind.REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class _Subject:
     gang: Gang
     now_s: float
     call_s: float
+    depth: int = 0
+    """How many parents wait for it."""
 
 
 class WaitReader:
@@ -128,7 +134,7 @@ class WaitReader:
                     return Wait(WaitKind.UNKNOWN)
                 return waits.of_ends(ends, until_s)
             case For.CHILD:
-                return Wait(WaitKind.CHILD, self._child(subject, blocked.number))
+                return self._of_child(turn, subject, blocked.number)
             case For.CLOCK:
                 return self._locked_file(turn, subject) or Wait(
                     WaitKind.SLEEP, until_s=self._until_s(turn, subject, blocked.limit)
@@ -185,7 +191,9 @@ class WaitReader:
                 return self._socket(turn, subject, link.inode)
             case Sort.PIPE:
                 holder = self._holder(turn, subject, Sort.PIPE, link.inode)
-                return self._held(subject, holder) if holder else End(WaitKind.OUTSIDE, "a pipe of another program")
+                if holder is None:
+                    return End(WaitKind.OUTSIDE, "a pipe of another program")
+                return self._below(turn, subject, self._held(subject, holder), holder)
             case Sort.TERMINAL:
                 return End(WaitKind.PERSON, link.path)
             case Sort.PTMX:
@@ -216,7 +224,7 @@ class WaitReader:
         peers = self._tables.unix_peer(turn, subject.member, inode)
         for peer in peers:
             if holder := self._holder(turn, subject, Sort.SOCKET, peer):
-                return self._held(subject, holder)
+                return self._below(turn, subject, self._held(subject, holder), holder)
         path = next((table.unix[peer].path for peer in peers if peer in table.unix and table.unix[peer].path), "")
         return End(WaitKind.OUTSIDE, path or "a Unix socket")
 
@@ -246,6 +254,40 @@ class WaitReader:
             rank = holder.tree.rank_of(holder.member.pid)
             return End(WaitKind.PEER, f"rank {rank}, {_named(holder.member)}" if rank is not None else "")
         return End(WaitKind.CHILD, _named(holder.member))
+
+    def _below(self, turn: Turn, subject: _Subject, end: End, holder: Holder) -> End:
+        """The end that a child holds: what the child itself waits for, where that is seen to be outside the job."""
+        if end.kind is not WaitKind.CHILD:
+            return end
+        found = self._of_child(turn, subject, holder.member.pid)
+        outside = found.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON) and not found.what.endswith(
+            _UNSEEN
+        )
+        return End(found.kind, found.what) if outside else end
+
+    def _of_child(self, turn: Turn, subject: _Subject, pid: int) -> Wait:
+        """The wait for a child's end: what the child itself waits for, where something else may end that.
+
+        A child whose wait can't be told may work on something outside, as an upload does in its threads.
+        """
+        named = self._child(subject, pid)
+        members = subject.tree.members
+        child = members.get(pid) or next((one for one in members.values() if _named(one) == named), None)
+        if child is None or subject.depth >= _DEEPEST or child.stat.state not in _ALIVE:
+            return Wait(WaitKind.CHILD, named)
+        try:
+            call = child.read_call(turn)
+            if isinstance(call, str):
+                return Wait(WaitKind.CHILD, named)
+            below = replace(subject, member=child, depth=subject.depth + 1)
+            found = self._judge(turn, below, call, None)
+        except Gone:
+            return Wait(WaitKind.CHILD, named)
+        if found.kind is WaitKind.UNKNOWN:
+            return Wait(WaitKind.OUTSIDE, named + _UNSEEN)
+        if found.kind in _ENDED_BY_OTHERS:
+            return replace(found, what=f"{named}: {found.what}" if found.what else named)
+        return Wait(WaitKind.CHILD, named)
 
     def _child(self, subject: _Subject, pid: int) -> str:
         """The child that a process waits for in words; for no certain one its only child, or how many there are."""

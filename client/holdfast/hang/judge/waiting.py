@@ -18,6 +18,7 @@ from functools import cached_property
 from holdfast.hang.evidence.stacks import Group
 from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.pipeline.features import GpuLook, Motion
+from holdfast.hang.pipeline.frame_waits import kind_of
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 
@@ -103,6 +104,8 @@ class Gang:
         place = group.place if group is not None else ""
         if group is not None and group.meets:
             return Wait(WaitKind.PEER, place)
+        if group is not None and (kind := kind_of(group.stacks[0].frames)) is not None:
+            return Wait(kind, place=place)
         if rank.state is State.DISK:
             return Wait(WaitKind.FILE, rank.mount, place=place)
         if "nanosleep" in rank.wchan:

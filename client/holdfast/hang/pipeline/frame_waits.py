@@ -82,6 +82,11 @@ def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
     return StackWait(at_s, kind, what, place(main.frames), own)
 
 
+def kind_of(frames: Sequence[Frame]) -> WaitKind | None:
+    """The kind of wait that the frames of a main thread show; None where they don't."""
+    return _kind(frames)[0]
+
+
 def _kind(frames: Sequence[Frame]) -> tuple[WaitKind | None, str]:
     """The kind of wait that a stack shows, and the library or the collective that shows it."""
     # A collective may be the user's own function; what its frames do inside is their way to wait.
@@ -130,7 +135,8 @@ def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
     placed = replace(call, place=stack.place)
     if stack.kind in (WaitKind.PERSON, WaitKind.PEER) and stack.kind is not call.kind:
         return replace(placed, kind=stack.kind, what=stack.what)
-    if call.kind not in BY_CALL:
+    if call.kind not in BY_CALL or (stack.kind is WaitKind.CHILD and call.kind is WaitKind.SLEEP):
+        # A child that sleeps is what a wait for it shows, too.
         return placed
     if stack.kind is not None and stack.kind is not call.kind:
         return replace(placed, kind=stack.kind, what=stack.what)
