@@ -172,7 +172,7 @@ class Sources:
         proxy = self.environment.get("HTTPS_PROXY") or self.environment.get("ALL_PROXY")
         said += [f"proxy {proxy}"] if proxy else []
         said += [f"certificates {', '.join(self.certificates)}"] if self.certificates else []
-        return self.hide(f"Installing from {'; '.join(said)}")
+        return self.hide("; ".join(said))
 
     def hide(self, text: str) -> str:
         """Blank out the credentials in any URL of ``text``, and the secrets of these sources anywhere in it."""

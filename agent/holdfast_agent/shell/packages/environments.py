@@ -160,7 +160,7 @@ class Environments:
                 safe_paths.give(work, *self._user)  # only now: no other user could enter it while it was filled
             self._own(path)
             with tempfile.TemporaryFile() as said:
-                os.write(said.fileno(), f"{found.sources.in_words()}\n".encode())
+                os.write(said.fileno(), f"Installing from {found.sources.in_words()}\n".encode())
                 for command in commands:
                     left_s = max(deadline - time.monotonic(), 1.0)
                     self._installer.run(command, work, self._downloads, said, left_s, stop, found.sources)

@@ -75,7 +75,7 @@ def test_uv_is_given_all_of_it_as_toml() -> None:
 def test_without_an_index_none_is_named() -> None:
     found = sources(PIP_INDEX_URL="https://a", PIP_EXTRA_INDEX_URL="https://b", PIP_NO_INDEX="true")
     assert tomllib.loads(found.uv_toml())["pip"] == {"no-index": True, "index-strategy": "unsafe-best-match"}
-    assert found.in_words() == "Installing from no index"
+    assert found.in_words() == "no index"
 
 
 def test_secrets_are_blanked_out_as_written_and_as_meant() -> None:
