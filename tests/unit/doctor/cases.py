@@ -20,6 +20,7 @@ from holdfast_agent.core.doctor import (
     limits,
     memory,
     network,
+    packages,
     service,
 )
 from holdfast_agent.core.launch.preflight import Minimums
@@ -54,6 +55,11 @@ def _cgroups(check: str, status: Status, saw: str = "", fix: str = "", **facts: 
 
 def _debugging(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
     return Case(debugging.check(debugging.DebuggingFacts(**facts)), f"debugging.{check}", status, saw, fix)
+
+
+def _packages(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
+    base = packages.PackageFacts("index PyPI")
+    return Case(packages.check(replace(base, **facts)), f"packages.{check}", status, saw, fix)
 
 
 def _disk(check: str, status: Status, saw: str = "", fix: str = "", **facts: Any) -> Case:
@@ -166,6 +172,10 @@ CASES = [
     _debugging("native", OK, "C and C++"),
     _debugging("native", WARNING, "pystack", "holdfast[agent]", native=False),
     _debugging("native", OK, "no wheel for riscv64", native=False, processor="riscv64"),
+    _packages("sources", OK, "index PyPI"),
+    _packages("sources", WARNING, "/etc/ca.pem, which trainer", "/etc/pip.conf", problem="/etc/ca.pem, which trainer"),
+    _packages("installer", OK),
+    _packages("installer", WARNING, "uv", "agent's package", installer=False),
     _debugging("cores", OK, "no core file"),
     _debugging("cores", OK, "heeds", core_pattern="|/usr/lib/systemd/systemd-coredump %P %c"),
     _debugging("cores", WARNING, "/opt/dump", "sysctl -w kernel.core_pattern=core", core_pattern="|/opt/dump %p"),

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from holdfast import __version__
-from holdfast.errors import Denied, Unavailable
+from holdfast.errors import ConfigError, Denied, Unavailable
 from holdfast_agent.core.doctor.accounts import AccountFacts, last_setting
 from holdfast_agent.core.doctor.cgroups import CgroupFacts
 from holdfast_agent.core.doctor.clock import ClockFacts
@@ -21,12 +21,19 @@ from holdfast_agent.core.doctor.containers import ContainerFacts
 from holdfast_agent.core.doctor.debugging import DebuggingFacts
 from holdfast_agent.core.doctor.limits import LimitFacts
 from holdfast_agent.core.doctor.memory import MemoryFacts
+from holdfast_agent.core.doctor.packages import PackageFacts
 from holdfast_agent.core.doctor.service import UNIT, ServiceFacts
+from holdfast_agent.core.launch.environment import DEFAULT_PATH
+from holdfast_agent.core.launch.pip_config import settings_of
+from holdfast_agent.shell import config
 from holdfast_agent.shell.cgroups import cgroups
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.containers import containers
 from holdfast_agent.shell.doctor import status_client
 from holdfast_agent.shell.doctor.reading import drop_ins, number, said, text
+from holdfast_agent.shell.packages.installer import Installer
+from holdfast_agent.shell.packages.interpreter import Interpreter
+from holdfast_agent.shell.packages.settings import CodeProblem
 from holdfast_agent.shell.prepare import preflight
 from holdfast_agent.shell.prepare.launch_order import why_shm_is_shared
 from holdfast_agent.shim.namespaces import SHM
@@ -127,6 +134,28 @@ def _starts(program: str) -> bool:
         return subprocess.run([path, "--version"], capture_output=True, timeout=TOOL_S).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
+
+
+def packages(settings: Config) -> PackageFacts:
+    """Sources of installations for the account of workers, by the environment of the agent that runs, else ours.
+
+    Raises ``PermissionError`` where only root can look.
+    """
+    pid = agent_pid(settings)
+    own = dict(pair.partition("=")[::2] for pair in text(f"/proc/{pid}/environ").split("\0")) if pid else os.environ
+    try:
+        site = config.read_env_file(settings.env_file)
+        search_path = site.get("PATH", DEFAULT_PATH)
+        installer = Installer(config.worker_user(settings))
+        asked = Interpreter(settings.packages, installer, search_path, settings_of(own, site))
+        found = asked.look(settings.state_dir / "packages")
+    except ConfigError as problem:
+        if os.geteuid() != 0:
+            raise PermissionError("only root can ask as the account of workers") from problem
+        return PackageFacts(problem=problem.message)
+    except CodeProblem as problem:
+        return PackageFacts(problem=problem.message, installer=_starts("uv"))
+    return PackageFacts(found.sources.in_words(), installer=_starts("uv"))
 
 
 def limits(settings: Config) -> LimitFacts:

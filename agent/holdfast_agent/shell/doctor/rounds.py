@@ -23,6 +23,7 @@ from holdfast_agent.core.doctor import (
     limits,
     memory,
     network,
+    packages,
     service,
 )
 from holdfast_agent.core.model.gpus import Reading
@@ -87,6 +88,7 @@ def _looks(settings: Config, patience_s: float) -> Iterator[_Look]:
     yield _Look("certificates", look_at_certificates)
     yield _Look("controller", lambda: reach.check(looks.reach(settings.controller, files)))
     yield _Look("time.ntp", lambda: clock.check(host.clock()))
+    yield _Look("packages", lambda: packages.check(host.packages(settings)))
     yield _Look("debugging", lambda: debugging.check(host.debugging(settings)))
 
 

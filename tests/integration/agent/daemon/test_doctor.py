@@ -23,7 +23,7 @@ from holdfast_agent.core.doctor import gpus, network
 from holdfast_agent.core.model.gpus import Blind, Reading
 from holdfast_agent.shell import config
 from holdfast_agent.shell.config import Config
-from holdfast_agent.shell.doctor import outside, rounds
+from holdfast_agent.shell.doctor import host, outside, rounds
 
 BREAK = """
 set -e
@@ -174,3 +174,16 @@ def test_a_look_that_hangs_holds_up_no_other(settings: Config, monkeypatch: pyte
     late = [each for each in findings if "no answer within 4 s" in each.saw]
     assert [each.check for each in late] == ["disk.state_dir", "disk.log_dir"]
     assert {"network.ports", "certificates.end", "debugging.stacks"} <= {each.check for each in findings}
+
+
+def test_sources_of_installations_are_shown_without_logins_and_what_they_lack(
+    settings: Config, tmp_path: Path
+) -> None:
+    site = tmp_path / "site.env"
+    site.write_text("PIP_INDEX_URL=https://ann:s3cret@pypi.corp.example/simple\nPIP_CONFIG_FILE=/dev/null\n")
+    told = replace(settings, env_file=site)
+    facts = host.packages(told)
+    assert facts.problem == "" and facts.installer
+    assert facts.sources.startswith("index https://***@pypi.corp.example/simple") and "s3cret" not in str(facts)
+    site.write_text(f"PIP_CONFIG_FILE=/dev/null\nPIP_CERT={tmp_path}/missing.pem\n")
+    assert f"{tmp_path}/missing.pem, which" in host.packages(told).problem
