@@ -268,7 +268,7 @@ class WaitReader:
     def _of_child(self, turn: Turn, subject: _Subject, pid: int) -> Wait:
         """The wait for a child's end: what the child itself waits for, where something else may end that.
 
-        A child whose wait can't be told may work on something outside, as an upload does in its threads.
+        A child whose wait can't be seen may work on something outside, as an upload does in its threads.
         """
         named = self._child(subject, pid)
         members = subject.tree.members
