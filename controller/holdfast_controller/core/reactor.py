@@ -199,11 +199,8 @@ class Reactor:
                 on_once(step, incoming, lambda command: self._dispatch(step, command))
             case commands.NotificationFailed(job_id, notice, to, reason):
                 if job_id in self.cluster.jobs:
-                    step.emit(
-                        ev.NotificationGivenUp(
-                            job_id=job_id, at=step.now.wall, notice=Notice(notice), to=to, reason=reason
-                        )
-                    )
+                    at, kind = step.now.wall, Notice(notice)
+                    step.emit(ev.NotificationGivenUp(job_id=job_id, at=at, notice=kind, to=to, reason=reason))
             case commands.CertificateEnds(certificate, ends_at):
                 step.emit(ev.CertificateEnding(at=step.now.wall, certificate=certificate, ends_at=ends_at))
             case commands.EvidenceArrived():
