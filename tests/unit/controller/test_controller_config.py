@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from holdfast import spec
 from holdfast.errors import ConfigError
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.convert.gang_from_spec import gang_of
 
 
 def made(**changes: Any) -> ControllerConfig:
@@ -35,6 +37,27 @@ def test_defaults_are_good() -> None:
 def test_times_that_do_not_fit_are_refused(times: dict[str, float], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         made(**times)
+
+
+def test_jobs_leave_isolated_hosts_unless_the_cluster_or_the_job_says_otherwise() -> None:
+    assert made().disconnect_policy == "REPLACE_IF_ISOLATED"
+    with pytest.raises(
+        ConfigError, match="disconnect_policy is 'MOVE'. Write KEEP or STOP_AND_REPLACE or REPLACE_"
+    ):
+        made(disconnect_policy="MOVE")
+    pool = {"replicaCount": 1, "processSpec": {"command": ["x"]}}
+
+    def rules(default: str, own: str | None) -> tuple[bool, bool]:
+        tolerance = {"disconnectPolicy": own} if own else {}
+        parsed = spec.parse({"jobSpec": {"workerPoolSpecs": [pool], "faultTolerance": tolerance}})
+        gang = gang_of(parsed.job_spec, disconnect_policy=spec.DisconnectPolicy[default])
+        return gang.replace_when_lost, gang.replace_if_isolated
+
+    assert rules("REPLACE_IF_ISOLATED", None) == (False, True)
+    assert rules("REPLACE_IF_ISOLATED", "KEEP") == (False, False)
+    assert rules("REPLACE_IF_ISOLATED", "STOP_AND_REPLACE") == (True, False)
+    assert rules("KEEP", None) == (False, False)
+    assert rules("STOP_AND_REPLACE", "REPLACE_IF_ISOLATED") == (False, True)
 
 
 def test_run_as_is_one_of_two_words() -> None:

@@ -9,6 +9,7 @@ from holdfast._base.identity import NAME_RULE, is_name
 from holdfast._daemon.metrics import listener
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
+from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig
@@ -134,6 +135,9 @@ class ControllerConfig:
         if self.enrolment_listen and self.ca_directory is None:
             fix = "Name the folder of ca.pem and ca.key."
             raise ConfigError("enrolment_listen is set, and ca_directory is not.", fix=fix)
+        if self.disconnect_policy not in DisconnectPolicy.__members__:
+            fix = f"Write {' or '.join(DisconnectPolicy.__members__)}."
+            raise ConfigError(f"disconnect_policy is {self.disconnect_policy!r}.", fix=fix)
         if self.run_as not in {choice.value for choice in RunAs}:
             fix = 'Write "service" (each host\'s worker_user), or "same-name" (the account of the user\'s name).'
             raise ConfigError(f"run_as is {self.run_as!r}.", fix=fix)

@@ -258,7 +258,13 @@ def _server(
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     bundles = BundleStore(config.state_dir / "bundles", config.bundles)
     jobs = JobService(
-        driver, transfers, config.cluster, _default_action(config), _default_policy(config), channels, bundles
+        driver,
+        transfers,
+        config.cluster,
+        _default_action(config),
+        DisconnectPolicy[config.disconnect_policy],
+        channels,
+        bundles,
     )
     hosts = HostService(driver)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
@@ -297,16 +303,6 @@ def _default_action(config: ControllerConfig) -> Action:
     except KeyError:
         raise ConfigError(
             f"controller.toml: hang_action must be NOTIFY, RESTART or OFF, not {config.hang_action!r}."
-        ) from None
-
-
-def _default_policy(config: ControllerConfig) -> DisconnectPolicy:
-    try:
-        return DisconnectPolicy[config.disconnect_policy]
-    except KeyError:
-        names = " or ".join(policy.name for policy in DisconnectPolicy)
-        raise ConfigError(
-            f"controller.toml: disconnect_policy must be {names}, not {config.disconnect_policy!r}."
         ) from None
 
 

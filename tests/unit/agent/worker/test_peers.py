@@ -12,8 +12,10 @@ from tests.unit.agent.worker.test_reactor import Agent
 
 from holdfast._session.assignment import Assignment, Phase, Rendezvous
 from holdfast._session.reports import ReportedState
+from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.peers import peers_of
+from holdfast_agent.shell.prepare.launch_order import Means, launch_order
 from holdfast_agent.shim.lease import GRACE_SHARE
 from holdfast_agent.shim.peers import PeerBook
 
@@ -92,6 +94,16 @@ def test_a_launch_carries_the_peers_and_a_deadline_only_with_them() -> None:
     alone.prepared()
     (launched,) = [each for each in alone.on(ev.Assigned(order(0, 1))) if isinstance(each, ev.LaunchRanks)]
     assert (launched.fence_s, launched.peers) == (0.0, None)
+
+
+def test_a_shim_of_an_earlier_release_finds_no_deadline_in_an_order_with_peers() -> None:
+    """It would stop its ranks for want of the controller alone."""
+    agent = Agent()
+    agent.prepared()
+    (launched,) = [each for each in agent.on(ev.Assigned(order(0, 1, 1))) if isinstance(each, ev.LaunchRanks)]
+    message = launch_order(launched, WorkerUser("ada", "/home/ada", "/bin/sh"), Means())
+    assert "fence_s" not in message
+    assert (message["peers"]["fence_s"], message["peers"]["others"]) == (TERM_S, ((1, "10.0.1.0:20000"),))
 
 
 class Pair:
