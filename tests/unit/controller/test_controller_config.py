@@ -42,7 +42,7 @@ def test_times_that_do_not_fit_are_refused(times: dict[str, float], problem: str
 def test_jobs_leave_isolated_hosts_unless_the_cluster_or_the_job_says_otherwise() -> None:
     assert made().disconnect_policy == "REPLACE_IF_ISOLATED"
     with pytest.raises(
-        ConfigError, match="disconnect_policy is 'MOVE'. Write KEEP or STOP_AND_REPLACE or REPLACE_"
+        ConfigError, match=r"disconnect_policy is 'MOVE'\. Write KEEP or STOP_AND_REPLACE or REPLACE_"
     ):
         made(disconnect_policy="MOVE")
     pool = {"replicaCount": 1, "processSpec": {"command": ["x"]}}
