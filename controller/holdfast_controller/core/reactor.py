@@ -18,16 +18,7 @@ from holdfast_controller.core.hangs.watch_cache import forget_ended, wake
 from holdfast_controller.core.hosts import maintenance, sessions
 from holdfast_controller.core.hosts.removal import on_host_removal
 from holdfast_controller.core.hosts.shutdown import on_going_down
-from holdfast_controller.core.lifecycle import attempts, drain, lost_hosts, output_archive, warning_signal
-from holdfast_controller.core.lifecycle.exits import (
-    cordon_faulty,
-    may_settle,
-    on_cannot_prepare,
-    on_end_grace,
-    on_exit,
-    on_settled,
-    restart_gang,
-)
+from holdfast_controller.core.lifecycle import attempts, drain, exits, lost_hosts, output_archive, warning_signal
 from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S
 from holdfast_controller.core.lifecycle.stop import on_cancel, on_delete, on_empty, on_timeout, restartable
@@ -104,7 +95,7 @@ class Reactor:
                 self.timers.set((kind, job.id), now.mono_due(job.not_before, at_most_s=_longest_wait_s(job)))
             if job.id in self.cluster.queue:
                 self._resume_waiting(job, now)
-            if may_settle(job):
+            if exits.may_settle(job):
                 self.timers.set((JobTimer.SETTLE, job.id), now.mono_in(SETTLE_S))
             if job.pause_due is not None:
                 ahead_s = job.gang.warning.before_s if job.gang.warning else 0.0
@@ -238,7 +229,7 @@ class Reactor:
             case commands.WorkerReported():
                 self._on_place(step, message.host, message.report)
             case commands.ExitReported():
-                on_exit(step, message)
+                exits.on_exit(step, message)
             case commands.FeaturesReported():
                 hangs.on_features(step, message)
             case _:
@@ -266,7 +257,7 @@ class Reactor:
             step.do(Note("worker.unknown", (("host", host), ("worker", str(report.key)))))
             return
         if report.state is ReportedState.EMPTY and report.host_fault:
-            cordon_faulty(step, host, f"{job.id}: {report.message}")
+            exits.cordon_faulty(step, host, f"{job.id}: {report.message}")
         lost_hosts.on_silent_peers(step, host, job, index, report)
         if not holds(self.cluster, job, index, host):
             self._on_released_place(step, job, index, host, report.state)
@@ -305,7 +296,7 @@ class Reactor:
             case ReportedState.RUNNING:
                 on_running(step, job, index, report)
             case ReportedState.CANNOT_PREPARE:
-                on_cannot_prepare(step, job, index, report.message, host_fault=report.host_fault)
+                exits.on_cannot_prepare(step, job, index, report.message, host_fault=report.host_fault)
             case ReportedState.EMPTY:
                 reconcile.on_unaccounted(step, job, index)
                 on_empty(step, job, index)
@@ -319,7 +310,7 @@ class Reactor:
     def _on_restart_asked(self, step: Step, asked: commands.RestartAsked) -> None:
         job = restartable(step, asked)
         if job is not None:
-            restart_gang(
+            exits.restart_gang(
                 step,
                 job,
                 end_reason=EndReason.RESTART_REQUESTED,
@@ -368,11 +359,11 @@ class Reactor:
             case JobTimer.TIMEOUT_WARNING:
                 warning_signal.on_timer(step, job)
             case JobTimer.END_GRACE:
-                on_end_grace(step, job)
+                exits.on_end_grace(step, job)
             case JobTimer.HANG:
                 hangs.on_look(step, job)
             case JobTimer.SETTLE:
-                on_settled(step, job)
+                exits.on_settled(step, job)
             case JobTimer.LAUNCH:
                 launch(step, job, due=True)
             case JobTimer.PAUSE:

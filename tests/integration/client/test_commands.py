@@ -112,6 +112,16 @@ async def test_filters_reach_the_controller(jobs: FakeController, tmp_path: Path
     words = ("--state", "running", "--owner", "ada", "--label", "team=x", "--active")
     await holdfast(jobs, tmp_path, "job", "list", *words)
     assert jobs.calls[-1][1].filter == "state=RUNNING AND owner=ada AND label.team=x AND active=true"
+    await holdfast(jobs, tmp_path, "job", "list", "--owner", "a OR owner=b", "--label", 'team="x"')
+    assert jobs.calls[-1][1].filter == 'owner="a OR owner=b" AND label.team="\\"x\\""'
+
+
+async def test_jobs_are_deleted_one_by_one(jobs: FakeController, tmp_path: Path) -> None:
+    result = await holdfast(jobs, tmp_path, "job", "delete", "j1", "none", "j2")
+    assert result.returncode == 125
+    said = result.stderr.decode()
+    assert "job j1 is deleted" in said and "job j2 is deleted" in said and "There is no job" in said
+    assert not {"j1", "j2"} & jobs.jobs.keys()
 
 
 async def test_events_end_though_the_job_runs_on(jobs: FakeController, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -110,11 +112,12 @@ def list_(
 ) -> None:
     """List jobs, newest last."""
     terms = [f"state={each.upper().removeprefix('JOB_STATE_')}" for each in state]
-    terms += [f"owner={owner}"] if owner else []
+    terms += [f"owner={_quoted(owner)}"] if owner else []
     for each in label:
         if "=" not in each:
             raise click.BadParameter(f"{each!r} is not KEY=VALUE.", param_hint="--label")
-        terms.append(f"label.{each}")
+        key, _, value = each.partition("=")
+        terms.append(f"label.{key}={_quoted(value)}")
     terms += ["active=true"] if active else []
     filter = " AND ".join(terms)
 
@@ -124,6 +127,11 @@ def list_(
         return [job async for job in client.list_jobs(filter)]
 
     _show(with_client(work), output, "No job matches." if filter else NO_JOBS)
+
+
+def _quoted(value: str) -> str:
+    """A value for a filter; in quotes where it could be taken for more than a value."""
+    return json.dumps(value, ensure_ascii=False) if re.search(r"[\s\"'()\\]", value) else value
 
 
 def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:

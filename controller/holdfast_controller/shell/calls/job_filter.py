@@ -22,7 +22,7 @@ MAX_CHARS = 4096
 MAX_DEPTH = 20
 
 _HELP = (
-    'use state=RUNNING, name="TRAIN*", owner=NAME, project=NAME, labels.KEY=VALUE, labels.KEY:*,'
+    'use state=RUNNING, name:"TRAIN*", owner=NAME, project=NAME, labels.KEY=VALUE, labels.KEY:*,'
     ' create_time>"2026-01-31T08:00:00Z" or active=true, joined by AND, OR and NOT'
 )
 _OPERATOR = re.compile(r"!=|<=|>=|[=<>:]")

@@ -123,7 +123,7 @@ class Gate:
         return endpoint
 
     async def delete(self, request: Request) -> Response:
-        """As there, the answer is an operation, which is over at once here."""
+        """Delete a job that has ended. Answers with an operation that is done, as the reference has it."""
         body.parameters(request, ())
         await body.no_body(request)
         await self._check_project(request)
