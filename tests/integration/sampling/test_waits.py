@@ -21,10 +21,12 @@ from tests.integration.sampling.conftest import Stage
 
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.records.recording import WorkerSample
+from holdfast_agent.shell.sampling import holders
+from holdfast_agent.shell.sampling import waits as sampling_waits
 
 
-async def waits(stage: Stage, rank: int = 0) -> Wait:
-    """What the rank waits for once it waits, seen twice the same."""
+async def waits(stage: Stage, kind: WaitKind, rank: int = 0) -> Wait:
+    """A wait of that kind that the rank has got into, seen twice the same."""
     before: list[Wait | None] = [None]
 
     def settled(sample: WorkerSample) -> bool:
@@ -35,13 +37,20 @@ async def waits(stage: Stage, rank: int = 0) -> Wait:
             and (wait.kind, wait.what) == (before[0].kind, before[0].what)
         )
         before[0] = wait
-        return same and wait is not None and wait.kind is not WaitKind.RUNNING
+        return same and wait is not None and wait.kind is kind
 
-    await stage.sampled(settled, "a wait")
+    await stage.sampled(settled, kind.value)
     wait = before[0]
     assert wait is not None
     assert wait.since_s is not None and wait.since_s <= time.monotonic()
     return wait
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling_waits, "RECHECK_S", 0.5)
+    monkeypatch.setattr(sampling_waits, "CHILD_RECHECK_S", 0.5)
+    monkeypatch.setattr(holders, "KEPT_S", 0.5)
 
 
 @contextlib.contextmanager
@@ -72,7 +81,7 @@ async def test_receive_from_another_rank(stage: Stage) -> None:
     port = int(stage.output(0).read_text().split()[1])
     pid = stage.start(f"import socket; c = socket.create_connection(('127.0.0.1', {port})); c.recv(1)", rank=1)
     await stage.up(1)
-    first, second = await waits(stage, 0), await waits(stage, 1)
+    first, second = await waits(stage, WaitKind.PEER, 0), await waits(stage, WaitKind.PEER, 1)
     assert (first.kind, first.what) == (WaitKind.PEER, f"rank 1, pid {pid} `python`"[: len(first.what)])
     assert second.kind is WaitKind.PEER
     assert second.what.startswith("rank 0, pid ")
@@ -83,8 +92,8 @@ async def test_a_connection_to_a_host_of_the_gang_is_a_peers(stage: Stage) -> No
         stage.peers = (f"localhost:{port}",)
         stage.start(f"import socket; socket.create_connection(('127.0.0.1', {port})).recv(1)")
         await stage.up()
-        found = await waits(stage)
-    assert (found.kind, found.what) == (WaitKind.PEER, f"127.0.0.1:{port}")
+        found = await waits(stage, WaitKind.PEER)
+    assert found.what == f"127.0.0.1:{port}"
 
 
 # -- Itself and its children ---------------------------------------------------------------------------------------
@@ -93,19 +102,19 @@ async def test_a_connection_to_a_host_of_the_gang_is_a_peers(stage: Stage) -> No
 async def test_a_pipe_of_its_own_is_a_lock(stage: Stage) -> None:
     stage.start("r, w = os.pipe(); os.read(r, 1)")
     await stage.up()
-    assert (await waits(stage)).kind is WaitKind.LOCK
+    await waits(stage, WaitKind.LOCK)
 
 
 async def test_a_socketpair_of_its_own_is_a_lock(stage: Stage) -> None:
     stage.start("import socket; a, b = socket.socketpair(); a.recv(1)")
     await stage.up()
-    assert (await waits(stage)).kind is WaitKind.LOCK
+    await waits(stage, WaitKind.LOCK)
 
 
 async def test_a_lock_is_unknown_until_its_frames_are_read(stage: Stage) -> None:
     stage.start("lock = threading.Lock(); lock.acquire(); lock.acquire()")
     await stage.up()
-    assert (await waits(stage)).kind is WaitKind.UNKNOWN
+    await waits(stage, WaitKind.UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -120,33 +129,45 @@ async def test_a_lock_is_unknown_until_its_frames_are_read(stage: Stage) -> None
 async def test_a_child(stage: Stage, code: str) -> None:
     stage.start(code)
     await stage.up()
-    found = await waits(stage)
-    assert found.kind is WaitKind.CHILD
+    found = await waits(stage, WaitKind.CHILD)
     assert found.what.startswith("pid ")
     assert "stopped" not in found.what
+
+
+DOWNLOADS = "import socket; socket.create_connection(('127.0.0.1', {port})).recv(1)"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "subprocess.run([sys.executable, '-c', child])",
+        "subprocess.run([sys.executable, '-c', child], stdout=subprocess.PIPE)",
+        "subprocess.run(['bash', '-c', f'{sys.executable} -c \"$0\" & wait', child])",
+        "inside = 'def go():\\n ' + child + '\\nimport threading as t; a = t.Thread(target=go); a.start(); a.join()'\n"
+        "subprocess.run([sys.executable, '-c', inside])",
+        "import multiprocessing as m; a, b = m.Pipe(); m.Process(target=exec, args=(child,)).start(); a.recv()",
+    ],
+    ids=["wait", "output", "grandchild", "thread", "socketpair"],
+)
+async def test_a_child_that_waits_for_a_service_outside(stage: Stage, code: str) -> None:
+    with silent_server() as port:
+        stage.start(f"child = {DOWNLOADS.replace('{port}', str(port))!r}\n{code}")
+        await stage.up()
+        sample = await stage.sampled(
+            lambda one: (wait := one.ranks[0].wait) is not None and str(port) in wait.what, "it"
+        )
+    found = sample.ranks[0].wait
+    assert found is not None and found.kind is WaitKind.OUTSIDE
+    assert found.what.startswith("pid ") and found.what.endswith(f": 127.0.0.1:{port}")
 
 
 async def test_a_child_that_sleeps_ends_when_it_wakes(stage: Stage) -> None:
     began_s = time.monotonic()
     stage.start("subprocess.run(['sleep', '600'])")
     await stage.up()
-    found = await waits(stage)
-    assert (found.kind, found.what.endswith(" `sleep`")) == (WaitKind.SLEEP, True)
+    found = await waits(stage, WaitKind.SLEEP)
+    assert found.what.endswith(" `sleep`")
     assert found.until_s is not None and 590 < found.until_s - began_s < 660
-
-
-@pytest.mark.parametrize("call", ["subprocess.run", "subprocess.check_output"])
-async def test_a_child_that_waits_for_a_service_is_outside(stage: Stage, call: str) -> None:
-    with silent_server() as port:
-        child = f"import socket; socket.create_connection(('127.0.0.1', {port})).recv(1)"
-        stage.start(f"{call}([sys.executable, '-c', {child!r}])")
-        await stage.up()
-        end = f"127.0.0.1:{port}"
-        sample = await stage.sampled(
-            lambda one: bool(one.ranks[0].wait and one.ranks[0].wait.what.endswith(end)), "it"
-        )
-    found = sample.ranks[0].wait
-    assert found is not None and found.kind is WaitKind.OUTSIDE and found.what.startswith("pid ")
 
 
 async def test_a_child_whose_own_wait_cannot_be_told_may_work_on_something_outside(stage: Stage) -> None:
@@ -158,10 +179,21 @@ async def test_a_child_whose_own_wait_cannot_be_told_may_work_on_something_outsi
     assert found is not None and found.kind is WaitKind.OUTSIDE
 
 
+async def test_of_several_children_the_stopped_one_is_named(stage: Stage) -> None:
+    stage.start(
+        "import multiprocessing as m; q = m.Queue()\n"
+        "a, b = [m.Process(target=time.sleep, args=(600,)) for _ in range(2)]\n"
+        "a.start(); b.start(); os.kill(b.pid, signal.SIGSTOP); q.get()"
+    )
+    await stage.up()
+    found = await waits(stage, WaitKind.CHILD)
+    assert found.what.endswith(", stopped")
+
+
 async def test_a_stopped_child_is_shown_as_stopped(stage: Stage) -> None:
     stage.start("p = subprocess.Popen(['sleep', '600']); os.kill(p.pid, signal.SIGSTOP); p.wait()")
     await stage.up()
-    found = await waits(stage)
+    found = await waits(stage, WaitKind.CHILD)
     assert (found.kind, found.what.endswith(" `sleep`, stopped")) == (WaitKind.CHILD, True)
 
 
@@ -185,8 +217,8 @@ async def test_a_service_outside_the_gang(stage: Stage, code: str) -> None:
     with silent_server() as port:
         stage.start(code.replace("{port}", str(port)))
         await stage.up()
-        found = await waits(stage)
-        assert (found.kind, found.what) == (WaitKind.OUTSIDE, f"127.0.0.1:{port}")
+        found = await waits(stage, WaitKind.OUTSIDE)
+        assert found.what == f"127.0.0.1:{port}"
 
 
 async def test_a_unix_socket_of_another_program(stage: Stage, tmp_path: Path) -> None:
@@ -197,9 +229,9 @@ async def test_a_unix_socket_of_another_program(stage: Stage, tmp_path: Path) ->
         stage.start(f"import socket; c = socket.socket(socket.AF_UNIX); c.connect({path!r}); c.recv(1)")
         await stage.up()
         accepted = server.accept()[0]
-        found = await waits(stage)
+        found = await waits(stage, WaitKind.OUTSIDE)
         accepted.close()
-    assert (found.kind, found.what) == (WaitKind.OUTSIDE, path)
+    assert found.what == path
 
 
 async def test_a_server_without_requests(stage: Stage) -> None:
@@ -209,7 +241,7 @@ async def test_a_server_without_requests(stage: Stage) -> None:
         "a.close(); e.register(s); e.register(b, 0); e.poll()"
     )
     await stage.up()
-    assert (await waits(stage)).kind is WaitKind.REQUEST
+    await waits(stage, WaitKind.REQUEST)
 
 
 # -- Files ---------------------------------------------------------------------------------------------------------
@@ -222,10 +254,10 @@ async def test_a_fifo(stage: Stage, tmp_path: Path, held: bool) -> None:
     handle = os.open(path, os.O_RDWR) if held else -1
     stage.start(f"open({path!r}).read()")
     await stage.up()
-    found = await waits(stage)
+    found = await waits(stage, WaitKind.FILE)
     if held:
         os.close(handle)
-    assert (found.kind, found.what) == (WaitKind.FILE, path)
+    assert found.what == path
 
 
 @pytest.mark.parametrize("call", ["fcntl.flock(f, fcntl.LOCK_EX)", "fcntl.lockf(f, fcntl.LOCK_EX)"])
@@ -235,8 +267,8 @@ async def test_a_file_that_another_process_has_locked(stage: Stage, tmp_path: Pa
         (fcntl.flock if "flock" in call else fcntl.lockf)(file, fcntl.LOCK_EX)
         stage.start(f"import fcntl; f = open({str(path)!r}, 'w'); {call}")
         await stage.up()
-        found = await waits(stage)
-    assert (found.kind, found.what) == (WaitKind.FILE, f"{path}, locked by pid {os.getpid()}")
+        found = await waits(stage, WaitKind.FILE)
+    assert found.what == f"{path}, locked by pid {os.getpid()}"
 
 
 async def test_a_file_that_another_rank_has_locked(stage: Stage, tmp_path: Path) -> None:
@@ -249,8 +281,7 @@ async def test_a_file_that_another_rank_has_locked(stage: Stage, tmp_path: Path)
     await stage.until(lambda: stage.output(0).read_bytes().count(b"\n") == 2, "the lock")
     stage.start(f"import fcntl; f = open({path!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX)", rank=1)
     await stage.up(1)
-    found = await waits(stage, 1)
-    assert found.kind is WaitKind.PEER
+    found = await waits(stage, WaitKind.PEER, 1)
     assert found.what.startswith(f"{path}, locked by rank 0, pid ")
 
 
@@ -261,8 +292,8 @@ async def test_a_database_that_another_process_has_locked(stage: Stage, tmp_path
         database.execute("begin exclusive")
         stage.start(f"import sqlite3; sqlite3.connect({path!r}, timeout=600).execute('insert into t values (1)')")
         await stage.up()
-        found = await waits(stage)
-    assert (found.kind, found.what) == (WaitKind.FILE, f"{path}, locked by pid {os.getpid()}")
+        found = await waits(stage, WaitKind.FILE)
+    assert found.what == f"{path}, locked by pid {os.getpid()}"
 
 
 # -- People and clocks ---------------------------------------------------------------------------------------------
@@ -273,8 +304,8 @@ async def test_a_terminal(stage: Stage, code: str) -> None:
     main, other = os.openpty()
     stage.start(f"import sys; t = open({os.ttyname(other)!r}, 'r+b', buffering=0)\nos.dup2(t.fileno(), 0)\n{code}")
     await stage.up()
-    found = await waits(stage)
-    assert (found.kind, found.what) == (WaitKind.PERSON, os.ttyname(other))
+    found = await waits(stage, WaitKind.PERSON)
+    assert found.what == os.ttyname(other)
     os.close(main)
     os.close(other)
 
@@ -283,8 +314,7 @@ async def test_a_sleep_and_when_the_clock_ends_it(stage: Stage) -> None:
     stage.start("time.sleep(600)")
     await stage.up()
     began = time.monotonic()
-    found = await waits(stage)
-    assert found.kind is WaitKind.SLEEP
+    found = await waits(stage, WaitKind.SLEEP)
     assert found.until_s is not None
     assert found.until_s == pytest.approx(began + 600, abs=30)
 
@@ -292,9 +322,9 @@ async def test_a_sleep_and_when_the_clock_ends_it(stage: Stage) -> None:
 async def test_a_loop_of_sleeps_is_one_wait(stage: Stage) -> None:
     stage.start("while True: time.sleep(0.2)")
     await stage.up()
-    first = await waits(stage)
+    first = await waits(stage, WaitKind.SLEEP)
     await anyio.sleep(0.5)
-    second = await waits(stage)
+    second = await waits(stage, WaitKind.SLEEP)
     assert (first.kind, second.kind) == (WaitKind.SLEEP, WaitKind.SLEEP)
     assert first.since_s == second.since_s
     assert first.until_s is not None and second.until_s is not None
@@ -304,15 +334,14 @@ async def test_a_loop_of_sleeps_is_one_wait(stage: Stage) -> None:
 async def test_a_sleep_without_an_end(stage: Stage) -> None:
     stage.start("signal.pause()")
     await stage.up()
-    found = await waits(stage)
+    found = await waits(stage, WaitKind.SLEEP)
     assert (found.kind, found.until_s) == (WaitKind.SLEEP, math.inf)
 
 
 async def test_an_event_loop_that_sleeps_waits_for_the_clock(stage: Stage) -> None:
     stage.start("import asyncio; asyncio.run(asyncio.sleep(600))")
     await stage.up()
-    found = await waits(stage)
-    assert found.kind is WaitKind.SLEEP
+    found = await waits(stage, WaitKind.SLEEP)
     assert found.until_s is not None and math.isfinite(found.until_s)
 
 
@@ -332,14 +361,14 @@ async def test_a_rank_below_a_launcher_is_the_one_that_is_looked_at(stage: Stage
     code = "import os, time; os.write(1, b'up\\n'); r, w = os.pipe(); os.read(r, 1)"
     stage.start(command=["bash", "-c", f'{sys.executable} -c "{code}" & wait'])
     await stage.up()
-    assert (await waits(stage)).kind is WaitKind.LOCK
+    await waits(stage, WaitKind.LOCK)
 
 
 async def test_a_stop_and_its_end_leave_the_wait_as_it_was(stage: Stage) -> None:
     pid = stage.start("r, w = os.pipe(); import select; p = select.poll(); p.register(r); p.poll(600_000)")
     await stage.up()
-    first = await waits(stage)
+    await waits(stage, WaitKind.SLEEP)
     os.kill(pid, signal.SIGSTOP)
     await stage.sampled(lambda sample: sample.ranks[0].wait is None, "the stop")
     os.kill(pid, signal.SIGCONT)
-    assert (await waits(stage)).kind is first.kind
+    await waits(stage, WaitKind.SLEEP)

@@ -101,25 +101,17 @@ class Tables(Subject):
 
     # --- who holds a descriptor -----------------------------------------------------------------------------------
 
-    def holder(self, turn: Turn, job: str, tree: Tree, near: Member, sort: Sort, inode: int) -> Holder | None:
-        """The process that holds the other end: in the member's own tree if possible, else another rank's, else itself.
+    def holders(self, turn: Turn, job: str, tree: Tree, near: Member, sort: Sort, inode: int) -> list[Holder]:
+        """The processes that hold the other end: of the member's own tree if possible, else of another rank's.
 
         ``near`` itself counts only where it alone holds both ends.
         """
-        own = [member for member in tree.members.values() if member is not near]
-        if found := self._first(turn, tree, own, sort, inode):
-            return found
-        for other in self._trees(job):
-            if other is not tree and (found := self._first(turn, other, other.members.values(), sort, inode)):
+        for one in (tree, *(other for other in self._trees(job) if other is not tree)):
+            members = [member for member in list(one.members.values()) if member is not near and not member.stuck]
+            if found := [Holder(one, member) for member in members if (sort, inode) in self._fds(turn, member)]:
                 return found
         needed = 2 if sort is Sort.PIPE else 1
-        return Holder(tree, near) if self._fds(turn, near)[sort, inode] >= needed else None
-
-    def _first(self, turn: Turn, tree: Tree, members: Iterable[Member], sort: Sort, inode: int) -> Holder | None:
-        for member in list(members):
-            if not member.stuck and (sort, inode) in self._fds(turn, member):
-                return Holder(tree, member)
-        return None
+        return [Holder(tree, near)] if self._fds(turn, near)[sort, inode] >= needed else []
 
     def _fds(self, turn: Turn, member: Member) -> Held:
         now_s = time.monotonic()

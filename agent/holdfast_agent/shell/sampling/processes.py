@@ -102,9 +102,9 @@ class Member(Subject):
         data = self._once(turn, "environ", _ENVIRON_BYTES)
         return proc_text.rank_in(data) if data else None
 
-    def read_call(self, turn: Turn) -> Call | str:
-        """The system call that its main thread is in; "running" for none, "unreadable" where we may not know."""
-        data = self._read(turn, "syscall")
+    def read_call(self, turn: Turn, thread: int = 0) -> Call | str:
+        """The system call that its main thread, or another one, is in; "running" for none, or "unreadable"."""
+        data = self._once(turn, f"task/{thread}/syscall", _TEXT_BYTES) if thread else self._read(turn, "syscall")
         try:
             return "unreadable" if data is None else proc_text.parse_syscall(data) or "running"
         except ValueError:
@@ -137,6 +137,14 @@ class Member(Subject):
         page_end = -address % 4096 or 4096
         data = self.read_memory(turn, address, min(system_calls.PATH_BYTES, page_end))
         return data.partition(b"\0")[0].decode("utf-8", "replace")
+
+    def read_threads(self, turn: Turn, most: int) -> list[int]:
+        """The ids of its threads but the main one, at most so many."""
+        try:
+            names = turn.call(self, os.listdir, f"/proc/{self.pid}/task")
+        except OSError:
+            return []
+        return [int(name) for name in names if int(name) != self.pid][:most]
 
     def read_files(self, turn: Turn, most: int) -> list[tuple[int, str]]:
         """Descriptors of regular files and others with a path, by their numbers; at most so many."""

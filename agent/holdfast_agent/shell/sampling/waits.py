@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.hang.pipeline.samples import State
@@ -24,18 +24,17 @@ from holdfast_agent.shell.sampling.processes import Gone, Member
 from holdfast_agent.shell.sampling.tree import RankReading, Tree
 
 RECHECK_S = 10.0
+CHILD_RECHECK_S = 4.0
+"""A child goes on while its parent's call stays the same."""
 QUIET_SHARE = 0.02
 """A rank that uses less of a core is looked at: the share under which the detector calls it blocked."""
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _MACHINE = os.uname().machine
 _EPOLLED_MOST = 64
 _FILES_MOST = 256
+_CHILDREN_MOST, _THREADS_MOST = 16, 16
 _ALIVE = (State.SLEEPING, State.DISK, State.RUNNING)
 _WORDS = 120
-_UNSEEN = ", busy with something that can't be seen"
-_DEEPEST = 3
-"""A child's child is looked at as well, so many times at most."""
-_ENDED_BY_OTHERS = (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON, WaitKind.SLEEP, WaitKind.REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,8 @@ class _Subject:
     gang: Gang
     now_s: float
     call_s: float
-    depth: int = 0
-    """How many parents wait for it."""
+    # The processes looked at for this wait, each once.
+    looked: set[int]
 
 
 class WaitReader:
@@ -91,7 +90,7 @@ class WaitReader:
             self._seen[pid] = _Seen(now_s, ticks, switches=switches)
             return None
         try:
-            seen = self._look(turn, _Subject(job, tree, member, gang, now_s, now_s), before, switches)
+            seen = self._look(turn, _Subject(job, tree, member, gang, now_s, now_s, set()), before, switches)
         except Gone:
             return None
         self._seen[pid] = seen
@@ -112,7 +111,8 @@ class WaitReader:
         call_s = before.call_s if same and switches == before.switches else now_s
         # A loop of sleeps sleeps until another time after each wake-up.
         slept = before.wait is not None and before.wait.kind is WaitKind.SLEEP and call_s != before.call_s
-        if same and before.wait is not None and not slept and now_s - before.judged_s < RECHECK_S:
+        recheck_s = CHILD_RECHECK_S if before.wait and before.wait.kind is WaitKind.CHILD else RECHECK_S
+        if same and before.wait is not None and not slept and now_s - before.judged_s < recheck_s:
             return replace(seen, call_s=call_s)
         found = self._judge(turn, replace(subject, call_s=call_s), call, before.wait)
         wait = _since(replace(found, what=_clipped(found.what)), before.wait, now_s)
@@ -134,7 +134,7 @@ class WaitReader:
                     return Wait(WaitKind.UNKNOWN)
                 return waits.of_ends(ends, until_s)
             case For.CHILD:
-                return self._of_child(turn, subject, blocked.number)
+                return self._child(turn, subject, blocked.number)
             case For.CLOCK:
                 return self._locked_file(turn, subject) or Wait(
                     WaitKind.SLEEP, until_s=self._until_s(turn, subject, blocked.limit)
@@ -190,21 +190,19 @@ class WaitReader:
             case Sort.SOCKET:
                 return self._socket(turn, subject, link.inode)
             case Sort.PIPE:
-                holder = self._holder(turn, subject, Sort.PIPE, link.inode)
-                if holder is None:
-                    return End(WaitKind.OUTSIDE, "a pipe of another program")
-                return self._below(turn, subject, self._held(subject, holder), holder)
+                found = self._holders(turn, subject, Sort.PIPE, link.inode)
+                return found or End(WaitKind.OUTSIDE, "a pipe of another program")
             case Sort.TERMINAL:
                 return End(WaitKind.PERSON, link.path)
             case Sort.PTMX:
-                return End(WaitKind.CHILD, self._child(subject, 0))
+                return _end(self._child(turn, subject, 0))
             case Sort.EVENT:
                 return End(WaitKind.LOCK)
             case Sort.TIMER:
                 return End(WaitKind.SLEEP)
             case Sort.PROCESS:
                 info = descriptors.parse_fdinfo(subject.member.read_table(turn, f"fdinfo/{number}", 4096))
-                return End(WaitKind.CHILD, self._child(subject, info.pid))
+                return _end(self._child(turn, subject, info.pid))
             case Sort.RDMA:
                 return End(WaitKind.PEER, link.path)
             case Sort.FILE:
@@ -223,8 +221,8 @@ class WaitReader:
             return End(WaitKind.REQUEST, unix.path)
         peers = self._tables.unix_peer(turn, subject.member, inode)
         for peer in peers:
-            if holder := self._holder(turn, subject, Sort.SOCKET, peer):
-                return self._below(turn, subject, self._held(subject, holder), holder)
+            if found := self._holders(turn, subject, Sort.SOCKET, peer):
+                return found
         path = next((table.unix[peer].path for peer in peers if peer in table.unix and table.unix[peer].path), "")
         return End(WaitKind.OUTSIDE, path or "a Unix socket")
 
@@ -236,71 +234,75 @@ class WaitReader:
         other = table.by_pair.get((row.remote, row.local), 0)
         if not other and row.remote[0] in (row.local[0], "127.0.0.1", "::1"):
             other = table.listeners.get(row.remote[1], 0)
-        if other and (holder := self._holder(turn, subject, Sort.SOCKET, other)):
-            return replace(self._held(subject, holder), accepted=accepted)
+        if other and (found := self._holders(turn, subject, Sort.SOCKET, other)):
+            return replace(found, accepted=accepted)
         kind = WaitKind.PEER if subject.gang.has(row.remote) else WaitKind.OUTSIDE
         return End(kind, descriptors.shown(row.remote), accepted)
 
-    def _holder(self, turn: Turn, subject: _Subject, sort: Sort, inode: int) -> Holder | None:
-        return self._tables.holder(turn, subject.job, subject.tree, subject.member, sort, inode)
+    def _holders(self, turn: Turn, subject: _Subject, sort: Sort, inode: int) -> End | None:
+        """The end that processes of the job hold; None where none does."""
+        found = self._tables.holders(turn, subject.job, subject.tree, subject.member, sort, inode)
+        return self._held(turn, subject, found) if found else None
 
-    def _held(self, subject: _Subject, holder: Holder) -> End:
-        """The end that a process of the job holds."""
-        if holder.member is subject.member:
+    def _held(self, turn: Turn, subject: _Subject, holders: Sequence[Holder]) -> End:
+        member, rank = holders[0].member, holders[0].tree.rank_of(holders[0].member.pid)
+        if member is subject.member:
             return End(WaitKind.LOCK)
-        if holder.tree is not subject.tree or holder.tree.rank_of(holder.member.pid) != subject.tree.rank_of(
-            subject.member.pid
-        ):
-            rank = holder.tree.rank_of(holder.member.pid)
-            return End(WaitKind.PEER, f"rank {rank}, {_named(holder.member)}" if rank is not None else "")
-        return End(WaitKind.CHILD, _named(holder.member))
+        if holders[0].tree is subject.tree and rank in (None, subject.tree.rank_of(subject.member.pid)):
+            return _end(self._outside(turn, subject, [holder.member for holder in holders]))
+        return End(WaitKind.PEER, f"rank {rank}, {_named(member)}" if rank is not None else _named(member))
 
-    def _below(self, turn: Turn, subject: _Subject, end: End, holder: Holder) -> End:
-        """The end that a child holds: what the child itself waits for, where that is seen to be outside the job."""
-        if end.kind is not WaitKind.CHILD:
-            return end
-        found = self._of_child(turn, subject, holder.member.pid)
-        outside = found.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON) and not found.what.endswith(
-            _UNSEEN
-        )
-        return End(found.kind, found.what) if outside else end
+    # --- children -------------------------------------------------------------------------------------------------
 
-    def _of_child(self, turn: Turn, subject: _Subject, pid: int) -> Wait:
-        """The wait for a child's end: what the child itself waits for, where something else may end that.
+    def _child(self, turn: Turn, subject: _Subject, pid: int) -> Wait:
+        """The wait for the end of a child, or of any of its children: for what the child waits for itself.
 
-        A child whose wait can't be seen may work on something outside, as an upload does in its threads.
+        A child whose wait can't be seen may work on something outside, as an upload does.
         """
-        named = self._child(subject, pid)
         members = subject.tree.members
-        child = members.get(pid) or next((one for one in members.values() if _named(one) == named), None)
-        if child is None or subject.depth >= _DEEPEST or child.stat.state not in _ALIVE:
-            return Wait(WaitKind.CHILD, named)
-        try:
-            call = child.read_call(turn)
-            if isinstance(call, str):
-                return Wait(WaitKind.CHILD, named)
-            below = replace(subject, member=child, depth=subject.depth + 1)
-            found = self._judge(turn, below, call, None)
-        except Gone:
-            return Wait(WaitKind.CHILD, named)
-        if found.kind is WaitKind.UNKNOWN:
-            return Wait(WaitKind.OUTSIDE, named + _UNSEEN)
-        if found.kind in _ENDED_BY_OTHERS:
-            return replace(found, what=f"{named}: {found.what}" if found.what else named)
-        return Wait(WaitKind.CHILD, named)
+        known = [members[pid]] if pid in members else []
+        below = known or [one for one in list(members.values()) if one.parent == subject.member.pid]
+        found = self._outside(turn, subject, below)
+        if found.kind is not WaitKind.CHILD or len(below) != 1 or below[0].stat.state not in _ALIVE:
+            return found
+        wait = next(self._of_child(turn, replace(subject, member=below[0])), None)
+        if wait is None or wait.kind not in (WaitKind.UNKNOWN, WaitKind.SLEEP, WaitKind.REQUEST):
+            return found
+        if wait.kind is WaitKind.UNKNOWN:
+            return Wait(WaitKind.OUTSIDE, f"{found.what}, busy with something that can't be seen")
+        return replace(wait, what=found.what)
 
-    def _child(self, subject: _Subject, pid: int) -> str:
-        """The child that a process waits for in words; for no certain one its only child, or how many there are."""
-        members = subject.tree.members
-        if pid in members:
-            return _named(members[pid])
-        children = [one for one in members.values() if one.parent == subject.member.pid]
-        if len(children) == 1:
-            return _named(children[0])
-        stopped = [one for one in children if one.stat.state is State.STOPPED]
+    def _outside(self, turn: Turn, subject: _Subject, members: Sequence[Member]) -> Wait:
+        """The wait for one of these: for what one of them waits for outside the job, if any does."""
+        stopped = [one for one in members if one.stat.state is State.STOPPED]
         if stopped:
-            return ", ".join(_named(one) for one in stopped[:3])
-        return f"{len(children)} child processes" if children else ""
+            return Wait(WaitKind.CHILD, ", ".join(_named(one) for one in stopped[:3]))
+        subject.looked.add(subject.member.pid)
+        for child in members:
+            if child.stuck or child.pid in subject.looked or len(subject.looked) > _CHILDREN_MOST:
+                continue
+            subject.looked.add(child.pid)
+            for wait in self._of_child(turn, replace(subject, member=child)):
+                if wait.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON):
+                    # A child further below has been named already.
+                    below = wait.what if wait.what.startswith("pid ") else f"{_named(child)}: {wait.what}"
+                    return replace(wait, what=below)
+        if len(members) == 1:
+            return Wait(WaitKind.CHILD, _named(members[0]))
+        return Wait(WaitKind.CHILD, f"{len(members)} processes below it" if members else "")
+
+    def _of_child(self, turn: Turn, subject: _Subject) -> Iterator[Wait]:
+        """The waits of a child's threads, the main one's first."""
+        member = subject.member
+        try:
+            for thread in (0, *member.read_threads(turn, _THREADS_MOST)):
+                call = member.read_call(turn, thread)
+                if isinstance(call, Call):
+                    yield self._judge(turn, subject, call, None)
+                elif not thread:
+                    yield Wait(WaitKind.RUNNING)
+        except Gone:
+            return
 
     # --- files ----------------------------------------------------------------------------------------------------
 
@@ -310,14 +312,14 @@ class WaitReader:
         pid = subject.member.pid
         for lock in self._tables.locks(turn):
             if pid in lock.waiting:
-                return self._lock_holder(subject, lock.pid, link.path)
+                return self._lock_holder(turn, subject, lock.pid, link.path)
         return End(WaitKind.FILE, link.path)
 
-    def _lock_holder(self, subject: _Subject, pid: int, path: str) -> End:
+    def _lock_holder(self, turn: Turn, subject: _Subject, pid: int, path: str) -> End:
         holder = self._tables.member(subject.job, pid)
         if holder is None:
             return End(WaitKind.FILE, f"{path}, locked by pid {pid}" if pid > 0 else path)
-        end = self._held(subject, holder)
+        end = self._held(turn, subject, [holder])
         return replace(end, what=f"{path}, locked by {end.what or f'pid {pid}'}")
 
     def _locked_file(self, turn: Turn, subject: _Subject) -> Wait | None:
@@ -333,7 +335,7 @@ class WaitReader:
             info = descriptors.parse_fdinfo(subject.member.read_table(turn, f"fdinfo/{number}", 4096))
             lock = locked.get(info.inode)
             if lock is not None and subject.member.read_device(turn, info.mount) == lock.file[:2]:
-                end = self._lock_holder(subject, lock.pid, path)
+                end = self._lock_holder(turn, subject, lock.pid, path)
                 return Wait(end.kind, end.what)
         return None
 
@@ -342,6 +344,10 @@ def _quiet(before: _Seen, ticks: int, now_s: float) -> bool:
     """Whether it used hardly any CPU since the look before; one tick of the clock is no use."""
     grown = ticks - before.ticks
     return grown <= 1 or grown * _TICK_S < QUIET_SHARE * (now_s - before.at_s)
+
+
+def _end(wait: Wait) -> End:
+    return End(wait.kind, wait.what)
 
 
 def _since(wait: Wait, before: Wait | None, now_s: float) -> Wait:

@@ -135,7 +135,7 @@ def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
     placed = replace(call, place=stack.place)
     if stack.kind in (WaitKind.PERSON, WaitKind.PEER) and stack.kind is not call.kind:
         return replace(placed, kind=stack.kind, what=stack.what)
-    if call.kind not in BY_CALL or (stack.kind is WaitKind.CHILD and call.kind is WaitKind.SLEEP):
+    if call.kind not in BY_CALL or (stack.kind is WaitKind.CHILD and call.kind is WaitKind.SLEEP and call.what):
         # A child that sleeps is what a wait for it shows, too.
         return placed
     if stack.kind is not None and stack.kind is not call.kind:
