@@ -6,14 +6,25 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.e2e.cli_cluster import DevCluster, rank_pids, started
-from tests.support.fake_nvml.library import FIGURES, IDENTITY, INVENTORY, FakeNvml, build
+from tests.support.fake_nvml.library import (
+    ASLEEP,
+    FIGURES,
+    IDENTITY,
+    INVENTORY,
+    SPINNING,
+    TRAINING,
+    FakeNvml,
+    build,
+)
 
 from holdfast import dev
 
@@ -139,3 +150,58 @@ def test_lost_gpu_is_out_of_service_with_its_host_though_it_answers_again(site: 
     site.cluster.holdfast("host", "uncordon", "host-0", "--gpu", "GPU-host-0-1")
     assert not site.host()["cordoned"]
     assert site.placed(site.submit(2)) == "host-0"
+
+
+# Steps four times a second until told to stop; then rank 1 sleeps and rank 0 waits for it. Later generations end.
+TRAINS = """
+import os, sys, time
+folder, rank = sys.argv[1], int(os.environ["RANK"])
+step = 0
+while os.environ["HOLDFAST_GENERATION"] == "1":
+    if not os.path.exists(f"{folder}/stop"):
+        step += 1
+        if step % 22 == 0:
+            print(f"step={step}", flush=True)
+        time.sleep(0.25)
+    elif rank:
+        time.sleep(60)
+    else:
+        os.read(os.pipe()[0], 1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_gang_that_hangs_on_a_faulty_gpu_goes_on_elsewhere_over_restarts_of_both_daemons(
+    site: Site, tmp_path: Path
+) -> None:
+    worker = {
+        "replicaCount": 1,
+        "machineSpec": {"acceleratorCount": 2},
+        "processesPerWorker": 2,
+        "processSpec": {"command": [sys.executable, "-c", TRAINS, str(tmp_path)]},
+    }
+    wishes = {"action": "RESTART", "floor": "5s", "startupTimeout": "60s"}
+    spec = {"workerPoolSpecs": [worker], "faultTolerance": {"hangDetection": wishes}}
+    text = yaml.safe_dump({"displayName": "gang", "jobSpec": spec})
+    for name in site.drivers:
+        site.drivers[name].do(range(2), ASLEEP)
+    job = str(site.cluster.holdfast("submit", "-", input=text).stdout.strip())
+    first = site.placed(job)
+    time.sleep(12)
+    site.drivers[first].do(range(2), TRAINING)
+    time.sleep(40)
+    (tmp_path / "stop").touch()
+    site.drivers[first].do(range(2), SPINNING)
+    site.drivers[first].say("xid 1 79")
+    site.cluster.until(lambda: site.host(first)["cordoned"], 40)
+    site.well(first)
+    site.cluster.kill("controller", first)  # neither remembers the Xid but by what it has kept
+    site.cluster.restart()
+
+    done = site.cluster.reach(job, "SUCCEEDED", "FAILED", timeout=240)
+    print(done["hangs"], done["recoveries"])
+    assert done["state"] == "JOB_STATE_SUCCEEDED"
+    assert [worker["host"] for worker in done["workers"]] != [first]
+    assert done["recoveries"][-1]["endReason"] == "HANG"
+    assert any("Xid 79" in cause for causes in site.faults(first) for cause in causes)
