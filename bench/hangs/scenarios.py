@@ -306,6 +306,7 @@ def negatives() -> list[Scenario]:
         _told("rank 0 uploads the last file by a child", replace(REMOTE, wait=BY_CHILD), 5),
         _pause("rank 0 in a debugger's prompt, 2 h", replace(REMOTE, wait=PROMPT), 120, alone=True),
         _lines_of_remote_evaluation(),
+        *_published_saves(),
     ]
 
 
@@ -323,6 +324,59 @@ def _sleeps(seconds: float) -> Doing:
 
 def _told(name: str, lone: Doing, minutes: float) -> Scenario:
     return replace(_pause(name, lone, minutes, alone=True), may_notice=True)
+
+
+TRAINS_AT_550_W = replace(TRAINING, power_w=550.0)
+SAVES_AT_145_W = replace(SAVES, util=3, power_w=145.0)
+WAITS_AT_150_W = replace(WAITING, power_w=150.0)
+HIDDEN_SAVES: dict[str, Doing] = {
+    "bytes in a file of an unknown name": SAVES_AT_145_W,
+    "no byte, CPU at work": replace(SAVES_AT_145_W, storage=0.0, cpu=0.6, wchan="0", state=State.RUNNING),
+    "no byte, waits for object storage": replace(REMOTE, util=3, power_w=145.0),
+    "no byte, waits for a mount": _blocked("nfs_wait_on_request", util=3, power_w=145.0, wait=ON_MOUNT),
+    "no byte, wait unknown": _blocked("futex_wait_queue", util=3, power_w=145.0),
+}
+"""Rank 0 while it saves and no checkpoint is seen to grow: what else can be seen of it."""
+
+
+def save_on_8_h100s(what: str, seconds: float, *, hangs: bool = False) -> Scenario:
+    """A save by rank 0 as published of 8 H100s: GPU 0 at 3 % and 145 W, the others at 100 % and 150 W against 550 W.
+
+    It took 15 to 107 s, once 549 s. By its GPUs it looks as a hung collective does. ``what`` is a key of
+    ``HIDDEN_SAVES``, or "checkpoint seen". With ``hangs`` it ends never: rank 0 waits for a thread that is dead.
+    """
+    start_s, end_s = 700.0, 700.0 + seconds
+    seen = what == "checkpoint seen"
+    saves = SAVES_AT_145_W if seen else HIDDEN_SAVES[what]
+    if hangs:
+        dead = Wait(WaitKind.LOCK, place="checkpoint.py:63 `join`")
+        saves, end_s = replace(saves, cpu=0.0, switches=0.0, storage=0.0, changing=False, wait=dead), 8000.0
+
+    def doing(at_s: float, rank: int) -> Doing:
+        if at_s < START_S:
+            return IMPORTING
+        if not start_s < at_s <= end_s:
+            return TRAINS_AT_550_W
+        return WAITS_AT_150_W if rank else saves
+
+    return Scenario(
+        f"H100 save{' that hangs' if hangs else ''}, {seconds:.0f} s, {what}",
+        doing,
+        ends_s=end_s + 600,
+        lines=_pausing(start_s, end_s),
+        checkpoint=(lambda t: (None, False) if t <= start_s else (min(t, end_s), t <= end_s))
+        if seen
+        else (lambda _t: (None, False)),
+        may_notice=not seen,
+        fault_s=start_s if hangs else None,
+        guilty=0 if hangs else None,
+    )
+
+
+def _published_saves() -> list[Scenario]:
+    lasting = (15, 107, 549)
+    hidden = [save_on_8_h100s(what, seconds) for what in HIDDEN_SAVES for seconds in lasting[1:]]
+    return [*(save_on_8_h100s("checkpoint seen", seconds) for seconds in lasting), *hidden]
 
 
 def _lines_of_remote_evaluation() -> Scenario:

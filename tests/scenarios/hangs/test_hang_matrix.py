@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from bench.hangs.matrix import right, since_fault
-from bench.hangs.scenarios import CULPRITS, FAULTS, fault, negatives
+from bench.hangs.scenarios import CULPRITS, FAULTS, fault, negatives, save_on_8_h100s
 from bench.hangs.world import Result, Scenario, Signals, World
 
 from holdfast.hang.judge.stages import Rung
@@ -54,6 +54,15 @@ def test_the_healthy_are_left_alone(name: str, signals: Signals) -> None:
     result = found(scenario, signals)
     assert result.acted_s is None, result.sentence
     assert result.notices == 0 or (scenario.may_notice and result.notices == 1), result.sentence
+
+
+@pytest.mark.parametrize("signals", [ALL, UTILISATION, NONE], ids=["all", "utilisation", "no GPU"])
+def test_save_that_hangs_is_found_though_its_gpus_look_as_those_of_a_healthy_one(signals: Signals) -> None:
+    scenario = save_on_8_h100s("no byte, wait unknown", 549, hangs=True)
+    result = found(scenario, signals)
+    acted = since_fault(scenario, result.acted_s)
+    assert acted is not None and acted < 90
+    assert right(scenario, result), result.sentence
 
 
 def test_a_place_that_cannot_be_emptied_is_stuck() -> None:
