@@ -39,7 +39,10 @@ from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_pa
 from holdfast_agent.core.worker.worker import Running, Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner
+from holdfast_agent.shell.hangs import stack_watch
+from holdfast_agent.shell.hangs.stack_watch import StackWatch
 from holdfast_agent.shell.output.log_index import make_directories
+from holdfast_agent.shell.sampling import waits as sampled_waits
 from holdfast_agent.shell.sampling import worker as sampled_worker
 from holdfast_agent.shell.sampling.sampler import Sampler
 from holdfast_agent.shell.sampling.worker import Watched
@@ -84,6 +87,7 @@ class Run:
         self.fold = WorkerWatch("host-0", 1, tuning=self.tuning)
         self.watch = begin(time.monotonic())
         self.examiner = Examiner(lambda: self.facts, self.source)
+        self.stacks = StackWatch(self.examiner.python_frames)
         self.ranks: dict[int, subprocess.Popen[bytes]] = {}
         self.ended: dict[int, int] = {}
         self.newest: WorkerFeatures | None = None
@@ -124,7 +128,7 @@ class Run:
             if number not in self.ended and (code := process.poll()) is not None:
                 self.ended[number] = code
         pids = {number: process.pid for number, process in self.ranks.items()}
-        yield Watched(KEY, 1, os.getpid(), pids, dict(self.ended), self.gpus)
+        yield Watched(KEY, 1, os.getpid(), pids, dict(self.ended), self.gpus, stacks=self.stacks.found(KEY))
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -146,6 +150,7 @@ class Run:
     def on_sample(self, sample: WorkerSample) -> None:
         """As the agent does: only news are sent."""
         vector = self.fold.take(sample)
+        self.stacks.note(KEY, sample, vector)
         if self.fold.is_news(vector):
             self.newest = self.fold.sent = vector
 
@@ -195,7 +200,9 @@ class Run:
         pids = {number: process.pid for number, process in self.ranks.items() if number not in self.ended}
         worker = Worker(KEY, Running(1), pids=pids)
         interval_s = 5.0 if self.case.real_time else 5.0 * SCALE
+        began_s = time.monotonic()
         found = await self.examiner.diagnose(worker, 1, numbers, native=bool(numbers), interval_s=interval_s)
+        self.stacks.on_evidence(KEY, found, began_s)
         self.fresh = diagnosis([found], time.monotonic())
 
     # --- the case -----------------------------------------------------------------------------------------------
@@ -206,6 +213,7 @@ class Run:
         self._gpus_do(util_pct=97, memory_util_pct=45, power_w=520)
         self.start()
         asked_gpus_s = 0.0
+        reading = asyncio.get_running_loop().create_task(self.stacks.run())
         try:
             while True:
                 await asyncio.sleep(self.tick_s)
@@ -223,9 +231,9 @@ class Run:
                     self.outcome.false_notice = f"it never came to it {self._errors()}"
                     break
         finally:
-            if self.dumping is not None:
-                self.dumping.cancel()
-                await asyncio.gather(self.dumping, return_exceptions=True)
+            for task in filter(None, (reading, self.dumping)):
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
             sampler.close()
             self.close()
         return self.outcome
@@ -297,6 +305,11 @@ async def play(cases: Iterable[Case], root: Path, cores: float = 2.0) -> list[tu
     """All cases, as many at once as ``cores`` bear."""
     # Files are looked at as often as all the rest is, in scale.
     sampled_worker.FILES_EVERY_S = 10.0 * SCALE
+    sampled_waits.RECHECK_S = 10.0 * SCALE
+    sampled_waits.CHILD_RECHECK_S = 4.0 * SCALE
+    stack_watch.STILL_S = 10.0 * SCALE
+    stack_watch.SILENT_S = 30.0 * SCALE
+    stack_watch.AGAIN_S = tuple(pause * SCALE for pause in stack_watch.AGAIN_S)
     shared = Cores(cores)
     cases = tuple(cases)
     outcomes = await asyncio.gather(*(shared.run(case, root, _tell) for case in cases))

@@ -28,7 +28,7 @@ SURVIVED_FACTOR = 1.2
 """Of a rank that has stood still for longer before, and moved again."""
 SILENT_S = 30.0
 """A rank that moves without evidence of work is looked at once its worker has printed nothing new for so long."""
-AGAIN_S = (20.0, 60.0, 300.0)
+AGAIN_S: tuple[float, ...] = (20.0, 60.0, 300.0)
 """Pauses between reads of one wait; the last one is repeated."""
 LEAST_PAUSE_S = 0.2
 MOST_PAUSE_S = 3.0
