@@ -31,10 +31,10 @@ class LogPosition:
     def accept(self, chunk: job_pb2.StreamLogsResponse) -> job_pb2.StreamLogsResponse | None:
         """The part of the chunk that is new, or ``None``."""
         key = (chunk.worker, chunk.rank, chunk.generation, int(chunk.stream))
-        if chunk.problem:
-            if (key, chunk.problem) in self._told:
+        if text := chunk.problem or chunk.note:
+            if (key, text) in self._told:
                 return None
-            self._told.add((key, chunk.problem))
+            self._told.add((key, text))
             return chunk
         end = chunk.offset + len(chunk.data)
         seen = self._next.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import yaml
@@ -72,3 +73,40 @@ def test_output_is_in_the_archive_while_the_job_runs_and_its_result_directories_
     for folder in ("model", "checkpoints", "logs"):
         assert sorted(path.name for path in (base / folder).iterdir()) == ["r0", "r1"], "and nothing of ours"
     cluster.end(job_id)
+
+
+def test_logs_of_a_host_that_is_gone_come_from_the_archive(cluster: DevCluster, tmp_path: Path) -> None:
+    script = "for i in 1 2 3; do echo $RANK line $i; done; exec sleep 600"
+    base = tmp_path / "results"
+    job_id = submit(cluster, base, script)
+    job = cluster.reach(job_id, "RUNNING")
+    host = job["workers"][1]["host"]
+    cluster.until(lambda: archived(base, job_id).get("g1/workerpool1-0.r1.out", "").count("\n") == 3, 90)
+    cluster.kill_agent(host)
+    try:
+        cluster.until(lambda: "is not connected" in cluster.holdfast("logs", job_id, "--rank", "1").stderr, 60)
+        whole = cluster.holdfast("logs", job_id, "--rank", "1")
+        assert whole.stdout == "1 line 1\n1 line 2\n1 line 3\n"
+        assert f"workerpool1-0 rank 1: {host} is not connected; from the archive, read on host-" in whole.stderr
+        assert "the archive ends here; it was written last at 20" in whole.stderr
+        assert cluster.holdfast("logs", job_id, "--rank", "1", "--tail", "1").stdout == "1 line 3\n"
+        assert cluster.holdfast("logs", job_id, "--rank", "1", "--since", "1h").stdout == whole.stdout
+        both = cluster.holdfast("logs", job_id)
+        assert "[workerpool0-0 r0] 0 line 1" in both.stdout and "[workerpool1-0 r1] 1 line 1" in both.stdout
+    finally:
+        cluster.restart()
+    cluster.end(job_id)
+
+
+def test_logs_that_a_host_no_longer_has_come_from_the_archive(cluster: DevCluster, tmp_path: Path) -> None:
+    base = tmp_path / "results"
+    job_id = submit(cluster, base, "echo $RANK was here")
+    cluster.reach(job_id, "SUCCEEDED")
+    cluster.until(lambda: len(archived(base, job_id)) == 2 and all(archived(base, job_id).values()), 60)
+    for folder in cluster.dir.glob(f"hosts/*/**/{job_id}/g1"):
+        shutil.rmtree(folder)
+    read = cluster.holdfast("logs", job_id, "--rank", "0")
+    assert read.stdout == "0 was here\n"
+    assert "has no output of rank 0 of generation 1; from the archive, read on host-" in read.stderr.replace(
+        "1.;", "1;"
+    )

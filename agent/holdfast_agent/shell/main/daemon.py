@@ -252,7 +252,9 @@ def _assemble(
         peers=Peers(wanted=settings.checks.peer_names),
         shims=shims,
         link=link,
-        transfer=Transfer(settings.controller, tls, facts, driver.is_over, hangs.examine, listeners, history),
+        transfer=Transfer(
+            settings.controller, tls, facts, driver.is_over, hangs.examine, listeners, history, accounts
+        ),
         sampling=Sampler(
             facts,
             source,

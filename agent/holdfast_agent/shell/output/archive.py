@@ -246,17 +246,8 @@ def copy(logs: str, order: Order, user: WorkerUser, *, most: int = 0, within_s: 
 
     At most ``most`` bytes of each stream, unless that is 0.
     """
-    program = [
-        sys.executable,
-        "-I",
-        "-S",
-        archive_copy.__file__,
-        logs,
-        order.base,
-        order.job,
-        order.worker,
-        str(most),
-    ]
+    program = [sys.executable, "-I", "-S", archive_copy.__file__, "append"]
+    program += [logs, order.base, order.job, order.worker, str(most)]
     try:
         done = subprocess.run(
             [*become(user), *program],

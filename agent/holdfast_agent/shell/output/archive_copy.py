@@ -1,14 +1,20 @@
-"""Appends a worker's output to its job's archive: `python -I -S archive_copy.py LOGS BASE JOB WORKER MOST`.
+"""Appends a worker's output to its job's archive, and reads from it; both as a process of its own.
 
-From LOGS/g<N>/WORKER.r<rank>.{out,err} to BASE/rank-logs/JOB/g<N>/, by the same names, at most MOST bytes of each
-stream (0: all). With an empty LOGS nothing is copied. The directories that the AIP_* variables name are made as well.
-A process of its own, run as the worker's user: a file server that hangs blocks no other user, and only the user's own
-rights are used where the user may have planted anything. Below BASE no link is followed.
+``python -I -S archive_copy.py append LOGS BASE JOB WORKER MOST``: from LOGS/g<N>/WORKER.r<rank>.{out,err} to
+BASE/rank-logs/JOB/g<N>/, by the same names, at most MOST bytes of each stream (0: all). With an empty LOGS nothing is
+copied. The directories that the AIP_* variables name are made as well.
+
+``python -I -S archive_copy.py read BASE JOB GENERATION NAME OFFSET TAIL SINCE``: writes to stdout a line with the time
+of the last change in milliseconds, then for each piece its offset in the stream, its length (``FRAME``) and its bytes:
+from OFFSET on, the last TAIL lines, what was written after SINCE milliseconds ("-": all). Ends with 3 if there is none.
+
+It runs as the worker's user: a file server that hangs blocks no other user, and only the user's own rights are used
+where the user may have planted anything. Below BASE no link of ours is followed.
 
 Beside each file lies its index, ``.NAME.idx``, with lines "OFFSET POSITION MILLISECONDS": from that position on the
-file holds what is in the stream from that offset on, and was written since that time (or in the minutes before). A
-stream's oldest bytes may have been cut off before they were copied; then an offset is skipped. Ends with 0, or with
-1 and a sentence on stderr.
+file holds what is in the stream from that offset on; what precedes it was written before that time. A stream's oldest
+bytes may have been cut off before they were copied; then an offset is skipped. A failure ends with 1 and a sentence on
+stderr.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import errno
 import os
 import re
 import stat
+import struct
 import sys
 import time
 
@@ -26,10 +33,13 @@ RESULTS = ("model", "checkpoints", "logs")
 """What AIP_MODEL_DIR, AIP_CHECKPOINT_DIR and AIP_TENSORBOARD_LOG_DIR are called below the base."""
 INDEX_BYTES, SPARSE_MS = 256 << 10, 600_000
 """An index of that size gets a line each ten minutes only."""
+FRAME = struct.Struct(">QI")
+FRAME_BYTES = 128 << 10
+MISSING = 3
 _GENERATION = re.compile(r"g\d+")
 
 
-def main(logs: str, base: str, job: str, worker: str, most: str) -> int:
+def append(logs: str, base: str, job: str, worker: str, most: str) -> int:
     """Append all there is, or say what failed first."""
     os.umask(0o027)
     at = base
@@ -166,5 +176,96 @@ def _pour(source: int, begin: int, end: int, copy: int, position: int) -> None:
             data = data[written:]
 
 
+def read(base: str, job: str, generation: str, name: str, offset: str, tail: str, since: str) -> int:
+    """Write what is asked for of one stream to stdout, or say what failed."""
+    folder = f"{base}/{FOLDER}/{job}/{generation}"
+    try:
+        handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for part in (FOLDER, job, generation):
+            handle = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.open(name, flags, dir_fd=handle)
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            return MISSING
+        pieces = _pieces(handle, f".{name}.idx", status.st_size)
+        changed_ms = status.st_mtime_ns // 1_000_000
+        start = _position(pieces, int(offset))
+        if since != "-":
+            start = max(start, _written_by(pieces, int(since), changed_ms, status.st_size))
+        if tail != "-":
+            start = max(start, _tail(file, status.st_size, int(tail)))
+        sys.stdout.buffer.write(b"%d\n" % changed_ms)
+        for at, position, length, _ in pieces:
+            _send(file, at, position, length, start)
+        sys.stdout.buffer.flush()
+    except FileNotFoundError:
+        return MISSING
+    except OSError as error:
+        sys.stderr.write(f"{folder}/{name}: {error.strerror}\n")
+        return 1
+    return 0
+
+
+Piece = tuple[int, int, int, int]
+"""Offset in the stream, position in the file, length, and the time by which what precedes it was written."""
+
+
+def _pieces(folder: int, name: str, size: int) -> list[Piece]:
+    """The pieces that the file is made of. What is wrong in the index is passed over."""
+    found = [(0, 0, 0)]
+    try:
+        index = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return [(0, 0, size, 0)]
+    for line in os.pread(index, 4 * INDEX_BYTES, 0).decode("ascii", "replace").split("\n"):
+        known = entry(line)
+        if known is not None and found[-1][1] <= known[1] <= size and found[-1][0] <= known[0]:
+            found.append(known)
+    os.close(index)
+    ends = [position for _, position, _ in found[1:]] + [size]
+    return [(at, position, end - position, ms) for (at, position, ms), end in zip(found, ends, strict=True)]
+
+
+def _position(pieces: list[Piece], offset: int) -> int:
+    """Position of the first byte that is at ``offset`` of the stream, or after it."""
+    for at, position, length, _ in pieces:
+        if offset < at + length:
+            return position + max(0, offset - at)
+    return pieces[-1][1] + pieces[-1][2]
+
+
+def _written_by(pieces: list[Piece], since_ms: int, changed_ms: int, size: int) -> int:
+    """How many bytes were surely written by that time."""
+    if changed_ms < since_ms:
+        return size
+    return max((position for _, position, _, ms in pieces if ms <= since_ms), default=0)
+
+
+def _tail(file: int, size: int, lines: int) -> int:
+    """Position at which the last lines begin."""
+    position, missing = size, lines
+    while lines > 0 and position > 0:
+        start = max(0, position - FRAME_BYTES)
+        block = os.pread(file, position - start, start)
+        cut = len(block)
+        while (cut := block.rfind(b"\n", 0, cut)) >= 0:
+            if start + cut + 1 == size:
+                continue
+            missing -= 1
+            if missing == 0:
+                return start + cut + 1
+        position = start
+    return position
+
+
+def _send(file: int, at: int, position: int, length: int, start: int) -> None:
+    """Write the part of a piece that is at ``start`` or after it."""
+    skip = min(length, max(0, start - position))
+    while skip < length and (data := os.pread(file, min(FRAME_BYTES, length - skip), position + skip)):
+        sys.stdout.buffer.write(FRAME.pack(at + skip, len(data)) + data)
+        skip += len(data)
+
+
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(append(*sys.argv[2:]) if sys.argv[1] == "append" else read(*sys.argv[2:]))

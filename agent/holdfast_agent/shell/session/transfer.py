@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -22,13 +23,15 @@ from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError
 from holdfast.hang.records.reader import unpacked
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
-from holdfast_agent.core.launch.environment import HostFacts, log_paths
+from holdfast_agent.core.launch.environment import HostFacts, log_paths, output_directory
 from holdfast_agent.shell.base.inotify import FileWatch
+from holdfast_agent.shell.output.archive_reader import NoArchive, archived_stream
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.session.assignment_checks import is_worker
 from holdfast_agent.shell.session.link import RETRY_FIRST_S, RETRY_MAX_S, channel_options
+from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
 CHUNK_BYTES = 128 << 10
 READINGS_MAX = 256
@@ -67,7 +70,9 @@ class Transfer:
         examine: Examine,
         listeners: Listeners,
         history: SampleHistory,
+        accounts: Accounts,
     ) -> None:
+        self._accounts = accounts
         self._examine = examine
         self._listeners = listeners
         self._history = history
@@ -152,35 +157,39 @@ class Transfer:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", error=str(error))
 
-    async def _serve(self, reading: Reading, read: Callable[[], Awaitable[str]], call: _Call) -> None:
-        """``read`` sends all that is wanted. Returns what went wrong; empty at a good end."""
-        problem = ""
+    async def _serve(
+        self, reading: Reading, read: Callable[[], Awaitable[agent_pb2.TransferEnd]], call: _Call
+    ) -> None:
+        """``read`` sends all that is wanted, and returns how it ended."""
+        end = agent_pb2.TransferEnd()
         try:
             with reading.scope:
                 if len(self._readings) > READINGS_MAX:
-                    problem = f"{self._facts.name} reads {READINGS_MAX} streams already; try again later."
+                    end.problem = f"{self._facts.name} reads {READINGS_MAX} streams already; try again later."
                 else:
-                    problem = await read()
+                    end = await read()
             if not reading.scope.cancelled_caught:
-                end = agent_pb2.TransferEnd(id=reading.id, problem=problem)
+                end.id = reading.id
                 await self._write(call, agent_pb2.TransferRequest(end=end))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", error=str(error))
         finally:
             self._readings.pop(reading.id, None)
 
-    async def _read_samples(self, asked: agent_pb2.OpenSamples, reading: Reading, call: _Call) -> str:
+    async def _read_samples(
+        self, asked: agent_pb2.OpenSamples, reading: Reading, call: _Call
+    ) -> agent_pb2.TransferEnd:
         """Send a worker's kept samples, and then every new one; ends by itself only when the reader is too slow."""
         key = WorkerId(asked.job_id, asked.worker)
         if not is_worker(key):
-            return f"{key} names no worker."
+            return _ended(f"{key} names no worker.")
         offset = 0
         with self._listeners.listening(key) as listener:
             for lines in unpacked(self._history.read(key)):
                 offset = await self._send(lines, offset, reading, call)
             while line := await listener.get():
                 offset = await self._send(line, offset, reading, call)
-        return "samples come faster than they are taken."
+        return _ended("samples come faster than they are taken.")
 
     async def _send(self, data: bytes, offset: int, reading: Reading, call: _Call) -> int:
         """Send it once there is credit; returns the offset of what follows."""
@@ -192,33 +201,52 @@ class Transfer:
         await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
         return offset + len(data)
 
-    async def _read_log(self, asked: agent_pb2.OpenLog, reading: Reading, call: _Call) -> str:
-        """Send a rank's output, as much as was asked for. Returns the problem; empty at a good end."""
+    async def _read_log(self, asked: agent_pb2.OpenLog, reading: Reading, call: _Call) -> agent_pb2.TransferEnd:
+        """Send a rank's output, as much as was asked for."""
         key = WorkerId(asked.job_id, asked.worker)
         if not is_worker(key):
-            return f"{key} names no worker."
+            return _ended(f"{key} names no worker.")
+        if asked.archive_uri:
+            return await self._read_archive(asked, reading, call)
         paths = log_paths(self._facts, key, asked.generation, asked.rank)
         path = paths[asked.stream == job_pb2.LOG_STREAM_STDERR]
         try:
             file = await self._open(asked, reading, key, path)
             if file is None:
-                return f"{self._facts.name} has no output of rank {asked.rank} of generation {asked.generation}."
+                problem = f"{self._facts.name} has no output of rank {asked.rank} of generation {asked.generation}."
+                return _ended(problem, missing=True)
             try:
                 with self._watch.watched(path, reading.more):
                     await self._send_all(asked, reading, key, file, call)
             finally:
                 file.close()
         except OSError as error:
-            return f"{self._facts.name}: {path}: {error.strerror}."
-        return ""
+            return _ended(f"{self._facts.name}: {path}: {error.strerror}.")
+        return _ended()
+
+    async def _read_archive(self, asked: agent_pb2.OpenLog, reading: Reading, call: _Call) -> agent_pb2.TransferEnd:
+        """Send what the archive has of a rank's output, with the rights of the job's account."""
+        stream = "err" if asked.stream == job_pb2.LOG_STREAM_STDERR else "out"
+        name, base = f"{asked.worker}.r{asked.rank}.{stream}", output_directory(asked.archive_uri)
+        if not os.path.isabs(base):
+            return _ended(f"{base} is no path.")
+        try:
+            user = await anyio.to_thread.run_sync(self._accounts.look_up, asked.run_as, limiter=self._threads)
+            opened = archived_stream(base, asked.job_id, asked.generation, name, _wanted(asked), user)
+            async with opened as archived:
+                offset, data = await archived.piece()
+                while data:
+                    await self._send(data, offset, reading, call)
+                    offset, data = await archived.piece()
+        except (NoAccount, NoArchive) as problem:
+            return _ended(f"{self._facts.name}: {problem}." if str(problem) else "", missing=not str(problem))
+        end = _ended()
+        end.archived.FromMilliseconds(archived.changed_ms)
+        return end
 
     async def _open(self, asked: agent_pb2.OpenLog, reading: Reading, key: WorkerId, path: str) -> LogFile | None:
         """The file, waited for where it is followed and may still come."""
-        wanted = Wanted(
-            offset=asked.offset,
-            tail_lines=asked.tail_lines if asked.HasField("tail_lines") else None,
-            since_ms=asked.since.ToMilliseconds() if asked.HasField("since") else None,
-        )
+        wanted = _wanted(asked)
         patience = anyio.current_time() + (EARLY_S if asked.follow else 0.0)
         while True:
             over = anyio.current_time() >= patience and self._is_over(key, asked.generation, asked.rank)
@@ -259,5 +287,17 @@ class Transfer:
             await reading.more.wait()
 
 
-_Read = Callable[[Asked, Reading, "_Call"], Awaitable[str]]
+def _wanted(asked: agent_pb2.OpenLog) -> Wanted:
+    return Wanted(
+        offset=asked.offset,
+        tail_lines=asked.tail_lines if asked.HasField("tail_lines") else None,
+        since_ms=asked.since.ToMilliseconds() if asked.HasField("since") else None,
+    )
+
+
+def _ended(problem: str = "", *, missing: bool = False) -> agent_pb2.TransferEnd:
+    return agent_pb2.TransferEnd(problem=problem, missing=missing)
+
+
+_Read = Callable[[Asked, Reading, "_Call"], Awaitable[agent_pb2.TransferEnd]]
 _Call = grpc.aio.StreamStreamCall[agent_pb2.TransferRequest, agent_pb2.TransferResponse]

@@ -48,6 +48,9 @@ def logs(
 
     Their stdout comes on stdout, their stderr on stderr. With more than one rank in view each line starts with its
     worker and rank.
+
+    If a host is gone, or has removed its files, its ranks' output comes from the archive below the job's base output
+    directory, where there is one, as far as it was copied; a line on stderr says so.
     """
 
     async def work(client: Client) -> None:

@@ -65,7 +65,7 @@ class RankOutput:
 
     def show(self, chunk: job_pb2.StreamLogsResponse) -> None:
         """Print one chunk. Raises ``OutputClosed`` if stdout was closed."""
-        if chunk.problem:
+        if chunk.problem or chunk.note:
             self._tell_problem(chunk)
             return
         key = (chunk.worker, chunk.rank, int(chunk.stream))
@@ -100,11 +100,12 @@ class RankOutput:
         self._console.data(fd, start + data)
 
     def _tell_problem(self, chunk: job_pb2.StreamLogsResponse) -> None:
-        """Print the problem once for both streams of a rank."""
-        told = (chunk.worker, chunk.rank, chunk.generation, chunk.problem)
+        """Print a problem or a note once for both streams of a rank."""
+        text = chunk.problem or chunk.note
+        told = (chunk.worker, chunk.rank, chunk.generation, text)
         if told not in self._told:
             self._told.add(told)
-            self._console.note(f"{chunk.worker} rank {chunk.rank}: {chunk.problem}")
+            self._console.note(f"{chunk.worker} rank {chunk.rank}: {text}")
 
     def _tell_gap(self, key: _Key, chunk: job_pb2.StreamLogsResponse) -> None:
         expected = self._next.get((key, chunk.generation))

@@ -18,6 +18,8 @@ from holdfast_controller.shell.services.transfers import End, Reading, Transfers
 STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
 HOST_BACK_WITHIN_S = 30.0
 """How long a follower waits for a host whose stream broke before it says so and continues without it."""
+READERS_MOST = 4
+"""Hosts on which the archive is looked for."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class LogReading:
         while True:
             order = self._order(source, offset, first=first and offset == 0)
             if not await self._connected(source.host):
-                await self._say(source, offset, f"{source.host} is not connected")
+                await self._read_archive(source, order, f"{source.host} is not connected")
                 return
             reading = self._transfers.open(source.host, order)
             if reading is None:
@@ -146,14 +148,57 @@ class LogReading:
                     await self._queue.put((_chunk(source, item.offset, item.data), reading))
             finally:
                 self._transfers.close(reading)
+            if item.missing and not item.lost:
+                await self._read_archive(source, order, item.problem)
+                return
             if not item.lost:
                 if item.problem:
                     await self._say(source, offset, item.problem)
                 return
 
+    async def _read_archive(self, source: Source, order: agent_pb2.OpenLog, why: str) -> None:
+        """Read from the job's archive what its host doesn't give, by way of a host that has the archive."""
+        gang, why, found = self._job.gang, why.rstrip("."), ""
+        order.archive_uri, order.run_as, order.follow = gang.output_uri, gang.account, False
+        for host in self._readers(source.host) if gang.output_uri else ():
+            reading = self._transfers.open(host, order)
+            if reading is None:
+                continue
+            began = False
+            archive = f"{why}; from the archive, read on {host}:"
+            try:
+                while not isinstance(item := await reading.items.get(), End):
+                    if not began:
+                        await self._note(source, item.offset, archive)
+                    began = True
+                    order.offset = item.offset + len(item.data)
+                    await self._queue.put((_chunk(source, item.offset, item.data), reading))
+            finally:
+                self._transfers.close(reading)
+            if item.archived is not None:
+                when = item.archived.strftime("%Y-%m-%d %H:%M:%S UTC")
+                end = f"the archive ends here; it was written last at {when}"
+                await self._note(source, order.offset, end if began else archive)
+                return
+            if began:
+                order.ClearField("tail_lines")
+                order.ClearField("since")
+            found = item.problem.rstrip(".") or found
+        if gang.output_uri:
+            why = f"{why}; {found or 'no connected host has an archive of it'}"
+        await self._say(source, order.offset, why)
+
+    def _readers(self, own: str) -> list[str]:
+        """Hosts to read the archive on: the rank's own, those of the job, then others; as many as are tried."""
+        places = [place.host for place in self._job.places]
+        hosts = dict.fromkeys((own, *places, *self._transfers.hosts))
+        return [host for host in hosts if self._transfers.connected(host)][:READERS_MOST]
+
     async def _connected(self, host: str) -> bool:
-        """Whether the host can be read from; a follower gives it some time to come back."""
-        if self._transfers.connected(host) or not self._request.follow:
+        """Whether the host can be read from; a follower gives it some time to come back, unless it is lost."""
+        known = self._driver.cluster.hosts.get(host)
+        lost = known is None or known.lost
+        if self._transfers.connected(host) or lost or not self._request.follow:
             return self._transfers.connected(host)
         try:
             async with asyncio.timeout(HOST_BACK_WITHIN_S):
@@ -182,6 +227,11 @@ class LogReading:
     async def _say(self, source: Source, offset: int, problem: str) -> None:
         chunk = _chunk(source, offset, b"")
         chunk.problem = problem
+        await self._queue.put((chunk, None))
+
+    async def _note(self, source: Source, offset: int, note: str) -> None:
+        chunk = _chunk(source, offset, b"")
+        chunk.note = note
         await self._queue.put((chunk, None))
 
 

@@ -7,6 +7,7 @@ credit, so a slow one delays no other and nothing piles up here.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -33,6 +34,10 @@ class End:
 
     problem: str = ""
     lost: bool = False
+    missing: bool = False
+    """The host has no such output."""
+    archived: datetime.datetime | None = None
+    """When the archive that was read was written last."""
 
 
 @dataclass
@@ -70,6 +75,11 @@ class Transfers:
     def connected(self, host: str) -> bool:
         """Whether the host can be read from now."""
         return host in self._lines
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts that can be read from now."""
+        return list(self._lines)
 
     def open(self, host: str, order: agent_pb2.OpenLog) -> Reading | None:
         """Ask for a reading; None while the host isn't connected or reads too much already."""
@@ -151,7 +161,7 @@ class Transfers:
                     case "end":
                         reading = line.readings.pop(message.end.id, None)
                         if reading is not None:
-                            reading.items.put_nowait(End(message.end.problem))
+                            reading.items.put_nowait(_end(message.end))
                     case "evidence":
                         _settle(line, message.evidence.id, message.evidence)
                     case _:
@@ -166,6 +176,11 @@ class Transfers:
         for number in list(line.examinations):
             _settle(line, number, agent_pb2.EvidenceReport(problem="the host went away"))
         line.orders.put_nowait(None)
+
+
+def _end(message: agent_pb2.TransferEnd) -> End:
+    archived = message.archived.ToDatetime(datetime.UTC) if message.HasField("archived") else None
+    return End(message.problem, missing=message.missing, archived=archived)
 
 
 def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> None:
