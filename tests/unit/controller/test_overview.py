@@ -179,8 +179,13 @@ def test_hang_that_goes_on_is_told_and_one_that_is_over_is_not(cluster: Cluster)
         ),
     )
     assert [each.message for each in told(cluster)] == ["hangs: no rank has moved for 49 s"]
+    cluster.runtime_of("a").health = "no rank has moved for 60 s; it is restarted in 20 s unless it moves"
+    assert [each.message for each in told(cluster)] == [f"hangs: {cluster.runtime_of('a').health}"]
     fold(cluster, ev.HangOver(job_id="a", at=Wall(49_999.5), note="it moves"))
     assert told(cluster) == []
+    cluster.jobs["a"].budgets.hang_restarts = 2
+    times = "restarted 2 times in a row because it hung, 3 at most"
+    assert [each.message for each in told(cluster)] == [f"{times}: `holdfast job hangs a` shows where"]
 
 
 def test_certificates_letters_and_versions_have_a_line_each(cluster: Cluster) -> None:

@@ -69,7 +69,7 @@ def alerts(
     """(Alerts to list, how many more there are). Of jobs only those in projects that ``sees`` allows."""
     whole = [
         *_hosts(cluster, found, now),
-        *_hangs(found, sees),
+        *_hangs(cluster, found, sees),
         *_cluster(cluster, found, controller, now),
         *_waiting(cluster, sees, quotas, now),
     ]
@@ -124,11 +124,19 @@ def _gpu_fault(host: Host) -> str:
     return "; ".join(bad[:2]) + more
 
 
-def _hangs(found: Overview, sees: Callable[[str], bool]) -> Iterator[Alert]:
+def _hangs(cluster: Cluster, found: Overview, sees: Callable[[str], bool]) -> Iterator[Alert]:
     for job in found.hangs:
         if sees(job.gang.project):
             hang = job.hangs[-1]
-            yield Alert(Kind.HANG, f"job/{job.id}", f"hangs: {hang.sentence}", hang.since)
+            yield Alert(
+                Kind.HANG, f"job/{job.id}", f"hangs: {cluster.runtime[job.id].health or hang.sentence}", hang.since
+            )
+    for job in found.hang_again:
+        if sees(job.gang.project):
+            times = f"restarted {job.budgets.hang_restarts} times in a row because it hung"
+            message = f"{times}, {job.gang.max_hang_restarts} at most: `holdfast job hangs {job.id}` shows where"
+            since = job.hangs[-1].since if job.hangs else None
+            yield Alert(Kind.HANG, f"job/{job.id}", message, since)
 
 
 def _waiting(cluster: Cluster, sees: Callable[[str], bool], quotas: Quotas, now: Now) -> Iterator[Alert]:

@@ -62,6 +62,8 @@ class Overview:
     smallest_gpus: int | None = None
     hangs: list[Job] = field(default_factory=list)
     """Jobs whose newest hang was notified and is still open."""
+    hang_again: list[Job] = field(default_factory=list)
+    """Other jobs that hung again after a restart for a hang, and were restarted again."""
 
 
 def overview(cluster: Cluster, now: Now) -> Overview:
@@ -78,8 +80,12 @@ def overview(cluster: Cluster, now: Now) -> Overview:
         if found.smallest_gpus is None or job.gang.gpus < found.smallest_gpus:
             found.smallest_gpus = job.gang.gpus
     found.waiting = len(cluster.queue)
-    live = (cluster.jobs[job_id] for job_id in cluster.runtime)
-    found.hangs = [job for job in live if job.hangs and job.hangs[-1].open]
+    for job_id in cluster.runtime:
+        job = cluster.jobs[job_id]
+        if job.hangs and job.hangs[-1].open:
+            found.hangs.append(job)
+        elif job.budgets.hang_restarts > 1 and not job.terminal:
+            found.hang_again.append(job)
     return found
 
 
