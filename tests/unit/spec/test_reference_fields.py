@@ -297,6 +297,69 @@ def test_a_field_that_is_refused_says_why(row: Row) -> None:
     assert all(each.startswith(row.path.split(".")[0]) for each in found)
 
 
+def with_variable(value: str) -> dict[str, Any]:
+    data = body()
+    data["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["env"] = [
+        {"name": "MA_HANG_DETECT_TIME", "value": value}
+    ]
+    return data
+
+
+def annotated(key: str, value: str) -> dict[str, Any]:
+    return body() | {"kind": "job", "metadata": {"annotations": {f"fault-tolerance/{key}": value}}}
+
+
+UNNAMED = {key: value for key, value in body().items() if key != "displayName"}
+TOLERANCE = "jobSpec.faultTolerance"
+SUSPENSION = [
+    ("`kind`", body() | {"kind": "job"}, "displayName", "d"),
+    ("`kind` other than job", body() | {"kind": "x"}, 'kind: must be "job"', None),
+    ("`metadata.name`", UNNAMED | {"metadata": {"name": "n"}}, "displayName", "n"),
+    ("`metadata.labels`", body() | {"metadata": {"labels": {"a": "b"}}}, "labels.a", "b"),
+    ("`metadata.annotations`", body() | {"metadata": {"annotations": {"a": "b"}}}, "annotations.a", "b"),
+    ("`fault-tolerance/job-retry-num`", annotated("job-retry-num", "128"), f"{TOLERANCE}.maxJobRetries", 128),
+    (
+        "`fault-tolerance/job-retry-num` of 129",
+        annotated("job-retry-num", "129"),
+        "must be a whole number from 1 to 128",
+        None,
+    ),
+    (
+        "`fault-tolerance/job-unconditional-retry`",
+        annotated("job-unconditional-retry", "true"),
+        f"{TOLERANCE}.unconditionalRetry",
+        True,
+    ),
+    (
+        "`fault-tolerance/hang-retry`",
+        annotated("hang-retry", "true"),
+        f"{TOLERANCE}.hangDetection.action",
+        "HANG_ACTION_RESTART",
+    ),
+    ("`MA_HANG_DETECT_TIME`", with_variable("30"), f"{TOLERANCE}.hangDetection.timeout", "1800s"),
+    ("`MA_HANG_DETECT_TIME` of 9", with_variable("9"), "must be whole minutes from 10 to 720", None),
+]
+"""What the service that restarts on suspension documents: its name, a job with it, and the field that it sets with its
+value, or the words of the refusal."""
+
+
+@pytest.mark.parametrize(("name", "data", "effect", "value"), SUSPENSION, ids=[row[0] for row in SUSPENSION])
+def test_what_asks_for_a_restart_on_suspension_sets_a_field(
+    name: str, data: dict[str, Any], effect: str, value: Any
+) -> None:
+    if value is None:
+        assert any(effect in each for each in refusals(data))
+    else:
+        assert at(json_view.job(spec.job_to_proto(spec.parse(data))), effect) == value
+
+
+def test_the_page_has_each_request_for_a_restart_on_suspension() -> None:
+    rows = re.findall(
+        r"^\| (.+?) \| (taken|refused)\b", PAGE.read_text().partition("## Suspension")[2], re.MULTILINE
+    )
+    assert rows == [(name, TAKEN if value is not None else REFUSED) for name, _, _, value in SUSPENSION]
+
+
 def test_the_page_has_each_field_with_its_outcome() -> None:
     fields = PAGE.read_text().partition("## Options of the command")[0]
     rows = re.findall(r"^\| `(.+?)`(?: (.+?))? \| (taken|kept|ignored|refused)\b", fields, re.MULTILINE)
