@@ -53,7 +53,7 @@ class HangCalls(Calling):
     ) -> AsyncGenerator[WorkerEvidence]:
         """Evidence of a hang by worker; of the newest hang if ``number`` is 0. Raises ``NotFound``.
 
-        ``samples``: with what was sampled in the quarter of an hour before.
+        ``samples``: with what was sampled in the quarter of an hour before, and dumps of flight recorders.
         """
         from holdfast._session import hang_wire
 
@@ -62,7 +62,12 @@ class HangCalls(Calling):
         async with contextlib.aclosing(self._stream(call)) as answers:
             async for answer in answers:
                 found = hang_wire.received(answer.worker, "", answer.content)
-                yield replace(found, samples=answer.samples)
+                try:
+                    dumps = hang_wire.unpack_dumps(answer.dumps)
+                except ValueError as error:
+                    dumps = {}
+                    found = replace(found, problem=found.problem or f"its flight recorders can't be read: {error}")
+                yield replace(found, samples=answer.samples, dumps=dumps)
 
     async def record_samples(self, job_id: str) -> AsyncGenerator[hang_pb2.RecordSamplesResponse]:
         """Samples of a job's last quarter of an hour, and those from now on, until it or the link ends.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.hang.evidence import evidence_json
@@ -142,6 +145,8 @@ class WorkerEvidence:
     evidence: Evidence | None = None
     problem: str = ""
     samples: bytes = b""
+    # Dumps of torch's flight recorder by rank, likewise.
+    dumps: Mapping[int, bytes] = field(default_factory=dict)
 
 
 def received(worker: str, host: str, content: bytes, problem: str = "") -> WorkerEvidence:
@@ -175,3 +180,42 @@ def unpack(content: bytes) -> Evidence:
         return evidence_json.decode(text.decode(errors="replace"))
     except OverflowError as error:
         raise ValueError(f"no evidence: {error}") from error
+
+
+DUMPS_BYTES = 768 << 10
+DUMP_BYTES = 32 << 20
+"""Of one dump, expanded."""
+
+
+def pack_dumps(dumps: Mapping[int, bytes]) -> bytes:
+    """Compressed dumps of flight recorders as they travel and are kept; the largest are left out if it is too much."""
+    texts = {rank: base64.b64encode(dump).decode() for rank, dump in dumps.items()}
+    kept: dict[int, str] = {}
+    left = DUMPS_BYTES
+    for rank, text in sorted(texts.items(), key=lambda item: len(item[1])):
+        left -= len(text) + 32
+        if left < 0:
+            break
+        kept[rank] = text
+    return json.dumps(kept).encode() if kept else b""
+
+
+def unpack_dumps(content: bytes) -> dict[int, bytes]:
+    """The dumps again, expanded, by rank. Raises ``ValueError`` for anything else, a bomb included."""
+    if not content:
+        return {}
+    try:
+        packed = {int(rank): base64.b64decode(text, validate=True) for rank, text in json.loads(content).items()}
+        return {rank: _expanded(dump) for rank, dump in packed.items()}
+    except (AttributeError, TypeError, RecursionError, zlib.error) as error:
+        raise ValueError(f"no dumps: {error!r}") from error
+
+
+def _expanded(packed: bytes) -> bytes:
+    expander = zlib.decompressobj()
+    data = expander.decompress(packed, DUMP_BYTES + 1)
+    if len(data) > DUMP_BYTES:
+        raise ValueError(f"more than {DUMP_BYTES} bytes")
+    if not expander.eof:
+        raise ValueError("it is cut off")
+    return data

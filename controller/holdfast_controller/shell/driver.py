@@ -141,9 +141,11 @@ class Driver:
         )
         return found
 
-    async def samples(self, job_id: str, hang: int) -> dict[str, bytes]:
-        """The samples that were kept with a hang of a job, by worker."""
-        found: dict[str, bytes] = await asyncio.wrap_future(self.store.call(self.store.samples, job_id, hang))
+    async def attachments(self, job_id: str, hang: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """The samples, and the dumps of flight recorders, that were kept with a hang of a job, by worker."""
+        found: tuple[dict[str, bytes], dict[str, bytes]] = await asyncio.wrap_future(
+            self.store.call(self.store.attachments, job_id, hang)
+        )
         return found
 
     async def history(self, entity: str, after: int, limit: int) -> list[Record]:

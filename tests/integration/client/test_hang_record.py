@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import anyio
@@ -228,12 +229,16 @@ async def test_what_was_kept_with_a_hang_is_written_also_of_a_job_that_has_ended
         sampled.evidence["j1", 1].append(
             hang_pb2.GetHangEvidenceResponse(worker=worker, content=content, samples=lines)
         )
+    sampled.evidence["j1", 1][0].dumps = b"garbage"
+    sampled.evidence["j1", 1][1].dumps = hang_wire.pack_dumps({3: zlib.compress(b"a dump")})
     done = await record(sampled, tmp_path, "--hang", "1")
     assert done.returncode == 0, done.stderr
     out = done.stdout.decode().splitlines()
     assert out[0] == "workerpool0-0 on host-0: 2 samples over 2.0s, 1 KiB, hang-j1/workerpool0-0.jsonl.gz"
     assert out[-1].startswith("Replay with: holdfast hang replay hang-j1/workerpool0-0.jsonl.gz ")
     assert times(tmp_path / "hang-j1/workerpool1-0.jsonl.gz") == [1.0, 3.0]
+    assert b"workerpool0-0: its flight recorders can't be read" in done.stderr
+    assert (tmp_path / "hang-j1/nccl_trace_rank_3").read_bytes() == b"a dump"
     done = await record(sampled, tmp_path, "--hang", "2", "--out", "none")
     assert done.returncode == 125
     assert b"No samples are kept of hang 2 of job j1" in done.stderr

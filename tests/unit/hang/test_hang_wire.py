@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import zlib
@@ -180,3 +181,23 @@ def test_half_an_evidence_is_refused() -> None:
     packed = hang_wire.pack(evidence(20))
     with pytest.raises(ValueError, match=r"\w"):
         hang_wire.unpack(packed[: len(packed) // 2])
+
+
+def test_dumps_of_flight_recorders_travel_and_the_largest_stay_behind() -> None:
+    dumps = {0: zlib.compress(b"one"), 9: zlib.compress(b"two")}
+    assert hang_wire.unpack_dumps(hang_wire.pack_dumps(dumps)) == {0: b"one", 9: b"two"}
+    assert hang_wire.pack_dumps({}) == b"" and hang_wire.unpack_dumps(b"") == {}
+    packed = hang_wire.pack_dumps({0: b"x" * hang_wire.DUMPS_BYTES, **dict.fromkeys(range(1, 9), dumps[0])})
+    assert sorted(hang_wire.unpack_dumps(packed)) == list(range(1, 9))
+
+
+@pytest.mark.parametrize("content", [b"[", b"[1]", b'{"a": ""}', b'{"1": 7}', b'{"1": "!!"}', b'{"1": "eA=="}'])
+def test_what_are_no_dumps_is_a_value_error(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        hang_wire.unpack_dumps(content)
+
+
+def test_a_bomb_is_no_dump() -> None:
+    bomb = base64.b64encode(zlib.compress(b" " * (hang_wire.DUMP_BYTES + 1))).decode()
+    with pytest.raises(ValueError, match="more than"):
+        hang_wire.unpack_dumps(json.dumps({"1": bomb}).encode())

@@ -59,6 +59,8 @@ class _Rank:
     stderr: tuple[str, ...] = ()
     recorder: str = ""
     flight: FlightRecord | None = None
+    dump: bytes = b""
+    """The recorder's dump itself, compressed."""
     notes: list[str] = field(default_factory=list)
 
     def evidence(self) -> ev.RankEvidence:
@@ -127,11 +129,13 @@ class Examiner:
         *,
         native: bool,
         interval_s: float | None = None,
+        dumps: dict[int, bytes] | None = None,
     ) -> ev.Evidence:
         """Evidence of a worker's ranks, gathered within the budget. Missing evidence never raises.
 
         ``suspects`` are ranks; with ``native`` their C frames are read too, for which each is stopped for up to
-        some tenths of a second. Cancellation leaves no process stopped.
+        some tenths of a second. Cancellation leaves no process stopped. Into ``dumps`` go the compressed dumps of
+        flight recorders, by rank.
         """
         began, taken_at_s = self._monotonic(), self._wall()
         interval_s = self._limits.interval_s if interval_s is None else interval_s
@@ -140,6 +144,8 @@ class Examiner:
             await self._fill(draft, worker, generation, frozenset(suspects), native, interval_s, began)
         if budget.cancelled_caught:
             draft.notes.append(f"not everything could be read within {self._limits.budget_s:g} s")
+        if dumps is not None:
+            dumps |= {rank.rank: rank.dump for rank in draft.ranks if rank.dump}
         return ev.Evidence(
             job=worker.key.job,
             worker=worker.key.worker,
@@ -283,7 +289,7 @@ class Examiner:
         environ = await self._blocking.read(processes.environ, process.pid)
         rank.recorder, note = await records.recorder(process, environ or {}, self._blocking)
         if rank.recorder:
-            rank.flight = await records.flight_record(process, rank.recorder, self.tools)
+            rank.flight, rank.dump = await records.flight_record(process, rank.recorder, self.tools)
         if note:
             rank.notes.append(note)
 

@@ -10,6 +10,7 @@ state; ``pg_config`` with the ranks of each group; ``pg_status`` with the last n
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -19,9 +20,12 @@ import resource
 import stat
 import sys
 import time
+import zlib
 from typing import Any
 
 MOST_BYTES = 32 << 20
+KEPT_BYTES = 256 << 10
+"""Compressed; a larger dump is read and not kept."""
 MEMORY_BYTES = 1 << 30
 CPU_S = 4
 NOBODY = 65534
@@ -239,10 +243,12 @@ def main(path: str, uid: int) -> dict[str, Any]:
         os.setuid(NOBODY)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    kept = zlib.compress(data)
+    whole = {"content": base64.b64encode(kept).decode()} if len(kept) <= KEPT_BYTES else {}
     try:
-        return summary(decoded(data), time.time())
+        return {**summary(decoded(data), time.time()), **whole}
     except _PROVOKED as error:
-        return {"problem": _text(f"its dump can't be read: {type(error).__name__}: {error}")}
+        return {"problem": _text(f"its dump can't be read: {type(error).__name__}: {error}"), **whole}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import ipaddress
 import json
@@ -56,31 +57,34 @@ async def recorder(process: Process, environ: Mapping[str, str], blocking: Block
     return "", f"flight recorder: nothing was written within {RECORDER_S:g} s"
 
 
-async def flight_record(process: Process, path: str, tools: Tools) -> FlightRecord:
+async def flight_record(process: Process, path: str, tools: Tools) -> tuple[FlightRecord, bytes]:
     """Read a dump, by a program that trusts nothing in it; never raises.
 
-    A dump that can't be read may not be whole yet, so it is read once more.
+    Returns it twice: what is understood of it, and compressed by zlib as it is, empty where it is too large. A dump
+    that can't be read may not be whole yet, so it is read once more.
     """
-    found = await _read_dump(process, path, tools)
+    found, whole = await _read_dump(process, path, tools)
     if found.problem:
         await anyio.sleep(RECORDER_AGAIN_S)
-        found = await _read_dump(process, path, tools)
-    return found
+        found, whole = await _read_dump(process, path, tools)
+    return found, whole
 
 
-async def _read_dump(process: Process, path: str, tools: Tools) -> FlightRecord:
+async def _read_dump(process: Process, path: str, tools: Tools) -> tuple[FlightRecord, bytes]:
     try:
         uid = os.stat(f"/proc/{process.pid}").st_uid
     except OSError:
-        return FlightRecord(problem="the rank has ended")
+        return FlightRecord(problem="the rank has ended"), b""
     command = [sys.executable, "-I", "-S", flight_dump.__file__, f"/proc/{process.pid}/root{path}", str(uid)]
     ran = await tools.run(command, name="the reader of its dump")
     if ran.problem or ran.code != 0:
-        return FlightRecord(problem=ran.problem or f"the reader of its dump ended with {ran.code}")
+        return FlightRecord(problem=ran.problem or f"the reader of its dump ended with {ran.code}"), b""
     try:
-        return from_plain(FlightRecord, json.loads(ran.output))
+        answer = json.loads(ran.output)
+        whole = base64.b64decode(answer.pop("content", ""), validate=True)
+        return from_plain(FlightRecord, answer), whole
     except ValueError as error:
-        return FlightRecord(problem=f"its dump can't be read: {error}")
+        return FlightRecord(problem=f"its dump can't be read: {error}"), b""
 
 
 def _ask(pipe: str, pid: int) -> str | None:

@@ -110,14 +110,19 @@ class FeatureReporter:
         if worker is None:
             return agent_pb2.EvidenceReport(id=order.id, problem=f"{self._host} knows no such worker")
         self._examined.add(worker.key)
-        began_s = time.monotonic()
+        began_s, dumps = time.monotonic(), dict[int, bytes]()
         try:
-            found = await self._examiner.diagnose(worker, order.generation, order.suspects, native=True)
+            found = await self._examiner.diagnose(
+                worker, order.generation, order.suspects, native=True, dumps=dumps
+            )
         finally:
             self._examined.discard(worker.key)
         self.stacks.on_evidence(worker.key, found, began_s)
         log.info(
             "evidence.collected", worker=str(worker.key), ranks=len(found.ranks), duration_s=round(found.took_s, 1)
         )
-        samples = self._history.read(worker.key) if order.samples else b""
-        return agent_pb2.EvidenceReport(id=order.id, content=hang_wire.pack(found), samples=samples)
+        report = agent_pb2.EvidenceReport(id=order.id, content=hang_wire.pack(found))
+        if order.samples:
+            report.samples = self._history.read(worker.key)
+            report.dumps = hang_wire.pack_dumps(dumps)
+        return report

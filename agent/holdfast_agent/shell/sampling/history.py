@@ -19,7 +19,7 @@ KEPT_S = 900.0
 FLUSH_EVERY_S = 60.0
 BASE_BYTES, RANK_BYTES = 256 << 10, 48 << 10
 """Of one file: a rank's quarter of an hour takes 24 to 54 KiB, of which its lines may take as much again."""
-MOST_BYTES = 3 << 19
+MOST_BYTES = 5 << 18
 """Of one file: both travel in one message."""
 LINES_BYTES = 4 << 10
 """Of the output in one sample, for each rank: the newest lines."""

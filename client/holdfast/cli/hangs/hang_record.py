@@ -45,7 +45,8 @@ def record(job_id: str, length: float, number: int | None, out: Path | None) -> 
 
     `holdfast hang replay` reads it. Writes one file for each worker, from a quarter of an hour ago until the time is
     over, the job has ended, or Ctrl-C. The job doesn't notice. A file holds the newest 64 MiB, some days of a usual
-    worker; it contains the lines that the ranks print. With each hang the quarter of an hour before it is kept.
+    worker; it contains the lines that the ranks print. With each hang the quarter of an hour before it is kept,
+    and dumps of torch's flight recorders; those are written too.
     """
     if length <= 0:
         raise click.BadParameter("must be longer than 0 seconds.", param_hint="--for")

@@ -37,8 +37,12 @@ async def keep(client: Client, recording: JobRecording, length_s: float) -> None
 
 
 async def keep_of_hang(client: Client, recording: JobRecording, number: int) -> None:
-    """Record what was kept with a hang of the job."""
+    """Record what was kept with a hang of the job; dumps of flight recorders get names that torch's analyzer knows."""
     async for found in client.hang_evidence(recording.job, number, samples=True):
+        if found.problem:
+            Console().note(f"{found.worker}: {found.problem}")
+        for rank, dump in found.dumps.items():
+            recording.keep_file(f"nccl_trace_rank_{rank}", dump)
         for lines in unpacked(found.samples):
             recording.take(found.worker, found.host, lines)
 

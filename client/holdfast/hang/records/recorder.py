@@ -128,6 +128,12 @@ class JobRecording:
         with contextlib.suppress(OSError):
             self.folder.rmdir()  # where nothing came
 
+    def keep_file(self, name: str, content: bytes) -> None:
+        """Write another file into the folder. Raises ``HoldfastError`` where it can't."""
+        path = self.folder / name
+        with _told(path):
+            path.write_bytes(content)
+
     @property
     def in_order(self) -> list[WorkerFile]:
         """The files in the order of their workers, ``workerpool0-9`` before ``workerpool0-10``."""

@@ -66,7 +66,7 @@ def take_in(step: Step, job: Job, index: int, arrived: EvidenceArrived) -> Dump 
         dump.lost.add(index)
     if arrived.content:
         dump.contents[arrived.worker] = arrived.content
-        dump.samples[arrived.worker] = arrived.samples
+        dump.attachments[arrived.worker] = arrived.samples, arrived.dumps
     if not dump.awaited and (dump.parts or not dump.lost):
         dump.lost.clear()
         dump.diagnosis = diagnosis(dump.parts, step.now.mono)
@@ -109,5 +109,7 @@ def counts_of(job: Job, runtime: Runtime) -> Counts | None:
 def keep(step: Step, job: Job, dump: Dump) -> None:
     """Hand what has come over to the store, as the newest hang's, once."""
     for worker, content in dump.contents.items():
-        step.do(KeepEvidence(job.id, job.hangs[-1].number, worker, content, dump.samples.get(worker, b"")))
-    dump.contents, dump.samples = {}, {}
+        step.do(
+            KeepEvidence(job.id, job.hangs[-1].number, worker, content, *dump.attachments.get(worker, (b"", b"")))
+        )
+    dump.contents, dump.attachments = {}, {}

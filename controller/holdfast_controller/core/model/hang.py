@@ -35,8 +35,8 @@ class Dump:
     parts: list[Evidence] = field(default_factory=list)
     contents: dict[str, bytes] = field(default_factory=dict)
     """Evidence to store, by worker."""
-    samples: dict[str, bytes] = field(default_factory=dict)
-    """Of the time before, to store with it."""
+    attachments: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Samples of the time before, and dumps of flight recorders, to store with it."""
     diagnosis: Diagnosis | None = None
     told: bool = False
 

@@ -97,6 +97,7 @@ class KeepEvidence:
     """Store one worker's evidence, in the same commit as the events of this step.
 
     ``samples`` are of the time before, stored unless the hang has some: the first are those that show how it began.
+    ``dumps`` are those of its ranks' flight recorders; of all, the newest are kept.
     """
 
     job_id: str
@@ -104,6 +105,7 @@ class KeepEvidence:
     worker: str
     content: bytes
     samples: bytes = b""
+    dumps: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,7 @@ class ArchiveReported:
 class EvidenceArrived:
     """Evidence of a worker's hang was recorded, or ``problem`` says why not.
 
-    ``content`` is stored as it is; so are ``samples``, those of the time before.
+    ``content`` is stored as it is; so are ``samples``, those of the time before, and ``dumps`` of flight recorders.
     """
 
     host: str
@@ -251,6 +251,7 @@ class EvidenceArrived:
     content: bytes = b""
     problem: str = ""
     samples: bytes = b""
+    dumps: bytes = b""
 
 
 @dataclass(frozen=True)

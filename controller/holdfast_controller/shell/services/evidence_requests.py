@@ -56,6 +56,7 @@ class EvidenceRequests:
                 content,
                 problem,
                 report.samples,
+                report.dumps,
             )
         )
 

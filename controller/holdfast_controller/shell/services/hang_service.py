@@ -92,6 +92,8 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
             known = f"It has {newest}." if job.hangs else "None was noticed so far."
             raise NotFound(f"The job {job.id} has no hang {number}.", fix=known)
         await self._driver.settled()
-        samples = await self._driver.samples(job.id, number) if request.samples else {}
+        samples, dumps = await self._driver.attachments(job.id, number) if request.samples else ({}, {})
         for worker, content in await self._driver.evidence(job.id, number):
-            yield hang_pb2.GetHangEvidenceResponse(worker=worker, content=content, samples=samples.get(worker, b""))
+            yield hang_pb2.GetHangEvidenceResponse(
+                worker=worker, content=content, samples=samples.get(worker, b""), dumps=dumps.get(worker, b"")
+            )

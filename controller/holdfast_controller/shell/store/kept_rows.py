@@ -14,7 +14,7 @@ from holdfast._daemon import log
 from holdfast_controller.core.model.cluster import Answer
 from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret
 from holdfast_controller.core.step.idempotency import KEPT_ANSWERS
-from holdfast_controller.shell.store.schema import answers, evidence, samples, secrets
+from holdfast_controller.shell.store.schema import answers, dumps, evidence, samples, secrets
 
 EVIDENCE_HANGS = 20
 """Of so many of a job's hangs the evidence is kept, the newest ones."""
@@ -23,7 +23,7 @@ EVIDENCE_BYTES = 64 << 20
 
 
 SAMPLES_HANGS, SAMPLES_BYTES = 5, 16 << 20
-"""The same of samples: a rank's take some tens of KiB."""
+"""The same of samples, and of dumps of flight recorders: a rank's take some tens of KiB each."""
 
 
 def write_evidence(database: sa.Connection, piece: KeepEvidence) -> None:
@@ -34,6 +34,9 @@ def write_evidence(database: sa.Connection, piece: KeepEvidence) -> None:
     if piece.samples:
         database.execute(sa.insert(samples).prefix_with("OR IGNORE"), {**row, "content": piece.samples})
         _drop_oldest(database, samples, piece.job_id, SAMPLES_HANGS, SAMPLES_BYTES)
+    if piece.dumps:
+        database.execute(sa.insert(dumps).prefix_with("OR REPLACE"), {**row, "content": piece.dumps})
+        _drop_oldest(database, dumps, piece.job_id, SAMPLES_HANGS, SAMPLES_BYTES)
 
 
 def read_evidence(database: sa.Connection, job: str, hang: int) -> list[tuple[str, bytes]]:
@@ -41,9 +44,9 @@ def read_evidence(database: sa.Connection, job: str, hang: int) -> list[tuple[st
     return _of_hang(database, evidence, job, hang)
 
 
-def read_samples(database: sa.Connection, job: str, hang: int) -> dict[str, bytes]:
-    """The samples that were kept with a job's hang, by worker."""
-    return dict(_of_hang(database, samples, job, hang))
+def read_attachments(database: sa.Connection, job: str, hang: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """The samples, and the dumps of flight recorders, that were kept with a job's hang, by worker."""
+    return dict(_of_hang(database, samples, job, hang)), dict(_of_hang(database, dumps, job, hang))
 
 
 def _of_hang(database: sa.Connection, table: sa.Table, job: str, hang: int) -> list[tuple[str, bytes]]:

@@ -79,6 +79,16 @@ samples = Table(
 )
 """What was sampled of a worker before a hang was noticed: gzipped lines of ``holdfast.hang.records.recording``."""
 
+dumps = Table(
+    "dumps",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("hang", Integer, primary_key=True),
+    Column("worker", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+"""Dumps of flight recorders of a worker's ranks, taken when a hang was noticed: ``_session.hang_wire.pack_dumps``."""
+
 secrets = Table(
     "secrets",
     metadata,

@@ -242,10 +242,10 @@ class Store:
         with self._failing("cannot be read"), self._db.begin():
             return kept_rows.read_evidence(self._db, job_id, hang)
 
-    def samples(self, job_id: str, hang: int) -> dict[str, bytes]:
-        """The samples that were kept with a job's hang, by worker."""
+    def attachments(self, job_id: str, hang: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """The samples, and the dumps of flight recorders, that were kept with a job's hang, by worker."""
         with self._failing("cannot be read"), self._db.begin():
-            return kept_rows.read_samples(self._db, job_id, hang)
+            return kept_rows.read_attachments(self._db, job_id, hang)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

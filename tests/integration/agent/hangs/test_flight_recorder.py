@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from tests.support.rank_gang import free_port
 
 from holdfast._base.codec import from_plain
+from holdfast._session import hang_wire
 from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import diagnosis
 from holdfast.hang.evidence.flight_recorder import FlightRecord, blamed
@@ -57,7 +59,9 @@ def running(programs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> Iter
 async def read(path: Path) -> FlightRecord:
     """A dump of this process' own user."""
     with anyio.fail_after(60):
-        return await records.flight_record(Process(os.getpid()), str(path), Tools())
+        found, whole = await records.flight_record(Process(os.getpid()), str(path), Tools())
+    assert not whole or zlib.decompress(whole) == await anyio.Path(path).read_bytes()
+    return found
 
 
 async def read_back(path: Path, content: bytes) -> FlightRecord:
@@ -362,10 +366,13 @@ async def test_an_examination_asks_every_rank_and_says_who_keeps_the_others_wait
         programs.append(([sys.executable, "-c", RANK, str(tmp_path / f"content{rank}")], env))
     facts = HostFacts("host-0", str(tmp_path), str(tmp_path), WorkerUser("ada", "/", "/bin/sh"), 2)
     examiner = Examiner(lambda: facts, SimulatedSource("h", 0), limits=Limits(0.1))
+    dumps: dict[int, bytes] = {}
     with running(programs) as pids, anyio.fail_after(60):
         worker = Worker(WorkerId("job-1", "workerpool0-0"), Running(1), pids=dict(enumerate(pids)))
-        found = await examiner.diagnose(worker, 1, [], native=False)
+        found = await examiner.diagnose(worker, 1, [], native=False, dumps=dumps)
     assert [rank.recorder for rank in found.ranks] == [f"{tmp_path}/trace_{rank}" for rank in (0, 1)]
+    unpacked = hang_wire.unpack_dumps(hang_wire.pack_dumps(dumps))
+    assert [pickle.loads(unpacked[rank]) for rank in (0, 1)] == contents
     said = diagnosis([found], 0.0).words
     assert (
         "rank 1 has not joined all_reduce #451 of process group 0 (default_pg), which rank 0 is in for 10" in said

@@ -267,15 +267,15 @@ async def test_evidence_of_a_hang_is_kept_exactly(controller: Controller, jobs: 
         code, error = await refusal(hangs.GetHangEvidence(hang_pb2.GetHangEvidenceRequest(id=name)).read())
         assert (code, "None was noticed so far" in str(error)) == (grpc.StatusCode.NOT_FOUND, True)
         content = evidence(name)
-        report = agent_pb2.EvidenceReport(content=content, samples=b"before it")
+        report = agent_pb2.EvidenceReport(content=content, samples=b"before it", dumps=b"{}")
         async with dumping(controller, lambda _: report) as dumper:
             shown = await stands_still(jobs, agent, name, lambda j: j.hangs and j.hangs[-1].stacks)
             assert await kept(hangs, name) == await kept(hangs, name, 1) == [(WORKER, content)]
             assert dumper.orders[0].samples
         for wanted in (False, True):
             asked = hang_pb2.GetHangEvidenceRequest(id=name, samples=wanted)
-            pieces = [piece.samples async for piece in hangs.GetHangEvidence(asked, timeout=WITHIN_S)]
-            assert pieces == [b"before it" if wanted else b""]
+            pieces = [(p.samples, p.dumps) async for p in hangs.GetHangEvidence(asked, timeout=WITHIN_S)]
+            assert pieces == [(b"before it", b"{}") if wanted else (b"", b"")]
     hang = shown.hangs[0]
     assert (hang.number, hang.rule in ("GPUS_IDLE", "SILENCE"), hang.outcome in ("", "WOULD_RESTART")) == (
         1,

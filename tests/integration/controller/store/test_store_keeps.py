@@ -137,13 +137,16 @@ def test_samples_of_a_hang_are_the_first_that_came_and_those_of_the_newest_hangs
     store = opened(path)
 
     def samples(hang: int) -> dict[str, bytes]:
-        found: dict[str, bytes] = store.call(store.samples, "a", hang).result()
+        found: dict[str, bytes] = store.call(store.attachments, "a", hang).result()[0]
         return found
 
     try:
         pieces = [KeepEvidence("a", 1, "w0", b"e", b"began"), KeepEvidence("a", 1, "w0", b"e", b"later")]
         store.call(store.commit, [], [*pieces, KeepEvidence("a", 1, "w1", b"e")]).result()
         assert samples(1) == {"w0": b"began"}
+        pieces = [KeepEvidence("a", 1, "w0", b"e", dumps=b"old"), KeepEvidence("a", 1, "w0", b"e", dumps=b"new")]
+        store.call(store.commit, [], pieces).result()
+        assert store.call(store.attachments, "a", 1).result() == ({"w0": b"began"}, {"w0": b"new"})
         for hang in (2, 3):
             store.call(store.commit, [], [KeepEvidence("a", hang, "w0", b"e", b"x" * 50)]).result()
         assert [list(samples(hang)) for hang in (1, 2, 3)] == [[], ["w0"], ["w0"]]
