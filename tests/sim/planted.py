@@ -171,7 +171,7 @@ def _acks_what_it_drops() -> AbstractContextManager[Any]:
     def on_exit(step: Step, reported: Any) -> None:
         step.do(AckExit(reported.host, reported.session, reported.report.sequence))
 
-    return patch.object(controller_reactor, "on_exit", on_exit)
+    return patch.object(exits, "on_exit", on_exit)
 
 
 def _does_not_wait_for_all() -> AbstractContextManager[Any]:
