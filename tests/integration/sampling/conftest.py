@@ -21,6 +21,8 @@ from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.output.log_index import make_directories
+from holdfast_agent.shell.sampling import holders
+from holdfast_agent.shell.sampling import waits as sampling_waits
 from holdfast_agent.shell.sampling.sampler import Sampler
 from holdfast_agent.shell.sampling.tree import NO_TOOLS, DumpTools
 from holdfast_agent.shell.sampling.worker import Watched
@@ -132,6 +134,14 @@ class Stage:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what was read for moments only: a test's programs get from one wait into the next."""
+    monkeypatch.setattr(sampling_waits, "RECHECK_S", 0.5)
+    monkeypatch.setattr(sampling_waits, "CHILD_RECHECK_S", 0.5)
+    monkeypatch.setattr(holders, "KEPT_S", 0.5)
 
 
 @pytest.fixture

@@ -21,8 +21,6 @@ from tests.integration.sampling.conftest import Stage
 
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.records.recording import WorkerSample
-from holdfast_agent.shell.sampling import holders
-from holdfast_agent.shell.sampling import waits as sampling_waits
 
 
 async def waits(stage: Stage, kind: WaitKind, rank: int = 0) -> Wait:
@@ -44,13 +42,6 @@ async def waits(stage: Stage, kind: WaitKind, rank: int = 0) -> Wait:
     assert wait is not None
     assert wait.since_s is not None and wait.since_s <= time.monotonic()
     return wait
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling_waits, "RECHECK_S", 0.5)
-    monkeypatch.setattr(sampling_waits, "CHILD_RECHECK_S", 0.5)
-    monkeypatch.setattr(holders, "KEPT_S", 0.5)
 
 
 @contextlib.contextmanager

@@ -93,6 +93,21 @@ async def test_a_thread_that_asks_a_service(stage: Stage, tmp_path: Path) -> Non
     assert found.what.endswith("in a thread")
 
 
+async def test_c_code_whose_threads_ask_a_service(stage: Stage, tmp_path: Path) -> None:
+    with silent_server() as port:
+        # As C code does: its thread has no Python frames.
+        code = (
+            "import ctypes, socket\n"
+            f"s = socket.create_connection(('127.0.0.1', {port})); libc = ctypes.CDLL(None)\n"
+            "tid, lock = ctypes.c_ulong(), threading.Lock(); lock.acquire()\n"
+            "start = ctypes.cast(libc.getchar, ctypes.c_void_p)\n"
+            "os.dup2(s.fileno(), 0); libc.pthread_create(ctypes.byref(tid), None, start, None)\n"
+            "lock.acquire()"
+        )
+        found = await waits(stage, code, tmp_path)
+    assert (found.kind, found.what) == (WaitKind.OUTSIDE, f"127.0.0.1:{port}, in a thread")
+
+
 async def test_a_child_that_is_polled_for(stage: Stage, tmp_path: Path) -> None:
     found = await waits(stage, "subprocess.Popen(['sleep', '600']).wait(timeout=600)", tmp_path)
     assert (found.kind, found.place) == (WaitKind.CHILD, "train.py:2 `subprocess.wait`")

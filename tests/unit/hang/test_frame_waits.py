@@ -100,7 +100,7 @@ POOL = ("concurrent/futures/thread.py run", "concurrent/futures/thread.py _worke
         (stack("subprocess.py wait", user=ASK), WaitKind.CHILD),
         (stack("http/client.py begin", "wandb/sdk/internal.py loop", user=RUN), WaitKind.LOCK),
         (stack("grpc/_channel.py channel_spin", user=RUN), WaitKind.LOCK),
-        (stack(user=Frame("monitor", "/home/ada/train.py", 9)), WaitKind.LOCK),
+        (stack("queue.py get", user=ASK), WaitKind.LOCK),
     ],
 )  # fmt: skip
 def test_a_main_thread_that_waits_for_another_waits_for_what_that_waits_for(
@@ -108,6 +108,25 @@ def test_a_main_thread_that_waits_for_another_waits_for_what_that_waits_for(
 ) -> None:
     threads = (*main(*CONDITION, "threading.py join"), ThreadStack(2, frames=other))
     assert read(threads, 1.0).kind is kind
+
+
+SLEEPS = ThreadStack(2, frames=stack(user=ASK))
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind"),
+    [
+        ((*CONDITION, "threading.py join"), WaitKind.UNKNOWN),
+        ((*CONDITION, "concurrent/futures/_base.py result"), WaitKind.UNKNOWN),
+        (("selectors.py select", "asyncio/base_events.py run_forever"), WaitKind.UNKNOWN),
+        ((*CONDITION, "queue.py get"), WaitKind.LOCK),
+    ],
+)
+def test_a_wait_for_a_thread_whose_own_wait_does_not_show_is_no_lock(
+    frames: tuple[str, ...], kind: WaitKind
+) -> None:
+    assert read((*main(*frames), SLEEPS), 1.0).kind is kind
+    assert read(main(*frames), 1.0).kind is (None if "asyncio" in frames[-1] else WaitKind.LOCK)
 
 
 @pytest.mark.parametrize(

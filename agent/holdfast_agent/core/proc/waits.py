@@ -24,6 +24,8 @@ _GENTLEST_FIRST = (
     WaitKind.SLEEP,
     WaitKind.LOCK,
 )
+_EPHEMERAL = 32768
+"""The lowest port that Linux gives to a program that asks for none."""
 _SHOWN = 3
 """Other ends that are named; more are counted."""
 # Kernel functions, where the call itself may not be read.
@@ -80,6 +82,9 @@ class Gang:
     ports: frozenset[int] = frozenset()
 
     def has(self, address: tuple[str, int]) -> bool:
-        """Whether a peer is at that address: on a host of the gang, at a port that is no service's own."""
+        """Whether a peer is at that address: on a host of the gang, at a port of its workers or an ephemeral one.
+
+        Services of the user's, on a host that works for the gang as well, listen below those.
+        """
         host, port = address
-        return host in self.hosts and (port in self.ports or port >= 1024)
+        return host in self.hosts and (port in self.ports or port >= _EPHEMERAL)

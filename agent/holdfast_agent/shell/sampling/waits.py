@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.hang.pipeline.frame_waits import StackWait
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
 from holdfast_agent.core.proc import descriptors, system_calls, waits
@@ -32,7 +33,7 @@ _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _MACHINE = os.uname().machine
 _EPOLLED_MOST = 64
 _FILES_MOST = 256
-_CHILDREN_MOST, _THREADS_MOST = 16, 16
+_CHILDREN_MOST, _THREADS_MOST = 16, 32
 _ALIVE = (State.SLEEPING, State.DISK, State.RUNNING)
 _WORDS = 120
 
@@ -70,15 +71,30 @@ class WaitReader:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._seen: dict[int, _Seen] = {}
+        self._threads: dict[int, tuple[float, Wait | None]] = {}
 
     def keep(self, pids: Iterable[int]) -> None:
         """Forget all processes but these."""
         for pid in self._seen.keys() - set(pids):
             del self._seen[pid]
+            self._threads.pop(pid, None)
             self._tables.forget(pid)
 
-    def read(self, turn: Turn, job: str, tree: Tree, reading: RankReading, gang: Gang, now_s: float) -> Wait | None:
-        """The wait of a rank's main thread; None while it uses CPU, is stopped, or was looked at for the first time."""
+    def read(
+        self,
+        turn: Turn,
+        job: str,
+        tree: Tree,
+        reading: RankReading,
+        gang: Gang,
+        now_s: float,
+        stack: StackWait | None = None,
+    ) -> Wait | None:
+        """The wait of a rank's main thread; None while it uses CPU, is stopped, or was looked at for the first time.
+
+        ``stack`` is what its frames said last. If they end in a line of the user's own, that may call C code whose
+        threads wait for something outside.
+        """
         pid, process = reading.pid, reading.process
         member, before = tree.members.get(pid), self._seen.get(pid)
         if member is None or member.stuck or process is None or process.state not in _ALIVE:
@@ -89,12 +105,28 @@ class WaitReader:
         if before is None or not _quiet(before, ticks, now_s):
             self._seen[pid] = _Seen(now_s, ticks, switches=switches)
             return None
+        subject = _Subject(job, tree, member, gang, now_s, now_s, set())
         try:
-            seen = self._look(turn, _Subject(job, tree, member, gang, now_s, now_s, set()), before, switches)
+            seen = self._look(turn, subject, before, switches)
+            self._seen[pid] = seen
+            if seen.wait is not None and seen.wait.what == FUTEX and stack is not None and stack.own:
+                return self._beside(turn, subject, seen.wait)
         except Gone:
             return None
-        self._seen[pid] = seen
         return seen.wait
+
+    def _beside(self, turn: Turn, subject: _Subject, wait: Wait) -> Wait:
+        """The wait of another thread, if something outside the job can end that; else the main thread's own."""
+        pid = subject.member.pid
+        judged_s, found = self._threads.get(pid, (-RECHECK_S, None))
+        if subject.now_s - judged_s >= RECHECK_S:
+            waits_below = self._of_child(turn, subject, main=False)
+            outside = (one for one in waits_below if one.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON))
+            found = next(outside, None)
+            self._threads[pid] = subject.now_s, found
+        return (
+            wait if found is None else replace(wait, kind=found.kind, what=f"{_clipped(found.what)}, in a thread")
+        )
 
     def _look(self, turn: Turn, subject: _Subject, before: _Seen, switches: int | None) -> _Seen:
         member, now_s = subject.member, subject.now_s
@@ -291,11 +323,11 @@ class WaitReader:
             return Wait(WaitKind.CHILD, _named(members[0]))
         return Wait(WaitKind.CHILD, f"{len(members)} processes below it" if members else "")
 
-    def _of_child(self, turn: Turn, subject: _Subject) -> Iterator[Wait]:
-        """The waits of a child's threads, the main one's first."""
+    def _of_child(self, turn: Turn, subject: _Subject, *, main: bool = True) -> Iterator[Wait]:
+        """The waits of a process's threads, the main one's first unless it is left out."""
         member = subject.member
         try:
-            for thread in (0, *member.read_threads(turn, _THREADS_MOST)):
+            for thread in (*((0,) if main else ()), *member.read_threads(turn, _THREADS_MOST)):
                 call = member.read_call(turn, thread)
                 if isinstance(call, Call):
                     yield self._judge(turn, subject, call, None)

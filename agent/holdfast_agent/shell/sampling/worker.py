@@ -212,7 +212,8 @@ class WorkerSampling:
         gpu, blind = adder.sample(uuids, host, now_s)
         waits = reading.process is not None and reading.process.state is State.DISK
         tree = self._trees[rank]
-        wait = self._waits.read(turn, self.watched.key.job, tree, reading, self._gang, now_s)
+        stack = self.watched.stacks.get(reading.rank)
+        wait = self._waits.read(turn, self.watched.key.job, tree, reading, self._gang, now_s, stack)
         return RankSample(
             at_s=now_s,
             rank=reading.rank,
@@ -223,7 +224,7 @@ class WorkerSampling:
             gpu_blind=blind,
             paused_by_us=reading.paused_by_us,
             mount=tree.mount(turn, reading.pids) if waits else "",
-            wait=merged(wait, self.watched.stacks.get(reading.rank)) if _lives(reading) else None,
+            wait=merged(wait, stack) if _lives(reading) else None,
             pid=reading.pid,
         )
 

@@ -49,6 +49,12 @@ _COMPANIONS = re.compile(
     r"wandb/|tensorboard|tqdm/|prometheus_client/|opentelemetry/|sentry_sdk/|ipykernel/|grpc/|clearml/|neptune/"
     r"|multiprocessing/(queues|resource_sharer|managers)|torch/utils/data/_utils/pin_memory"
 )
+_FOR_THREADS = frozenset(
+    {
+        ("threading.py", "join"),
+        *(("concurrent", name) for name in ("result", "wait", "as_completed", "result_iterator")),
+    }
+)
 _AT_EXIT = frozenset({"_shutdown", "_python_exit", "_run_exitfuncs", "_exit_function"})
 
 
@@ -74,9 +80,13 @@ def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
     if kind in (None, WaitKind.LOCK):
         others = [_kind(thread.frames) for thread in threads if not thread.main and _works(thread.frames)]
         found = [one for one in others if one[0] in _GENTLEST_FIRST]
-        if found and (kind is WaitKind.LOCK or own):
+        handed_over = any(_hands_over(frame) for frame in main.frames)
+        if found and (kind is WaitKind.LOCK or own or handed_over):
             kind, what = min(found, key=lambda one: _GENTLEST_FIRST.index(one[0] or WaitKind.PEER))
             what = f"{what}, in a thread" if what else "in a thread"
+        elif handed_over and any(one[0] is None for one in others):
+            # The thread that it waits for may compute, sleep or transfer something in C code.
+            kind, what = WaitKind.UNKNOWN, "a thread"
     if not what and any(frame.function in _AT_EXIT for frame in main.frames):
         what = "a thread that keeps it from ending"
     return StackWait(at_s, kind, what, place(main.frames), own)
@@ -108,6 +118,13 @@ def _kind_of(frame: Frame) -> WaitKind | None:
         if path.match(frame.module) and (names is None or names.fullmatch(frame.function)):
             return kind
     return None
+
+
+def _hands_over(frame: Frame) -> bool:
+    """Whether a main thread in this frame waits for a thread to finish what it does, or runs an event loop."""
+    if frame.module.startswith(("asyncio/", "uvloop/")):
+        return True
+    return frame.library and (frame.module.partition("/")[0], frame.function) in _FOR_THREADS
 
 
 def _works(frames: Iterable[Frame]) -> bool:

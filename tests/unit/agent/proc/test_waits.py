@@ -148,6 +148,7 @@ def test_an_address_of_the_gang() -> None:
     assert gang.has(("10.0.0.1", 41234))
     assert gang.has(("10.0.0.1", 80))
     assert not gang.has(("10.0.0.1", 443))
+    assert not gang.has(("10.0.0.1", 5000))
     assert not gang.has(("10.0.0.2", 29500))
 
 
