@@ -13,6 +13,7 @@ from tests.scenarios.world import World
 
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.samples import State
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.tuning import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.hang import HangOutcome
@@ -241,3 +242,22 @@ def test_brake_begins_anew_after_a_restart_of_the_controller_and_is_bounded_stil
     told = both_stand_still(first, second, 580)
     assert not any("RESTARTED" in line for line in told)
     assert any("RESTARTED" in line for line in both_stand_still(first, second, 80))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"motion": Motion.STOPPED},
+        {"wait": Wait(WaitKind.LOCK, place="train.py:9 `save`")},
+        {"wait": Wait(WaitKind.SLEEP, place="train.py:9 `nap`", until_s=1e9)},
+    ],
+    ids=["stopped", "lock", "sleep"],
+)
+def test_jobs_that_hang_at_the_same_time_in_processes_of_their_own_share_no_cause(change: dict[str, Any]) -> None:
+    """No host, switch or file server makes a process wait for itself."""
+    first, second = two()
+    for program in (first, second):
+        program.changes[0] = change
+    told = stand_still((first, second), 120)
+    assert "a hang RESTARTED" in told and "b hang RESTARTED" in told
+    assert not any("common cause" in line for line in told)

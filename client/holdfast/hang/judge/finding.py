@@ -73,3 +73,5 @@ class Finding:
     evidence: tuple[tuple[str, float], ...] = ()
     subjects: frozenset[tuple[str, int]] = frozenset()
     signature: str = ""
+    # What blocks the gang is inside one of its own processes: no host, switch or file server is at fault.
+    internal: bool = False

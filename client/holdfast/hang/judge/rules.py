@@ -87,6 +87,7 @@ def odd(view: View, gang: Gang) -> Finding | None:
         evidence=(("odd_s", odd_s),),
         subjects=frozenset(seen.key for seen, _ in found),
         signature=signature,
+        internal=True,
     )
 
 
@@ -116,6 +117,7 @@ def alone(view: View, gang: Gang) -> Finding | None:
         evidence=(("still_s", view.now_s - since_s), ("longest_survived_s", first.features.still_longest_s)),
         subjects=frozenset(seen.key for seen in found),
         signature=signature,
+        internal=True,
     )
 
 
@@ -214,6 +216,7 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
         evidence=(("still_s", still_s), ("threshold_s", notice_s), *evidence),
         subjects=frozenset(b.seen.key for b in blockers),
         signature=signature,
+        internal=apart and gang.allowed is Patience.SHORT,
     )
 
 

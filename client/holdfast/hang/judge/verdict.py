@@ -321,7 +321,7 @@ def _act_or_suppress(
     suspicion = watch.suspicion
     if suspicion is None:
         raise ValueError("nothing is confirmed without a suspicion")
-    why = _why_suppressed(watch, view, settings, brake)
+    why = _why_suppressed(watch, view, settings, "" if finding.internal else brake)
     if not why:
         repeats = view.times_before(finding.signature, finding.since_s)
         watch = learned(replace(watch, rung=climb(watch.rung, Rung.ACTED)), finding, view)

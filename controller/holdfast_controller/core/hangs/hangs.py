@@ -141,7 +141,9 @@ def on_look(step: Step, job: Job) -> None:
     step.cluster.watches[job.id] = (job.generation, result.watch)
     keep_watch(step, job, result.watch)
     suspicion = result.watch.suspicion
-    note_suspect(step.cluster, job, suspicion.since_s if suspicion else None, workers)
+    # What a rank does to itself is no sign of a fault that jobs share.
+    shares = suspicion is not None and not suspicion.finding.internal
+    note_suspect(step.cluster, job, suspicion.since_s if suspicion and shares else None, workers)
     forget_passed(step.cluster, job, step.now.mono)
     if cause is not None and why and result.verdict.suppressed == cause.sentence:
         note_suppressed(step, job, cause)
@@ -149,7 +151,8 @@ def on_look(step: Step, job: Job) -> None:
     for order in result.orders:
         _obey(step, job, runtime, result.verdict, order)
     if _is_judged(job):
-        _note_change(step, job, runtime, workers, result, kept=bool(why) or _is_held(step, job))
+        braked = bool(why) and (suspicion is None or shares)
+        _note_change(step, job, runtime, workers, result, kept=braked or _is_held(step, job))
 
 
 def _fresh_diagnosis(known: JobWatch, runtime: Runtime) -> Diagnosis | None:
