@@ -34,9 +34,12 @@ class Case:
     run: Callable[[], None]
     guilty: int | None = None
     timeout: str = ""
-    independent: bool = False
     notice: bool = True
     """A healthy pause may be reported."""
+    ranks: int = 2
+    env: tuple[tuple[str, str], ...] = ()
+    script: bool = False
+    """Run by ``bash run.sh``."""
 
 
 class Gang:
@@ -88,6 +91,12 @@ def train(gang: Gang | None, seconds: float, first: int = 0) -> int:
             return step
 
 
+def note_fault() -> None:
+    """Keep the time at which the program begins to be odd."""
+    with open("fault", "a") as file:
+        file.write(f"{time.strftime('%H:%M:%S', time.gmtime())} (generation {GENERATION}) ")
+
+
 def with_gang(odd: Callable[[Gang], None], *, all_ranks: bool = False) -> Callable[[], None]:
     """A gang that trains, of which rank 1 (or all ranks) then does something odd, and trains on."""
 
@@ -95,6 +104,7 @@ def with_gang(odd: Callable[[Gang], None], *, all_ranks: bool = False) -> Callab
         gang = Gang()
         step = train(gang, TRAIN_S)
         if all_ranks or RANK == SIZE - 1:
+            note_fault()
             odd(gang)
         for _ in range(20):
             step = train(gang, TRAIN_S, step)
@@ -108,6 +118,7 @@ def alone(odd: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
         step = train(None, TRAIN_S)
         if RANK == SIZE - 1:
+            note_fault()
             odd()
         for _ in range(20):
             step = train(None, TRAIN_S, step)
@@ -196,6 +207,7 @@ def exits_before_the_rendezvous() -> None:
 def second_generation_hangs() -> None:
     gang = Gang()
     if GENERATION == 2 and RANK == 1:
+        note_fault()
         time.sleep(10_000)
     train(gang, 20 if GENERATION == 1 else TRAIN_S)
     if GENERATION == 1 and RANK == 1:
@@ -207,6 +219,7 @@ def second_generation_hangs() -> None:
 def stuck_at_exit() -> None:
     train(Gang(), TRAIN_S)
     if RANK == SIZE - 1:
+        note_fault()
         threading.Thread(target=threading.Event().wait).start()
 
 
@@ -228,8 +241,74 @@ def early_hang() -> None:
     gang = Gang()
     print("loading", flush=True)
     if RANK == 1:
+        note_fault()
         time.sleep(3600)
     gang.all_reduce()
+
+
+def lock_of_a_thread_that_waits_for_a_peer(gang: Gang) -> None:
+    lock = threading.Lock()
+
+    def hold() -> None:
+        with lock:
+            gang.peers[0].recv(1)
+
+    threading.Thread(target=hold, daemon=True).start()
+    time.sleep(1)
+    lock.acquire()
+
+
+def file_lock_of_a_peer() -> None:
+    import fcntl
+
+    gang = Gang()
+    step = train(gang, TRAIN_S)
+    with open("../lock", "w") as file:
+        if RANK != 0:
+            time.sleep(1)
+            note_fault()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        train(gang, TRAIN_S, step)
+
+
+def spin_beside_busy_peers() -> None:
+    gang = Gang()
+    train(gang, TRAIN_S)
+    if RANK == SIZE - 1:
+        note_fault()
+        spin()
+    for peer in gang.peers:
+        peer.setblocking(False)
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                peer.recv(1)
+
+
+def early_sleep() -> None:
+    """Hangs before the first line of progress, without a timeout."""
+    gang = Gang()
+    if RANK == 1:
+        note_fault()
+        threading.Event().wait()
+    gang.all_reduce()
+
+
+def wait_for_a_dead_thread() -> None:
+    """A queue that nothing fills any more: its producer ended."""
+    import queue
+
+    filled: queue.Queue[int] = queue.Queue()
+    threading.Thread(target=filled.put, args=(1,)).start()
+    filled.get()
+    filled.get()
+
+
+def pipe_of_a_waiting_child() -> None:
+    """Two pipes, each side reading first."""
+    code = "import sys; sys.stdin.read(1)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.read(1)
 
 
 # -- Healthy -------------------------------------------------------------------------------------------------------
@@ -326,6 +405,123 @@ def idle_server() -> None:
         train(None, TRAIN_S)
 
 
+def idle_web_server() -> None:
+    """Rank 1's main thread sits in ``serve_forever``."""
+    from http.server import HTTPServer, SimpleHTTPRequestHandler
+
+    if RANK == 1:
+        HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler).serve_forever()
+    for _ in range(20):
+        train(None, TRAIN_S)
+
+
+def idle_server_in_a_thread() -> None:
+    """Rank 1 serves in a thread, and its main thread waits for the end."""
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    if RANK == 1:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Event().wait()
+    for _ in range(20):
+        train(None, TRAIN_S)
+
+
+def idle_grpc_server() -> None:
+    """All ranks serve, and no request comes."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    print("serving", flush=True)
+    server.wait_for_termination()
+
+
+def wait_in_asyncio() -> None:
+    import asyncio
+
+    async def ask() -> None:
+        reader, _ = await asyncio.open_connection("127.0.0.1", int(os.environ["SILENT_PORT"]))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(reader.read(1), PAUSE_S)
+
+    asyncio.run(ask())
+
+
+def actors() -> None:
+    """A learner that waits for its children, which play for long after they have been quick for a while."""
+    import multiprocessing
+
+    played: multiprocessing.Queue[int] = multiprocessing.Queue()
+
+    def play(long_s: float) -> None:
+        for turn in range(10_000):
+            time.sleep(2 if turn < TRAIN_S / 2 else long_s)
+            played.put(turn)
+
+    for _ in range(2):
+        multiprocessing.Process(target=play, args=(PAUSE_S / 2,), daemon=True).start()
+    while True:
+        print(f"update {played.get()}", flush=True)
+
+
+def evaluator() -> None:
+    """Rank 1 looks for a new checkpoint each minute."""
+    while RANK == 1:
+        os.listdir(".")
+        time.sleep(60)
+    for _ in range(20):
+        train(None, TRAIN_S)
+
+
+def slow_imports() -> None:
+    """Rank 1 imports for a minute and more, with pauses, while rank 0 waits for it."""
+    with open("slow_module.py", "w") as file:
+        file.write("import time\nfor _ in range(12):\n    sum(i * i for i in range(200_000))\n    time.sleep(6)\n")
+    sys.path.insert(0, os.getcwd())
+    if RANK == 1:
+        __import__("slow_module")
+    gang = Gang()
+    for _ in range(20):
+        train(gang, TRAIN_S)
+
+
+def console() -> None:
+    """``input()`` at a terminal."""
+    import pty
+
+    leader, follower = pty.openpty()
+    os.dup2(follower, 0)
+    sys.stdin = os.fdopen(0)
+    threading.Timer(PAUSE_S, lambda: os.write(leader, b"c\n")).start()
+    input("go on? ")
+
+
+def debugger() -> None:
+    """``python -m pdb`` at a terminal, with a breakpoint in the middle of a gang's training."""
+    import pty
+
+    with open("debugged.py", "w") as file:
+        file.write("import time\ntime.sleep(1)\nprint('debugged')\n")
+    leader, follower = pty.openpty()
+    child = subprocess.Popen([sys.executable, "-m", "pdb", "debugged.py"], stdin=follower, stdout=follower)
+    threading.Timer(PAUSE_S, lambda: os.write(leader, b"c\nq\n")).start()
+    child.wait()
+
+
+def busy_child() -> None:
+    code = f"import time\nend = time.monotonic() + {PAUSE_S}\nwhile time.monotonic() < end: time.sleep(0.01)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def sleeping_child() -> None:
+    code = f"import time; time.sleep({PAUSE_S})"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 def rare_lines() -> None:
     for step in range(1000):
         time.sleep(5)
@@ -347,9 +543,9 @@ def gauges_beside_training() -> None:
 
 CASES: dict[str, Case] = {
     "stop": Case("acts", with_gang(lambda _g: stop()), guilty=1),
-    "stop alone": Case("acts", alone(stop), guilty=1, independent=True),
+    "stop alone": Case("acts", alone(stop), guilty=1),
     "sleep": Case("acts", with_gang(lambda _g: sleep_for_ever()), guilty=1),
-    "sleep alone": Case("acts", alone(sleep_for_ever), guilty=1, independent=True),
+    "sleep alone": Case("acts", alone(sleep_for_ever), guilty=1),
     "deadlock": Case("acts", with_gang(lambda _g: deadlock()), guilty=1),
     "spin": Case("tells", with_gang(lambda _g: spin()), guilty=1),
     "retry": Case("tells", with_gang(lambda _g: retry()), guilty=1),
@@ -362,6 +558,29 @@ CASES: dict[str, Case] = {
     "stuck at exit": Case("acts", stuck_at_exit, guilty=1),
     "heartbeat stops": Case("tells", heartbeat_stops),
     "early hang, timeout 20 s": Case("acts", early_hang, guilty=1, timeout="20s"),
+    "lock of a waiting thread": Case("acts", with_gang(lock_of_a_thread_that_waits_for_a_peer), guilty=1),
+    "file lock of a peer": Case("acts", file_lock_of_a_peer),
+    "spin beside busy peers": Case("tells", spin_beside_busy_peers, guilty=1),
+    "early event": Case("acts", early_sleep, guilty=1),
+    "early event, MA_HANG_DETECT_TIME": Case("acts", early_sleep, guilty=1, env=(("MA_HANG_DETECT_TIME", "10"),)),
+    "queue that nothing fills": Case("acts", with_gang(lambda _g: wait_for_a_dead_thread()), guilty=1),
+    "pipe of a waiting child": Case("acts", with_gang(lambda _g: pipe_of_a_waiting_child()), guilty=1),
+    "stuck at exit, four ranks": Case("acts", stuck_at_exit, guilty=3, ranks=4),
+    "sleep behind bash": Case("acts", with_gang(lambda _g: sleep_for_ever()), guilty=0, script=True, ranks=1),
+    "stop behind bash": Case("acts", alone(stop), guilty=1, script=True),
+    "deadlock behind bash": Case("acts", with_gang(lambda _g: deadlock()), guilty=1, script=True),
+    "remote behind bash": Case("healthy", with_gang(lambda _g: remote()), script=True),
+    "idle web server": Case("healthy", idle_web_server, notice=False),
+    "idle server in a thread": Case("healthy", idle_server_in_a_thread, notice=False),
+    "idle gRPC server": Case("healthy", idle_grpc_server),
+    "remote in asyncio": Case("healthy", with_gang(lambda _g: wait_in_asyncio())),
+    "actors": Case("healthy", actors),
+    "busy child": Case("healthy", with_gang(lambda _g: busy_child())),
+    "sleeping child": Case("healthy", with_gang(lambda _g: sleeping_child())),
+    "evaluator": Case("healthy", evaluator, notice=False),
+    "slow imports": Case("healthy", slow_imports, notice=False),
+    "console": Case("healthy", with_gang(lambda _g: console()), notice=False),
+    "debugger": Case("healthy", with_gang(lambda _g: debugger()), notice=False),
     "remote, 3 min": Case("healthy", with_gang(lambda _g: remote())),
     "remote without timeout": Case("healthy", with_gang(lambda _g: remote_without_timeout())),
     "remote, timeout 10 min": Case("healthy", with_gang(lambda _g: remote()), timeout="10m"),
@@ -373,8 +592,8 @@ CASES: dict[str, Case] = {
     "evaluate": Case("healthy", with_gang(lambda _g: evaluate()), notice=False),
     "prompt": Case("healthy", with_gang(lambda _g: prompt()), notice=False),
     "remote evaluations": Case("healthy", remote_evaluations),
-    "idle server": Case("healthy", idle_server, independent=True, notice=False),
-    "rare lines": Case("healthy", rare_lines, independent=True, notice=False),
+    "idle server": Case("healthy", idle_server, notice=False),
+    "rare lines": Case("healthy", rare_lines, notice=False),
     "gauges beside training": Case("healthy", gauges_beside_training, notice=False),
 }
 

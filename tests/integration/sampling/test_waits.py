@@ -111,14 +111,14 @@ async def test_a_lock_is_unknown_until_its_frames_are_read(stage: Stage) -> None
 @pytest.mark.parametrize(
     "code",
     [
-        "subprocess.run(['sleep', '600'], stdout=subprocess.PIPE)",
-        "import multiprocessing as m; a, b = m.Pipe(); m.Process(target=time.sleep, args=(600,)).start(); a.recv()",
-        "import multiprocessing as m; q = m.Queue(); m.Process(target=time.sleep, args=(600,)).start(); q.get()",
+        "subprocess.run([sys.executable, '-c', child], stdout=subprocess.PIPE)",
+        "import multiprocessing as m; a, b = m.Pipe(); m.Process(target=exec, args=(child,)).start(); a.recv()",
+        "import multiprocessing as m; q = m.Queue(); m.Process(target=exec, args=(child,)).start(); q.get()",
     ],
     ids=["output", "socketpair", "queue"],
 )
 async def test_a_child(stage: Stage, code: str) -> None:
-    stage.start(code)
+    stage.start(f"child = 'import threading; threading.Event().wait()'\n{code}")
     await stage.up()
     found = await waits(stage, WaitKind.CHILD)
     assert found.what.startswith("pid ")
@@ -152,12 +152,26 @@ async def test_a_child_that_waits_for_a_service_outside(stage: Stage, code: str)
     assert found.what.startswith("pid ") and found.what.endswith(f": 127.0.0.1:{port}")
 
 
-async def test_a_child_that_sleeps_ends_when_it_wakes(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("subprocess.run(['sleep', '600'])", " `sleep`"),
+        ("subprocess.run(['sleep', '600'], stdout=subprocess.PIPE)", " `sleep`"),
+        (
+            "import multiprocessing as m; q = m.Queue()\n"
+            "for n in (600, 9000): m.Process(target=time.sleep, args=(n,)).start()\n"
+            "q.get()",
+            "2 processes below it",
+        ),
+    ],
+    ids=["wait", "output", "actors"],
+)
+async def test_a_child_that_sleeps_ends_when_it_wakes(stage: Stage, code: str, what: str) -> None:
     began_s = time.monotonic()
-    stage.start("subprocess.run(['sleep', '600'])")
+    stage.start(code)
     await stage.up()
     found = await waits(stage, WaitKind.SLEEP)
-    assert found.what.endswith(" `sleep`")
+    assert found.what.endswith(what)
     assert found.until_s is not None and 590 < found.until_s - began_s < 660
 
 
@@ -317,9 +331,21 @@ async def test_a_loop_of_sleeps_is_one_wait(stage: Stage) -> None:
     await anyio.sleep(0.5)
     second = await waits(stage, WaitKind.SLEEP)
     assert (first.kind, second.kind) == (WaitKind.SLEEP, WaitKind.SLEEP)
-    assert first.since_s == second.since_s
-    assert first.until_s is not None and second.until_s is not None
-    assert second.until_s > first.until_s
+    # Frames that were read meanwhile still hold, and its length is that of one sleep however long it goes on.
+    assert (first.since_s, first.until_s) == (second.since_s, second.until_s)
+
+
+async def test_a_sleep_that_is_longer_than_those_before_it_is_another_wait(stage: Stage) -> None:
+    stage.start("for n in (0.2, 0.2, 0.2, 0.2, 0.2, 600): time.sleep(n)")
+    await stage.up()
+    began = time.monotonic()
+    sample = await stage.sampled(
+        lambda one: bool((wait := one.ranks[0].wait) and wait.until_s and wait.until_s > began + 500),
+        "the long one",
+    )
+    found = sample.ranks[0].wait
+    assert found is not None and found.since_s is not None and found.since_s >= began
+    assert found.until_s == pytest.approx(began + 600, abs=30)
 
 
 async def test_a_sleep_without_an_end(stage: Stage) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from holdfast.hang.evidence.evidence import ThreadStack
@@ -56,6 +58,16 @@ CASES = {
     "mlflow": (WaitKind.OUTSIDE, ("mlflow/utils/rest_utils.py http_request",)),
     "filelock": (WaitKind.FILE, ("filelock/_api.py acquire",)),
     "save": (WaitKind.FILE, ("torch/serialization.py save",)),
+    "gRPC server": (
+        WaitKind.REQUEST,
+        (*CONDITION, "grpc/_common.py _wait_once", "grpc/_common.py wait", "grpc/_server.py wait_for_termination"),
+    ),
+    "gRPC call": (
+        WaitKind.OUTSIDE,
+        (*CONDITION, "grpc/_common.py _wait_once", "grpc/_common.py wait", "grpc/_channel.py result"),
+    ),
+    "web server": (WaitKind.REQUEST, ("selectors.py select", "socketserver.py serve_forever")),
+    "parameter server": (WaitKind.REQUEST, ("tensorflow/python/training/server_lib.py join",)),
     "queue": (WaitKind.LOCK, (*CONDITION, "queue.py get")),
     "future": (WaitKind.LOCK, (*CONDITION, "concurrent/futures/_base.py result")),
     "import": (WaitKind.LOCK, ("<frozen importlib._bootstrap> acquire",)),
@@ -127,6 +139,35 @@ def test_a_wait_for_a_thread_whose_own_wait_does_not_show_is_no_lock(
 ) -> None:
     assert read((*main(*frames), SLEEPS), 1.0).kind is kind
     assert read(main(*frames), 1.0).kind is (None if "asyncio" in frames[-1] else WaitKind.LOCK)
+
+
+SERVING = stack("selectors.py select", "socketserver.py serve_forever", "threading.py run")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind"),
+    [
+        (CONDITION, WaitKind.REQUEST),
+        (("threading.py _wait_for_tstate_lock", "threading.py join"), WaitKind.REQUEST),
+        (("threading.py wait", "queue.py get"), WaitKind.LOCK),
+        (("threading.py wait",), WaitKind.LOCK),
+    ],
+)  # fmt: skip
+def test_a_main_thread_that_waits_for_the_end_beside_a_serving_thread_is_a_servers(
+    frames: tuple[str, ...], kind: WaitKind
+) -> None:
+    assert read((*main(*frames), ThreadStack(2, frames=SERVING)), 1.0).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("until_s", "kind"), [(math.inf, WaitKind.REQUEST), (86400.0, WaitKind.REQUEST), (60.0, WaitKind.SLEEP)]
+)
+def test_a_main_thread_that_sleeps_for_long_beside_a_serving_thread_is_a_servers(
+    until_s: float, kind: WaitKind
+) -> None:
+    found = merged(Wait(WaitKind.SLEEP, since_s=1.0, until_s=until_s), StackWait(5.0, None, own=True, serves=True))
+    assert found is not None
+    assert found.kind is kind
 
 
 @pytest.mark.parametrize(

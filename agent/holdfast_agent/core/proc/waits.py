@@ -41,11 +41,15 @@ _BY_WCHAN = (
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The other end of one descriptor. ``accepted``: a connection that came in at a socket listened to here."""
+    """The other end of one descriptor. ``accepted``: a connection that came in at a socket listened to here.
+
+    ``until_s``: when the process at that end wakes, where it sleeps.
+    """
 
     kind: WaitKind
     what: str = ""
     accepted: bool = False
+    until_s: float | None = None
 
 
 def of_ends(ends: Sequence[End], until_s: float | None = None) -> Wait:
@@ -58,7 +62,9 @@ def of_ends(ends: Sequence[End], until_s: float | None = None) -> Wait:
     if kind in (WaitKind.LOCK, WaitKind.SLEEP) and until_s is not None and until_s < float("inf"):
         # An event loop whose only work is a timer: nothing but its own threads could wake it earlier.
         return Wait(WaitKind.SLEEP, until_s=until_s)
-    return Wait(kind, _words([end.what for end in counted if end.kind is kind]))
+    found = [end for end in counted if end.kind is kind]
+    until_s = min((end.until_s for end in found if end.until_s is not None), default=None)
+    return Wait(kind, _words([end.what for end in found]), until_s=until_s)
 
 
 def _words(names: Sequence[str]) -> str:

@@ -31,6 +31,8 @@ QUIET_SHARE = 0.02
 """A rank that uses less of a core is looked at: the share under which the detector calls it blocked."""
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _MACHINE = os.uname().machine
+LONGER, TURN_S = 1.1, 2.0
+"""How much longer the sleeps of one loop may be than its first one, which is seen after it has begun."""
 _EPOLLED_MOST = 64
 _FILES_MOST = 256
 _CHILDREN_MOST, _THREADS_MOST = 16, 32
@@ -147,7 +149,10 @@ class WaitReader:
         if same and before.wait is not None and not slept and now_s - before.judged_s < recheck_s:
             return replace(seen, call_s=call_s)
         found = self._judge(turn, replace(subject, call_s=call_s), call, before.wait)
-        wait = _since(replace(found, what=_clipped(found.what)), before.wait, now_s)
+        found = replace(found, what=_clipped(found.what))
+        # Of a child's sleep it isn't known when it began.
+        began_s = now_s if found.what else call_s
+        wait = _asleep_again(found, before.wait, began_s) or _since(found, before.wait, now_s)
         return replace(seen, key=key, call_s=call_s, judged_s=now_s, wait=wait)
 
     # --- the call -------------------------------------------------------------------------------------------------
@@ -298,30 +303,37 @@ class WaitReader:
         if found.kind is not WaitKind.CHILD or len(below) != 1 or below[0].stat.state not in _ALIVE:
             return found
         wait = next(self._of_child(turn, replace(subject, member=below[0])), None)
-        if wait is None or wait.kind not in (WaitKind.UNKNOWN, WaitKind.SLEEP, WaitKind.REQUEST):
+        if wait is None or wait.kind not in (WaitKind.UNKNOWN, WaitKind.REQUEST):
             return found
         if wait.kind is WaitKind.UNKNOWN:
             return Wait(WaitKind.OUTSIDE, f"{found.what}, busy with something that can't be seen")
         return replace(wait, what=found.what)
 
     def _outside(self, turn: Turn, subject: _Subject, members: Sequence[Member]) -> Wait:
-        """The wait for one of these: for what one of them waits for outside the job, if any does."""
+        """The wait for one of these: for what one of them waits for outside the job, or for the first that wakes."""
         stopped = [one for one in members if one.stat.state is State.STOPPED]
         if stopped:
             return Wait(WaitKind.CHILD, ", ".join(_named(one) for one in stopped[:3]))
         subject.looked.add(subject.member.pid)
+        asleep: list[Wait] = []
         for child in members:
             if child.stuck or child.pid in subject.looked or len(subject.looked) > _CHILDREN_MOST:
                 continue
             subject.looked.add(child.pid)
-            for wait in self._of_child(turn, replace(subject, member=child)):
+            for number, wait in enumerate(self._of_child(turn, replace(subject, member=child))):
+                if number == 0 and wait.kind is WaitKind.SLEEP:
+                    asleep.append(wait)
                 if wait.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON):
                     # A child further below has been named already.
                     below = wait.what if wait.what.startswith("pid ") else f"{_named(child)}: {wait.what}"
                     return replace(wait, what=below)
+        what = f"{len(members)} processes below it" if members else ""
         if len(members) == 1:
-            return Wait(WaitKind.CHILD, _named(members[0]))
-        return Wait(WaitKind.CHILD, f"{len(members)} processes below it" if members else "")
+            what = _named(members[0])
+        wakes = [one for one in asleep if one.until_s is not None and one.until_s < math.inf]
+        if wakes or (asleep and len(members) == 1):
+            return replace(min(wakes or asleep, key=lambda one: one.until_s or 0.0), what=what)
+        return Wait(WaitKind.CHILD, what)
 
     def _of_child(self, turn: Turn, subject: _Subject, *, main: bool = True) -> Iterator[Wait]:
         """The waits of a process's threads, the main one's first unless it is left out."""
@@ -379,12 +391,25 @@ def _quiet(before: _Seen, ticks: int, now_s: float) -> bool:
 
 
 def _end(wait: Wait) -> End:
-    return End(wait.kind, wait.what)
+    return End(wait.kind, wait.what, until_s=wait.until_s)
 
 
 def _since(wait: Wait, before: Wait | None, now_s: float) -> Wait:
     same = before is not None and (before.kind, before.what) == (wait.kind, wait.what)
+    if wait.kind is WaitKind.SLEEP and before is not None and before.until_s != wait.until_s:
+        # A longer sleep than those before it is another wait.
+        same = False
     return replace(wait, since_s=before.since_s if same and before is not None else now_s)
+
+
+def _asleep_again(wait: Wait, before: Wait | None, began_s: float) -> Wait | None:
+    """The wait before, where this is another sleep of a loop, and no longer than those; else None."""
+    if before is None or (before.kind, before.what) != (wait.kind, wait.what) or wait.kind is not WaitKind.SLEEP:
+        return None
+    if wait.until_s is None or before.until_s is None or before.since_s is None or before.until_s == math.inf:
+        return None
+    longest_s = before.until_s - before.since_s
+    return before if wait.until_s - began_s <= LONGER * longest_s + TURN_S else None
 
 
 def _named(member: Member) -> str:

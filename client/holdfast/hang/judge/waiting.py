@@ -74,6 +74,8 @@ def wait_words(wait: Wait, now_s: float) -> str:
         if wait.until_s is None:
             return "sleeps"
         left_s = wait.until_s - now_s
+        if left_s <= 0:
+            return "sleeps again and again"
         return f"sleeps for {left_s / 60:.0f} min more" if left_s < 86400 else "sleeps without an end in sight"
     if wait.kind is WaitKind.UNKNOWN:
         return "waits for something that can't be seen"

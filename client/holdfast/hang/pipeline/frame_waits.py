@@ -4,11 +4,14 @@ Theory of operation. A main thread in a futex may wait for a lock, a collective,
 one that sleeps may ask for a lock again and again. The libraries between the user's innermost line and the call tell
 which. They are read from the inside out: a queue or a condition only says LOCK until something outside of it says
 more (a data loader's queue is filled by its children). Where the main thread waits for another thread of its own, the
-threads that run the user's code are read in the same way, and the wait that may last longest by right decides.
+threads that run the user's code are read in the same way, and the wait that may last longest by right decides. A main
+thread that waits for an event or a thread's end, or sleeps, while a thread serves requests is a server's; one that
+waits for a lock or a queue is not, since a training with a page of metrics serves, too.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +38,13 @@ _TABLE: tuple[tuple[WaitKind, str, str], ...] = (
     (WaitKind.CHILD, r"torch/multiprocessing/|torch/_inductor/|joblib/|loky/|pexpect/", r""),
     (WaitKind.FILE, r"filelock/|portalocker/|fasteners/|sqlite3/|diskcache/", r""),
     (WaitKind.FILE, r"torch/serialization\.py|safetensors/|h5py/|shutil\.py|tarfile\.py|zipfile\.py", r""),
+    (WaitKind.REQUEST, r"socketserver\.py|grpc/_server\.py|grpc/aio/_server\.py|werkzeug/|wsgiref/",
+     r"serve_forever|_?serve|wait_for_termination"),
+    (WaitKind.REQUEST, r"uvicorn/|hypercorn/|gunicorn/|waitress/|cheroot/|aiohttp/web\.py|tornado/|twisted/",
+     r"run|serve|_?main_loop|run_app|start|mainLoop"),
+    (WaitKind.REQUEST, r"tensorflow/python/training/server_lib\.py", r"join"),
     (WaitKind.OUTSIDE, r"http/|urllib/|urllib3/|requests/|httpx/|httpcore/|aiohttp/|ssl\.py|socket\.py", r""),
+    (WaitKind.LOCK, r"grpc/_common\.py", r"_?wait\w*"),
     (WaitKind.OUTSIDE, r"grpc/|websockets?/|paramiko/|ftplib\.py|smtplib\.py|redis/|pymongo/|psycopg2?/|kafka/", r""),
     (WaitKind.OUTSIDE, r"boto3/|botocore/|s3transfer/|s3fs/|gcsfs/|adlfs/|fsspec/|google/|azure/|smart_open/", r""),
     (WaitKind.OUTSIDE, r"mlflow/|wandb/|neptune/|comet_ml/|clearml/|huggingface_hub/|pyarrow/|tensorstore/", r""),
@@ -55,6 +64,9 @@ _FOR_THREADS = frozenset(
         *(("concurrent", name) for name in ("result", "wait", "as_completed", "result_iterator")),
     }
 )
+_IN_A_THREAD = "served by a thread"
+_LONG_SLEEP_S = 600.0
+"""Nothing that trains sleeps for so long; the main thread of a server does."""
 _AT_EXIT = frozenset({"_shutdown", "_python_exit", "_run_exitfuncs", "_exit_function"})
 
 
@@ -68,6 +80,8 @@ class StackWait:
     place: str = ""
     # The innermost frame is the user's: what it waits in has no Python code, such as ``lock.acquire()``.
     own: bool = False
+    # A thread serves requests.
+    serves: bool = False
 
 
 def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
@@ -87,9 +101,12 @@ def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
         elif handed_over and any(one[0] is None for one in others):
             # The thread that it waits for may compute, sleep or transfer something in C code.
             kind, what = WaitKind.UNKNOWN, "a thread"
+    serves = any(_kind(thread.frames)[0] is WaitKind.REQUEST for thread in threads if not thread.main)
+    if kind is WaitKind.LOCK and serves and _waits_for_the_end(main.frames):
+        kind, what = WaitKind.REQUEST, _IN_A_THREAD
     if not what and any(frame.function in _AT_EXIT for frame in main.frames):
         what = "a thread that keeps it from ending"
-    return StackWait(at_s, kind, what, place(main.frames), own)
+    return StackWait(at_s, kind, what, place(main.frames), own, serves)
 
 
 def kind_of(frames: Sequence[Frame]) -> WaitKind | None:
@@ -127,6 +144,13 @@ def _hands_over(frame: Frame) -> bool:
     return frame.library and (frame.module.partition("/")[0], frame.function) in _FOR_THREADS
 
 
+def _waits_for_the_end(frames: Iterable[Frame]) -> bool:
+    """Whether a stack waits for an event or for the end of a thread, as the main thread of a server does."""
+    library = list(itertools.takewhile(lambda frame: frame.library, frames))
+    names = [frame.function for frame in library if frame.module == "threading.py"]
+    return len(names) == len(library) and (names.count("wait") > 1 or "join" in names)
+
+
 def _works(frames: Iterable[Frame]) -> bool:
     """Whether a thread does something for the training: the user's code runs in it, or a task of a pool does."""
     frames = list(frames)
@@ -155,9 +179,17 @@ def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
     if call.kind not in BY_CALL or (stack.kind is WaitKind.CHILD and call.kind is WaitKind.SLEEP and call.what):
         # A child that sleeps is what a wait for it shows, too.
         return placed
+    if stack.serves and stack.kind is None and _sleeps_long(call):
+        return replace(placed, kind=WaitKind.REQUEST, what=_IN_A_THREAD, until_s=None)
     if stack.kind is not None and stack.kind is not call.kind:
         return replace(placed, kind=stack.kind, what=stack.what)
     if stack.kind is None and stack.own and (call.kind, call.what) == (WaitKind.UNKNOWN, FUTEX):
         # The user's own line waits in a lock, or in C code that has threads of its own.
         return replace(placed, kind=WaitKind.LOCK, what="")
     return placed
+
+
+def _sleeps_long(call: Wait) -> bool:
+    if call.kind is not WaitKind.SLEEP or call.until_s is None or call.since_s is None:
+        return False
+    return call.until_s - call.since_s > _LONG_SLEEP_S

@@ -27,7 +27,7 @@ class WaitKind(enum.Enum):
     FILE = "a file"
     # A person: a terminal, a debugger's prompt, ``input()``.
     PERSON = "a person"
-    # The clock alone: a sleep, or a loop of sleeps. ``until_s`` is when the clock ends it, where that can be read.
+    # The clock alone: a sleep, or a loop of sleeps.
     SLEEP = "the clock"
     # A request from anyone: a server whose connections are all idle, or that has none.
     REQUEST = "a request"
@@ -49,5 +49,6 @@ class Wait:
     since_s: float | None = None
     # "train.py:123 `step`": the innermost frame of the user's, or the collective; empty before a stack was read.
     place: str = ""
-    # SLEEP alone: when the clock ends it; infinite for a sleep without an end, None where it can't be read.
+    # SLEEP alone: when the clock ends it, and of a loop of sleeps the first; infinite for a sleep without an end, None
+    # where it can't be read.
     until_s: float | None = None
