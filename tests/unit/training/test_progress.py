@@ -118,7 +118,9 @@ class Rude:
         raise RuntimeError("no words")
 
 
-@pytest.mark.parametrize("step", [1.5, float("nan"), "x", "7", 1 << 80, -1, Rude(), [1]], ids=repr)
+@pytest.mark.parametrize(
+    "step", [1.5, float("nan"), "x", "7", 1 << 80, -1, Rude(), [1]], ids=lambda step: type(step).__name__
+)
 def test_no_step_ends_a_training(fresh: Path, step: object) -> None:
     progress_calls.progress(step)  # type: ignore[arg-type]
     with progress_calls.idle(step):  # type: ignore[arg-type]
