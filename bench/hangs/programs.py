@@ -1,7 +1,7 @@
 """Programs that hang or only look like it, on a dev cluster with default thresholds.
 
 ``python -m bench.hangs.programs``. Each program of ``program_cases`` is a job of two ranks with action RESTART, all of
-them at the same time, so that the machine is loaded as well. As many jobs go on beside them on the same host, or so
+them at the same time, so that the machine is loaded as well. Twice as many jobs go on beside them on the same host, or so
 many hangs at once would pass for a fault of the host. Prints the outcome of each, beside the expected one.
 """
 
@@ -141,7 +141,7 @@ def main() -> None:
         folder = Path(name)
         folder.chmod(0o755)
         with cluster(folder / "cluster", 1) as env:
-            for number in range(len(arguments.only) + 1):
+            for number in range(2 * len(arguments.only)):
                 _holdfast(env, "run", "--detach", "--name", f"bystander {number}", "--", "python3", "-c", BYSTANDER)
             jobs = {case: submit(env, case, CASES[case], folder, port, arguments.pause) for case in arguments.only}
             health: dict[str, list[str]] = {case: [] for case in jobs}

@@ -22,7 +22,7 @@ from holdfast.hang.pipeline.features import (
 )
 from holdfast.hang.pipeline.phase import Phase
 from holdfast.hang.pipeline.samples import Family, State
-from holdfast.hang.pipeline.waits import Wait, WaitKind
+from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
 from holdfast.hang.tuning import Action, HangSettings
 
 RESTART = HangSettings(action=Action.RESTART)
@@ -200,6 +200,44 @@ def test_a_new_generation_knows_how_long_the_last_start_took_and_where_it_hung()
     assert job.orders == []
     job.stands_still(20)
     assert job.kinds() == ["Diagnose", "Notify"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "first_s"),
+    [
+        (RESTART, {"motion": Motion.STOPPED}, 60),
+        (replace(RESTART, timeout_s=60.0), {"wait": Wait(WaitKind.LOCK, place="train.py:7 `load`")}, 60),
+    ],
+    ids=["stopped", "silent"],
+)
+def test_the_same_hang_again_has_twice_the_time_whichever_rule_finds_it(
+    settings: HangSettings, changes: dict[str, object], first_s: float
+) -> None:
+    job = Job(settings)
+    took = []
+    for _ in range(3):
+        job.trains(200)
+        began_s, job.orders = job.at_s, []
+        while "Act" not in job.kinds() and job.at_s < began_s + 600:
+            job.stands_still(2, **changes)
+        took.append(job.at_s - began_s)
+        job.watch = begin(job.at_s, job.watch)
+        job.output = OutputFeatures()
+    assert took == pytest.approx([first_s, 2 * first_s, 4 * first_s], abs=8)
+
+
+def test_of_a_gang_that_has_ended_with_success_the_rank_that_has_not_is_blamed() -> None:
+    job = started()
+    left = {"motion": Motion.EXITED, "exit_code": 0}
+    job.wait = Wait(WaitKind.UNKNOWN, FUTEX)
+    job.stands_still(20, **left)
+    assert job.orders == []
+    job.wait = Wait(WaitKind.LOCK, "a thread that keeps it from ending", place="threading.py:1590 `_shutdown`")
+    job.stands_still(80, **left)
+    assert job.kinds() == ["Diagnose", "Notify", "Act"]
+    assert {order.finding.suspects for order in job.orders if isinstance(order, Notify | Act)} == {
+        ("workerpool0-0 rank 1",)
+    }
 
 
 def test_a_worker_not_heard_of_is_blind_and_not_hung() -> None:

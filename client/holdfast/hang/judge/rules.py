@@ -75,7 +75,7 @@ def odd(view: View, gang: Gang) -> Finding | None:
     if any(seen.features.motion is Motion.EXITED for seen, _ in found):
         # Its peers may still be on their way to where it was.
         patience_s = limits.short_s(view, view.tuning.still_factor) + view.tuning.persist_s
-    signature = f"{Rule.STUCK_RANK.value} {found[0][1]}"
+    signature = gang.signature(found[0][0])
     return Finding(
         rule=Rule.STUCK_RANK,
         grade=Grade.NOTICE,
@@ -105,7 +105,7 @@ def alone(view: View, gang: Gang) -> Finding | None:
     alone_s = _alone_s(first, view, gang)
     words = [f"{seen.name} {wait_words(gang.wait(seen), view.now_s)}" for seen in found]
     where = f" in {wait.place}" if wait.place else ""
-    signature = f"{Rule.STUCK_RANK.value} {wait.kind.value} {wait.place}"
+    signature = gang.signature(first)
     return Finding(
         rule=Rule.STUCK_RANK,
         grade=Grade.NOTICE,
@@ -196,15 +196,15 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
     if len(families) < 2 or still_s < limits.notice_after_s(view, notice_s):
         return None
     blockers = gang.blockers
-    apart = len(blockers) < len(view.live) and gang.seen_waits
-    first = min(blockers, key=lambda blocker: (-blocker.patience, blocker.seen.name))
+    apart = len(blockers) < len(view.ranks) and gang.seen_waits
+    first = gang.first
     says = (
         f"; {first.words(view.now_s)}"
         if gang.seen_waits and first.seen.features.motion is not Motion.EXITED
         else ""
     )
     survived = f"longest before: {view.still_longest_s:.0f} s"
-    signature = f"{first.wait.kind.value} {first.wait.place}"
+    signature = gang.signature(first.seen)
     return Finding(
         rule=rule,
         grade=Grade.NOTICE,
@@ -264,7 +264,9 @@ def _silence(view: View, gang: Gang, grade: Grade, families: frozenset[Family], 
     if view.reported and view.started:
         # Who reports progress has said what progress is: its end counts as much as a wait that can be seen.
         act_after_s = min(act_after_s, max(limits.long_s(view), view.output.agree_after_s(view.tuning)))
-    act_at_s = view.output.last_s + limits.act_after_s(view, act_after_s, Rule.SILENCE.value, view.output.last_s)
+    # Of a gang that stands still it is the same hang, whichever rule finds it first.
+    signature = gang.signature(gang.first.seen) if gang.still else Rule.SILENCE.value
+    act_at_s = view.output.last_s + limits.act_after_s(view, act_after_s, signature, view.output.last_s)
     if view.tuning.timeout_s is None and stirring and view.lone_since_s is not None:
         # A rank that wakes as when it works, while its peers wait, may be downloading: it gets what lone work gets.
         act_at_s = max(act_at_s, view.lone_since_s + view.tuning.lone_act_s)
@@ -278,7 +280,7 @@ def _silence(view: View, gang: Gang, grade: Grade, families: frozenset[Family], 
         sentence=f"{words}{doing}{also}",
         suspects=find_suspects(view, gang),
         evidence=(("silent_s", quiet_s), ("longest_gap_s", longest_s), ("burning_ranks", float(burning))),
-        signature=Rule.SILENCE.value,
+        signature=signature,
     )
 
 

@@ -51,9 +51,18 @@ def oddity(seen: Seen, view: View, gang: Gang) -> str:
 
 
 def _is_missed(view: View, gang: Gang) -> bool:
-    """Whether all live ranks may be waiting for one that has ended: none is seen to wait for something else."""
-    missing = (WaitKind.PEER, WaitKind.UNKNOWN)
-    return gang.still and all(gang.wait(seen).kind in missing for seen in view.live)
+    """Whether all live ranks may be waiting for one that has ended: none is seen to wait for something else.
+
+    What a rank waits for may show only in its frames, which are read once it has stood still for a while.
+    """
+    if not gang.still:
+        return False
+    for seen in view.live:
+        wait = gang.wait(seen)
+        read = bool(wait.place) or view.now_s - seen.features.still_since_s >= view.tuning.still_floor_s
+        if wait.kind is not WaitKind.PEER and not (wait.kind is WaitKind.UNKNOWN and read):
+            return False
+    return True
 
 
 # -- Signs, the strongest first ----------------------------------------------------------------------------------

@@ -64,6 +64,8 @@ class Blocker:
 
     def words(self, now_s: float) -> str:
         """Its wait and its place in words: "waits for a remote service (10.0.0.7:443) in train.py:33 `fetch`"."""
+        if self.seen.features.motion is Motion.STOPPED:
+            return f"{self.seen.name} is stopped by a signal"
         where = f" in {self.wait.place}" if self.wait.place else ""
         return f"{self.seen.name} {wait_words(self.wait, now_s)}{where}"
 
@@ -159,6 +161,18 @@ class Gang:
         left = [seen for seen in self.view.ranks if seen.features.motion is Motion.EXITED]
         gone = [seen for seen in left if seen.features.exit_code == 0]
         return tuple(Blocker(seen, _UNKNOWN, Patience.SHORT) for seen in gone) or tuple(live)
+
+    @property
+    def first(self) -> Blocker:
+        """The blocker whose wait decides for the gang. Raises ValueError where no rank is live."""
+        return min(self.blockers, key=lambda blocker: (-blocker.patience, blocker.seen.name))
+
+    def signature(self, seen: Seen) -> str:
+        """The rank's state where it can't go on, else its wait and place: equal where one hang comes back."""
+        rank, wait = seen.features, self.wait(seen)
+        if rank.motion in _ENDED or rank.hardware:
+            return rank.hardware or rank.motion.value
+        return f"{wait.kind.value} {wait.place}"
 
     def patience(self, seen: Seen) -> Patience:
         """How long this rank may stand still."""

@@ -63,9 +63,14 @@ def _going_on(cluster: Cluster, thing: str, now: Mono) -> int:
 
 
 def _moves(cluster: Cluster, job_id: str, now: Mono) -> bool:
-    """Whether a rank of the job is seen to move; a job that stands still and isn't suspect yet tells nothing."""
+    """Whether a rank of the job is seen to move, if only from one sleep to the next; a job that stands still and isn't
+    suspect yet tells nothing.
+    """
     runtime = cluster.runtime.get(job_id)
     if runtime is None or not cluster.jobs[job_id].launched:
         return False
-    fresh = (worker for worker in runtime.features.values() if now - worker.at_s <= _STALE_S)
+    fresh = [worker for worker in runtime.features.values() if now - worker.at_s <= _STALE_S]
+    _, watch = cluster.watches.get(job_id, (0, None))
+    if watch is not None and watch.stood_since_s is None and len(fresh) == len(runtime.features):
+        return any(not rank.blind for worker in fresh for rank in worker.ranks)
     return any(not rank.still and not rank.blind for worker in fresh for rank in worker.ranks)
