@@ -1,7 +1,7 @@
 """Programs that hang or only look like it, on a dev cluster with default thresholds.
 
 ``python -m bench.hangs.programs``. Each program of ``program_cases`` is a job of two ranks with action RESTART, all of
-them at the same time, so that the machine is loaded as well. Twice as many jobs go on beside them on the same host, or so
+them at the same time, so that the machine is loaded as well. Twice as many go on beside them on the same host, or so
 many hangs at once would pass for a fault of the host. Prints the outcome of each, beside the expected one.
 """
 

@@ -157,6 +157,7 @@ async def test_a_child_that_waits_for_a_service_outside(stage: Stage, code: str)
     [
         ("subprocess.run(['sleep', '600'])", " `sleep`"),
         ("subprocess.run(['sleep', '600'], stdout=subprocess.PIPE)", " `sleep`"),
+        ("subprocess.run(['sleep', '600'], capture_output=True)", " `sleep`"),
         (
             "import multiprocessing as m; q = m.Queue()\n"
             "for n in (600, 9000): m.Process(target=time.sleep, args=(n,)).start()\n"
@@ -164,7 +165,7 @@ async def test_a_child_that_waits_for_a_service_outside(stage: Stage, code: str)
             "2 processes below it",
         ),
     ],
-    ids=["wait", "output", "actors"],
+    ids=["wait", "output", "both outputs", "actors"],
 )
 async def test_a_child_that_sleeps_ends_when_it_wakes(stage: Stage, code: str, what: str) -> None:
     began_s = time.monotonic()

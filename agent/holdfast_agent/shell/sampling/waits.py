@@ -165,7 +165,11 @@ class WaitReader:
         blocked = system_calls.blocked(call, _MACHINE)
         match blocked.waits_for:
             case For.DESCRIPTORS:
-                ends = [self._end(turn, subject, blocked, fd) for fd in self._descriptors(turn, member, blocked)]
+                # Several ends may be one child's: each is asked for its wait.
+                numbers = list(self._descriptors(turn, member, blocked))
+                ends = [
+                    self._end(turn, replace(subject, looked=set(subject.looked)), blocked, fd) for fd in numbers
+                ]
                 until_s = self._until_s(turn, subject, blocked.limit)
                 if not ends and blocked.name.startswith(("poll", "ppoll", "select", "pselect")):
                     return Wait(WaitKind.UNKNOWN)

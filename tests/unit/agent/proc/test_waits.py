@@ -152,6 +152,12 @@ def test_an_address_of_the_gang() -> None:
     assert not gang.has(("10.0.0.2", 29500))
 
 
+def test_a_gang_of_one_worker_has_no_peer_in_another_process_of_its_host() -> None:
+    gang = Gang(frozenset({"127.0.0.1"}), frozenset({29500}))
+    assert gang.has(("127.0.0.1", 29500))
+    assert not gang.has(("127.0.0.1", 41234))
+
+
 @pytest.mark.parametrize(
     ("wchan", "kind"),
     [
