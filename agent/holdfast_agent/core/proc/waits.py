@@ -90,8 +90,8 @@ class Gang:
     def has(self, address: tuple[str, int]) -> bool:
         """Whether a peer is at that address: on a host of the gang, at a port of its workers or an ephemeral one.
 
-        Services of the user's, on a host that works for the gang as well, listen below those. All ranks of a gang of one
-        worker are in its own tree, so an ephemeral port of another process is none of theirs.
+        Services of the user's, on a host that works for the gang as well, listen below those. All ranks of a
+        gang of one worker are in its own tree, so an ephemeral port of another process is none of theirs.
         """
         host, port = address
         return host in self.hosts and (port in self.ports or (len(self.ports) > 1 and port >= _EPHEMERAL))
