@@ -10,12 +10,14 @@ from tests.unit.controller.examples import EVENTS, GANG, HOST_EVENTS, JOB_EVENTS
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.finding import Rule
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.nccl_ras import Mismatch
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.hangs.evidence import counts_of
 from holdfast_controller.core.hangs.features import of_member, vectors_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.hang import Hang, HangOutcome
+from holdfast_controller.core.model.hang import Hang, HangOutcome, Standstill
 from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
@@ -199,6 +201,22 @@ def test_vector_has_exactly_its_workers_ranks() -> None:
     assert of_member(vector("workerpool0-0", 0, 1, 9), member) == whole
     partly = of_member(vector("workerpool0-0", 1), member)
     assert [(rank.rank, rank.motion) for rank in partly.ranks] == [(0, Motion.UNSEEN), (1, Motion.BLOCKED)]
+
+
+def test_a_worker_of_one_process_has_the_ranks_that_its_agent_finds_below_it() -> None:
+    member = GANG.members[1]
+    assert list(member.ranks) == [2]
+    below = vector("workerpool1-0", 8, 9)
+    assert of_member(below, member) == below
+    assert of_member(vector("workerpool1-0", 9, 8), member) == below
+    assert [rank.motion for rank in of_member(vector("workerpool1-0"), member).ranks] == [Motion.UNSEEN]
+
+
+def test_a_laggard_below_a_launcher_is_named_by_the_worker_that_tells_of_it() -> None:
+    runtime = Runtime(counts=Standstill(Mismatch((), frozenset({9})), Mono(400.0)))
+    runtime.features = {0: vector("workerpool0-0", 0, 1), 1: vector("workerpool1-0", 8, 9)}
+    found = counts_of(a_job(), runtime)
+    assert found is not None and found.laggards == {("workerpool1-0", 9)}
 
 
 def test_ends_of_ranks_come_from_our_records() -> None:

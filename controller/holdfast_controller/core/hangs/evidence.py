@@ -43,7 +43,7 @@ def take_again(step: Step, job: Job, runtime: Runtime, index: int) -> None:
 
 def _order(step: Step, job: Job, dump: Dump, index: int) -> None:
     member = job.gang.members[index]
-    wanted = tuple(rank for rank in member.ranks if RankName(member.name, rank) in dump.suspects)
+    wanted = tuple(suspect.rank for suspect in dump.suspects if suspect.worker == member.name)
     step.do(
         TakeEvidence(job.places[index].host, job.id, job.generation_of(index), member.name, dump.number, wanted)
     )
@@ -102,7 +102,13 @@ def counts_of(job: Job, runtime: Runtime) -> Counts | None:
     if runtime.counts is None:
         return None
     behind = runtime.counts.found.laggards
-    names = frozenset((member.name, rank) for member in job.gang.members for rank in member.ranks if rank in behind)
+    # Ranks below a launcher are known from the vectors alone.
+    names = frozenset(
+        (vector.worker, rank.rank)
+        for vector in runtime.features.values()
+        for rank in vector.ranks
+        if rank.rank in behind
+    )
     return Counts(runtime.counts.since_s, mismatched=True, laggards=names)
 
 

@@ -18,10 +18,15 @@ from holdfast_controller.core.model.runtime import Runtime
 
 
 def of_member(vector: WorkerFeatures, member: Member) -> WorkerFeatures:
-    """The vector with exactly the ranks of its worker, in order."""
+    """The vector with exactly the ranks of its worker, in order.
+
+    A worker of one process may be a launcher such as torchrun: its ranks are those that the agent finds below it.
+    """
     if [rank.rank for rank in vector.ranks] == list(member.ranks):
         return vector
     told = {rank.rank: rank for rank in vector.ranks}
+    if told and len(member.ranks) == 1:
+        return replace(vector, ranks=tuple(rank for _, rank in sorted(told.items())))
     ranks = (told.get(n) or RankFeatures(n, Motion.UNSEEN, vector.at_s) for n in member.ranks)
     return replace(vector, ranks=tuple(ranks))
 

@@ -77,7 +77,10 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
             job_id=job.id,
             generation=job.generation_of(member.index),
             worker=member.name,
-            suspects=[rank for rank in request.native_ranks if rank in member.ranks],
+            # Only the agent knows the ranks below a launcher, and it leaves out those that aren't its worker's.
+            suspects=request.native_ranks
+            if len(member.ranks) == 1
+            else set(request.native_ranks) & set(member.ranks),
         )
         return self._transfers.examine(job.places[member.index].host, order)
 
