@@ -63,7 +63,10 @@ def parse() -> argparse.Namespace:
         parser.error("a crash needs both --crash-rank and --crash-step")
     if (options.hang_rank is None) != (options.hang_step is None):
         parser.error("a hang needs both --hang-rank and --hang-step")
-    if any(int(os.environ.get(name) or 0) for name in ("HOLDFAST_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")):
+    counts = ("HOLDFAST_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")
+    # A restart upon a hang begins a generation, and is not counted as a restart.
+    later = int(os.environ.get("HOLDFAST_GENERATION") or 1) > 1
+    if later or any(int(os.environ.get(name) or 0) for name in counts):
         options.crash_rank = options.hang_rank = None
     return options
 
