@@ -240,6 +240,20 @@ async def test_a_unix_socket_of_another_program(stage: Stage, tmp_path: Path) ->
     assert found.what == path
 
 
+async def test_a_unix_socket_of_a_stopped_child_that_accepts_no_more(stage: Stage, tmp_path: Path) -> None:
+    """As of a data loader's process, which hands over its tensors' descriptors by such a socket."""
+    path = str(tmp_path / "s")
+    stage.start(
+        f"import os, signal, socket; s = socket.socket(socket.AF_UNIX); s.bind({path!r}); s.listen(); p = os.fork()\n"
+        "if p == 0: os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "os.waitpid(p, os.WUNTRACED); s.close(); others = [socket.socket(socket.AF_UNIX) for _ in range(9)]\n"
+        f"c = socket.socket(socket.AF_UNIX); c.connect({path!r}); c.recv(1)"
+    )
+    await stage.up()
+    found = await waits(stage, WaitKind.CHILD)
+    assert "stopped" in found.what
+
+
 async def test_a_server_without_requests(stage: Stage) -> None:
     stage.start(
         "import socket, select; s = socket.create_server(('127.0.0.1', 0)); e = select.epoll()\n"
