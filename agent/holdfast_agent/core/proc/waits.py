@@ -86,6 +86,8 @@ class Gang:
 
     hosts: frozenset[str] = frozenset()
     ports: frozenset[int] = frozenset()
+    # It has workers in other trees, too.
+    several: bool = True
 
     def has(self, address: tuple[str, int]) -> bool:
         """Whether a peer is at that address: on a host of the gang, at a port of its workers or an ephemeral one.
@@ -94,4 +96,4 @@ class Gang:
         gang of one worker are in its own tree, so an ephemeral port of another process is none of theirs.
         """
         host, port = address
-        return host in self.hosts and (port in self.ports or (len(self.ports) > 1 and port >= _EPHEMERAL))
+        return host in self.hosts and (port in self.ports or (self.several and port >= _EPHEMERAL))

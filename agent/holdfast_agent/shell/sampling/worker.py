@@ -259,9 +259,13 @@ def _lives(reading: RankReading) -> bool:
 
 
 def gang_at(peers: Iterable[str]) -> Gang:
-    """The addresses behind ``host:port`` of each worker; a name that can't be resolved is left out."""
+    """The addresses behind ``host:port`` of the ranks' meeting point and of each worker, in this order.
+
+    A name that can't be resolved is left out.
+    """
     hosts: set[str] = set()
     ports: set[int] = set()
+    peers = tuple(peers)
     for peer in peers:
         host, _, port = peer.rpartition(":")
         ports.update({int(port)} if port.isdigit() else ())
@@ -269,4 +273,4 @@ def gang_at(peers: Iterable[str]) -> Gang:
             hosts.update(
                 str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
             )
-    return Gang(frozenset(hosts), frozenset(ports))
+    return Gang(frozenset(hosts), frozenset(ports), several=len(peers) > 2)

@@ -13,6 +13,7 @@ from holdfast_agent.core.proc.descriptors import Fdinfo, Link, Lock, Sort, Unix
 from holdfast_agent.core.proc.proc_text import Call
 from holdfast_agent.core.proc.system_calls import For, Limit, TimeForm
 from holdfast_agent.core.proc.waits import End, Gang
+from holdfast_agent.shell.sampling.worker import gang_at
 
 
 @pytest.mark.parametrize(
@@ -153,9 +154,10 @@ def test_an_address_of_the_gang() -> None:
 
 
 def test_a_gang_of_one_worker_has_no_peer_in_another_process_of_its_host() -> None:
-    gang = Gang(frozenset({"127.0.0.1"}), frozenset({29500}))
-    assert gang.has(("127.0.0.1", 29500))
+    gang = gang_at(("127.0.0.1:29500", "127.0.0.1:7001"))
+    assert gang.has(("127.0.0.1", 29500)) and gang.has(("127.0.0.1", 7001))
     assert not gang.has(("127.0.0.1", 41234))
+    assert gang_at(("127.0.0.1:29500", "127.0.0.1:7001", "127.0.0.1:7002")).has(("127.0.0.1", 41234))
 
 
 @pytest.mark.parametrize(
