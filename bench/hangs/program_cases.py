@@ -3,6 +3,8 @@
 Two ranks meet by TCP at ``MASTER_ADDR:MASTER_PORT``, as a framework's would, and print a line each few seconds. After
 ``TRAIN_S`` the program does what its name says. ``CASES`` says what is expected of the detector. Only the standard
 library is used but where a case says torch.
+
+Longer than 400 lines because each program stands beside its kind, and is read alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a rank waits for, seen from outside: real processes in every kind of wait."""
+"""What a rank waits for, seen from outside: real processes in every kind of wait.
+
+Longer than 400 lines because each kind of wait has its process here.
+"""
 
 from __future__ import annotations
 

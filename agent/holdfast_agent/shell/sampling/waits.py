@@ -1,4 +1,4 @@
-"""Reads what a rank's main thread waits for: its system call, the descriptors in it, and who is at the other end.
+"""Reads what a rank's main thread waits for, and keeps the answer while its system call stays the same.
 
 Only of ranks that use no CPU. While the call stays the same, the answer is kept for ``RECHECK_S``; then, and for a
 new call, its descriptors are looked at again. Each file costs 20 to 30 µs.
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from holdfast.hang.pipeline.frame_waits import StackWait
-from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
-from holdfast_agent.core.proc import descriptors, system_calls, waits
-from holdfast_agent.core.proc.descriptors import Link, Sort, Tcp
-from holdfast_agent.core.proc.proc_text import Call
-from holdfast_agent.core.proc.system_calls import Blocked, For, Limit, TimeForm
-from holdfast_agent.core.proc.waits import End, Gang
+from holdfast_agent.core.proc import waits
+from holdfast_agent.core.proc.waits import Gang
+from holdfast_agent.shell.sampling.blocked_calls import ALIVE, CallJudge, Subject
 from holdfast_agent.shell.sampling.guarded_reader import Turn
-from holdfast_agent.shell.sampling.holders import Holder, Sockets, Tables
-from holdfast_agent.shell.sampling.processes import Gone, Member
+from holdfast_agent.shell.sampling.holders import Tables
+from holdfast_agent.shell.sampling.processes import Gone
 from holdfast_agent.shell.sampling.tree import RankReading, Tree
 
 RECHECK_S = 10.0
@@ -36,7 +33,6 @@ LONGER, TURN_S = 1.1, 2.0
 _EPOLLED_MOST = 64
 _FILES_MOST = 256
 _CHILDREN_MOST, _THREADS_MOST = 16, 32
-_ALIVE = (State.SLEEPING, State.DISK, State.RUNNING)
 _WORDS = 120
 
 
@@ -53,25 +49,12 @@ class _Seen:
     wait: Wait | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """One rank's process, with what its other ends are looked up in."""
-
-    job: str
-    tree: Tree
-    member: Member
-    gang: Gang
-    now_s: float
-    call_s: float
-    # The processes looked at for this wait, each once.
-    looked: set[int]
-
-
 class WaitReader:
     """The waits of all ranks of a host."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+        self._calls = CallJudge(tables)
         self._seen: dict[int, _Seen] = {}
         self._threads: dict[int, tuple[float, Wait | None]] = {}
 
@@ -99,7 +82,7 @@ class WaitReader:
         """
         pid, process = reading.pid, reading.process
         member, before = tree.members.get(pid), self._seen.get(pid)
-        if member is None or member.stuck or process is None or process.state not in _ALIVE:
+        if member is None or member.stuck or process is None or process.state not in ALIVE:
             return None
         if reading.paused_by_us:
             return before.wait if before else None
@@ -107,7 +90,7 @@ class WaitReader:
         if before is None or not _quiet(before, ticks, now_s):
             self._seen[pid] = _Seen(now_s, ticks, switches=switches)
             return None
-        subject = _Subject(job, tree, member, gang, now_s, now_s, set())
+        subject = Subject(job, tree, member, gang, now_s, now_s, set())
         try:
             seen = self._look(turn, subject, before, switches)
             self._seen[pid] = seen
@@ -117,12 +100,12 @@ class WaitReader:
             return None
         return seen.wait
 
-    def _beside(self, turn: Turn, subject: _Subject, wait: Wait) -> Wait:
+    def _beside(self, turn: Turn, subject: Subject, wait: Wait) -> Wait:
         """The wait of another thread, if something outside the job can end that; else the main thread's own."""
         pid = subject.member.pid
         judged_s, found = self._threads.get(pid, (-RECHECK_S, None))
         if subject.now_s - judged_s >= RECHECK_S:
-            waits_below = self._of_child(turn, subject, main=False)
+            waits_below = self._calls.below(turn, subject, main=False)
             outside = (one for one in waits_below if one.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON))
             found = next(outside, None)
             self._threads[pid] = subject.now_s, found
@@ -130,7 +113,7 @@ class WaitReader:
             wait if found is None else replace(wait, kind=found.kind, what=f"{_clipped(found.what)}, in a thread")
         )
 
-    def _look(self, turn: Turn, subject: _Subject, before: _Seen, switches: int | None) -> _Seen:
+    def _look(self, turn: Turn, subject: Subject, before: _Seen, switches: int | None) -> _Seen:
         member, now_s = subject.member, subject.now_s
         seen = replace(before, at_s=now_s, ticks=member.stat.own_ticks, switches=switches)
         call = member.read_call(turn)
@@ -148,254 +131,18 @@ class WaitReader:
         recheck_s = CHILD_RECHECK_S if before.wait and before.wait.kind is WaitKind.CHILD else RECHECK_S
         if same and before.wait is not None and not slept and now_s - before.judged_s < recheck_s:
             return replace(seen, call_s=call_s)
-        found = self._judge(turn, replace(subject, call_s=call_s), call, before.wait)
+        found = self._calls.judge(turn, replace(subject, call_s=call_s), call, before.wait)
         found = replace(found, what=_clipped(found.what))
         # Of a child's sleep it isn't known when it began.
         began_s = now_s if found.what else call_s
         wait = _asleep_again(found, before.wait, began_s) or _since(found, before.wait, now_s)
         return replace(seen, key=key, call_s=call_s, judged_s=now_s, wait=wait)
 
-    # --- the call -------------------------------------------------------------------------------------------------
-
-    def _judge(self, turn: Turn, subject: _Subject, call: Call, before: Wait | None) -> Wait:
-        member = subject.member
-        if call.number < 0:
-            # A page fault: of a file that is mapped, if it takes long.
-            return Wait(WaitKind.FILE if member.state is State.DISK else WaitKind.UNKNOWN)
-        blocked = system_calls.blocked(call, _MACHINE)
-        match blocked.waits_for:
-            case For.DESCRIPTORS:
-                # Several ends may be one child's: each is asked for its wait.
-                numbers = list(self._descriptors(turn, member, blocked))
-                ends = [
-                    self._end(turn, replace(subject, looked=set(subject.looked)), blocked, fd) for fd in numbers
-                ]
-                until_s = self._until_s(turn, subject, blocked.limit)
-                if not ends and blocked.name.startswith(("poll", "ppoll", "select", "pselect")):
-                    return Wait(WaitKind.UNKNOWN)
-                return waits.of_ends(ends, until_s)
-            case For.CHILD:
-                return self._child(turn, subject, blocked.number)
-            case For.CLOCK:
-                return self._locked_file(turn, subject) or Wait(
-                    WaitKind.SLEEP, until_s=self._until_s(turn, subject, blocked.limit)
-                )
-            case For.SIGNAL:
-                return Wait(WaitKind.SLEEP, "a signal", until_s=math.inf)
-            case For.PATH:
-                return Wait(WaitKind.FILE, member.read_path(turn, blocked.path))
-            case For.RESUMED if before is not None and before.kind is not WaitKind.RUNNING:
-                return before
-            case For.RESUMED:
-                return waits.by_wchan(member.wchan)
-            case For.FUTEX:
-                return Wait(WaitKind.UNKNOWN, FUTEX)
-            case For.OTHER:
-                return Wait(WaitKind.FILE if member.state is State.DISK else WaitKind.UNKNOWN)
-
-    def _descriptors(self, turn: Turn, member: Member, blocked: Blocked) -> Iterator[int]:
-        if blocked.polled is not None:
-            address, count = blocked.polled
-            yield from system_calls.polled(member.read_memory(turn, address, 8 * count))
-        elif blocked.selected is not None:
-            addresses, size = blocked.selected
-            found: set[int] = set()
-            for address in addresses:
-                found.update(system_calls.selected(member.read_memory(turn, address, size)))
-            yield from sorted(found)[: system_calls.POLL_MOST]
-        elif blocked.epoll:
-            info = descriptors.parse_fdinfo(member.read_table(turn, f"fdinfo/{blocked.number}", 64 << 10))
-            yield from info.watched[:_EPOLLED_MOST]
-        else:
-            yield blocked.number
-
-    def _until_s(self, turn: Turn, subject: _Subject, limit: Limit | None) -> float | None:
-        """When the clock ends the call; infinite without a limit, None where it can't be read."""
-        if limit is None or limit.form is TimeForm.OTHER_CLOCK:
-            return None
-        if limit.form is TimeForm.MILLISECONDS:
-            return subject.call_s + limit.value / 1000 if limit.value >= 0 else math.inf
-        if limit.value == 0:
-            return math.inf
-        try:
-            seconds = system_calls.seconds(subject.member.read_memory(turn, limit.value, 16), limit.form)
-        except ValueError:
-            return None
-        return seconds if limit.form is TimeForm.MONOTONIC else subject.call_s + seconds
-
-    # --- the other ends -------------------------------------------------------------------------------------------
-
-    def _end(self, turn: Turn, subject: _Subject, blocked: Blocked, number: int) -> End:
-        link = descriptors.link_of(subject.member.read_link(turn, f"fd/{number}"))
-        match link.sort:
-            case Sort.SOCKET:
-                return self._socket(turn, subject, link.inode)
-            case Sort.PIPE:
-                found = self._holders(turn, subject, Sort.PIPE, link.inode)
-                return found or End(WaitKind.OUTSIDE, "a pipe of another program")
-            case Sort.TERMINAL:
-                return End(WaitKind.PERSON, link.path)
-            case Sort.PTMX:
-                return _end(self._child(turn, subject, 0))
-            case Sort.EVENT:
-                return End(WaitKind.LOCK)
-            case Sort.TIMER:
-                return End(WaitKind.SLEEP)
-            case Sort.PROCESS:
-                info = descriptors.parse_fdinfo(subject.member.read_table(turn, f"fdinfo/{number}", 4096))
-                return _end(self._child(turn, subject, info.pid))
-            case Sort.RDMA:
-                return End(WaitKind.PEER, link.path)
-            case Sort.FILE:
-                return self._file(turn, subject, blocked, link)
-            case Sort.DEVICE | Sort.EPOLL | Sort.OTHER:
-                return End(WaitKind.UNKNOWN, link.path)
-
-    def _socket(self, turn: Turn, subject: _Subject, inode: int) -> End:
-        table = self._tables.sockets(turn, subject.member, inode)
-        if (row := table.by_inode.get(inode)) is not None:
-            return self._tcp(turn, subject, table, row)
-        unix = table.unix.get(inode)
-        if unix is None:
-            return End(WaitKind.UNKNOWN, "a socket")
-        if unix.listening:
-            return End(WaitKind.REQUEST, unix.path)
-        peers = self._tables.unix_peer(turn, subject.member, inode)
-        for peer in peers:
-            if found := self._holders(turn, subject, Sort.SOCKET, peer):
-                return found
-        path = next((table.unix[peer].path for peer in peers if peer in table.unix and table.unix[peer].path), "")
-        return End(WaitKind.OUTSIDE, path or "a Unix socket")
-
-    def _tcp(self, turn: Turn, subject: _Subject, table: Sockets, row: Tcp) -> End:
-        if row.listening:
-            return End(WaitKind.REQUEST, descriptors.shown(row.local))
-        accepted = row.local[1] in table.listeners
-        # Both ends are in this network namespace; or it is still being connected to a listener of it.
-        other = table.by_pair.get((row.remote, row.local), 0)
-        if not other and row.remote[0] in (row.local[0], "127.0.0.1", "::1"):
-            other = table.listeners.get(row.remote[1], 0)
-        if other and (found := self._holders(turn, subject, Sort.SOCKET, other)):
-            return replace(found, accepted=accepted)
-        kind = WaitKind.PEER if subject.gang.has(row.remote) else WaitKind.OUTSIDE
-        return End(kind, descriptors.shown(row.remote), accepted)
-
-    def _holders(self, turn: Turn, subject: _Subject, sort: Sort, inode: int) -> End | None:
-        """The end that processes of the job hold; None where none does."""
-        found = self._tables.holders(turn, subject.job, subject.tree, subject.member, sort, inode)
-        return self._held(turn, subject, found) if found else None
-
-    def _held(self, turn: Turn, subject: _Subject, holders: Sequence[Holder]) -> End:
-        member, rank = holders[0].member, holders[0].tree.rank_of(holders[0].member.pid)
-        if member is subject.member:
-            return End(WaitKind.LOCK)
-        if holders[0].tree is subject.tree and rank in (None, subject.tree.rank_of(subject.member.pid)):
-            return _end(self._outside(turn, subject, [holder.member for holder in holders]))
-        return End(WaitKind.PEER, f"rank {rank}, {_named(member)}" if rank is not None else _named(member))
-
-    # --- children -------------------------------------------------------------------------------------------------
-
-    def _child(self, turn: Turn, subject: _Subject, pid: int) -> Wait:
-        """The wait for the end of a child, or of any of its children: for what the child waits for itself.
-
-        A child whose wait can't be seen may work on something outside, as an upload does.
-        """
-        members = subject.tree.members
-        known = [members[pid]] if pid in members else []
-        below = known or [one for one in list(members.values()) if one.parent == subject.member.pid]
-        found = self._outside(turn, subject, below)
-        if found.kind is not WaitKind.CHILD or len(below) != 1 or below[0].stat.state not in _ALIVE:
-            return found
-        wait = next(self._of_child(turn, replace(subject, member=below[0])), None)
-        if wait is None or wait.kind not in (WaitKind.UNKNOWN, WaitKind.REQUEST):
-            return found
-        if wait.kind is WaitKind.UNKNOWN:
-            return Wait(WaitKind.OUTSIDE, f"{found.what}, busy with something that can't be seen")
-        return replace(wait, what=found.what)
-
-    def _outside(self, turn: Turn, subject: _Subject, members: Sequence[Member]) -> Wait:
-        """The wait for one of these: for what one of them waits for outside the job, or for the first that wakes."""
-        stopped = [one for one in members if one.stat.state is State.STOPPED]
-        if stopped:
-            return Wait(WaitKind.CHILD, ", ".join(_named(one) for one in stopped[:3]))
-        subject.looked.add(subject.member.pid)
-        asleep: list[Wait] = []
-        for child in members:
-            if child.stuck or child.pid in subject.looked or len(subject.looked) > _CHILDREN_MOST:
-                continue
-            subject.looked.add(child.pid)
-            for number, wait in enumerate(self._of_child(turn, replace(subject, member=child))):
-                if number == 0 and wait.kind is WaitKind.SLEEP:
-                    asleep.append(wait)
-                if wait.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON):
-                    # A child further below has been named already.
-                    below = wait.what if wait.what.startswith("pid ") else f"{_named(child)}: {wait.what}"
-                    return replace(wait, what=below)
-        what = f"{len(members)} processes below it" if members else ""
-        if len(members) == 1:
-            what = _named(members[0])
-        wakes = [one for one in asleep if one.until_s is not None and one.until_s < math.inf]
-        if wakes or (asleep and len(members) == 1):
-            return replace(min(wakes or asleep, key=lambda one: one.until_s or 0.0), what=what)
-        return Wait(WaitKind.CHILD, what)
-
-    def _of_child(self, turn: Turn, subject: _Subject, *, main: bool = True) -> Iterator[Wait]:
-        """The waits of a process's threads, the main one's first unless it is left out."""
-        member = subject.member
-        try:
-            for thread in (*((0,) if main else ()), *member.read_threads(turn, _THREADS_MOST)):
-                call = member.read_call(turn, thread)
-                if isinstance(call, Call):
-                    yield self._judge(turn, subject, call, None)
-                elif not thread:
-                    yield Wait(WaitKind.RUNNING)
-        except Gone:
-            return
-
-    # --- files ----------------------------------------------------------------------------------------------------
-
-    def _file(self, turn: Turn, subject: _Subject, blocked: Blocked, link: Link) -> End:
-        if blocked.name not in ("flock", "fcntl"):
-            return End(WaitKind.FILE, link.path)
-        pid = subject.member.pid
-        for lock in self._tables.locks(turn):
-            if pid in lock.waiting:
-                return self._lock_holder(turn, subject, lock.pid, link.path)
-        return End(WaitKind.FILE, link.path)
-
-    def _lock_holder(self, turn: Turn, subject: _Subject, pid: int, path: str) -> End:
-        holder = self._tables.member(subject.job, pid)
-        if holder is None:
-            return End(WaitKind.FILE, f"{path}, locked by pid {pid}" if pid > 0 else path)
-        end = self._held(turn, subject, [holder])
-        return replace(end, what=f"{path}, locked by {end.what or f'pid {pid}'}")
-
-    def _locked_file(self, turn: Turn, subject: _Subject) -> Wait | None:
-        """The file that a loop of sleeps waits for: one that it has open, and that another process has locked.
-
-        SQLite and others ask for a lock again and again instead of waiting for it.
-        """
-        own = subject.member.pid
-        locked = {lock.file[2]: lock for lock in self._tables.locks(turn) if lock.pid not in (own, -1)}
-        if not locked:
-            return None
-        for number, path in subject.member.read_files(turn, _FILES_MOST):
-            info = descriptors.parse_fdinfo(subject.member.read_table(turn, f"fdinfo/{number}", 4096))
-            lock = locked.get(info.inode)
-            if lock is not None and subject.member.read_device(turn, info.mount) == lock.file[:2]:
-                end = self._lock_holder(turn, subject, lock.pid, path)
-                return Wait(end.kind, end.what)
-        return None
-
 
 def _quiet(before: _Seen, ticks: int, now_s: float) -> bool:
     """Whether it used hardly any CPU since the look before; one tick of the clock is no use."""
     grown = ticks - before.ticks
     return grown <= 1 or grown * _TICK_S < QUIET_SHARE * (now_s - before.at_s)
-
-
-def _end(wait: Wait) -> End:
-    return End(wait.kind, wait.what, until_s=wait.until_s)
 
 
 def _since(wait: Wait, before: Wait | None, now_s: float) -> Wait:
@@ -414,11 +161,6 @@ def _asleep_again(wait: Wait, before: Wait | None, began_s: float) -> Wait | Non
         return None
     longest_s = before.until_s - before.since_s
     return before if wait.until_s - began_s <= LONGER * longest_s + TURN_S else None
-
-
-def _named(member: Member) -> str:
-    stopped = ", stopped" if member.stat.state is State.STOPPED else ""
-    return f"pid {member.pid} `{member.stat.name}`{stopped}"
 
 
 def _clipped(text: str) -> str:
