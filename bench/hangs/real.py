@@ -210,6 +210,7 @@ class Run:
     async def play(self) -> Outcome:
         """From the start to the order to act, or until ``watch_s`` have passed since the fault."""
         sampler = Sampler(self.facts, self.source, self.watched, self.on_sample, tools=self.examiner.tools)
+        self.source.on_xids = sampler.gpus.hear
         self._gpus_do(util_pct=97, memory_util_pct=45, power_w=520)
         self.start()
         asked_gpus_s = 0.0

@@ -34,8 +34,10 @@ READS_ARCHIVES = (
     ("client/holdfast/bundles/archive.py", "tarfile"),
     ("controller/holdfast_controller/shell/backup/backup.py", "tarfile"),
     ("controller/holdfast_controller/shell/backup/restore.py", "tarfile"),
+    ("agent/holdfast_agent/shell/evidence/flight_dump.py", "pickle"),
 )
-"""Its headers, and its content read by ourselves: none of them lets it unpack anything."""
+"""Its headers, and its content read by ourselves: none of them lets it unpack anything. The pickle's reader looks no
+name up, in a process of its own without rights."""
 BY_ANYBODY = {"eval", "exec", "compile", "__import__"}
 CALLS = {
     "os.system": "a shell",

@@ -51,13 +51,6 @@ POOL = "jobSpec.workerPoolSpecs[0]"
         (job_of(processes_per_worker=-1), INVALID, "INVALID_SPEC", f"{POOL}.processesPerWorker", "1"),
         (job_of(machine_spec=gpus(3)), UNMET, "NEVER_FITS", "jobSpec.workerPoolSpecs", "3 GPUs"),
         (
-            job_of(machine_spec=gpus(1, "NO_SUCH_GPU")),
-            UNMET,
-            "NEVER_FITS",
-            "jobSpec.workerPoolSpecs",
-            "NO_SUCH_GPU",
-        ),
-        (
             job_of(process_spec=None, python_package_spec=PACKAGE),
             INVALID,
             "INVALID_SPEC",

@@ -93,7 +93,7 @@ def test_results_and_output_lie_in_the_base_output_directory(site: Site) -> None
     job_id = site.submit(sh(script), baseOutputDirectory={"outputUriPrefix": str(base)})
     assert site.ends(job_id)["state"] == "JOB_STATE_SUCCEEDED"
     assert (base / "model/final").read_text() == "weights\n"
-    copied = base / f"logs/{job_id}/g1/workerpool0-0.r0.out"
+    copied = base / f"rank-logs/{job_id}/g1/workerpool0-0.r0.out"
     site.cluster.until(copied.exists, PATIENCE_S)
     assert copied.read_text() == "saved\n"
 

@@ -55,14 +55,17 @@ class Stage:
         self.sampler = self.make_sampler()
 
     def make_sampler(self, tools: DumpTools = NO_TOOLS) -> Sampler:
-        return Sampler(
+        source = SimulatedSource("h", len(self.gpus))
+        sampler = Sampler(
             self.facts,
-            SimulatedSource("h", len(self.gpus)),
+            source,
             self.watched,
             self.samples.append,
             tools=tools,
             deadline_s=self.deadline_s,
         )
+        source.on_xids = sampler.gpus.hear
+        return sampler
 
     def watched(self) -> Iterator[Watched]:
         if self.running:

@@ -22,7 +22,9 @@ GPUS = ("GPU-sim-h-0", "GPU-sim-h-1")
 @pytest.fixture
 async def stage(facts: HostFacts, tmp_path: Path) -> AsyncIterator[Stage]:
     made = Stage(facts, gpus=GPUS)
-    made.sampler.gpus = GpuSignalWatch(SimulatedSource("h", 2, tmp_path / "gpus.json"), lambda: True)
+    source = SimulatedSource("h", 2, tmp_path / "gpus.json")
+    made.sampler.gpus = GpuSignalWatch(source, lambda: True)
+    source.on_xids = made.sampler.gpus.hear
     yield made
     made.close()
 

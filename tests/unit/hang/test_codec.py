@@ -28,6 +28,7 @@ PURE = {
     "datetime",  # to print a time that is given
     "enum",
     "functools",
+    "itertools",
     "math",
     "pathlib",
     "re",

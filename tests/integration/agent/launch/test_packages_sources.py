@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -145,6 +146,9 @@ def places(folders: Path, old: Index, new: Index, foreign: Index, proxy: Proxy) 
     }
 
 
+PIP = tuple(int(part) for part in importlib.metadata.version("pip").split(".")[:2])
+OF_NEWER_PIP = ("a bundle of OpenSSL's",)
+"""Pip reads it since 24.2, with which it uses the system's store."""
 VARIABLES: dict[str, tuple[str, str | None]] = {
     "index and CA": ("PIP_INDEX_URL={old}; PIP_CERT={ca}", "1.0"),
     "an untrusted CA": ("PIP_INDEX_URL={old}; PIP_CERT=/etc/ssl/certs/ca-certificates.crt", None),
@@ -196,7 +200,8 @@ VARIABLES: dict[str, tuple[str, str | None]] = {
 async def test_variables_mean_what_they_mean_to_pip(tmp_path: Path, places: dict[str, str], case: str) -> None:
     variables, wanted = VARIABLES[case]
     host = Host(tmp_path, variables_of(variables, places))
-    assert host.pips(tmp_path / "pip") == wanted, "pip itself"
+    if case not in OF_NEWER_PIP or PIP >= (24, 2):
+        assert host.pips(tmp_path / "pip") == wanted, "pip itself"
     if wanted is not None:
         assert await host.version() == wanted
         return

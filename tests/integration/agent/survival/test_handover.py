@@ -139,7 +139,7 @@ async def test_an_upgrade_waits_for_a_hang_and_a_stop_that_are_being_handled(
     code, said = await host.run("upgrade", "before")
     assert code == 0, said
     assert "waiting, 120 s at most: job-1/workerpool0-0: evidence of a hang is being taken" in said
-    assert 0 in controller.ends, "the evidence has not come"
+    assert 1 in controller.evidence, "the evidence has not come"
 
     await controller.assign(assignment("STOP", grace_s=60))
     await controller.state("STOPPING")

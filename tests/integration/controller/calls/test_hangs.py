@@ -213,13 +213,14 @@ async def test_strangers_and_hosts_are_refused(controller: Controller) -> None:
 async def test_stacks_of_a_live_job_come_as_the_host_sent_them(
     controller: Controller, jobs: Any, hangs: Any
 ) -> None:
+    """Which ranks there are below a launcher only the agent knows, so it is asked for all that the user names."""
     async with running(controller, jobs) as (name, _):
         content = evidence(name)
         async with dumping(controller, lambda _: agent_pb2.EvidenceReport(content=content)) as dumper:
             found = await connected(hangs, name)
             order = dumper.orders[-1]
     assert [(a.worker, a.host, a.content, a.problem) for a in found] == [(WORKER, "host-0", content, "")]
-    assert (order.job_id, order.generation, order.worker, list(order.suspects)) == (name, 1, WORKER, [0])
+    assert (order.job_id, order.generation, order.worker, list(order.suspects)) == (name, 1, WORKER, [0, 7])
 
 
 async def test_host_that_can_take_none_says_why(controller: Controller, jobs: Any, hangs: Any) -> None:
