@@ -62,6 +62,8 @@ def made() -> Job:
         # OR before AND, parentheses, repeated NOT
         ("owner=bob AND owner=ann OR owner=ann", False),
         ("(owner=bob AND owner=ann) OR owner=ann", True),
+        ("owner=bob\t \nOR\n\t owner=ann", True),
+        ('owner="bob"  OR  owner="ann"', True),
         ("owner=ann AND (state=FAILED OR (NOT owner=bob AND name:run))", True),
         ("NOT (owner=ann OR owner=bob)", False),
         ("NOT NOT owner=ann", True),
@@ -96,6 +98,7 @@ def test_filter_takes_what_it_says(text: str, takes: bool) -> None:
         ("state=RUNNING AND", "no job is ever in state 'RUNNING AND'"),
         ("owner=ann AND  AND owner=bob", "'AND owner' can't be asked for"),
         ("(owner=ann", "lacks a closing parenthesis"),
+        ('owner="ann"AND owner="bob"', "'AND owner=\"bob\"' follows what is complete"),
         ('owner="ann" owner="bob"', "'owner=\"bob\"' follows what is complete"),
         ("state:RUNNING", "'state' takes = and !=, not :"),
         ("owner>ann", "'owner' takes = and !=, not >"),
@@ -104,6 +107,8 @@ def test_filter_takes_what_it_says(text: str, takes: bool) -> None:
         ("create_time>soon", "'soon' is no time such as"),
         ("NOT", "'NOT' is no term"),
         ("(" * 30 + "owner=ann" + ")" * 30, "has more than 20 parentheses in each other"),
+        (" OR ".join(["owner=ann"] * 65), "has more than 64 terms"),
+        (" " * 100_000 + "owner=ann", "has 100,009 characters; at most 4,096 are allowed"),
         ("owner=" + "x" * 5000, "has 5,006 characters; at most 4,096 are allowed"),
     ],
 )

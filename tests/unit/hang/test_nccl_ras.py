@@ -53,6 +53,7 @@ def test_communicators_of_a_part_of_the_job_and_agreeing_ones_say_nothing() -> N
     assert mismatch(ALONE, 32) is None
     assert mismatch(HEAD, 32) is None
     assert mismatch("", 8) is None
+    assert mismatch(ALONE.replace(" 64", " " + "6" * 5000).replace("7 ranks", "7" * 5000 + " ranks"), 8) is None
     assert mismatch(HEAD + ALONE.removeprefix(HEAD).replace("#0-0", "  0-0"), 8) is None
     both = ALONE + GROUPS.removeprefix(HEAD).replace("#0-0", "#1-0")
     assert mismatch(both, 32) == mismatch(GROUPS, 32)

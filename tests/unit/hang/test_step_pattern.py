@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
 
-from holdfast.hang.pipeline.step_pattern import MAX_STEP_LINE, BadPattern, compiled, compiled_earlier
+from holdfast.hang.pipeline.step_pattern import MAX_STEP_LINE, BadPattern, TooLarge, compiled, compiled_earlier
 
 USUAL = [
     r"step=(\d+)",
@@ -63,6 +64,9 @@ def test_every_pattern_is_matched_in_a_moment_whatever_the_line(pattern: str) ->
         ("step=(", "is no regular expression: missing ), unterminated subpattern at position 5"),
         (r"\q(1)", r"is no regular expression: bad escape \q at position 0"),
         ("(x{1,99999999999})", "is no regular expression: the repetition number is too large"),
+        ("(x{0,100})" * 90, "is too large: its repeats, written out, take more memory"),
+        ("(?:(?:a|b){0,1000}c)" * 40, "is too large"),
+        ("x" * 1025, "has 1,025 characters; at most 1,024 are allowed"),
         ("(((x{90}){90}){90})", "is no regular expression: "),
         ("\udc80(x)", "is no regular expression: it holds half of a surrogate pair"),
         (r"(\d+)\1+", "refers back to one of its groups"),
@@ -86,6 +90,31 @@ def test_a_pattern_that_release_0_1_accepted_is_still_matched() -> None:
     assert found is not None
     assert found.group(1) == "12"
     assert type(compiled_earlier(r"step (\d+)")).__module__ == "re2"
+
+
+SLOW = [
+    "(?i)" + "[À-힣][\U00010400-\U00010fff]" * 100,
+    "(?i)" + "[\u0100-\uffff]?" * 150,
+    "(?is)" + "a{0,100}" * 120,
+    "(?:(?:a|a)|s{0,1000})" * 45,
+    "(" + "(?:" * 9 + "[^a]" + "){0,2}" * 9 + ")",
+    "é{0,1000}" * 110,
+]
+
+
+@pytest.mark.parametrize("pattern", SLOW)
+def test_every_pattern_is_compiled_or_refused_in_a_moment(pattern: str) -> None:
+    began = time.process_time()
+    for compile_one in (compiled, compiled_earlier):
+        with contextlib.suppress(BadPattern):
+            compile_one(pattern).search("a" * MAX_STEP_LINE)
+    assert time.process_time() - began < 0.3
+
+
+def test_a_pattern_that_is_too_large_never_meets_a_matcher_that_backtracks() -> None:
+    with pytest.raises(TooLarge) as refused:
+        compiled_earlier("(x{0,100})" * 90)
+    assert refused.value.fix.startswith("use fewer or smaller repeats")
 
 
 def test_what_no_release_accepted_is_refused() -> None:

@@ -25,7 +25,8 @@ _TAKEN = frozenset(
 _ALIASES = {"pypi-url": "index-url", "default-timeout": "timeout", "no-dependencies": "no-deps"}
 _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", "off", "0")
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s?#]*@")
-_QUERY = re.compile(r"(https?://[^\s?#]+)\?[^\s#]*", re.IGNORECASE)
+_QUERY = re.compile(r"(https?://[^\s?#]+)(\?[^\s#]*)?", re.IGNORECASE)
+"""An address and its query, if it has one: without the question mark a search would start again in every address."""
 
 
 class PipConfigError(Exception):
@@ -176,7 +177,7 @@ class Sources:
 
     def hide(self, text: str) -> str:
         """Blank out the credentials in any URL of ``text``, and the secrets of these sources anywhere in it."""
-        text = _QUERY.sub(r"\1?***", _CREDENTIALS.sub("***@", text))
+        text = _QUERY.sub(lambda found: found[1] + ("?***" if found[2] else ""), _CREDENTIALS.sub("***@", text))
         urls = (self.index_url, *self.extra_index_urls, *self.find_links, *self.constraints)
         proxies = (value for name, value in self.environment.items() if name in _PROXIES - {"NO_PROXY"})
         secrets = {secret for url in (*urls, *proxies) for secret in _secrets(url)}

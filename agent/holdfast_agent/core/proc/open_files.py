@@ -15,9 +15,11 @@ class FileKind(enum.Enum):
     OTHER = "other"
 
 
+# What writers add while they write: words, and hexadecimal numbers, which follow a word or a separator. A number that
+# could follow a number would be cut into numbers in exponentially many ways.
 _SUFFIXES = re.compile(
     r"\.(pt|pth|ptl|ckpt|safetensors|distcp|bin|h5|hdf5|keras|npz|npy|msgpack|orbax|pdparams|pdopt|gguf|tar)"
-    r"([._-]?(tmp|temp|part|partial|incomplete|swp|lock|[0-9a-f]{4,40}))*$",
+    r"([0-9a-f]{4,})?([._-][0-9a-f]{4,}|[._-]?(tmp|temp|part|partial|incomplete|swp|lock)([0-9a-f]{4,})?)*$",
     re.IGNORECASE,
 )
 _WORDS = re.compile(r"(^|[/._-])(checkpoints?|ckpts?|global_step\d*)([/._-]|\d|$)", re.IGNORECASE)

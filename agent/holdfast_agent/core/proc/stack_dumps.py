@@ -14,8 +14,10 @@ from typing import Any
 from holdfast.hang.evidence.evidence import Dump, ThreadStack, clipped, dump
 from holdfast.hang.evidence.frames import Frame
 
-_THREAD = re.compile(r"Traceback for thread (\d+) \((.*)\)(?: \[([^]]*)\])? \(most recent")
-_FRAME = re.compile(r'\s+\((Python|C)\) File "(.*)", line (\d+), in (.*)')
+MAX_LINE = 1024
+"""Characters of a line of pystack's, whose names are the program's."""
+_THREAD = re.compile(r"Traceback for thread (\d{1,9}) \((.*)\)(?: \[([^]]*)\])? \(most recent")
+_FRAME = re.compile(r'\s+\((Python|C)\) File "(.*)", line (\d{1,9}), in (.*)')
 _LIBRARY = re.compile(r"(.*?)(?: \(inlined\))?(?: \((/[^)]*|\?\?\?)\))?")
 _TEMPLATE = re.compile(r"<(?!module|listcomp|genexpr|lambda|dictcomp|setcomp|locals).*")
 
@@ -61,7 +63,7 @@ def pystack(text: str, pid: int) -> Dump:
 
 def _blocks(text: str) -> Iterator[list[str]]:
     block: list[str] = []
-    for line in text.splitlines():
+    for line in (each[:MAX_LINE] for each in text.splitlines()):
         if line.startswith("Traceback for thread "):
             if block:
                 yield block

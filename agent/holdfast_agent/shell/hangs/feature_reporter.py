@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast._daemon import log
 from holdfast._session import hang_wire
 from holdfast._session.reports import WorkerId
+from holdfast.hang.pipeline.step_pattern import BadPattern
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast.v1 import agent_pb2
@@ -82,7 +83,13 @@ class FeatureReporter:
 
     def _begin(self, key: WorkerId, worker: Worker, generation: int) -> WorkerWatch:
         launch = worker.launched or (worker.desired.launch if worker.desired else None)
-        watch = WorkerWatch(self._host, generation, launch.step_pattern if launch else "")
+        pattern = launch.step_pattern if launch else ""
+        try:
+            watch = WorkerWatch(self._host, generation, pattern)
+        except BadPattern as error:
+            # One that an earlier controller accepted. The job's other output still tells of its progress.
+            log.warning("step_pattern.unusable", worker=str(key), error=f"stepPattern {error}", fix=error.fix)
+            watch = WorkerWatch(self._host, generation)
         try:
             watch.restore(json.loads(self._path(key).read_text()))
         except FileNotFoundError:

@@ -10,7 +10,7 @@ from holdfast.errors import InvalidInput, Violation
 
 FILES_DEEP = 10
 _COMMENT = re.compile(r"(^|\s)#.*$")
-_INCLUDE = re.compile(r"(?:-r|--requirement)[=\s]\s*(.+)")
+_INCLUDE = re.compile(r"(?:-r|--requirement)[=\s]\s*(\S.*)")
 _NEEDS_FILES = re.compile(r"(-e|--editable|-c|--constraint)\b")
 _LOCAL = re.compile(r"\.{0,2}/|[^\s@;]+\.(whl|zip|tar\.gz)$")
 

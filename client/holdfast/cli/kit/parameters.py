@@ -29,7 +29,7 @@ def pattern(value: str) -> str:
     try:
         groups = step_pattern.compiled(value).groups if value else 0
     except step_pattern.BadPattern as error:
-        raise click.BadParameter(f"{value!r} {error}.") from error
+        raise click.BadParameter(f"{value[:80]!r} {error} ({error.fix}).") from error
     if value and not groups:
         raise click.BadParameter(f"{value!r} has no group for the step, such as step=(\\d+).")
     return value

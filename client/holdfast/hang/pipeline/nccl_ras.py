@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass
 
 _COMMUNICATOR = re.compile(r"^\s*#\d+-\d+\b")
-_GROUP = re.compile(r"^\s*(\d+) ranks have (?:launched up to operation (\d+)|not launched any operations)")
-_ALONE = re.compile(r"^\s*Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations)")
-_MEMBER = re.compile(r"^\s*Rank (\d+) -- ")
+_GROUP = re.compile(r"^\s*(\d{1,9}) ranks have (?:launched up to operation (\d{1,18})|not launched any operations)")
+_ALONE = re.compile(r"^\s*Rank (\d{1,9}) has (?:launched up to operation (\d{1,18})|not launched any operations)")
+_MEMBER = re.compile(r"^\s*Rank (\d{1,9}) -- ")
 
 
 @dataclass(frozen=True, slots=True)

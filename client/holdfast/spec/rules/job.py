@@ -42,7 +42,7 @@ def _step_pattern(tolerance: Fields) -> Iterator[Broken]:
     try:
         groups = compiled(pattern).groups
     except BadPattern as error:
-        yield Broken(place, str(error), r"such as step=(\d+)")
+        yield Broken(place, str(error), error.fix)
         return
     if not groups:
         yield Broken(place, "has no group for the step", r"put the number into parentheses, such as step=(\d+)")

@@ -2,7 +2,7 @@
 
 As in the standard list filter of managed services: OR binds more tightly than AND. A value may stand without quotes
 and then ends at the next AND or OR. Read from left to right, once; every step of it takes time in proportion to what
-it reads.
+it reads. ``MAX_CHARS`` bounds the reading, ``MAX_TERMS`` what the answer costs for each job.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ Predicate = Callable[[Job], bool]
 
 MAX_CHARS = 4096
 MAX_DEPTH = 20
+MAX_TERMS = 64
 
 _HELP = (
     'use state=RUNNING, name:"TRAIN*", owner=NAME, project=NAME, labels.KEY=VALUE, labels.KEY:*,'
@@ -27,7 +28,8 @@ _HELP = (
 )
 _OPERATOR = re.compile(r"!=|<=|>=|[=<>:]")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'', re.DOTALL)
-_JOINT = re.compile(r"(?<!\s)\s+(AND|OR)\s+")
+_JOINT = re.compile(r"\s(AND|OR)\s+")
+"""From the last blank before it on: one that began with all of them would be tried at each."""
 _NOT = re.compile(r"NOT(?:\s+|(?=\())|-(?=[A-Za-z(])")
 _QUOTED_KEY = re.compile(rf"labels?\.(?:{_QUOTED.pattern})")
 _SPACE = re.compile(r"\s*")
@@ -54,6 +56,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._terms = 0
 
     def whole(self) -> Predicate:
         found = self._conjunction(0)
@@ -66,8 +69,11 @@ class _Reader:
         every: list[list[Predicate]] = [[]]
         while True:
             every[-1].append(self._term(depth))
-            joint = _JOINT.match(self._text, self._at)
+            end = self._at
+            self._skip()
+            joint = _JOINT.match(self._text, self._at - 1) if self._at > end else None
             if joint is None:
+                self._at = end
                 break
             self._at = joint.end()
             if joint[1] == "AND":
@@ -93,6 +99,9 @@ class _Reader:
         return found
 
     def _comparison(self, depth: int) -> Predicate:
+        self._terms += 1
+        if self._terms > MAX_TERMS:
+            raise _wrong(f"has more than {MAX_TERMS} terms")
         start = self._at
         quoted = _QUOTED_KEY.match(self._text, start)
         sign = _OPERATOR.search(self._text, quoted.end() if quoted else start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 
 import pytest
@@ -87,6 +88,13 @@ def test_secrets_are_blanked_out_as_written_and_as_meant() -> None:
     assert "token-9f" not in hidden and "ss" not in hidden and "abc" not in hidden and ":b@" not in hidden
     assert "https://***@index/simple" in hidden and "https://h/x.whl?***#sha256=1" in hidden
     assert "token" not in repr(found) + found.in_words() and "ss" not in repr(found)
+
+
+@pytest.mark.parametrize("part", ["http://", "http://a", "?", "https://a?", "://", "@"])
+def test_secrets_are_looked_for_in_time_proportional_to_the_text(part: str) -> None:
+    began = time.process_time()
+    sources().hide(part * (200_000 // len(part)))
+    assert time.process_time() - began < 1
 
 
 def test_a_key_has_indexes_without_their_passwords() -> None:

@@ -37,6 +37,12 @@ def test_after_a_gap_the_rest_of_a_line_is_no_line() -> None:
         ("/data/model.pt", FileKind.CHECKPOINT),
         ("/data/model.pt.tmp", FileKind.CHECKPOINT),
         ("/data/.model.safetensors.1f3a9c", FileKind.CHECKPOINT),
+        ("/data/model.pt-0123abcd.tmp0a0a", FileKind.CHECKPOINT),
+        ("/data/model.pt" + "ab" * 32, FileKind.CHECKPOINT),
+        ("/data/model.pt.part.incomplete", FileKind.CHECKPOINT),
+        # Its name can be cut into numbers in more ways than there is time to try.
+        ("/data/model.pt" + "a" * 240 + "z", FileKind.OTHER),
+        ("/data/model.pt" + ".aaaa" * 45 + "z", FileKind.OTHER),
         ("/data/checkpoint-500/trainer_state.json", FileKind.CHECKPOINT),
         ("/data/ckpt/step3/__0_0.distcp", FileKind.CHECKPOINT),
         ("/data/global_step100/mp_rank_00_model_states", FileKind.CHECKPOINT),
