@@ -65,6 +65,27 @@ A user may have 128 calls in progress and 512 streams open, a host 32 of each; f
 RESOURCE_EXHAUSTED until some have ended. A message has at most 4 MB. For the whole picture see
 [security](../security.md).
 
+### Hosts
+What one host may store on the controller in an hour, so that a stolen key can't fill its disk:
+
+| messages | stored an hour | beyond that |
+|---|---|---|
+| `hello`: a session's first message, where it reports something new | 2 MiB | refused, with the time to wait |
+| `inventory` of cores, memory and GPUs | 2 MiB | the newest is kept and counts later; heartbeats go on |
+| `worker`: states of workers, with what a preparation waits for | 64 MiB | each waits 5 s; none is lost |
+| `exit` | 64 MiB | each waits 5 s; none is lost |
+| `progress`: how ranks move | 16 MiB | left out |
+| `archive`: problems with archived output | 1 MiB | each waits 5 s; none is lost |
+| `evidence` of hangs, with samples and dumps | 128 MiB | not kept; the record of the hang says so |
+
+Beside that a host is read at 500 messages and 1 MiB a second at most, after a burst of 10,000 and 8 MiB; what it sends
+faster waits on the host. An inventory without a change stores nothing.
+
+A host that reaches a limit is **throttled**: `holdfast host show` and `holdfast status` say which messages and since
+when, it is a [notification](../users/notifications.md#events-of-the-cluster) (`HOST_THROTTLED`), and
+`holdfast_host_messages_throttled_total` counts what was held back. No agent of ours comes near a limit: treat its
+key as stolen, remove the host (`holdfast host remove`) and let it join again.
+
 ## The audit log
 `holdfast audit` shows all refusals, and every call that changes something (● in the table): who made it and how
 it ended. It is stored in `audit.jsonl` in the controller's state directory: JSON lines, on disk within half a

@@ -23,6 +23,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case (
             ev.HostJoined()
             | ev.HostRefused()
+            | ev.HostThrottled()
             | ev.HostLost()
             | ev.HostReturned()
             | ev.HostCordoned()

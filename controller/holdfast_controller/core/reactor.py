@@ -180,6 +180,8 @@ class Reactor:
                     self._on_place_found(step, incoming.host, report)
             case commands.HostTurnedAway():
                 sessions.on_refused(step, incoming)
+            case commands.HostOverRate():
+                sessions.on_over_rate(step, incoming)
             case commands.HostDisconnected():
                 sessions.on_disconnected(step, incoming)
             case commands.TimePassed():

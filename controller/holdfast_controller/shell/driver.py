@@ -60,7 +60,7 @@ class Driver:
         self.store = store
         self.reactor = Reactor(cluster, policies)
         self._observers = Observers()
-        self._pending: list[Decision] = []
+        self._pending: list[tuple[Decision, list[Record]]] = []
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
         self._callers: dict[int, asyncio.Future[str]] = {}
@@ -86,24 +86,27 @@ class Driver:
         self.reactor.resume(now(), kept)
         self._arm()
 
-    def feed(self, incoming: Input) -> None:
+    def feed(self, incoming: Input) -> list[Record]:
         """Step the reactor with an input; its effects follow once they are durable.
 
-        A step that fails leaves a state that is neither the old nor the new one, so it ends the process.
+        Returns what the input adds to the log. A step that fails leaves a state that is neither the old nor the
+        new one, so it ends the process.
         """
         if self._broken is not None:
             raise Unavailable("The controller is about to end.", fix="Try again once it has been restarted.")
         try:
             decision = self.reactor.step(incoming, now())
+            records = [_record(entry) for entry in decision.entries]
         except BaseException as error:
             self._broken = error
             self._wake.set()
             raise
         if decision.entries or decision.actions:
-            self._pending.append(decision)
+            self._pending.append((decision, records))
             self._fed += 1
             self._wake.set()
         self._arm()
+        return records
 
     async def ask(self, make: Callable[[int], Input]) -> str:
         """Feed a user's command and return its durable answer: the subject's name. Raises the core's refusals.
@@ -181,8 +184,9 @@ class Driver:
             if self._broken is not None:
                 raise RuntimeError("a step failed; what is in memory can't be trusted") from self._broken
             self._wake.clear()
-            batch, self._pending = self._pending, []
-            records = [_record(entry) for decision in batch for entry in decision.entries]
+            taken, self._pending = self._pending, []
+            batch = [decision for decision, _ in taken]
+            records = [record for _, made in taken for record in made]
             self._dirty.update(record.entity for record in records)
             snapshot = self._due_snapshot()
             kept = [a for decision in batch for a in decision.actions if isinstance(a, act.Kept)]

@@ -249,6 +249,7 @@ HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostRefused(
         host="h2", at=Wall(0.95), agent_version="0.0", problem="The agent of h2 is too old. Upgrade it."
     ),
+    ev.HostThrottled(host="h2", at=Wall(0.96), kind="inventory", per_hour_bytes=4 << 20),
     ev.HostJoined(
         host="h3", at=Wall(0.91), address="10.0.0.3", boot_id="boot", agent_version="0.1", inventory=INVENTORY
     ),

@@ -205,6 +205,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h2 fenced by ann: nothing runs there any more (no power)",
         "h2: every process of b/0 is proven gone, its share is free again",
         "h2 refused: The agent of h2 is too old. Upgrade it.",
+        "h2 throttled: its inventory messages exceed 4 MiB an hour",
         "h3 joined from 10.0.0.3 with 8 cores, 1 GPU",
         "h3 removed by ann; its certificates are void",
         "h2: maintenance (drain) by ann, in 59 s for 60 min: new disk",

@@ -25,7 +25,9 @@ _STYLES = {
     "free": _GREEN, "unavailable": _YELLOW, "unhealthy": _RED, "withheld": _RED,
     "RUNNING": _GREEN, "FAILED": _RED,
 }  # fmt: skip
-_URGENT = frozenset({"HOST_LOST", "HOST_SILENT", "HOST_REFUSED", "WITHHELD", "GPU_FAULT", "HANG", "CERTIFICATE"})
+_URGENT = frozenset(
+    {"HOST_LOST", "HOST_SILENT", "HOST_REFUSED", "HOST_THROTTLED", "WITHHELD", "GPU_FAULT", "HANG", "CERTIFICATE"}
+)
 _OWN_CERTIFICATE_S = 3 * 86_400.0
 
 

@@ -161,7 +161,7 @@ def _remark(host: host_pb2.Host) -> str:
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
     bad = [words for words in bad if words not in host.cordon_reason]
     unreconciled = "has yet to say what it runs, after a restore" if host.in_doubt else ""
-    known = (host.refused, unreconciled, host.cordon_reason, host.inventory.gpu_problem, *bad)
+    known = (host.refused, host.throttled, unreconciled, host.cordon_reason, host.inventory.gpu_problem, *bad)
     return "; ".join(filter(None, (*known, f"runs unknown work: {_strange(host)}" if host.strange_work else "")))
 
 

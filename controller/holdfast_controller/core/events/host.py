@@ -32,6 +32,16 @@ class HostRefused:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostThrottled:
+    """One kind of a host's messages exceeded what it may store in an hour; further ones are held back."""
+
+    host: str
+    at: Wall
+    kind: str
+    per_hour_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostCordoned:
     """A host was cordoned: it gets no new work."""
 
@@ -181,6 +191,7 @@ HostEvent = (
     | GpuCondemned
     | HostJoined
     | HostRefused
+    | HostThrottled
     | HostCordoned
     | HostUncordoned
     | HostDraining

@@ -44,6 +44,7 @@ from holdfast_controller.core.events.host import HostRefused as HostRefused
 from holdfast_controller.core.events.host import HostRemoved as HostRemoved
 from holdfast_controller.core.events.host import HostReturned as HostReturned
 from holdfast_controller.core.events.host import HostShutdownBegan as HostShutdownBegan
+from holdfast_controller.core.events.host import HostThrottled as HostThrottled
 from holdfast_controller.core.events.host import HostUncordoned as HostUncordoned
 from holdfast_controller.core.events.host import MaintenanceBegan as MaintenanceBegan
 from holdfast_controller.core.events.host import MaintenanceEnded as MaintenanceEnded

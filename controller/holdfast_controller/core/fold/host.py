@@ -52,6 +52,8 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
         case ev.HostRefused():
             host = cluster.hosts.setdefault(event.host, Host(event.host, "", "", "", Inventory(0, 0)))
             host.agent_version, host.refused = event.agent_version, event.problem
+        case ev.HostThrottled():
+            cluster.hosts[event.host].throttled[event.kind] = event.at
         case ev.HostCordoned():
             host = cluster.hosts[event.host]
             host.cordoned, host.cordon_reason = True, event.reason

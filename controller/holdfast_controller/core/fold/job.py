@@ -47,6 +47,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.GpuCondemned()
             | ev.HostJoined()
             | ev.HostRefused()
+            | ev.HostThrottled()
             | ev.HostCordoned()
             | ev.HostUncordoned()
             | ev.HostDraining()

@@ -13,6 +13,7 @@ from holdfast_controller.core.model import lease
 from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.host import Host, Liveness, Presence
 from holdfast_controller.core.model.job import Job, Unreconciled
+from holdfast_controller.core.model.throttling import HOUR_S
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.step.actions import CloseSession, Note, Refuse, Reply, Welcome
 from holdfast_controller.core.step.assignment import on_host, quarantined
@@ -22,6 +23,7 @@ from holdfast_controller.core.step.commands import (
     HostBeat,
     HostConnected,
     HostDisconnected,
+    HostOverRate,
     HostTurnedAway,
     UncordonAsked,
 )
@@ -110,6 +112,18 @@ def on_disconnected(step: Step, gone: HostDisconnected) -> None:
     if presence.session == gone.session:
         presence.session = None
         presence.silent_peers.clear()
+
+
+def on_over_rate(step: Step, over: HostOverRate) -> None:
+    """Record that a host is throttled: once an hour for each kind, for as long as it goes on."""
+    host = step.cluster.hosts.get(over.host)
+    if host is None:
+        return
+    since = host.throttled.get(over.kind)
+    if since is None or step.now.wall - since >= HOUR_S:
+        step.emit(
+            ev.HostThrottled(host=host.name, at=step.now.wall, kind=over.kind, per_hour_bytes=over.per_hour_bytes)
+        )
 
 
 def on_beat(step: Step, beat: HostBeat) -> None:

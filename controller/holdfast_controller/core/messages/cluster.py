@@ -16,6 +16,7 @@ CLUSTER_TELLING: tuple[type[ev.Event], ...] = (
     ev.HostLost,
     ev.HostReturned,
     ev.HostRefused,
+    ev.HostThrottled,
     ev.HostShutdownBegan,
     ev.HostCordoned,
     ev.HostDrained,
@@ -63,6 +64,8 @@ def news_of(event: ev.Event, sentence: str) -> News | None:
             return News(ClusterNotice.HOST_RETURNED, f"host/{event.host}", sentence)
         case ev.HostRefused():
             return News(ClusterNotice.HOST_REFUSED, f"host/{event.host}", sentence)
+        case ev.HostThrottled():
+            return News(ClusterNotice.HOST_THROTTLED, f"host/{event.host}/messages", sentence)
         case ev.HostShutdownBegan():
             return News(ClusterNotice.HOST_SHUTDOWN, f"host/{event.host}", sentence)
         case ev.HostCordoned() if event.by == BY_US:

@@ -36,6 +36,9 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             return f"{event.host} GPU {event.index}: {', '.join(event.causes)} is over: {how}"
         case ev.HostRefused():
             return f"{event.host} refused: {event.problem}"
+        case ev.HostThrottled():
+            most = f"{event.per_hour_bytes >> 20} MiB an hour"
+            return f"{event.host} throttled: its {event.kind} messages exceed {most}"
         case ev.HostCordoned():
             return f"{event.host} cordoned by {event.by}" + (f": {event.reason}" if event.reason else "")
         case ev.HostUncordoned():

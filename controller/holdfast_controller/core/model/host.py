@@ -147,6 +147,8 @@ class Host:
     drained: bool = False
     refused: str = ""
     """Why its agent was turned away when it last called."""
+    throttled: dict[str, Wall] = field(default_factory=dict)
+    """By kind of message: when it was last found to have more stored than it may. Wall clock."""
     going_down: bool = False
     """Its agent has announced a shutdown in this boot."""
     allocations: dict[str, Allocation] = field(default_factory=dict)

@@ -187,6 +187,15 @@ class HostTurnedAway:
 
 
 @dataclass(frozen=True)
+class HostOverRate:
+    """A host's messages of one kind exceed ``per_hour_bytes`` of stored bytes, and are held back."""
+
+    host: str
+    kind: str
+    per_hour_bytes: int
+
+
+@dataclass(frozen=True)
 class HostDisconnected:
     """A host's session ended; the host may be alive."""
 
@@ -340,6 +349,7 @@ Input = (
     | MaintenanceCancelled
     | HostConnected
     | HostTurnedAway
+    | HostOverRate
     | HostDisconnected
     | HostBeat
     | ShutdownAnnounced

@@ -11,6 +11,7 @@ from holdfast_controller.core.model.clock import Now, Wall, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.quota import Quotas
+from holdfast_controller.core.model.throttling import throttled_in_words
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.views.overview import HostState, Overview, host_state
@@ -28,6 +29,7 @@ class Kind(enum.Enum):
     HOST_LOST = "HOST_LOST"
     HOST_SILENT = "HOST_SILENT"
     HOST_REFUSED = "HOST_REFUSED"
+    HOST_THROTTLED = "HOST_THROTTLED"
     QUARANTINED = "WITHHELD"
     GPU_FAULT = "GPU_FAULT"
     HANG = "HANG"
@@ -107,6 +109,8 @@ def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
             whose = "1 worker" if shares == 1 else f"{shares} workers"
             message = f"what {whose} held there is withheld until it is proven empty"
             yield Alert(Kind.QUARANTINED, subject, message)
+        if throttled := throttled_in_words(host, now.wall):
+            yield Alert(Kind.HOST_THROTTLED, subject, throttled, max(host.throttled.values()))
         if host.faulty:
             yield Alert(Kind.GPU_FAULT, subject, _gpu_fault(host))
 

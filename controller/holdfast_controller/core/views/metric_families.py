@@ -52,6 +52,11 @@ HANG_VERDICTS = counter(
 HANG_COMMON_CAUSES = counter("holdfast_hang_common_causes_total", "Causes that made several jobs hang at once.")
 HOSTS_LOST = counter("holdfast_hosts_lost_total", "Hosts taken as lost because their lease ran out.")
 HOST_REFUSALS = counter("holdfast_host_refusals_total", "Agents that were refused for their version.")
+HOST_THROTTLED = counter(
+    "holdfast_host_messages_throttled_total",
+    "Messages held back because their host exceeds what a host may store.",
+    "kind",
+)
 PLACES_FENCED = counter("holdfast_places_fenced_total", "Workers taken as gone without their host's report.")
 NOTIFICATIONS_GIVEN_UP = counter(
     "holdfast_notifications_given_up_total", "Notifications that could not be delivered."
@@ -111,6 +116,6 @@ READ = (
 )  # fmt: skip
 MEASURED = (
     COMMIT, COMMIT_EVENTS, COMMIT_PENDING, RPC, RPCS, OPEN_STREAMS, LOOP_LAG, STORE, NOTIFICATIONS_WAITING,
-    NOTIFICATIONS_FAILING, NOTIFICATIONS_DELIVERED, AUDIT_REFUSALS, AUDIT_UNWRITTEN,
+    NOTIFICATIONS_FAILING, NOTIFICATIONS_DELIVERED, AUDIT_REFUSALS, AUDIT_UNWRITTEN, HOST_THROTTLED,
 )  # fmt: skip
 FAMILIES = (*daemon.FAMILIES, *COUNTED, *READ, *MEASURED)

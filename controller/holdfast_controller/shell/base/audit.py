@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast._daemon.log_file import rotate
 from holdfast.errors import StoreError
-from holdfast_controller.core.step.rate_limit import Buckets
+from holdfast_controller.core.model.rate_limit import Buckets
 
 DURABLE_S = 0.5
 """From the call to the disk, beside what the disk itself takes."""

@@ -14,7 +14,10 @@ NAME_MOST = 255
 TEXT_MOST = 4_000
 """An agent's own messages are a fifth of that at most."""
 LABELS_MOST, LABEL_MOST = 64, 63
-GPUS_MOST, FAULTS_MOST = 256, 64
+GPUS_MOST, FAULTS_MOST = 256, 512
+"""Faults of all GPUs of a host together."""
+INVENTORY_MOST = 256 << 10
+"""Bytes of an inventory; eight GPUs with all their faults take four thousand."""
 PLACES_MOST = 4_096
 RANKS_MOST = 1_024
 """Of one worker, as for an agent."""
@@ -50,7 +53,8 @@ def check_inventory(message: host_pb2.Inventory) -> None:
     causes = [fault.cause for gpu in message.gpus for fault in gpu.faults]
     wrong = [
         *_too_many("gpus", len(message.gpus), GPUS_MOST),
-        *_too_many("faults", max((len(gpu.faults) for gpu in message.gpus), default=0), FAULTS_MOST),
+        *_too_many("faults", len(causes), FAULTS_MOST),
+        *_too_large("inventory", message.ByteSize(), INVENTORY_MOST),
         *_too_long("gpus", [*names, *causes], NAME_MOST),
     ]
     _refuse(wrong)
@@ -68,6 +72,10 @@ def _too_many(field: str, count: int, most: int) -> list[Violation]:
 def _too_long(field: str, texts: Iterable[str], most: int) -> list[Violation]:
     longest = max(map(len, texts), default=0)
     return [Violation(field, f"holds a text of {longest} characters; {most} are allowed")] if longest > most else []
+
+
+def _too_large(field: str, size: int, most: int) -> list[Violation]:
+    return [Violation(field, f"has {size} bytes; {most} are allowed")] if size > most else []
 
 
 def _refuse(wrong: list[Violation]) -> None:

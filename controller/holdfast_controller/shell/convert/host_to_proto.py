@@ -7,6 +7,7 @@ from holdfast.v1 import host_pb2
 from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import CondemnedGpu, Host, Maintenance
+from holdfast_controller.core.model.throttling import throttled_in_words
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 
 
@@ -59,6 +60,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         drained=host.drained,
         refused=host.refused,
         going_down=host.going_down,
+        throttled=throttled_in_words(host, presence.last_seen_wall),
         cordoned_by=host.cordoned_by or (SELF if reboot is not None else ""),
         in_doubt=host.unreconciled and host.name not in cluster.reported_hosts,
         strange_work=[

@@ -16,8 +16,8 @@ from holdfast._security.pki import PublicKey
 from holdfast.errors import Denied, HoldfastError, Unauthenticated, Unavailable
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
 from holdfast_controller.core.access.rules import is_void
+from holdfast_controller.core.model.rate_limit import Buckets
 from holdfast_controller.core.step.commands import EnrolAsked
-from holdfast_controller.core.step.rate_limit import Buckets
 from holdfast_controller.shell.base.audit import Audit, Entry
 from holdfast_controller.shell.calls.authz import Guard, peer_of
 from holdfast_controller.shell.calls.rpc import Context, unary

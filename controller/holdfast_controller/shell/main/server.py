@@ -58,6 +58,7 @@ from holdfast_controller.shell.services.bundle_service import BundleService
 from holdfast_controller.shell.services.cluster_service import ClusterService, Health
 from holdfast_controller.shell.services.evidence_requests import EvidenceRequests
 from holdfast_controller.shell.services.hang_service import HangService
+from holdfast_controller.shell.services.host_pacing import HostPacing
 from holdfast_controller.shell.services.host_service import HostService
 from holdfast_controller.shell.services.job_service import JobService
 from holdfast_controller.shell.services.metrics import Metrics
@@ -127,18 +128,19 @@ async def serve(
         audit = Audit(config.state_dir)
         guard = Guard(driver, config.cluster, audit)
         enrolling = Enrolling(config, driver, guard, audit)
-        metrics = Metrics(config, driver, guard, audit, dispatcher)
+        pacing = HostPacing(driver)
+        metrics = Metrics(config, driver, guard, audit, dispatcher, pacing)
         whole = ClusterService(driver, metrics, dispatcher, config.cluster)
         transfers = Transfers()
         server, health_servicer, services = _server(
-            config, driver, transfers, channels, guard, audit, enrolling.service, whole, vault
+            config, driver, transfers, channels, guard, audit, enrolling.service, whole, vault, pacing
         )
         port = _listen(server, config)
         enrolling.listen(port)
         observers = Observers(
             published=dispatcher.on_published,
             committed=metrics.on_committed,
-            take_evidence=EvidenceRequests(driver, transfers).take,
+            take_evidence=EvidenceRequests(driver, transfers, pacing).take,
             access_changed=guard.access_changed,
             secret_kept=vault.keep,
         )
@@ -254,6 +256,7 @@ def _server(
     enrolment: Enrolment | None,
     whole: ClusterService,
     vault: Vault,
+    pacing: HostPacing,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     bundles = BundleStore(config.state_dir / "bundles", config.bundles)
@@ -272,7 +275,7 @@ def _server(
     hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers), server)
     host_pb2_grpc.add_HostServiceServicer_to_server(hosts, server)
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(whole, server)
-    agents = AgentService(driver, transfers, vault)
+    agents = AgentService(driver, transfers, vault, pacing)
     agent_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
     secret_pb2_grpc.add_SecretServiceServicer_to_server(SecretService(driver, guard, vault), server)
     access_pb2_grpc.add_AccessServiceServicer_to_server(

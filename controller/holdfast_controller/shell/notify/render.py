@@ -37,6 +37,7 @@ _MOOD = {
     ClusterNotice.ORPHAN_FOUND.name: "warning",
     ClusterNotice.HOST_CORDONED.name: "warning",
     ClusterNotice.HOST_REFUSED.name: "warning",
+    ClusterNotice.HOST_THROTTLED.name: "warning",
     ClusterNotice.HOST_SHUTDOWN.name: "warning",
     ClusterNotice.HOST_RETURNED.name: "success",
     ClusterNotice.GPU_RECOVERED.name: "success",

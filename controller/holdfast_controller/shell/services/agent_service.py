@@ -16,9 +16,10 @@ from holdfast._base.proto_time import duration
 from holdfast._daemon import log
 from holdfast._session import codec, protocol
 from holdfast._session.protocol import Speaker
-from holdfast.errors import InvalidInput, Violation
+from holdfast.errors import InvalidInput, TooMany, Violation
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.throttling import MessageKind
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import (
     ArchiveReported,
@@ -32,8 +33,10 @@ from holdfast_controller.core.step.commands import (
 )
 from holdfast_controller.shell.calls.rpc import Context, beside, caller_name, streaming
 from holdfast_controller.shell.convert import agent_messages, features_from_proto
+from holdfast_controller.shell.convert.host_claims import NAME_MOST, TEXT_MOST
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
+from holdfast_controller.shell.services.host_pacing import HeldInventory, HostPacing, kind_of
 from holdfast_controller.shell.services.transfers import Transfers
 
 HELLO_WITHIN_S = 10.0
@@ -54,8 +57,9 @@ Outgoing = act.Welcome | act.Assign | act.StopOrphan | act.AckExit | act.CloseSe
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """Serves agents' sessions, one for each host: the newest."""
 
-    def __init__(self, driver: Driver, transfers: Transfers, vault: Vault) -> None:
+    def __init__(self, driver: Driver, transfers: Transfers, vault: Vault, pacing: HostPacing) -> None:
         self._driver = driver
+        self._pacing = pacing
         self._vault = vault
         self._transfers = transfers
         self._sessions = itertools.count(1)
@@ -66,6 +70,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     ) -> AsyncGenerator[agent_pb2.SessionResponse, None]:
         host = caller_name(context)
         hello = await _first(request_iterator)
+        await self._check_pace(host, hello)
         self._check_version(host, hello)
         session = next(self._sessions)
         outbox: asyncio.Queue[Outgoing | None] = asyncio.Queue(OUTBOX_SIZE)
@@ -79,7 +84,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             shim_protocol=hello.shim_protocol,
         )
         try:
-            self._driver.feed(agent_messages.hello(host, session, hello))
+            self._pacing.charge(
+                host, MessageKind.HELLO, self._driver.feed(agent_messages.hello(host, session, hello))
+            )
             async with beside(self._read(host, session, request_iterator, outbox), lambda: _put(outbox, None)):
                 while (action := await outbox.get()) is not None:
                     if isinstance(action, act.CloseSession):
@@ -95,12 +102,23 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             self._driver.feed(HostDisconnected(host, session))
             log.info("session.closed", host=host, session=session)
 
+    async def _check_pace(self, host: str, hello: agent_pb2.Hello) -> None:
+        """Raises ``TooMany`` for a host whose hellos keep changing what it reports of itself."""
+        await self._pacing.read(host, agent_pb2.SessionRequest(hello=hello))
+        owed_s = self._pacing.owed_s(host, MessageKind.HELLO)
+        if owed_s:
+            problem = f"{host} has changed what it reports of itself too often."
+            raise TooMany(problem, fix=f"Connect again in {owed_s:.0f} s.")
+
     def _check_version(self, host: str, hello: agent_pb2.Hello) -> None:
         """Refuse and record an agent of a version that we can't work with. Raises ``WrongVersion``."""
         ours = Speaker(__version__, protocol.PROTOCOL)
         refusal = protocol.mismatch(ours, Speaker(hello.agent_version, hello.protocol), host)
         if refusal is not None:
-            self._driver.feed(HostTurnedAway(host, hello.agent_version, str(refusal)))
+            stored = self._driver.feed(
+                HostTurnedAway(host, hello.agent_version[:NAME_MOST], str(refusal)[:TEXT_MOST])
+            )
+            self._pacing.charge(host, MessageKind.HELLO, stored)
             log.warning("session.refused", host=host, error=str(refusal))
             raise refusal
 
@@ -112,15 +130,24 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         outbox: asyncio.Queue[Outgoing | None],
     ) -> None:
         """Feed the agent's messages to the driver, until its stream ends."""
+        inventories = HeldInventory(self._pacing, host)
         try:
             async for message in messages:
+                await self._pacing.read(host, message)
+                kind = kind_of(message)
+                if kind is MessageKind.INVENTORY:
+                    inventories.admit(message.heartbeat)
+                elif kind is not MessageKind.PROGRESS:
+                    await self._pacing.take_turn(host, kind)
+                elif self._pacing.owed_s(host, kind):
+                    continue  # the next one says it all again
                 try:
                     said = input_of(host, session, message)
                 except InvalidInput as error:
                     # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
                     log.warning("session.message_invalid", host=host, error=str(error))
                     continue
-                self._driver.feed(said)
+                self._pacing.charge(host, kind, self._driver.feed(said))
                 if isinstance(said, HostBeat):
                     _put(outbox, AckHeartbeat())
         except grpc.RpcError as error:

@@ -9,17 +9,20 @@ from holdfast._daemon import log
 from holdfast._session import hang_wire
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.v1 import agent_pb2
+from holdfast_controller.core.model.throttling import PER_HOUR, MessageKind
 from holdfast_controller.core.step.actions import TakeEvidence
 from holdfast_controller.core.step.commands import EvidenceArrived
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.services.host_pacing import HostPacing
 from holdfast_controller.shell.services.transfers import Transfers
 
 
 class EvidenceRequests:
     """Sends the core's requests for evidence to hosts. Each is answered, at the latest when its time is over."""
 
-    def __init__(self, driver: Driver, transfers: Transfers) -> None:
+    def __init__(self, driver: Driver, transfers: Transfers, pacing: HostPacing) -> None:
         self._driver = driver
+        self._pacing = pacing
         self._transfers = transfers
 
     def take(self, order: TakeEvidence) -> None:
@@ -37,7 +40,12 @@ class EvidenceRequests:
         if answer.cancelled():
             return
         report = answer.result()
-        problem, content = report.problem, report.content
+        problem, content, samples, dumps = report.problem, report.content, report.samples, report.dumps
+        if self._pacing.owed_s(order.host, MessageKind.EVIDENCE):
+            content = samples = dumps = b""
+            most = f"{PER_HOUR[MessageKind.EVIDENCE] >> 20} MiB an hour"
+            problem = f"{order.host} has sent more evidence than is kept of one host, {most}"
+        self._pacing.charge_bytes(order.host, MessageKind.EVIDENCE, len(content) + len(samples) + len(dumps))
         evidence = None
         try:
             evidence = _checked(order, hang_wire.unpack(content)) if content else None
@@ -55,8 +63,8 @@ class EvidenceRequests:
                 evidence,
                 content,
                 problem,
-                report.samples,
-                report.dumps,
+                samples,
+                dumps,
             )
         )
 

@@ -23,6 +23,7 @@ from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
+from holdfast_controller.shell.services.host_pacing import HostPacing
 
 if TYPE_CHECKING:
     from holdfast._daemon.metrics.exposition import Exposition
@@ -35,8 +36,15 @@ class Metrics:
     """The metrics of one controller. Make it before the driver runs; ``run`` it beside."""
 
     def __init__(
-        self, config: ControllerConfig, driver: Driver, guard: Guard, audit: Audit, dispatcher: Dispatcher
+        self,
+        config: ControllerConfig,
+        driver: Driver,
+        guard: Guard,
+        audit: Audit,
+        dispatcher: Dispatcher,
+        pacing: HostPacing,
     ) -> None:
+        self._pacing = pacing
         self._config = config
         self._driver = driver
         self._guard = guard
@@ -106,7 +114,8 @@ class Metrics:
         series.set(fam.NOTIFICATIONS_DELIVERED, self._dispatcher.delivered)
         series.set(fam.AUDIT_REFUSALS, self._audit.refusals)
         series.set(fam.AUDIT_UNWRITTEN, self._audit.only_counted)
-        return self._meter.series, self._series, self._guard.series, series, gauges(self._driver.cluster, now())
+        counted = self._meter.series, self._series, self._guard.series, self._pacing.series
+        return *counted, series, gauges(self._driver.cluster, now())
 
     def _tell_certificates(self, series: Series) -> None:
         daemon.tell_certificate(series, self._config.cert)

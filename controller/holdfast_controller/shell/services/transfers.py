@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import itertools
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ import grpc
 
 from holdfast._daemon import log
 from holdfast.v1 import agent_pb2
+from holdfast_controller.core.model.rate_limit import Buckets
+from holdfast_controller.core.model.throttling import HOSTS_MOST
 from holdfast_controller.shell.calls.rpc import beside
 
 WINDOW_BYTES = 1 << 20
@@ -26,6 +29,10 @@ EXAMINED_WITHIN_S = 40.0
 """An agent gives itself 30 s for all dumps of a worker."""
 MAX_READINGS = 4_096
 """Readings at once on one host."""
+UNASKED_BURST, UNASKED_PER_S = 64 << 20, 1 << 20
+"""Bytes that are read of one host although nothing asked for them: the burst is on its way when readers leave."""
+UNASKED_MIN = 1_024
+"""Bytes that even an empty message counts as."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ class Transfers:
         self._lines: dict[str, _Line] = {}
         self._ids = itertools.count(1)
         self._changed = asyncio.Event()
+        self._unasked = Buckets(UNASKED_BURST, UNASKED_PER_S, HOSTS_MOST)
 
     async def changed(self) -> None:
         """Wait until some host has connected."""
@@ -144,7 +152,7 @@ class Transfers:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         try:
-            async with beside(self._read(line, messages), lambda: line.orders.put_nowait(None)):
+            async with beside(self._read(host, line, messages), lambda: line.orders.put_nowait(None)):
                 while (order := await line.orders.get()) is not None:
                     yield order
         finally:
@@ -152,20 +160,14 @@ class Transfers:
             if self._lines.get(host) is line:
                 del self._lines[host]
 
-    async def _read(self, line: _Line, messages: AsyncIterator[agent_pb2.TransferRequest]) -> None:
+    async def _read(self, host: str, line: _Line, messages: AsyncIterator[agent_pb2.TransferRequest]) -> None:
         try:
             async for message in messages:
-                match message.WhichOneof("message"):
-                    case "chunk":
-                        _take(line, message.chunk)
-                    case "end":
-                        reading = line.readings.pop(message.end.id, None)
-                        if reading is not None:
-                            reading.items.put_nowait(_end(message.end))
-                    case "evidence":
-                        _settle(line, message.evidence.id, message.evidence)
-                    case _:
-                        pass
+                if not _handle(line, message):
+                    now = time.monotonic()
+                    self._unasked.charge(host, UNASKED_MIN + message.ByteSize(), now)
+                    if wait_s := self._unasked.owed_s(host, now):
+                        await asyncio.sleep(wait_s)
         except grpc.RpcError as error:
             log.info("transfer.failed", error=str(error))
 
@@ -178,30 +180,48 @@ class Transfers:
         line.orders.put_nowait(None)
 
 
+def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
+    """Pass a message of a host on; False where it answers nothing that was asked for."""
+    match message.WhichOneof("message"):
+        case "chunk":
+            return _take(line, message.chunk)
+        case "end":
+            reading = line.readings.pop(message.end.id, None)
+            if reading is not None:
+                reading.items.put_nowait(_end(message.end))
+            return reading is not None
+        case "evidence":
+            return _settle(line, message.evidence.id, message.evidence)
+        case _:
+            return False
+
+
 def _end(message: agent_pb2.TransferEnd) -> End:
     archived = message.archived.ToDatetime(datetime.UTC) if message.HasField("archived") else None
     return End(message.problem, missing=message.missing, archived=archived)
 
 
-def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> None:
+def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> bool:
     """Hand a chunk to its reading. A host that sends what it has no credit for is not listened to any more."""
     reading = line.readings.get(chunk.id)
     if reading is None:
-        return
+        return False
     if reading.credit > 0 and chunk.data:
         reading.credit -= len(chunk.data)
         reading.items.put_nowait(chunk)
-        return
+        return True
     log.warning("transfer.credit_exceeded", host=reading.host)
     del line.readings[chunk.id]
     reading.items.put_nowait(End(f"{reading.host} sends more than it was asked for"))
     line.orders.put_nowait(agent_pb2.TransferResponse(close=agent_pb2.CloseLog(id=chunk.id)))
+    return False
 
 
-def _settle(line: _Line, number: int, report: agent_pb2.EvidenceReport) -> None:
+def _settle(line: _Line, number: int, report: agent_pb2.EvidenceReport) -> bool:
     answer = line.examinations.pop(number, None)
     if answer is not None and not answer.done():
         answer.set_result(report)
+    return answer is not None
 
 
 def _give_up(line: _Line, number: int, host: str) -> None:

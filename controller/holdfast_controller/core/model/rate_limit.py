@@ -24,15 +24,26 @@ class Buckets:
         """Take one token; False, and none is taken, where none is left."""
         left = self._now(key, now)
         allowed = left >= 1
-        self._left.pop(key, None)
-        self._left[key] = (left - 1 if allowed else left, now)
-        if len(self._left) > self.most:
-            self._left.popitem(last=False)
+        self._put(key, left - 1 if allowed else left, now)
         return allowed
+
+    def charge(self, key: str, amount: float, now: float) -> None:
+        """Take ``amount`` for what has happened already; what isn't there is owed."""
+        self._put(key, self._now(key, now) - amount, now)
+
+    def owed_s(self, key: str, now: float) -> float:
+        """Seconds until nothing is owed any more; 0 where nothing is."""
+        return max(-self._now(key, now), 0.0) / self.per_s
 
     def has(self, key: str, now: float) -> bool:
         """Whether a token is left; takes none."""
         return self._now(key, now) >= 1
+
+    def _put(self, key: str, left: float, now: float) -> None:
+        self._left.pop(key, None)
+        self._left[key] = (left, now)
+        if len(self._left) > self.most:
+            self._left.popitem(last=False)
 
     def _now(self, key: str, now: float) -> float:
         left, since = self._left.get(key, (self.burst, now))
