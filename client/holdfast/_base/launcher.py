@@ -6,7 +6,8 @@ Such a command runs once per worker; with several processes per worker each woul
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 LAUNCHERS = frozenset(
@@ -24,21 +25,118 @@ MODULES = frozenset(
     }
 )
 
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "busybox"})
+RUNNERS = frozenset(
+    {
+        "env", "timeout", "time", "nice", "ionice", "numactl", "taskset", "stdbuf", "setsid", "nohup", "exec", "tini",
+        "dumb-init", "conda", "mamba", "micromamba", "uv", "uvx", "poetry", "pdm", "pipenv", "hatch", "pixi", "rye", "nsys",
+    }
+)  # fmt: skip
+"""Programs that run the program in their arguments."""
+
 _PYTHON = re.compile(r"(python|pypy)([0-9]+(\.[0-9]+)*t?)?")
 _OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+_SCRIPT_SUFFIXES = (".py", ".sh", ".bash")
+_BEFORE_COMMANDS = frozenset({"then", "do", "else", "if", "elif", "while", "until", "!", "{", "eval", "command"})
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_ASKS_ONLY = frozenset({"--help", "-h", "--version"})
+_NESTED_MOST = 8
+_TEXT_MOST = 64 * 1024
 
 
 def is_launcher(command: Sequence[str]) -> bool:
-    """Whether ``command`` (program and arguments) is a known launcher, or Python running one.
+    """Whether ``command`` (program and arguments) is a known launcher, or Python, a shell or ``uv run`` running one.
 
-    Plain cases only: what hides behind a shell, ``env`` or a script of the user's is not looked for.
+    What hides in a script file is not looked for; ``script_starts_launcher`` does that.
     """
+    return _is_launcher(command, _NESTED_MOST)
+
+
+def _is_launcher(command: Sequence[str], depth: int) -> bool:
+    if not command or not depth:
+        return False
+    program, rest = PurePosixPath(command[0]).name, command[1:]
+    if program in LAUNCHERS:
+        return not _ASKS_ONLY.issuperset(rest[:1]) or not rest
+    if _PYTHON.fullmatch(program) is not None:
+        return _python_runs_launcher(rest)
+    if program in SHELLS:
+        return _starts_launcher(_inline(rest), depth - 1)
+    if program in RUNNERS:
+        return _is_launcher(_run_by(rest), depth - 1)
+    return False
+
+
+def starts_programs(command: Sequence[str]) -> bool:
+    """Whether a command may start the ranks of its worker: a launcher, a shell, a script of one, or ``uv run``."""
     if not command:
         return False
     program = PurePosixPath(command[0]).name
-    if program in LAUNCHERS:
-        return True
-    return _PYTHON.fullmatch(program) is not None and _python_runs_launcher(command[1:])
+    return program in SHELLS or program in RUNNERS or program.endswith((".sh", ".bash")) or is_launcher(command)
+
+
+def script_of(command: Sequence[str]) -> str:
+    """The script file that a shell in ``command`` runs, or that is the command itself; empty where there is none."""
+    for _ in range(_NESTED_MOST):
+        if not command:
+            return ""
+        program, rest = PurePosixPath(command[0]).name, command[1:]
+        if program in SHELLS:
+            return "" if _inline(rest) else next((word for word in rest if not word.startswith(("-", "+"))), "")
+        if program not in RUNNERS:
+            return command[0] if "/" in command[0] or program.endswith(_SCRIPT_SUFFIXES[1:]) else ""
+        command = _run_by(rest)
+    return ""
+
+
+def script_starts_launcher(text: str) -> bool:
+    """Whether a shell script starts a known launcher; False for a script of another language."""
+    first = text.partition("\n")[0]
+    if first.startswith("#!") and not any(PurePosixPath(word).name in SHELLS for word in first[2:].split()):
+        return False
+    return _starts_launcher(text, _NESTED_MOST)
+
+
+def _run_by(words: Sequence[str]) -> Sequence[str]:
+    """The program with its arguments among the arguments of a runner."""
+    for index, word in enumerate(words):
+        name = PurePosixPath(word).name
+        known = name in LAUNCHERS or name in SHELLS or name in RUNNERS or _PYTHON.fullmatch(name) is not None
+        if known or "/" in word or word.endswith(_SCRIPT_SUFFIXES):
+            return words[index:]
+    return ()
+
+
+def _inline(words: Sequence[str]) -> str:
+    """The text of a shell's ``-c``; empty without one."""
+    for index, word in enumerate(words):
+        if not word.startswith("-"):
+            return ""
+        if not word.startswith("--") and "c" in word:
+            return next((text for text in words[index + 1 :] if not text.startswith("-")), "")
+    return ""
+
+
+def _starts_launcher(text: str, depth: int) -> bool:
+    return len(text) <= _TEXT_MOST and any(_is_launcher(words, depth) for words in _commands(text))
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """The simple commands of a shell script, without their assignments; none of a line that can't be read."""
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        try:
+            words = list(lexer)
+        except ValueError:
+            continue
+        command: list[str] = []
+        for word in [*words, ";"]:
+            if not word.strip("();<>|&"):
+                yield command
+                command = []
+            elif command or not (word in _BEFORE_COMMANDS or _ASSIGNMENT.match(word)):
+                command.append(word)
 
 
 def _python_runs_launcher(args: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 from functools import cached_property
 
-from holdfast._base.launcher import is_launcher
+from holdfast._base.launcher import starts_programs
 from holdfast._session.reports import ExitReason, WorkerId
 
 WORLD_POOLS = 2
@@ -67,9 +67,9 @@ class Task:
     secrets: tuple[SecretVariable, ...] = ()
 
     @cached_property
-    def is_launcher(self) -> bool:
-        """Whether it starts the ranks of its worker by itself, as torchrun does."""
-        return is_launcher((*self.command, *self.args))
+    def may_launch(self) -> bool:
+        """Whether it may start the ranks of its worker by itself, as torchrun does, or a shell that runs torchrun."""
+        return starts_programs((*self.command, *self.args))
 
 
 @dataclass(frozen=True, slots=True)

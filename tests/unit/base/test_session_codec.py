@@ -259,8 +259,9 @@ def test_controller_of_0_1_0_says_where_results_go_in_the_spec_alone(spec: str, 
 
 
 def test_task_knows_whether_it_starts_its_ranks_by_itself() -> None:
-    assert Task(("torchrun", "train.py")).is_launcher
-    assert not Task(("python", "train.py")).is_launcher
+    assert Task(("torchrun", "train.py")).may_launch
+    assert Task(("./run.sh",)).may_launch
+    assert not Task(("python", "train.py")).may_launch
 
 
 def test_unknown_phase_is_refused_and_an_unknown_reason_to_stop_is_an_ordinary_stop() -> None:

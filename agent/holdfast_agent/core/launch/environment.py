@@ -1,8 +1,8 @@
 """The environment of each rank, and the processes that a launch starts.
 
-The environment starts empty: nothing of the daemon's reaches a rank. Three layers, later ones winning:
-the host's defaults and the admin's environment file, the user's variables, and the names that are ours.
-``$(NAME)`` in the user's variables and arguments sees all of them.
+The environment starts empty: nothing of the daemon's reaches a rank. Layers, later ones winning: the host's defaults
+and the admin's environment file, the image's, names that tune a program (OMP_NUM_THREADS, PET_*), the user's variables,
+and the names of the contract (RANK, MASTER_ADDR). ``$(NAME)`` in the user's variables and arguments sees all of them.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def compose(
     Programs of an environment that was installed for the job are found before all others of the same name.
     """
     ours = {**ours, **_of_code(code)}
-    base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **(image or {}), **_tuning(launch, ours)}
+    base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **(image or {}), **_tuning(launch, ours, facts)}
     user = expand_env([(name, value) for name, value in launch.task.env if name not in ours], {**base, **ours})
     env = {**base, **user, **ours}
     if code is not None and code.environment:
@@ -196,30 +196,44 @@ def _local(launch: Launch, local_rank: int) -> dict[str, str]:
     return {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(launch.processes)}
 
 
-def _tuning(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
-    """Variables that make a bare ``torchrun train.py`` span the gang; flags and the user's own PET_ variables win.
+def _tuning(launch: Launch, ours: Mapping[str, str], facts: HostFacts) -> dict[str, str]:
+    """Names that tune a program, and that its user may set otherwise; what the admin's file sets is left alone."""
+    if "HOLDFAST_WORKER" not in ours:
+        return {}
+    processes = launch.processes
+    if processes == 1 and launch.gpus and launch.task.may_launch:
+        processes = len(launch.gpus)
+    tuning = {"OMP_NUM_THREADS": str(max(1, (launch.cpu_count or facts.cpu_count) // processes))}
+    if facts.data_interface:
+        tuning["GLOO_SOCKET_IFNAME"] = tuning["NCCL_SOCKET_IFNAME"] = facts.data_interface
+    return {name: value for name, value in tuning.items() if name not in facts.site_env} | _torchrun(launch, ours)
 
+
+def _torchrun(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
+    """Variables that make a ``torchrun train.py`` span the gang, also one that a script starts; its flags win.
+
+    Started by each of several processes of a worker, it is a node of one process: the world is the same either way.
     In a parameter server or an evaluator it starts the processes of its own worker, which are a world of their own.
     """
-    if "HOLDFAST_WORKER" not in ours or launch.processes != 1 or not launch.task.is_launcher:
-        return {}
-    pet = (
-        {
-            "PET_NNODES": str(launch.worker_count),
-            "PET_NODE_RANK": str(launch.worker_index),
-            "PET_MASTER_ADDR": ours["MASTER_ADDR"],
-            "PET_MASTER_PORT": ours["MASTER_PORT"],
-        }
-        if launch.in_world
-        else {
-            "PET_NNODES": "1",
-            "PET_NODE_RANK": "0",
-            "PET_MASTER_ADDR": launch.own_address.rpartition(":")[0],
-            "PET_MASTER_PORT": str(launch.own_port),
-        }
-    )
-    if launch.gpus:
-        pet["PET_NPROC_PER_NODE"] = str(len(launch.gpus))
+    if not launch.in_world:
+        if launch.processes > 1:
+            return {}
+        nodes, node = "1", "0"
+        address, port = launch.own_address.rpartition(":")[0], str(launch.own_port)
+    elif launch.processes == 1:
+        nodes, node = str(launch.worker_count), str(launch.worker_index)
+        address, port = ours["MASTER_ADDR"], ours["MASTER_PORT"]
+    else:
+        nodes, node = ours["WORLD_SIZE"], ours["RANK"]
+        address, port = ours["MASTER_ADDR"], ours["MASTER_PORT"]
+    pet = {
+        "PET_NNODES": nodes,
+        "PET_NODE_RANK": node,
+        "PET_MASTER_ADDR": address,
+        "PET_MASTER_PORT": port,
+    }
+    if launch.gpus or launch.processes > 1:
+        pet["PET_NPROC_PER_NODE"] = str(len(launch.gpus) if launch.processes == 1 else 1)
     return pet
 
 
@@ -250,9 +264,6 @@ def _ras_address(assignment: Assignment) -> str:
 
 
 def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, facts: HostFacts) -> dict[str, str]:
-    processes = launch.processes
-    if processes == 1 and launch.gpus and launch.task.is_launcher:
-        processes = len(launch.gpus)
     env = {
         "HOLDFAST_JOB": assignment.key.job,
         "HOLDFAST_ATTEMPT": str(assignment.attempt),
@@ -265,7 +276,6 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
         "HOLDFAST_PROGRESS_DIR": progress_dir(facts, assignment.key, assignment.generation),
         "CLOUD_ML_JOB_ID": assignment.key.job,
         "MA_SCHEDULE_CNT": str(assignment.attempt),
-        "OMP_NUM_THREADS": str(max(1, (launch.cpu_count or facts.cpu_count) // processes)),
         "TF_CONFIG": _tf_config(launch, rendezvous),
         "CLUSTER_SPEC": _cluster_spec(launch, rendezvous),
     }
@@ -279,8 +289,6 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
     if launch.process_starts:
         env["MA_PROC_START_CNT"] = str(launch.process_starts)
     env |= _output(launch.output_uri)
-    if facts.data_interface:
-        env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = facts.data_interface
     if launch.gpus or facts.gpu_names:
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         env["CUDA_VISIBLE_DEVICES"] = ",".join(facts.gpu_names.get(uuid, uuid) for uuid in launch.gpus)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from holdfast._base.launcher import is_launcher
+from holdfast._base.launcher import is_launcher, script_of, script_starts_launcher
 from holdfast.cli.jobs.job_options import set_seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2, spec_pb2
@@ -15,6 +15,7 @@ from holdfast.v1 import job_pb2, spec_pb2
 _CARRIED = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _CARRIED_PREFIX = "CONDA_"
 _NAME_LENGTH = 60
+_SCRIPT_CHARS = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,11 @@ class RunRequest:
 
 def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2.CustomJob:
     """The job to submit. Raises ``InvalidInput`` for a command or variable that can't be meant."""
+    directory = os.path.normpath(os.path.join(cwd, request.workdir))
     launcher = is_launcher(request.command)
     processes = request.processes_per_worker
     if processes is None:
+        launcher = launcher or _launches_in_script(request.command, directory)
         processes = 1 if launcher else max(1, request.gpus)
     elif launcher and processes > 1:
         fix = f"Leave --processes-per-worker out, and give {request.command[0]} the number of processes itself."
@@ -48,7 +51,7 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     process = spec_pb2.ProcessSpec(
         command=[literal(word) for word in request.command],
         env=environment(request.env, environ),
-        working_directory=os.path.normpath(os.path.join(cwd, request.workdir)),
+        working_directory=directory,
     )
     machine = spec_pb2.MachineSpec(
         accelerator_count=request.gpus, cpu_count=request.cpus, memory_mb=request.memory_mb
@@ -72,6 +75,22 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     if request.hang_timeout_s is not None:
         set_seconds(spec.fault_tolerance.hang_detection.timeout, request.hang_timeout_s)
     return job_pb2.CustomJob(display_name=request.name or name_of(request.command), job_spec=spec)
+
+
+def _launches_in_script(command: Sequence[str], directory: str) -> bool:
+    """Whether the command is a shell script of this machine that starts a launcher, as ``run.sh`` often does."""
+    script = script_of(command)
+    if not script:
+        return False
+    try:
+        descriptor = os.open(os.path.join(directory, script), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return False  # it may lie on the hosts alone
+    with open(descriptor, errors="replace") as file:
+        try:
+            return script_starts_launcher(file.read(_SCRIPT_CHARS))
+        except OSError:
+            return False
 
 
 def literal(text: str) -> str:

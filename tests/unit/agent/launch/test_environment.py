@@ -152,6 +152,8 @@ def test_job_text_that_no_variable_can_hold_is_left_out() -> None:
         ({"processes": 32}, "1"),
         ({"cpu_count": 4, "processes": 2}, "2"),
         ({"task": Task(("torchrun", "train.py")), "gpus": ("a", "b", "c", "d")}, "4"),
+        ({"task": Task(("./run.sh",)), "gpus": ("a", "b", "c", "d")}, "4"),
+        ({"gpus": ("a", "b", "c", "d")}, "16"),
     ],
 )
 def test_threads_are_cores_by_ranks(changes: dict[str, Any], threads: str) -> None:
@@ -185,15 +187,17 @@ def test_interface_is_named_only_where_the_host_names_one() -> None:
     [
         (("torchrun",), 1, ("a", "b"), {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "2"}),
         (("python", "-m", "torch.distributed.run"), 1, (), {"NNODES": "2", "NODE_RANK": "1"}),
-        (("torchrun",), 2, (), {}),
-        (("python", "train.py"), 1, ("a",), {}),
+        (("bash", "run.sh"), 1, ("a", "b"), {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "2"}),
+        (("python", "launch.py"), 1, ("a",), {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "1"}),
+        (("./run.sh",), 2, ("a", "b"), {"NNODES": "4", "NODE_RANK": "2", "NPROC_PER_NODE": "1"}),
     ],
 )
-def test_launcher_spans_the_gang(
+def test_launcher_spans_the_gang_also_from_behind_a_script(
     command: tuple[str, ...], processes: int, gpus: tuple[str, ...], expected: dict[str, str]
 ) -> None:
-    env = planned(Task(command), processes=processes, gpus=gpus, worker_count=2, worker_index=1)[0]
-    address = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"} if expected else {}
+    world = {"processes": processes, "world_size": 2 * processes, "first_rank": processes}
+    env = planned(Task(command), gpus=gpus, worker_count=2, worker_index=1, **world)[0]
+    address = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"}
     found = {name.removeprefix("PET_"): value for name, value in env.items() if name.startswith("PET_")}
     assert found == {**expected, **address}
 
@@ -209,6 +213,19 @@ def test_launcher_of_an_evaluator_starts_a_world_of_its_own() -> None:
         "MASTER_ADDR": "f",
         "MASTER_PORT": "6",
     }
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "PET_NNODES"])
+def test_names_that_tune_are_the_users(name: str) -> None:
+    facts = replace(FACTS, data_interface="eth1")
+    assert planned(facts=facts)[0][name] not in ("7", None)
+    assert planned(Task(("python",), env=((name, "7"),)), facts)[0][name] == "7"
+
+
+def test_threads_and_interfaces_of_the_admins_file_are_kept() -> None:
+    site = {"OMP_NUM_THREADS": "3", "NCCL_SOCKET_IFNAME": "ib0"}
+    env = planned(facts=replace(FACTS, data_interface="eth1", site_env=site))[0]
+    assert {**site, "GLOO_SOCKET_IFNAME": "eth1"}.items() <= env.items()
 
 
 def test_layers_win_in_order() -> None:
