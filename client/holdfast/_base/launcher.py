@@ -29,7 +29,8 @@ SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "busybox"})
 RUNNERS = frozenset(
     {
         "env", "timeout", "time", "nice", "ionice", "numactl", "taskset", "stdbuf", "setsid", "nohup", "exec", "tini",
-        "dumb-init", "conda", "mamba", "micromamba", "uv", "uvx", "poetry", "pdm", "pipenv", "hatch", "pixi", "rye", "nsys",
+        "dumb-init", "conda", "mamba", "micromamba", "uv", "uvx", "poetry", "pdm", "pipenv", "hatch", "pixi", "rye",
+        "nsys",
     }
 )  # fmt: skip
 """Programs that run the program in their arguments."""

@@ -126,18 +126,7 @@ def test_environment_is_ours_alone_but_for_what_the_user_sends(cluster: DevClust
         "SECRET": "s",
         "FOO": "f",
     }
-    args = (
-        "--env",
-        "A=1=$(B) $HOME $$",
-        "--env",
-        "FOO",
-        "--env",
-        "RANK=9",
-        "--env",
-        "HOLDFAST_HOST=h",
-        "--env",
-        "E=",
-    )
+    args = ("--env", "A=1=$(B) $HOME $$", "--env", "FOO", "--env", "OMP_NUM_THREADS=7", "--env", "E=")
     (env,) = run_env(cluster, *args, env=sender).values()
     kept = ("CONDA_PREFIX", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
     assert {name: env[name] for name in kept} == {name: sender[name] for name in kept}
@@ -145,8 +134,13 @@ def test_environment_is_ours_alone_but_for_what_the_user_sends(cluster: DevClust
     assert "SECRET" not in env
     assert "HOLDFAST_CONFIG" not in env
     assert (env["A"], env["FOO"], env["E"]) == ("1=$(B) $HOME $$", "f", "")
-    assert env["RANK"] == "0"
-    assert env["HOLDFAST_HOST"].startswith("host-")
+    assert env["OMP_NUM_THREADS"] == "7"
+
+
+def test_a_variable_that_tells_ranks_apart_is_refused(cluster: DevCluster) -> None:
+    done = cluster.holdfast("run", "--env", "RANK=9", "--", "true", check=False)
+    assert done.returncode == 2
+    assert "--env: RANK tells each rank which one it is; Holdfast sets it." in done.stderr
 
 
 def test_generation_and_last_end_are_told_to_the_next(cluster: DevCluster) -> None:
@@ -204,17 +198,39 @@ dist.destroy_process_group()
 """
 
 
+TORCHRUN_PATH = Path(sys.executable).with_name("torchrun")
+
+
 @pytest.mark.require("torch")
-def test_torchrun_spans_the_gang(cluster: DevCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param((str(TORCHRUN_PATH), "script.py"), id="bare"),
+        pytest.param(("./run.sh",), id="behind a script"),
+        pytest.param(("bash", "-lc", f"exec {TORCHRUN_PATH} script.py"), id="behind a shell"),
+    ],
+)
+def test_torchrun_spans_the_gang(cluster: DevCluster, tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "script.py").write_text(TORCHRUN)
-    torchrun = str(Path(sys.executable).with_name("torchrun"))
-    args = ("run", "--replicas", "2", "--gpus", "2", "--max-restarts", "0", "--all", "--", torchrun, "script.py")
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\nset -e\n{TORCHRUN_PATH} script.py\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    args = ("run", "--replicas", "2", "--gpus", "2", "--max-restarts", "0", "--all", "--", *command)
     done = cluster.holdfast(*args, cwd=tmp_path, timeout=120)
     # Gloo has its say on stdout, too.
     said = sorted(re.findall(r"^\[\S+ r\d\] (rank .*)$", done.stdout, re.MULTILINE))
     hosts = [line.split(" on ")[1].split()[0] for line in said]
     assert said == [f"rank {r} of 4 on {hosts[r]} local {r % 2}: 6" for r in range(4)]
     assert hosts[0] == hosts[1] != hosts[2] == hosts[3]
+
+
+@pytest.mark.require("torch")
+def test_torchrun_in_each_of_several_processes_is_one_world_too(cluster: DevCluster, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(TORCHRUN)
+    hidden = f"import os; os.execv({str(TORCHRUN_PATH)!r}, ['torchrun', 'script.py'])"
+    args = ("run", "--replicas", "2", "--processes-per-worker", "2", "--max-restarts", "0", "--all")
+    done = cluster.holdfast(*args, "--", sys.executable, "-c", hidden, cwd=tmp_path, timeout=120)
+    said = sorted(re.findall(r"^\[\S+ r\d\] (rank \d of \d) .*: 6$", done.stdout, re.MULTILINE))
+    assert said == [f"rank {rank} of 4" for rank in range(4)]
 
 
 # Roles

@@ -64,7 +64,7 @@ def test_launchers_are_known(command: str) -> None:
         "bash -c 'echo torchrun'",
         "bash -c 'python train.py # torchrun'",
         "bash -c 'torchrun --version; python train.py'",
-        "bash -c \"torchrun 'unclosed\"",
+        'bash -c "torchrun \'unclosed"',
         "uv run train.py torchrun",
         "timeout 60 python train.py torchrun",
         "env",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from holdfast.cli.jobs.run_spec import RunRequest, environment, job_of, literal, name_of
@@ -42,6 +45,29 @@ def test_a_launcher_starts_once_a_worker() -> None:
 def test_a_launcher_with_several_processes_is_refused() -> None:
     with pytest.raises(InvalidInput, match="torchrun starts its processes itself"):
         pools(RunRequest(("torchrun", "t.py"), processes_per_worker=2))
+
+
+@pytest.mark.parametrize(
+    "command", [("./run.sh",), ("bash", "run.sh"), ("nice", "bash", "-e", "run.sh", "--lr", "1")]
+)
+def test_a_launcher_in_a_shell_script_is_seen(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/bash\nsource env\ntorchrun train.py\n")
+    job = job_of(RunRequest(command, gpus=8, workdir=str(tmp_path)), {}, "/")
+    assert job.job_spec.worker_pool_specs[0].processes_per_worker == 1
+
+
+def test_a_script_that_starts_no_launcher_or_is_not_here_runs_once_for_each_gpu(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("python train.py\n")
+    os.mkfifo(tmp_path / "fifo.sh")
+    for command in ("./run.sh", "./missing.sh", "./fifo.sh", "./", "./\0.sh"):
+        job = job_of(RunRequest((command,), gpus=8), {}, str(tmp_path))
+        assert job.job_spec.worker_pool_specs[0].processes_per_worker == 8, command
+
+
+def test_processes_asked_for_are_kept_whatever_a_script_starts(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("torchrun train.py\n")
+    job = job_of(RunRequest(("./run.sh",), gpus=8, processes_per_worker=2), {}, str(tmp_path))
+    assert job.job_spec.worker_pool_specs[0].processes_per_worker == 2
 
 
 def test_success_takes_every_rank() -> None:
@@ -86,7 +112,10 @@ def test_dollars_in_variables_are_literal_too() -> None:
     assert found.value == "$$(B)"
 
 
-@pytest.mark.parametrize(("item", "problem"), [("NOPE", "is not set here"), ("=x", "has no name")])
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [("NOPE", "is not set here"), ("=x", "has no name"), ("RANK=1", "RANK tells each rank which one it is")],
+)
 def test_a_variable_that_cannot_be_meant_is_refused(item: str, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         environment((item,), {})

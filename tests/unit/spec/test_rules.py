@@ -77,6 +77,41 @@ def test_a_gpu_model_needs_a_count() -> None:
     assert found.problem == "is 0, though acceleratorType names a GPU"
 
 
+@pytest.mark.parametrize("name", ["RANK", "MASTER_ADDR", "TF_CONFIG", "HOLDFAST_JOB", "HOLDFAST_ANYTHING"])
+def test_what_is_set_for_each_rank_is_refused(name: str) -> None:
+    [found] = violations(pool(processSpec={**RUN, "env": [{"name": "A"}, {"name": name, "value": "1"}]}))
+    assert found.path == f"{POOL}.processSpec.env[1].name"
+    assert found.problem.startswith(f"{name} ") and found.problem.endswith("; Holdfast sets it")
+    assert found.fix == "remove it, or give a value of your own another name"
+    [found] = violations(
+        pool(containerSpec={"imageUri": "i", "secretEnv": [{"name": name, "secret": "s"}]}, processSpec=None)
+    )
+    assert found.path == f"{POOL}.containerSpec.secretEnv[0].name"
+
+
+def test_visible_gpus_are_asked_for_by_their_count() -> None:
+    [found] = violations(pool(processSpec={**RUN, "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]}))
+    assert "acceleratorCount" in found.fix
+
+
+def test_results_have_one_place() -> None:
+    task = pool(processSpec={**RUN, "env": [{"name": "AIP_MODEL_DIR", "value": "/mine"}]})
+    assert violations(task) == []
+    body = {"jobSpec": {"workerPoolSpecs": [task], "baseOutputDirectory": {"outputUriPrefix": "/out"}}}
+    with pytest.raises(InvalidSpec, match="AIP_MODEL_DIR says where the job's results go"):
+        spec.parse(body)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [("OMP_NUM_THREADS", "1"), ("NCCL_SOCKET_IFNAME", "ib0"), ("PET_NNODES", "1"), ("MA_HANG_DETECT_TIME", "10"),
+     ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), ("HOLDFAST_CONFIG", "/c"), ("VIRTUAL_ENV", "/v"), ("rank", "1")],
+)  # fmt: skip
+def test_names_that_tune_are_the_users(variable: tuple[str, str]) -> None:
+    name, value = variable
+    assert violations(pool(processSpec={**RUN, "env": [{"name": name, "value": value}]})) == []
+
+
 @pytest.mark.parametrize("program", ["", " ", "\t"])
 def test_the_program_has_a_name(program: str) -> None:
     assert violations(pool(processSpec={"command": [program, "x"]})) == [

@@ -159,7 +159,13 @@ def compose(
     Programs of an environment that was installed for the job are found before all others of the same name.
     """
     ours = {**ours, **_of_code(code)}
-    base = {**(defaults or {}), **_defaults(facts), **facts.site_env, **(image or {}), **_tuning(launch, ours, facts)}
+    base = {
+        **(defaults or {}),
+        **_defaults(facts),
+        **facts.site_env,
+        **(image or {}),
+        **_tuning(launch, ours, facts),
+    }
     user = expand_env([(name, value) for name, value in launch.task.env if name not in ours], {**base, **ours})
     env = {**base, **user, **ours}
     if code is not None and code.environment:

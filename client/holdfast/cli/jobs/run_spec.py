@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from holdfast._base.launcher import is_launcher, script_of, script_starts_launcher
+from holdfast._base.rank_variables import purpose_of
 from holdfast.cli.jobs.job_options import set_seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2, spec_pb2
@@ -83,14 +84,14 @@ def _launches_in_script(command: Sequence[str], directory: str) -> bool:
     if not script:
         return False
     try:
-        descriptor = os.open(os.path.join(directory, script), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(os.path.join(directory, script), errors="replace", opener=_without_waiting) as file:
+            return script_starts_launcher(file.read(_SCRIPT_CHARS))
     except (OSError, ValueError):
         return False  # it may lie on the hosts alone
-    with open(descriptor, errors="replace") as file:
-        try:
-            return script_starts_launcher(file.read(_SCRIPT_CHARS))
-        except OSError:
-            return False
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def literal(text: str) -> str:
@@ -109,6 +110,8 @@ def environment(asked: Sequence[str], environ: Mapping[str, str]) -> list[spec_p
         name, equals, value = item.partition("=")
         if not name:
             raise _invalid("--env", f"{item!r} has no name.", "Write --env NAME=VALUE, or --env NAME.")
+        if purpose := purpose_of(name):
+            raise _invalid("--env", f"{name} {purpose}; Holdfast sets it.", "Leave it out, or use another name.")
         if not equals:
             if name not in environ:
                 raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")

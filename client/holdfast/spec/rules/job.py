@@ -13,7 +13,7 @@ from typing import Any
 from holdfast._base.expand import TooLong, expand_args, expand_env
 from holdfast._base.launcher import is_launcher
 from holdfast.hang.pipeline.step_pattern import BadPattern, compiled
-from holdfast.spec.rules import lifecycle, notifications, secret_env
+from holdfast.spec.rules import environment, lifecycle, notifications, secret_env
 from holdfast.spec.wording import Broken, Fields, shown
 
 TASKS = ("process_spec", "container_spec", "python_package_spec")
@@ -24,9 +24,10 @@ MAX_RANKS = 100_000
 def broken(job: Fields) -> Iterator[Broken]:
     """Every broken rule of ``job``, pool by pool, then those of the whole."""
     pools = job.get("worker_pool_specs") or ()
+    writes_output = bool((job.get("base_output_directory") or {}).get("output_uri_prefix"))
     for index, pool in enumerate(pools):
         if pool is not None:
-            for found in _pool(pool, index):
+            for found in _pool(pool, index, writes_output):
                 yield Broken(("worker_pool_specs", index, *found.place), found.problem, found.fix)
     yield from _ranks(pools)
     yield from _step_pattern(job.get("fault_tolerance") or {})
@@ -48,7 +49,7 @@ def _step_pattern(tolerance: Fields) -> Iterator[Broken]:
         yield Broken(place, "has no group for the step", r"put the number into parentheses, such as step=(\d+)")
 
 
-def _pool(pool: Fields, index: int) -> Iterator[Broken]:
+def _pool(pool: Fields, index: int, writes_output: bool) -> Iterator[Broken]:
     if is_empty(pool):
         if index > 0:
             return  # its role is skipped
@@ -62,6 +63,8 @@ def _pool(pool: Fields, index: int) -> Iterator[Broken]:
             for found in _task(task, pool.get("processes_per_worker", 1)):
                 place = found.place if found.place[0] == "processes_per_worker" else (kind, *found.place)
                 yield Broken(place, found.problem, found.fix)
+            for found in environment.broken(task, writes_output):
+                yield Broken((kind, *found.place), found.problem, found.fix)
 
 
 def _primary(pool: Fields) -> Iterator[Broken]:

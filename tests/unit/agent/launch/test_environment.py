@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.agent.desired import FACTS, RENDEZVOUS, desired
 
+from holdfast._base.rank_variables import OUTPUT, purpose_of
 from holdfast._session.assignment import Launch, Phase, Rendezvous, Task
 from holdfast_agent.core.launch.environment import VALUE_MAX_BYTES, plan_ranks
 
@@ -220,6 +221,16 @@ def test_names_that_tune_are_the_users(name: str) -> None:
     facts = replace(FACTS, data_interface="eth1")
     assert planned(facts=facts)[0][name] not in ("7", None)
     assert planned(Task(("python",), env=((name, "7"),)), facts)[0][name] == "7"
+
+
+def test_whatever_beats_the_users_variables_is_refused_at_submission() -> None:
+    facts = replace(FACTS, gpu_names={"g": "0"}, data_interface="eth1")
+    world = {"gpus": ("g",), "process_starts": 1, "output_uri": "/out"}
+    names = planned(facts=facts, **world)[0].keys() | planned(pool=3, facts=facts, **world)[0].keys()
+    forged = planned(Task(("python",), env=tuple((name, "forged") for name in names)), facts, **world)[0]
+    ours = {name for name, value in forged.items() if value != "forged"}
+    assert "RANK" in ours and "AIP_MODEL_DIR" in ours
+    assert [name for name in sorted(ours) if not purpose_of(name) and name not in OUTPUT] == []
 
 
 def test_threads_and_interfaces_of_the_admins_file_are_kept() -> None:
