@@ -109,6 +109,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} moves again"
         case ev.JobHeld():
             return f"{event.job_id} " + ("hold ended" if event.until is None else "held") + f" by {event.by}"
+        case ev.WorldApart():
+            return f"{event.job_id} has a world apart: {event.processes} of {event.worker}"
         case ev.CaughtUp():
             return f"{event.job_id} back at step {event.step:g}"
         case ev.PrimaryCompleted():

@@ -35,7 +35,7 @@ _OPEN = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_FAILPOINTS"})
 
 
 def purpose_of(name: str) -> str:
-    """What Holdfast sets a variable for in every rank; empty for one that is the user's to set."""
+    """The purpose for which Holdfast sets a variable in every rank; empty for one that is the user's to set."""
     if name.startswith(PREFIX) and name not in _OPEN:
         return _JOB
     return CONTRACT.get(name, "")

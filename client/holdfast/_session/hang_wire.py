@@ -58,6 +58,7 @@ def to_proto(job_id: str, generation: int, features: WorkerFeatures, sent_s: flo
         checkpoint_open=output.checkpoint_open,
         reported=output.reported,
         declared_idle=features.declared_idle,
+        own_world=features.own_world,
     )
 
 
@@ -100,6 +101,7 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
             reported=message.reported,
         ),
         declared_idle=message.declared_idle,
+        own_world=message.own_world,
     )
 
 

@@ -54,7 +54,9 @@ class WorkerWatch:
             checkpoint_open=sample.files.checkpoint_open,
             reported=self.reported,
         )
-        return WorkerFeatures(sample.worker, self.host, sample.at_s, ranks, output, sample.idle_reason)
+        return WorkerFeatures(
+            sample.worker, self.host, sample.at_s, ranks, output, sample.idle_reason, sample.own_world
+        )
 
     def is_news(self, vector: WorkerFeatures) -> bool:
         """Whether the features should be sent now."""

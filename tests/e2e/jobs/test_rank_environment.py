@@ -224,6 +224,20 @@ def test_torchrun_spans_the_gang(cluster: DevCluster, tmp_path: Path, command: t
 
 
 @pytest.mark.require("torch")
+def test_hosts_that_train_apart_are_told(cluster: DevCluster, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import time; time.sleep(300)")
+    (tmp_path / "run.sh").write_text(
+        f"{TORCHRUN_PATH} --standalone --nnodes 1 --nproc-per-node 2 {tmp_path}/script.py"
+    )
+    with cluster.typing("run", "--replicas", "2", "--", "bash", str(tmp_path / "run.sh")) as run:
+        apart = "trains apart from the rest of the job: 2 processes there are a whole world of their own"
+        cluster.until(lambda: apart in run.err.read_text(), 60)
+        cluster.holdfast("cancel", cluster.ask(lambda client: client.newest_jobs(1))[0].id)
+        assert run.ends(60) != 0
+    assert run.err.read_text().count("trains apart") == 1
+
+
+@pytest.mark.require("torch")
 def test_torchrun_in_each_of_several_processes_is_one_world_too(cluster: DevCluster, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(TORCHRUN)
     hidden = f"import os; os.execv({str(TORCHRUN_PATH)!r}, ['torchrun', 'script.py'])"

@@ -48,6 +48,7 @@ class Stage:
     generation: int = 1
     running: bool = True
     peers: tuple[str, ...] = ()
+    world_size: int = 1
     stacks: dict[int, StackWait] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,6 +80,7 @@ class Stage:
                 self.gpus,
                 peers=self.peers,
                 stacks=self.stacks,
+                world_size=self.world_size,
             )
 
     def start(self, code: str = "", *, rank: int = 0, command: Sequence[str] = (), up: bool = True) -> int:

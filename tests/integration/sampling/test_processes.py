@@ -176,6 +176,28 @@ async def test_ranks_behind_a_launcher_are_found_with_their_own_numbers(stage: S
     assert all(rank.process is not None for rank in sample.ranks)
 
 
+LAUNCHER = """import os, subprocess, sys, time
+argv = [sys.executable, '-c', 'import time; time.sleep(600)']
+first, last, size = map(int, sys.argv[1:])
+for rank in range(first, last):
+    subprocess.Popen(argv, env={**os.environ, 'RANK': str(rank), 'WORLD_SIZE': str(size)})
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("behind", [(), ("sh", "-c", '"$@"; true', "sh")])
+@pytest.mark.parametrize(("ranks", "started", "own_world"), [("0 2 2", 2, 2), ("0 2 4", 2, 0), ("0 2 2", 1, 0)])
+async def test_a_world_that_is_whole_on_one_worker_of_several_is_seen(
+    stage: Stage, behind: tuple[str, ...], ranks: str, started: int, own_world: int
+) -> None:
+    (Path(stage.facts.scratch_dir) / "torchrun").write_text(LAUNCHER)
+    command = [*behind, sys.executable, f"{stage.facts.scratch_dir}/torchrun", *ranks.split()]
+    stage.world_size = started
+    stage.start(command=command)
+    await stage.sampled(lambda s: len(s.ranks) == 2, "both ranks")
+    assert (await stage.tick()).own_world == own_world
+
+
 async def test_shell_in_front_of_the_training_is_no_rank(stage: Stage) -> None:
     code = "import time; x = [0] * 10\nwhile True: x.reverse()"
     stage.start(command=["sh", "-c", f"{sys.executable} -c '{code}' | tee /dev/null; true"])

@@ -156,6 +156,14 @@ def test_vectors_of_unknown_jobs_and_workers_are_nothing(program: Training) -> N
     assert program.world.features("a", replace(vector, worker="workerpool9-9")) == []
 
 
+def test_a_world_apart_is_told_once_for_each_launch(program: Training) -> None:
+    vectors = [replace(vector, own_world=8) for vector in program.vectors()]
+    told = [line for vector in vectors for line in program.world.features("a", vector)]
+    assert told == [f"a has a world apart: 8 of {vectors[0].worker}"]
+    comes_back(program, down_s=1.0)
+    assert [line for vector in vectors for line in program.world.features("a", vector)] == []
+
+
 def test_hosts_clocks_may_read_anything() -> None:
     world = World(hosts=2)
     world.clocks = {"host-0": 5_000_000.0, "host-1": -80.0}

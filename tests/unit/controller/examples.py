@@ -171,6 +171,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ),
     ev.WorkerLaunched(job_id="a", at=Wall(8.96), worker="workerpool1-0", generation=4),
     ev.WorkerStarted(job_id="a", at=Wall(8.97), worker="workerpool1-0", generation=4, started=Started(7, (8,))),
+    ev.WorldApart(job_id="a", at=Wall(8.97), generation=4, worker="workerpool0-0", processes=8),
     ev.CaughtUp(job_id="a", at=Wall(8.98), generation=4, step=701.0),
     ev.PrimaryCompleted(job_id="a", at=Wall(9.0)),
     ev.AttemptEnded(

@@ -253,6 +253,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         " workerpool1-0 rank 2 (NONZERO_EXIT), restart 2 of 5",
         "workerpool1-0 launched as generation 4",
         "workerpool1-0 is running as generation 4",
+        "workerpool0-0 trains apart from the rest of the job: 8 processes there are a whole world of their own; "
+        "a launcher without --standalone, --nnodes and --rdzv-* options spans the job",
         "generation 4 is back at step 701",
         "primary completed; the others are stopped",
         "moving away from h2; workers elsewhere stay there: workerpool1-0 rank 2 (SIGNALED)",

@@ -127,13 +127,34 @@ def parse_command(data: bytes) -> tuple[str, ...]:
     return tuple(data.rstrip(b"\0").decode("utf-8", "replace").split("\0")) if data.rstrip(b"\0") else ()
 
 
-def rank_in(environ: bytes) -> int | None:
-    """The value of RANK in /proc/PID/environ; None where it is missing or no number."""
+class World(NamedTuple):
+    """A process's world by its environment: ``rank`` is RANK; None where it is missing or no number.
+
+    ``seat`` and ``size`` are its rank and the number of ranks in the world that was made last: MPI's, else torch's.
+    """
+
+    rank: int | None = None
+    seat: int | None = None
+    size: int | None = None
+
+
+_WORLDS = (
+    (b"OMPI_COMM_WORLD_RANK", b"OMPI_COMM_WORLD_SIZE"),
+    (b"PMI_RANK", b"PMI_SIZE"),
+    (b"RANK", b"WORLD_SIZE"),
+)
+
+
+def world_in(environ: bytes) -> World:
+    """The world that /proc/PID/environ tells of."""
+    wanted = {name for names in _WORLDS for name in names}
+    said: dict[bytes, int] = {}
     for variable in environ.split(b"\0"):
-        if variable.startswith(b"RANK="):
-            value = variable[5:]
-            return int(value) if value.isdigit() and len(value) < 10 else None
-    return None
+        name, _, value = variable.partition(b"=")
+        if name in wanted and value.isdigit() and len(value) < 10:
+            said[name] = int(value)
+    seat, size = next((each for each in _WORLDS if each[0] in said and each[1] in said), _WORLDS[-1])
+    return World(said.get(b"RANK"), said.get(seat), said.get(size))
 
 
 def parse_fdinfo(data: bytes) -> tuple[bool, int]:

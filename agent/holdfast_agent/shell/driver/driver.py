@@ -134,6 +134,7 @@ class Driver:
                 fresh=worker.launched_at is not None,
                 stacks=self.parts.hangs.stacks.found(worker.key),
                 peers=_peers(launch.rendezvous) if launch and launch.rendezvous else (),
+                world_size=launch.world_size if launch and launch.in_world else 0,
             )
 
     def gauges(self, now: float) -> Series:

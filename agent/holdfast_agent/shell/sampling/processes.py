@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from holdfast_agent.core.proc import descriptors, proc_text, system_calls
 from holdfast_agent.core.proc.descriptors import Sort
-from holdfast_agent.core.proc.proc_text import Call, Io, MainThread, Stat
+from holdfast_agent.core.proc.proc_text import Call, Io, MainThread, Stat, World
 from holdfast_agent.core.proc.process_counters import Account, Counters
 from holdfast_agent.core.proc.process_tree import Role
 from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
@@ -43,8 +43,8 @@ class Member(Subject):
         self.stat = stat
         self.account = Account()
         self.command: tuple[str, ...] = ()
-        self.rank: int | None = None
-        self.rank_known = False
+        self.world = World()
+        self.world_known = False
         self.role = Role.CHILD
         self.owner = 0
         self.looks = 0
@@ -97,10 +97,9 @@ class Member(Subject):
         data = self._once(turn, "cmdline", _COMMAND_BYTES)
         return proc_text.parse_command(data) if data else ()
 
-    def read_rank(self, turn: Turn) -> int | None:
-        """RANK in the environment it was started with."""
-        data = self._once(turn, "environ", _ENVIRON_BYTES)
-        return proc_text.rank_in(data) if data else None
+    def read_world(self, turn: Turn) -> World:
+        """Its rank and world, as the environment says that it was started with."""
+        return proc_text.world_in(self._once(turn, "environ", _ENVIRON_BYTES) or b"")
 
     def read_call(self, turn: Turn, thread: int = 0) -> Call | str:
         """The system call that its main thread, or another one, is in; "running" for none, or "unreadable"."""

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast._base.launcher import is_launcher
 from holdfast.hang.pipeline.samples import ProcessSample, State, TreeSample
 from holdfast_agent.core.proc import process_tree
-from holdfast_agent.core.proc.proc_text import Stat
+from holdfast_agent.core.proc.proc_text import Stat, World
 from holdfast_agent.core.proc.process_counters import Counters, TreeTally
 from holdfast_agent.core.proc.process_tree import Relative, Role
 from holdfast_agent.shell.sampling.guarded_reader import Turn
@@ -140,7 +141,7 @@ class Tree:
         if (member.looks < 2 or stat.name != name) and stat.state is not State.ZOMBIE:
             command = member.read_command(turn)
             if command != member.command:
-                member.command, member.rank_known, self._changed = command, False, True
+                member.command, member.world_known, self._changed = command, False, True
         member.looks += 1
         member.no_io = member.no_io or stat.state is State.ZOMBIE
         return member.read_counters(turn)
@@ -187,6 +188,16 @@ class Tree:
         member = self.members.get(pid)
         return self._numbers.get(member.owner) if member is not None else None
 
+    @property
+    def whole_world(self) -> int:
+        """How many ranks are in a world that began and ends below this process; 0 where there is none."""
+        seats: dict[int, set[int]] = {}
+        for member in self.members.values():
+            world = member.world
+            if member.pid != self.root and world.seat is not None and world.size is not None:
+                seats.setdefault(world.size, set()).add(world.seat)
+        return max((size for size, taken in seats.items() if size and len(taken) >= size), default=0)
+
     def mount(self, turn: Turn, pids: Iterable[int]) -> str:
         """The mount that one of these waits for in uninterruptible sleep; empty where that isn't known."""
         for pid in pids:
@@ -232,14 +243,15 @@ class Tree:
     def _relatives(self, turn: Turn) -> dict[int, Relative]:
         # The environment counts only below a launcher or a shell, and is read once per program.
         root = self.members.get(self.root)
-        launched = root is not None and process_tree.is_parent(root.command)
+        shell = root is not None and process_tree.is_parent(root.command)
+        launched = shell or any(is_launcher(member.command) for member in self.members.values())
         for member in list(self.members.values()) if launched else ():
-            if not member.rank_known and member.pid != self.root and not member.stuck:
+            if not member.world_known and member.pid != self.root and not member.stuck:
                 try:
-                    member.rank = member.read_rank(turn)
+                    member.world = member.read_world(turn)
                 except Gone:
-                    member.rank = None
-                member.rank_known = True
+                    member.world = World()
+                member.world_known = True
         return {
             member.pid: Relative(
                 pid=member.pid,
@@ -247,7 +259,7 @@ class Tree:
                 start_ticks=member.stat.start_ticks,
                 command=member.command,
                 name=member.stat.name,
-                rank=member.rank,
+                rank=member.world.rank if shell else None,
                 on_gpu=member.pid in self._on_gpu,
             )
             for member in self.members.values()

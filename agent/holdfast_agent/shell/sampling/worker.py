@@ -34,7 +34,8 @@ PROGRESS_MOST = 1024
 class Watched:
     """A generation that runs. ``pids``: rank to what the shim started; ``ended``: rank to exit code, 128+n for a
     signal. ``fresh``: it was launched in this life of the agent. ``peers``:
-    host:port of each worker of the job. ``stacks``: rank to what its frames said last.
+    host:port of each worker of the job. ``stacks``: rank to what its frames said last. ``world_size``: processes
+    that the job starts in torch's world; 0 for a worker outside it.
     """
 
     key: WorkerId
@@ -46,6 +47,7 @@ class Watched:
     fresh: bool = True
     peers: tuple[str, ...] = ()
     stacks: Mapping[int, StackWait] = field(default_factory=dict)
+    world_size: int = 0
 
 
 class _Progress(Subject):
@@ -181,7 +183,13 @@ class WorkerSampling:
             skipped_bytes=skipped,
             files=self._files.sample,
             progress=self._read_progress(turn, now_s),
+            own_world=self._own_world(),
         )
+
+    def _own_world(self) -> int:
+        if self.watched.world_size <= 1:
+            return 0
+        return max((tree.whole_world for tree in self._trees.values()), default=0)
 
     def _read_trees(self, turn: Turn, host: HostGpus) -> dict[int, list[RankReading]]:
         on_gpu = host.on_gpu

@@ -166,6 +166,8 @@ class WorkerFeatures:
     output: OutputFeatures = field(default_factory=OutputFeatures)
     # Why the program says it is idle; empty when it doesn't.
     declared_idle: str = ""
+    # Ranks of a world that began and ends on this worker, apart from the rest of its job; 0 where there is none.
+    own_world: int = 0
 
     @property
     def traced(self) -> bool:
@@ -191,7 +193,7 @@ class WorkerFeatures:
 
     def _essence(self) -> tuple[object, ...]:
         ranks = tuple(rank.essence for rank in self.ranks)
-        return ranks, self.output, self.declared_idle
+        return ranks, self.output, self.declared_idle, self.own_world
 
 
 def _shifted(wait: Wait, by_s: float) -> Wait:

@@ -76,6 +76,8 @@ class WorkerSample:
     progress: tuple[RankProgress, ...] = ()
     # The job's own, in the first of some samples of a file, so that a replay judges as the job was judged.
     settings: HangSettings | None = None
+    # Ranks of a world that began and ends on this worker, apart from the rest of its job; 0 where there is none.
+    own_world: int = 0
 
     @property
     def idle_reason(self) -> str:

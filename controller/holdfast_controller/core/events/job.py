@@ -348,6 +348,18 @@ class CaughtUp:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorldApart:
+    """A worker's processes form a world of their own; the first worker of its generation of which that was seen."""
+
+    job_id: str
+    at: Wall
+    generation: int
+    worker: str
+    processes: int
+    """Ranks of that world."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrimaryCompleted:
     """The primary worker completed; the others are stopped, after the end grace if there is one."""
 
@@ -479,6 +491,7 @@ JobEvent = (
     | HangOver
     | JobHeld
     | CaughtUp
+    | WorldApart
     | PrimaryCompleted
     | CancelRequested
     | JobEnding

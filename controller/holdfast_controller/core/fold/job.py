@@ -154,6 +154,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             fold_hang(job, event)
         case ev.CaughtUp():
             job.recoveries[-1].caught_up_at = event.at
+        case ev.WorldApart():
+            job.launch.world_apart = True
         case ev.PrimaryCompleted():
             job.launch.primary_done_at = event.at
         case ev.CancelRequested():

@@ -64,6 +64,7 @@ def on_features(step: Step, reported: FeaturesReported) -> None:
     runtime.features[index] = vector.shifted(step.now.mono - reported.sent_s)
     take_again(step, job, runtime, index)
     _note_catching_up(step, job, reported.features.output.step)
+    _note_world_apart(step, job, vector)
     if step.cluster.draining:
         drain.on_progress(step, job)
     if _is_judged(job):
@@ -78,6 +79,13 @@ def _note_catching_up(step: Step, job: Job, reached: float | None) -> None:
         return
     if reached >= last.step and last.generation == job.generation:
         step.emit(ev.CaughtUp(job_id=job.id, at=step.now.wall, generation=job.generation, step=reached))
+
+
+def _note_world_apart(step: Step, job: Job, vector: WorkerFeatures) -> None:
+    """Tell once per launch of the gang that a worker's processes are a world of their own."""
+    if vector.own_world and not job.launch.world_apart:
+        told = {"generation": job.generation, "worker": vector.worker, "processes": vector.own_world}
+        step.emit(ev.WorldApart(job_id=job.id, at=step.now.wall, **told))
 
 
 def on_evidence(step: Step, arrived: EvidenceArrived) -> None:

@@ -154,6 +154,11 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.JobHeld():
             held = event.until is not None
             return f"action on hangs turned {'off' if held else 'on'} by {event.by}"
+        case ev.WorldApart():
+            return (
+                f"{event.worker} trains apart from the rest of the job: {event.processes} processes there are a whole "
+                f"world of their own; a launcher without --standalone, --nnodes and --rdzv-* options spans the job"
+            )
         case ev.CaughtUp():
             return f"generation {event.generation} is back at step {event.step:g}"
         case ev.PrimaryCompleted():

@@ -59,3 +59,5 @@ class GangLaunch:
     deferred: set[int] = field(default_factory=set)
     """Of the relaunched, those that wait for ``not_before``."""
     primary_done_at: Wall | None = None
+    world_apart: bool = False
+    """It is in the log that a worker's processes form a world of their own."""

@@ -82,6 +82,9 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
             ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
         ):
             return _of_hang(event)
+        case ev.WorldApart():
+            apart = _Event.WorldApart(generation=event.generation, worker=event.worker, processes=event.processes)
+            return _Event(world_apart=apart)
         case ev.CaughtUp():
             return _Event(caught_up=_Event.CaughtUp(generation=event.generation, step=event.step))
         case ev.PrimaryCompleted():

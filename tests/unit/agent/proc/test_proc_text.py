@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.hang.pipeline.samples import State
 from holdfast_agent.core.proc import proc_text
+from holdfast_agent.core.proc.proc_text import World
 
 FIELDS = (
     b"R 41 77 78 0 -1 4194304 900 3 12 4 250 50 30 7 20 0 9 0 123456 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 "
@@ -75,17 +76,20 @@ def test_mount_of_a_descriptor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "rank"),
+    ("environ", "world"),
     [
-        (b"A=1\0RANK=17\0B=2\0", 17),
-        (b"LOCAL_RANK=3\0", None),
-        (b"RANK=x\0", None),
-        (b"RANK=99999999999\0", None),
-        (b"", None),
+        (b"A=1\0RANK=17\0B=2\0", World(17, 17)),
+        (b"RANK=1\0WORLD_SIZE=4\0", World(1, 1, 4)),
+        (b"RANK=1\0WORLD_SIZE=4\0OMPI_COMM_WORLD_RANK=0\0OMPI_COMM_WORLD_SIZE=2\0", World(1, 0, 2)),
+        (b"RANK=1\0WORLD_SIZE=4\0PMI_RANK=2\0", World(1, 1, 4)),
+        (b"LOCAL_RANK=3\0", World()),
+        (b"RANK=x\0", World()),
+        (b"RANK=99999999999\0", World()),
+        (b"", World()),
     ],
 )
-def test_rank_in_an_environment(environ: bytes, rank: int | None) -> None:
-    assert proc_text.rank_in(environ) == rank
+def test_world_in_an_environment(environ: bytes, world: World) -> None:
+    assert proc_text.world_in(environ) == world
 
 
 def test_command_line_of_a_zombie_is_empty() -> None:
