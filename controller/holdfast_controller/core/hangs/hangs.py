@@ -84,8 +84,15 @@ def _note_catching_up(step: Step, job: Job, reached: float | None) -> None:
 def _note_world_apart(step: Step, job: Job, vector: WorkerFeatures) -> None:
     """Tell once per launch of the gang that a worker's processes are a world of their own."""
     if vector.own_world and not job.launch.world_apart:
-        told = {"generation": job.generation, "worker": vector.worker, "processes": vector.own_world}
-        step.emit(ev.WorldApart(job_id=job.id, at=step.now.wall, **told))
+        step.emit(
+            ev.WorldApart(
+                job_id=job.id,
+                at=step.now.wall,
+                generation=job.generation,
+                worker=vector.worker,
+                processes=vector.own_world,
+            )
+        )
 
 
 def on_evidence(step: Step, arrived: EvidenceArrived) -> None:

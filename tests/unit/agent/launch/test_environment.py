@@ -196,7 +196,7 @@ def test_interface_is_named_only_where_the_host_names_one() -> None:
 def test_launcher_spans_the_gang_also_from_behind_a_script(
     command: tuple[str, ...], processes: int, gpus: tuple[str, ...], expected: dict[str, str]
 ) -> None:
-    world = {"processes": processes, "world_size": 2 * processes, "first_rank": processes}
+    world: dict[str, Any] = {"processes": processes, "world_size": 2 * processes, "first_rank": processes}
     env = planned(Task(command), gpus=gpus, worker_count=2, worker_index=1, **world)[0]
     address = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"}
     found = {name.removeprefix("PET_"): value for name, value in env.items() if name.startswith("PET_")}
@@ -225,7 +225,7 @@ def test_names_that_tune_are_the_users(name: str) -> None:
 
 def test_whatever_beats_the_users_variables_is_refused_at_submission() -> None:
     facts = replace(FACTS, gpu_names={"g": "0"}, data_interface="eth1")
-    world = {"gpus": ("g",), "process_starts": 1, "output_uri": "/out"}
+    world: dict[str, Any] = {"gpus": ("g",), "process_starts": 1, "output_uri": "/out"}
     names = planned(facts=facts, **world)[0].keys() | planned(pool=3, facts=facts, **world)[0].keys()
     forged = planned(Task(("python",), env=tuple((name, "forged") for name in names)), facts, **world)[0]
     ours = {name for name, value in forged.items() if value != "forged"}
