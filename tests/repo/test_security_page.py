@@ -16,6 +16,7 @@ mutual TLS | unknown callers | pose as the controller | join tokens | verified b
 a removed user or host | the caller is taken from the certificate | on a unix socket | acts only as itself
 own jobs | a call without a rule | packaged code | on record | keys and settings | secrets
 root works by descriptor | replace root's | workers start with nothing | a worker reaches neither
+an installation ends | the environment of the next
 paths that users name | a container | protobuf | hostile job file or bundle | starve the others
 fill the controller | web pages | only holds a connection | fork bomb | a signal hits no unrelated process
 """

@@ -1,8 +1,9 @@
 """A generation's cgroup (v2): bounds it, kills it whole, proves it empty, counts what lack of memory has killed.
 
 The agent names the worker's directory; each generation has `g<N>` in it, made before the first fork and removed
-once nothing is left. Ranks are moved into it right after their start, and whatever they start stays in. The
-limits are written where the kernel offers them; a host without cgroups, or without some controller, does without.
+once nothing is left; an installation has one beside them. Ranks are moved into it right after their start, and
+whatever they start stays in. The limits are written where the kernel offers them; a host without cgroups, or without
+some controller, does without.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ CONTROLLERS = (b"+memory", b"+pids")
 
 
 class Cgroup:
-    """The cgroup of one generation, in its worker's directory. Raises OSError where it can't be made."""
+    """A cgroup of a worker: of one generation, or of an installation. Raises OSError where it can't be made."""
 
-    def __init__(self, worker: str, generation: int, memory_bytes: int, pids: int) -> None:
-        self.path = f"{worker}/g{generation}"
-        _make(worker)
+    def __init__(self, path: str, memory_bytes: int, pids: int) -> None:
+        self.path = path
+        _make(os.path.dirname(path))
         try:
             os.mkdir(self.path, 0o755)
         except FileExistsError:
@@ -30,6 +31,10 @@ class Cgroup:
             self._offer("pids.max", pids)
         self._procs = os.open(self.path + "/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         self._counted = self._oom_kills()
+
+    def enter(self) -> None:
+        """Takes in this process. Raises OSError."""
+        os.write(self._procs, b"0")
 
     def gather(self) -> None:
         """Takes in every descendant of this process; what they start from then on is in it by itself.

@@ -63,7 +63,7 @@ def _room(number: int, directory: int, lacks: list[str]) -> namespaces.Room | No
 def _cgroup(worker: str, number: int, bounds: tuple[int, int], lacks: list[str]) -> Cgroup | None:
     """The generation's cgroup; None where it can't be made: the ranks run all the same, without its limits."""
     try:
-        return Cgroup(worker, number, *bounds)
+        return Cgroup(f"{worker}/g{number}", *bounds)
     except OSError as error:
         lacks.append(f"no cgroup: {printable(error.filename or worker)}: {error.strerror}")
         return None

@@ -8,10 +8,10 @@ check, the directory that was mounted is compared with the one that was checked.
 from __future__ import annotations
 
 import os
-import subprocess
 
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.shell.output.archive import become
+from holdfast_agent.shell.base import programs
+from holdfast_agent.shell.base.programs import Program
 from holdfast_agent.shell.users import safe_paths
 
 ENTER_S = 20.0
@@ -24,21 +24,15 @@ class Unreachable(Exception):
 
 def entered_by(user: WorkerUser, path: str) -> str:
     """Device and inode of the directory as ``user`` reaches it, made if need be. Raises ``Unreachable``."""
-    try:
-        made = subprocess.run(
-            [*become(user), "sh", "-c", _ENTER, "sh", path],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=ENTER_S,
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Unreachable(f"the base output directory {path} can't be made: {error}") from error
-    said = made.stderr.decode("utf-8", "replace").strip()
-    if made.returncode:
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+    made = programs.run(Program(["sh", "-c", _ENTER, "sh", path], ENTER_S, env, user=user))
+    if made.code is None:
+        raise Unreachable(f"the base output directory {path} can't be made: {made.problem}")
+    said = made.errors.decode("utf-8", "replace").strip()
+    if made.code:
         words = said.removeprefix("mkdir: ").removeprefix("stat: ")
         raise Unreachable(f"the base output directory can't be used as {user.name}: {words}")
-    return made.stdout.decode().strip()
+    return made.output.decode().strip()
 
 
 def is_mounted(pid: int, path: str, identity: str) -> bool:

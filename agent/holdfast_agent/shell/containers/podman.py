@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any
 
 import anyio
 
+from holdfast_agent.shell.base import programs
+from holdfast_agent.shell.base.programs import How, Program
 from holdfast_agent.shell.containers.mounts import Mount
-from holdfast_agent.shell.shims.spawner import watch_exit
 
 CALL_S = 120.0
 """A store that is busy, or a disk that is slow, makes podman wait."""
-SAID_MAX_BYTES, LINE_CHARACTERS = 1 << 20, 500
+CALLS_AT_ONCE = 32
+LINE_CHARACTERS = 500
 HOLDER = "/run/holdfast-holder"
 _FOR_OTHERS = ("NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC")
 """The agent's own, from its service manager; podman would answer for it."""
@@ -62,6 +61,7 @@ class Podman:
 
     program: str
     init: str
+    threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(CALLS_AT_ONCE))
 
     async def image(self, uri: str) -> Image | None:
         """The host's image of this name; None where it would have to be pulled. Raises ``EngineFailed``."""
@@ -141,50 +141,28 @@ class Podman:
         return output
 
     async def _run(self, args: Sequence[str], timeout_s: float) -> tuple[int, str, str]:
-        # Files and no pipes: the container's monitor may keep what it inherits open.
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            try:
-                process = _start([self.program, "--cgroup-manager=cgroupfs", *args], output, errors)
-            except OSError as error:
-                raise EngineFailed(f"{self.program} could not be started: {error.strerror}") from error
-            ended = anyio.Event()
-            try:
-                watch_exit(process.pid, ended.set)
-                with anyio.fail_after(timeout_s):
-                    await ended.wait()
-            except TimeoutError:
-                raise EngineFailed(f"podman {args[0]} did not end within {timeout_s:g} s") from None
-            except OSError as error:
-                raise EngineFailed(f"podman can't be watched: {error.strerror}") from error
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                code = process.wait()
-            return code, _text(output), _text(errors)
-
-
-def _start(command: Sequence[str], output: IO[bytes], errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Not by the event loop, which forks: gRPC's threads don't bear that."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=errors,
-        cwd="/",
-        env={name: value for name, value in os.environ.items() if name not in _FOR_OTHERS},
-        start_new_session=True,
-    )
+        # A container's monitor outlives its call.
+        ran = await programs.run_async(
+            Program(
+                [self.program, "--cgroup-manager=cgroupfs", *args],
+                timeout_s,
+                {name: value for name, value in os.environ.items() if name not in _FOR_OTHERS},
+                may_gain=True,
+                may_leave=True,
+            ),
+            self.threads,
+        )
+        if ran.how is How.NOT_STARTED:
+            raise EngineFailed(f"{self.program} could not be started: {ran.problem}")
+        if ran.code is None:
+            raise EngineFailed(f"podman {args[0]} {ran.problem}")
+        return ran.code, ran.output.decode("utf-8", "replace"), ran.errors.decode("utf-8", "replace")
 
 
 def _held(found: Mapping[str, Any]) -> Held:
     state = found["State"]
     pid = int(state.get("Pid") or 0) if state.get("Running") else 0
     return Held(found["Id"], found["Name"], pid, (found.get("Config") or {}).get("Labels") or {})
-
-
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read(SAID_MAX_BYTES).decode("utf-8", "replace")
 
 
 def _reason(errors: str, code: int) -> str:

@@ -248,6 +248,7 @@ def _assemble(
             _code(settings, facts, tls, [key.job for key in files.found()]),
             driver.on_preparation_takes_long,
             scoped,
+            found,
         ),
         peers=Peers(wanted=settings.checks.peer_names),
         shims=shims,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -26,6 +25,8 @@ from holdfast._session.assignment import Launch
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.archiving import GIVE_UP_AFTER_S, in_words, is_due, pause_s
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, output_directory
+from holdfast_agent.shell.base import programs
+from holdfast_agent.shell.base.programs import How, Program
 from holdfast_agent.shell.output import archive_copy
 from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
@@ -246,35 +247,25 @@ def copy(logs: str, order: Order, user: WorkerUser, *, most: int = 0, within_s: 
 
     At most ``most`` bytes of each stream, unless that is 0.
     """
-    program = [sys.executable, "-I", "-S", archive_copy.__file__, "append"]
-    program += [logs, order.base, order.job, order.worker, str(most)]
-    try:
-        done = subprocess.run(
-            [*become(user), *program],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
-            timeout=within_s,
-        )
-    except subprocess.TimeoutExpired:
+    ran = programs.run(
+        archive_copy_program(user, within_s, "append", logs, order.base, order.job, order.worker, str(most))
+    )
+    if ran.how is How.NOT_STARTED:
+        return f"the copy could not be started: {ran.problem}"
+    if ran.how is How.LATE:
         return f"{order.base}: did not take it within {within_s:g} s"
-    except OSError as error:
-        return f"the copy could not be started: {error.strerror}"
-    if done.returncode == 0:
+    if ran.code == 0:
         return ""
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    lines = ran.errors.decode("utf-8", "replace").strip().splitlines()
     said = "".join(c for c in lines[-1] if c.isprintable()) if lines else ""
-    return said[:LINE_CHARACTERS] or f"the copy ended with code {done.returncode}"
+    return (
+        said[:LINE_CHARACTERS]
+        or (ran.code is None and f"the copy {ran.problem}")
+        or f"the copy ended with code {ran.code}"
+    )
 
 
-def become(user: WorkerUser) -> list[str]:
-    """The command that runs another one as this user.
-
-    A program does so, since forking a process that changes its user does not work with gRPC's threads.
-    """
-    if user.uid is None:
-        return []
-    groups = f"--groups={','.join(map(str, user.groups))}" if user.groups else "--clear-groups"
-    return ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", groups, "--no-new-privs", "--"]
+def archive_copy_program(user: WorkerUser, within_s: float, *words: str) -> Program:
+    """``archive_copy`` with these words, which are not to be seen in its command line, as this user."""
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", archive_copy.WORDS: json.dumps(words)}
+    return Program([sys.executable, "-I", "-S", archive_copy.__file__], within_s, env, user=user)

@@ -1,10 +1,12 @@
 """Appends a worker's output to its job's archive, and reads from it; both as a process of its own.
 
-``python -I -S archive_copy.py append LOGS BASE JOB WORKER MOST``: from LOGS/g<N>/WORKER.r<rank>.{out,err} to
+``python -I -S archive_copy.py`` with its words as JSON in HOLDFAST_ARCHIVE, since all accounts can read command lines:
+
+``append LOGS BASE JOB WORKER MOST``: from LOGS/g<N>/WORKER.r<rank>.{out,err} to
 BASE/rank-logs/JOB/g<N>/, by the same names, at most MOST bytes of each stream (0: all). With an empty LOGS nothing is
 copied. The directories that the AIP_* variables name are made as well.
 
-``python -I -S archive_copy.py read BASE JOB GENERATION NAME OFFSET TAIL SINCE``: writes to stdout a line with the time
+``read BASE JOB GENERATION NAME OFFSET TAIL SINCE``: writes to stdout a line with the time
 of the last change in milliseconds, then for each piece its offset in the stream, its length (``FRAME``) and its bytes:
 from OFFSET on, the last TAIL lines, what was written after SINCE milliseconds ("-": all). Ends with 3 if there is none.
 
@@ -20,6 +22,7 @@ stderr.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import stat
@@ -27,6 +30,7 @@ import struct
 import sys
 import time
 
+WORDS = "HOLDFAST_ARCHIVE"
 CHUNK_BYTES = 1 << 20
 FOLDER = "rank-logs"
 RESULTS = ("model", "checkpoints", "logs")
@@ -268,4 +272,5 @@ def _send(file: int, at: int, position: int, length: int, start: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(append(*sys.argv[2:]) if sys.argv[1] == "append" else read(*sys.argv[2:]))
+    what, *words = json.loads(os.environ[WORDS])
+    sys.exit(append(*words) if what == "append" else read(*words))

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
-from anyio.abc import ByteReceiveStream, Process
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.shell.base.programs import How, Streamed, streamed
 from holdfast_agent.shell.output import archive_copy
-from holdfast_agent.shell.output.archive import become
+from holdfast_agent.shell.output.archive import archive_copy_program
 from holdfast_agent.shell.output.log_reader import Wanted
 
 ANSWERS_WITHIN_S = 20.0
 """For the first bytes: a file server may hang."""
+READ_S = 86_400.0
+"""For all of it: a reader may be slow."""
 
 
 class NoArchive(Exception):
@@ -28,38 +27,39 @@ class NoArchive(Exception):
 class ArchivedStream:
     """One stream of one rank, as far as it was archived. ``changed_ms``: when that was, since the epoch."""
 
-    def __init__(self, process: Process, stdout: ByteReceiveStream) -> None:
-        self._process = process
-        self._stdout = BufferedByteReceiveStream(stdout)
+    def __init__(self, program: Streamed) -> None:
+        self._program = program
         self.changed_ms = 0
 
     async def begin(self) -> None:
         """Wait for the first answer. Raises ``NoArchive``."""
         try:
             with anyio.fail_after(ANSWERS_WITHIN_S):
-                self.changed_ms = int(await self._stdout.receive_until(b"\n", 32))
+                self.changed_ms = int(await self._program.stdout.readuntil(b"\n"))
         except TimeoutError:
             raise NoArchive(f"the archive did not answer within {ANSWERS_WITHIN_S:g} s") from None
-        except (anyio.IncompleteRead, anyio.EndOfStream):
+        except asyncio.IncompleteReadError:
             raise NoArchive(await self._problem()) from None
 
     async def piece(self) -> tuple[int, bytes]:
         """Offset and bytes of the next piece; no bytes at the end. Raises ``NoArchive``."""
+        stdout, frame = self._program.stdout, archive_copy.FRAME
         try:
-            offset, length = archive_copy.FRAME.unpack(await self._stdout.receive_exactly(archive_copy.FRAME.size))
-            return offset, await self._stdout.receive_exactly(length)
-        except (anyio.IncompleteRead, anyio.EndOfStream):
+            offset, length = frame.unpack(await stdout.readexactly(frame.size))
+            return offset, await stdout.readexactly(length)
+        except asyncio.IncompleteReadError:
             if problem := await self._problem():
                 raise NoArchive(problem) from None
             return 0, b""
 
     async def _problem(self) -> str:
-        code = await self._process.wait()
-        if code in (0, archive_copy.MISSING):
+        ran = await self._program.ended()
+        if ran.how is How.NOT_STARTED:
+            return f"the archive could not be opened: {ran.problem}"
+        if ran.code in (0, archive_copy.MISSING):
             return ""
-        assert self._process.stderr is not None
-        said = b"".join([part async for part in self._process.stderr]).decode("utf-8", "replace").strip()
-        return "".join(c for c in said if c.isprintable())[:300] or f"reading the archive ended with code {code}"
+        said = "".join(c for c in ran.errors.decode("utf-8", "replace").strip() if c.isprintable())
+        return said[:300] or f"reading the archive {ran.problem or f'ended with code {ran.code}'}"
 
 
 @asynccontextmanager
@@ -67,27 +67,13 @@ async def archived_stream(
     base: str, job: str, generation: int, name: str, wanted: Wanted, user: WorkerUser
 ) -> AsyncIterator[ArchivedStream]:
     """The stream, open. Raises ``NoArchive``."""
-    program = [sys.executable, "-I", "-S", archive_copy.__file__, "read", base, job, f"g{generation}", name]
     rest = (wanted.tail_lines, wanted.since_ms)
     limits = [str(max(0, wanted.offset)), *("-" if each is None else str(each) for each in rest)]
+    program = archive_copy_program(user, READ_S, "read", base, job, f"g{generation}", name, *limits)
     try:
-        process = await anyio.open_process(
-            [*become(user), *program, *limits],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
-        )
+        async with streamed(program) as running:
+            stream = ArchivedStream(running)
+            await stream.begin()
+            yield stream
     except OSError as error:
         raise NoArchive(f"the archive could not be opened: {error.strerror}") from error
-    assert process.stdout is not None
-    try:
-        stream = ArchivedStream(process, process.stdout)
-        await stream.begin()
-        yield stream
-    finally:
-        if process.returncode is None:
-            process.kill()
-        with anyio.move_on_after(ANSWERS_WITHIN_S, shield=True):
-            await process.aclose()

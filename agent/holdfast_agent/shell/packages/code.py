@@ -26,6 +26,7 @@ from holdfast.bundles import archive
 from holdfast.errors import BundleRefused
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model.model import PreparedCode
+from holdfast_agent.shell.base.programs import NO_LIMITS, Limits
 from holdfast_agent.shell.output.log_index import own_directory
 from holdfast_agent.shell.packages.as_user import EnvironmentsByUser
 from holdfast_agent.shell.packages.bundles import BundleCache
@@ -67,18 +68,23 @@ class Code:
         return all(path and os.path.isdir(path) for path in paths)
 
     async def prepare(
-        self, job: str, code: PackagedCode, facts: HostFacts, say: Callable[[str], None]
+        self,
+        job: str,
+        code: PackagedCode,
+        facts: HostFacts,
+        say: Callable[[str], None],
+        limits: Limits = NO_LIMITS,
     ) -> PreparedCode:
         """Fetch, unpack and install what isn't here yet. ``say`` gets what takes long, in a few words.
 
-        Raises ``CodeProblem``. Cancelling it leaves nothing half done.
+        ``limits``: those of an installation. Raises ``CodeProblem``. Cancelling it leaves nothing half done.
         """
         try:
             async with self._locks[job]:
                 directory = await self._unpacked(job, code, facts, say) if code.bundle else ""
             environment = ""
             if code.requirements or code.packages:
-                environment = await self._installed(job, code, facts.user, say)
+                environment = await self._installed(job, code, facts.user, say, limits)
         except OSError as error:
             problem = f"{error.filename or self.staging}: {error.strerror}"
             raise CodeProblem(problem, host_fault=error.errno in _HOST_ERRNOS) from error
@@ -107,7 +113,9 @@ class Code:
         self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
         unpack(bundle, target, self.staging, self.settings.limits, owner)
 
-    async def _installed(self, job: str, code: PackagedCode, user: WorkerUser, say: Callable[[str], None]) -> str:
+    async def _installed(
+        self, job: str, code: PackagedCode, user: WorkerUser, say: Callable[[str], None], limits: Limits
+    ) -> str:
         environments = self.environments.of(user)
         uris = tuple(package for package in code.packages if ":" in package)
         paths = [package for package in code.packages if ":" not in package]
@@ -117,7 +125,7 @@ class Code:
 
         if not paths:
             wanted = Wanted(code.requirements, uris)
-            return str(await environments.get(wanted, job, on_build))
+            return str(await environments.get(wanted, job, on_build, limits))
         # Not from the job's own copy, which it may change: other jobs will use this environment too.
         bundle = await self.bundles.get(code.bundle, lambda: say("fetching the packaged code"))
         folder = Path(tempfile.mkdtemp(dir=self._made_staging(), prefix="packages-"))
@@ -126,7 +134,7 @@ class Code:
             await self._thread(partial(self._unpack, bundle, tree, None))
             files = await self._thread(partial(_hashed, tree, paths, code.bundle))
             wanted = Wanted(code.requirements, uris, tuple(files))
-            return str(await environments.get(wanted, job, on_build))
+            return str(await environments.get(wanted, job, on_build, limits))
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(safe_paths.try_to_remove, folder)

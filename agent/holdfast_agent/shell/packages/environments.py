@@ -3,8 +3,9 @@
 An environment is there from the moment that its ``.ready`` file is; that is written last, after everything else has
 reached the disk, so that neither a crash of the agent nor a loss of power leaves half of one in use. Its ``.jobs``
 directory names the jobs on this host that were given it: those keep it, of the others the longest unused go first.
-Both lie in directories that only the agent writes to; the environment itself belongs to the workers' user, as does
-what uv keeps of its downloads, so that no user's build reaches what another one runs.
+Both lie in directories that only the agent writes to. The environment itself belongs to the workers' user while it is
+built, as does what uv keeps of its downloads, so that no user's build reaches what another one runs; then it is sealed,
+so that no job changes what the next one runs (``sealed_tree``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -25,10 +27,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast_agent.shell.base.programs import NO_LIMITS, Limits, attended
+from holdfast_agent.shell.packages import sealed_tree
 from holdfast_agent.shell.packages.installer import CERTIFICATES, Installer, uv
 from holdfast_agent.shell.packages.interpreter import JOIN, Found, Interpreter
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
@@ -79,33 +82,52 @@ class Environments:
         self._builds, self._threads, self._guard = common.builds, common.threads, common.guard
         self._failures: dict[str, tuple[float, CodeProblem]] = {}
 
-    async def get(self, wanted: Wanted, job: str, on_build: Callable[[], None]) -> Path:
+    async def get(self, wanted: Wanted, job: str, on_build: Callable[[], None], limits: Limits = NO_LIMITS) -> Path:
         """The environment's directory, built where it isn't here; kept until the job is released.
 
-        Raises ``CodeProblem``, ``OSError``. Cancelling it ends the build, and leaves nothing of it.
+        ``limits``: those of a build. Raises ``CodeProblem``, ``OSError``. Cancelling it ends the build, and leaves
+        nothing of it.
         """
         found = await anyio.to_thread.run_sync(self._interpreter.look, self._downloads, limiter=self._threads)
         key = self._key(wanted, found)
-        path = self._directory / key
         async with self._locks[key]:
-            ready = path.with_suffix(".ready")
-            if not self._take(path, job):
+            path, there = await anyio.to_thread.run_sync(self._take, key, job, limiter=self._threads)
+            if not there:
                 failed = self._failures.get(key)
                 if failed is not None and time.monotonic() - failed[0] < FAILURE_KEPT_S:
                     raise failed[1]
                 on_build()
                 async with self._builds:
-                    await self._build(wanted, found, path)
-            os.utime(ready)
+                    await self._build(wanted, found, path, limits)
+            os.utime(path.with_suffix(".ready"))
         return path
 
-    def _take(self, path: Path, job: str) -> bool:
-        """Note that the job uses an environment, so that it stays. Whether it is there."""
+    def _take(self, key: str, job: str) -> tuple[Path, bool]:
+        """The place of the environment, noted as used by the job, so that it stays; and whether it is there.
+
+        One that was changed since it was built goes. While jobs use it, it stays for them, and a new one is made
+        beside it.
+        """
+        for number in itertools.count():
+            path = self._directory / (f"{key}-{number}" if number else key)
+            ready = path.with_suffix(".ready")
+            self._note(path, job)
+            if not ready.exists():
+                return path, False
+            if json.loads(ready.read_text()).get("digest") == sealed_tree.digest(path):
+                return path, True
+            log.warning("environment.changed", path=str(path))
+            (path.with_suffix(".jobs") / job).unlink()
+            if self._drop(ready):
+                self._note(path, job)
+                return path, False
+        raise AssertionError("numbers do not end")
+
+    def _note(self, path: Path, job: str) -> None:
         users = path.with_suffix(".jobs")
         with self._guard:
             users.mkdir(mode=0o700, parents=True, exist_ok=True)
             (users / job).touch()
-            return path.with_suffix(".ready").exists()
 
     def _key(self, wanted: Wanted, found: Found) -> str:
         parts = [
@@ -119,22 +141,10 @@ class Environments:
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
-    async def _build(self, wanted: Wanted, found: Found, path: Path) -> None:
-        stop = os.eventfd(0)
-        done = anyio.Event()
+    async def _build(self, wanted: Wanted, found: Found, path: Path, limits: Limits) -> None:
         started = time.monotonic()
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_tell_when_cancelled, stop, done)
-                with anyio.CancelScope(shield=True):
-                    # A cancellation reaches it by ``stop``; then it cleans up and ends.
-                    build = partial(self._build_now, wanted, found, path, stop)
-                    problem = await anyio.to_thread.run_sync(build, limiter=self._threads)
-                done.set()
-        finally:
-            os.close(stop)
-        # Neither the caller who cancelled it nor the next one to ask gets this as a failure.
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        # Neither the caller who cancelled it nor the next one to ask gets that as a failure.
+        problem = await attended(partial(self._build_now, wanted, found, path, limits), self._threads)
         if problem is not None:
             self._failures[path.name] = (time.monotonic(), problem)
             raise problem
@@ -142,7 +152,7 @@ class Environments:
         took_s = round(time.monotonic() - started, 3)
         log.info("environment.built", path=str(path), duration_s=took_s, sources=found.sources.in_words())
 
-    def _build_now(self, wanted: Wanted, found: Found, path: Path, stop: int) -> CodeProblem | None:
+    def _build_now(self, wanted: Wanted, found: Found, path: Path, limits: Limits, stop: int) -> CodeProblem | None:
         deadline = time.monotonic() + self._settings.install_timeout
         for directory in (self._work, self._directory):
             directory.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -159,15 +169,19 @@ class Environments:
             if self._user is not None:
                 safe_paths.give(work, *self._user)  # only now: no other user could enter it while it was filled
             self._own(path)
-            with tempfile.TemporaryFile() as said:
-                os.write(said.fileno(), f"Installing from {found.sources.in_words()}\n".encode())
-                for command in commands:
-                    left_s = max(deadline - time.monotonic(), 1.0)
-                    self._installer.run(command, work, self._downloads, said, left_s, stop, found.sources)
+            said = f"Installing from {found.sources.in_words()}\n".encode()
+            for command in commands:
+                left_s = max(deadline - time.monotonic(), 1.0)
+                try:
+                    said += self._installer.run(command, work, self._downloads, left_s, stop, found.sources, limits)
+                except CodeProblem as problem:
+                    problem.log = found.sources.hide(said.decode("utf-8", "replace")).encode() + problem.log
+                    raise
             size = safe_paths.size(path)
+            sealed_tree.seal(path, self._user)
             _flush(path)
             fresh = path.with_suffix(".new")
-            fresh.write_text(json.dumps({"bytes": size}))
+            fresh.write_text(json.dumps({"bytes": size, "digest": sealed_tree.digest(path)}))
             fresh.rename(path.with_suffix(".ready"))
         except (CodeProblem, OSError) as error:
             safe_paths.try_to_remove(path)
@@ -190,7 +204,16 @@ class Environments:
         for name, text in (("requirements.txt", "".join(f"{x}\n" for x in lines)), ("uv.toml", sources.uv_toml())):
             (work / name).touch(mode=0o600)
             (work / name).write_text(text)
-        command = [uv(), "pip", "install", "--python", f"{path}/bin/python", "--config-file", str(work / "uv.toml")]
+        command = [
+            uv(),
+            "pip",
+            "install",
+            "--compile-bytecode",
+            "--python",
+            f"{path}/bin/python",
+            "--config-file",
+            str(work / "uv.toml"),
+        ]
         command += ["-r", str(work / "requirements.txt")] if wanted.requirements or wanted.uris else []
         for index, (source, _) in enumerate(wanted.files):
             copy = work / str(index) / source.name
@@ -237,6 +260,7 @@ class Environments:
             if users.exists() and any(users.iterdir()):
                 return False
             ready.unlink(missing_ok=True)
+            path.chmod(0o700)  # or only root could move it
             path.rename(gone)
             safe_paths.try_to_remove(users)
         safe_paths.try_to_remove(gone)
@@ -248,14 +272,6 @@ def _join(found: Found, work: Path) -> list[list[str]]:
     """Command that joins the certificates to trust into one file, as the account; none where there are none."""
     files = found.sources.certificates
     return [[found.python, "-I", "-S", "-c", JOIN, str(work / CERTIFICATES), *files]] if files else []
-
-
-async def _tell_when_cancelled(stop: int, done: anyio.Event) -> None:
-    try:
-        await done.wait()
-    except BaseException:
-        os.eventfd_write(stop, 1)
-        raise
 
 
 def _changed(uri: str) -> list[int]:

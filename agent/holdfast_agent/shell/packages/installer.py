@@ -1,26 +1,26 @@
-"""Runs ``uv``: in a session of its own, with an environment of ours, for so long and not longer.
+"""Runs ``uv`` with an environment of ours, for so long and not longer.
 
-What is installed may run code of its own (a source distribution does), so it runs as the user that workers run as
-on this host, never as a mightier one: see ``Installer.user``.
+What is installed may run code of its own (a source distribution does), so it runs as ranks do: as the account of the
+job (``Installer.user``), within bounds, without privileges to gain, and with all that it has started ended with it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import re
-import select
 import signal
-import subprocess
 from pathlib import Path
-from typing import IO, Any
+from typing import assert_never
 
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.launch.pip_config import Sources
+from holdfast_agent.shell.base.programs import NO_LIMITS, How, Limits, Program, run
 from holdfast_agent.shell.packages.settings import CodeProblem
 
-TAIL_CHARACTERS, LOG_MAX_BYTES = 700, 1 << 20
+TAIL_CHARACTERS = 700
+FILE_BYTES = 64 << 30
+"""Largest file that an installation may write."""
 _DRAWN = re.compile(r"[×╰─▶│├→]|\x1b\[[0-9;]*m")
 _CHATTER = ("Installing from", "Using Python", "Using CPython", "Creating virtual environment", "Activate with")
 MARK = "HOLDFAST_INSTALLATION"
@@ -42,46 +42,51 @@ class Installer:
         command: list[str],
         work: Path,
         cache: Path,
-        log: IO[bytes],
         deadline_s: float,
         stop: int,
         sources: Sources = NO_SOURCES,
-    ) -> None:
-        """Run to the end, in ``work``. ``stop`` is a descriptor that becomes readable when it is called off.
+        limits: Limits = NO_LIMITS,
+    ) -> bytes:
+        """Run to the end, in ``work``; returns the last MiB of what it said, as it is.
 
-        ``log`` gets what it says; a file without a name, since what runs here could plant a link under any name.
-        Raises ``CodeProblem``, which carries the log, without the secrets of ``sources``.
+        ``stop`` is a descriptor that becomes readable when it is called off. Nothing that it has started is left when
+        this returns, or raises ``CodeProblem``, which carries what it said, without the secrets of ``sources``.
         """
-        try:
-            process = subprocess.Popen(
+        ran = run(
+            Program(
                 command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=work,
-                env=self._environment(work, cache, sources),
-                start_new_session=True,
-                umask=0o022,
-                **self._as_user(),
-            )
-        except OSError as error:
-            raise CodeProblem(f"{command[0]} can't be started: {error.strerror}", host_fault=True) from error
-        try:
-            ended = _wait(process.pid, deadline_s, stop)
-        finally:
-            # Nothing of it stays, whatever it has started.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-        text = sources.hide(said_in(log).decode("utf-8", "replace"))
+                deadline_s,
+                self._environment(work, cache, sources),
+                str(work),
+                self.user,
+                limits=limits,
+                file_bytes=FILE_BYTES,
+            ),
+            stop,
+            merged=True,
+        )
+        if ran.how is How.LOST:
+            end_left_over(cache)
+        text = sources.hide(ran.output.decode("utf-8", "replace"))
         said = text.encode()
-        if ended is None:
-            raise CodeProblem("the installation was called off")
-        if not ended:
-            problem = f"the installation did not end within {deadline_s:g} s: {tail(said)}"
-            raise CodeProblem(problem, log=said)
-        if code != 0:
-            raise CodeProblem(f"the installation failed: {tail(said)}", host_fault=_FULL in text, log=said)
+        match ran.how:
+            case How.ENDED if ran.left:
+                problem = f"what the installation has started outlives KILL: {ran.left}"
+                raise CodeProblem(problem, host_fault=True, log=said)
+            case How.ENDED if ran.code == 0:
+                return ran.output
+            case How.ENDED:
+                raise CodeProblem(f"the installation failed: {tail(said)}", host_fault=_FULL in text, log=said)
+            case How.CALLED_OFF:
+                raise CodeProblem("the installation was called off")
+            case How.NOT_STARTED:
+                raise CodeProblem(f"{command[0]} can't be started: {ran.problem}", host_fault=True)
+            case How.LATE:
+                raise CodeProblem(f"the installation {ran.problem}: {tail(said)}", log=said)
+            case How.FLOOD | How.LOST:
+                raise CodeProblem(f"the installation {ran.problem}", log=said)
+            case _:
+                assert_never(ran.how)
 
     def _environment(self, work: Path, cache: Path, sources: Sources) -> dict[str, str]:
         trusted = {"SSL_CERT_FILE": str(work / CERTIFICATES)} if sources.certificates else {}
@@ -94,15 +99,11 @@ class Installer:
             MARK: str(cache),
             "UV_CACHE_DIR": str(cache),
             "UV_NO_PROGRESS": "1",
+            "UV_LINK_MODE": "copy",  # a link would leave its file open to all that can write to the cache
             "UV_PYTHON_DOWNLOADS": "never",
             **sources.environment,
             **trusted,
         }
-
-    def _as_user(self) -> dict[str, Any]:
-        if self.user.uid is None:
-            return {}
-        return {"user": self.user.uid, "group": self.user.gid, "extra_groups": self.user.groups or ()}
 
 
 def end_left_over(cache: Path) -> int:
@@ -125,12 +126,6 @@ def end_left_over(cache: Path) -> int:
     return found
 
 
-def said_in(log: IO[bytes]) -> bytes:
-    """Text of a log, at most its last MiB."""
-    size = os.fstat(log.fileno()).st_size
-    return os.pread(log.fileno(), LOG_MAX_BYTES, max(0, size - LOG_MAX_BYTES))
-
-
 def tail(log: bytes) -> str:
     """The end of an installer's log as one line, without what is only drawn."""
     lines = log[-8 * TAIL_CHARACTERS :].decode("utf-8", "replace").splitlines()
@@ -148,16 +143,3 @@ def uv() -> str:
         return str(find_uv_bin())
     except (ImportError, FileNotFoundError) as error:
         raise CodeProblem("uv is not installed beside the agent", host_fault=True) from error
-
-
-def _wait(pid: int, deadline_s: float, stop: int) -> bool | None:
-    """Wait for a child, without reaping it: whether it has ended in time, or None when it was called off."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        poll.register(stop, select.POLLIN)
-        ready = {handle for handle, _ in poll.poll(deadline_s * 1000)}
-        return True if pidfd in ready else None if ready else False
-    finally:
-        os.close(pidfd)

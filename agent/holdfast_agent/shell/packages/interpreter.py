@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.launch.pip_config import PipConfigError, Sources, config_files, options
-from holdfast_agent.shell.packages.installer import Installer, said_in
+from holdfast_agent.shell.packages.installer import Installer
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 
 ASK_S = 60.0
@@ -163,10 +162,8 @@ class Interpreter:
     def _ask(self, python: str, cache: Path, script: str, *words: str) -> Any:
         stop = os.eventfd(0)
         try:
-            with tempfile.TemporaryFile() as answer:
-                command = [python, "-I", "-S", "-c", script, *words]
-                self._installer.run(command, Path("/"), cache, answer, ASK_S, stop)
-                return json.loads(said_in(answer))
+            command = [python, "-I", "-S", "-c", script, *words]
+            return json.loads(self._installer.run(command, Path("/"), cache, ASK_S, stop))
         except ValueError as error:
             raise CodeProblem(f"{python} does not answer as a Python does", host_fault=True) from error
         finally:

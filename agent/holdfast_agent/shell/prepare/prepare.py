@@ -20,6 +20,8 @@ from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, scratch_directory
 from holdfast_agent.core.model.model import Container, PreparedCode
 from holdfast_agent.core.worker.events import EpilogEnded, PreparationFailed, Prepare, RunEpilog, WorkerPrepared
+from holdfast_agent.shell.base.programs import Limits
+from holdfast_agent.shell.cgroups.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.cgroups.scopes import Scopes
 from holdfast_agent.shell.config import Hooks
 from holdfast_agent.shell.containers.containers import CannotHave, Containers
@@ -64,6 +66,7 @@ class Preparation:
     say: Callable[[WorkerId, int, str], None] = lambda key, generation, doing: None
     """Called with each step that takes long."""
     scopes: Scopes = field(default_factory=Scopes)
+    cgroups: Cgroups = field(default_factory=lambda: Cgroups(""))
     _prepared: dict[WorkerId, PreparedCode] = field(default_factory=dict)
     _scopes: dict[WorkerId, anyio.CancelScope] = field(default_factory=dict)
     """Of code that is being fetched or installed, and containers that are being made, which a pull may hold up."""
@@ -162,7 +165,8 @@ class Preparation:
         with anyio.CancelScope() as scope:
             self._scopes[desired.key] = scope
             try:
-                code = await self.code.prepare(desired.key.job, launch.task.code, facts, say)
+                limits = self._install_limits(desired.key, launch)
+                code = await self.code.prepare(desired.key.job, launch.task.code, facts, say, limits)
                 self._prepared[desired.key] = code
                 return code
             except CodeProblem as problem:
@@ -173,6 +177,11 @@ class Preparation:
             finally:
                 del self._scopes[desired.key]
         return _failed(action, f"{facts.name}: the preparation was called off.")
+
+    def _install_limits(self, key: WorkerId, launch: Launch) -> Limits:
+        """The limits of a generation of the worker, for a cgroup beside it."""
+        worker = self.cgroups.directory(key)
+        return Limits(worker and f"{worker}/install", launch.memory_mb << 20, most_pids())
 
     async def run_epilog(self, action: RunEpilog, facts: HostFacts) -> EpilogEnded:
         """Run the admin's command after a generation; a failure is the host's fault."""

@@ -145,6 +145,9 @@ class _Emptied:
 
     def __init__(self, name: str, parent: int) -> None:
         self.handle = os.open(name, DIRECTORY, dir_fd=parent)
+        if os.geteuid() != 0:
+            with contextlib.suppress(OSError):
+                os.fchmod(self.handle, 0o700)  # a program may have made it read-only
         self._name, self._parent = name, parent
         self._directories: list[str] = []
         self._tries = TRIES
@@ -183,7 +186,7 @@ def give(path: Path, uid: int, gid: int) -> None:
     """Give a tree of the agent's to a user, its top last, so that no other process is in it yet. Raises ``OSError``."""
     top = os.open(path, DIRECTORY)
     try:
-        for folder, name in _entries(top, whole=True):
+        for folder, name in entries(top, whole=True):
             os.chown(name, uid, gid, dir_fd=folder, follow_symlinks=False)
         os.fchown(top, uid, gid)
     finally:
@@ -196,7 +199,7 @@ def size(path: Path) -> int:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         top = os.open(path, DIRECTORY)
         try:
-            for folder, name in _entries(top, whole=False):
+            for folder, name in entries(top, whole=False):
                 with contextlib.suppress(FileNotFoundError):
                     total += os.stat(name, dir_fd=folder, follow_symlinks=False).st_blocks * 512
         finally:
@@ -204,7 +207,7 @@ def size(path: Path) -> int:
     return total
 
 
-def _entries(top: int, *, whole: bool) -> Iterator[tuple[int, str]]:
+def entries(top: int, *, whole: bool) -> Iterator[tuple[int, str]]:
     """Each entry below ``top``, as its directory's descriptor and its name; no link is followed.
 
     What can't be entered is left out, or with ``whole`` an error.

@@ -7,10 +7,10 @@ start (``shim/secret_files.py``).
 
 from __future__ import annotations
 
-import subprocess
-
 from holdfast._session.assignment import Launch
-from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.launch.environment import HostFacts
+from holdfast_agent.shell.base import programs
+from holdfast_agent.shell.base.programs import How, Program
 
 ANSWER_S = 20.0
 """For all files together; a file server may hang."""
@@ -22,29 +22,12 @@ def unreadable(launch: Launch, facts: HostFacts) -> str:
     files = {each.file: each.name for each in launch.task.secrets if each.file}
     if not files:
         return ""
-    try:
-        done = _ask(list(files), facts.user)
-    except subprocess.TimeoutExpired:
+    ran = programs.run(Program(["/bin/sh", "-c", _PROGRAM, "sh", *files], ANSWER_S, {}, user=facts.user))
+    if ran.how is How.LATE:
         return f"{facts.name}: reading secret files takes longer than {ANSWER_S:g} s; a file server may hang."
-    except (OSError, PermissionError) as error:
-        return f"{facts.name}: can't look at secret files as {facts.user.name}: {error.strerror}."
-    if done.returncode == 0:
+    if ran.code is None:
+        return f"{facts.name}: can't look at secret files as {facts.user.name}: {ran.problem}."
+    if ran.code == 0:
         return ""
-    found = done.stdout.decode("utf-8", "replace").rstrip("\n")
+    found = ran.output.decode("utf-8", "replace").rstrip("\n")
     return f"{facts.name}: {files.get(found, 'a secret')}: {found} is no file that {facts.user.name} can read."
-
-
-def _ask(files: list[str], user: WorkerUser) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        ["/bin/sh", "-c", _PROGRAM, "sh", *files],
-        user=user.uid,
-        group=user.gid,
-        extra_groups=None if user.uid is None else user.groups or (),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={},
-        cwd="/",
-        timeout=ANSWER_S,
-        check=False,
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ from holdfast._session.assignment import Launch, Task
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.accounts import AccountRules
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.shell.base import programs
+from holdfast_agent.shell.base.programs import Program
 from holdfast_agent.shell.output import archive, archive_copy
 from holdfast_agent.shell.output.archive import Archive, Order, copy
 from holdfast_agent.shell.output.log_index import punch
@@ -139,9 +140,9 @@ def test_copy_has_the_rights_of_the_workers_user(logs: Path, reachable: Path) ->
     open_.mkdir()
     os.chown(open_, 65534, 65534)
     nobody = replace(ME, uid=65534, gid=65534, groups=())
-    if subprocess.run([*archive.become(nobody), sys.executable, "-I", "-S", "-c", ""]).returncode:
+    if programs.run(Program([sys.executable, "-I", "-S", "-c", ""], 20, user=nobody)).code != 0:
         pytest.skip("the Python of the tests is not there for others")
-    if subprocess.run([*archive.become(nobody), "test", "-r", archive_copy.__file__]).returncode:
+    if programs.run(Program(["test", "-r", archive_copy.__file__], 20, user=nobody)).code != 0:
         pytest.skip("the code under test is not there for others")
     order = Order(KEY.job, KEY.worker, str(closed / "out"))
     assert copy(str(logs), order, nobody).endswith("Permission denied")
