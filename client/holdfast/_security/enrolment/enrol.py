@@ -71,7 +71,7 @@ def join(
             "key": "agent.key",
             "enrolment": answer.enrolment,
         }
-        files.write(settings, files.toml("Made by `holdfast-agent join`, which leaves it alone.", values), 0o644)
+        files.write(settings, files.toml("Made by `holdfast-agent join`, which leaves it alone.", values), 0o600)
     return _enrolled(settings, answer)
 
 

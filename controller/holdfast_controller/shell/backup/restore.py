@@ -230,7 +230,7 @@ def _move(done: mf.Manifest, staging: Path, targets: Targets) -> None:
     os.fsync(handle)
     os.close(handle)
     text = (staging / mf.SETTINGS).read_text()
-    files.write(targets.settings, settings_for(text, done.layout, targets).encode(), 0o644)
+    files.write(targets.settings, settings_for(text, done.layout, targets).encode(), 0o600)
 
 
 _ELSEWHERE = "Restore where no controller was, or name another folder: --to DIR."

@@ -84,7 +84,7 @@ def _make(options: argparse.Namespace) -> None:
         "key": str(own.key),
     }
     # Last: where it is, the rest is.
-    files.write(settings, files.toml("Made by `holdfast-controller init`.", controller), 0o644)
+    files.write(settings, files.toml("Made by `holdfast-controller init`.", controller), 0o600)
     start = start_line("holdfast-controller", settings)
     print(_NEXT.format(cluster=options.cluster, ca=ca, hash=ca_hash(root), start=start, admin=admin))  # noqa: T201
 

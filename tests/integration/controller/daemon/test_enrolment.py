@@ -86,7 +86,7 @@ async def test_a_host_joins_by_one_line_and_its_agent_is_let_in(site: Site) -> N
     assert (done.name, done.cluster, done.controller) == ("h1", "test", f"127.0.0.1:{site.controller.port}")
     assert 0.9 * DAY_S < done.ends_at - time.time() < 1.1 * DAY_S
     key = site.root / "h1/agent.key"
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (key, done.settings)] == [0o600, 0o600]
     settings = agent_config.load(done.settings)
     agent_config.check_certificate(settings)
     assert settings.enrolment

@@ -55,11 +55,12 @@ def test_an_admin_who_has_lost_everything_gets_it_again(tmp_path: Path, capsys: 
     assert 'Write admins = ["ann", "bob"] there' in capsys.readouterr().err
 
 
-def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
+def test_keys_and_settings_are_for_their_owner_only(tmp_path: Path) -> None:
     init(tmp_path)
     keys = list(tmp_path.rglob("*.key"))
     assert sorted(key.name for key in keys) == ["ca.key", "controller.key", "user.key"]
     assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
+    assert stat.S_IMODE((tmp_path / "etc/controller.toml").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "etc/admin").stat().st_mode) == 0o700
 
