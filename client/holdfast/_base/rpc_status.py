@@ -11,6 +11,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from holdfast import errors
+from holdfast._base.printable import one_line
 from holdfast.errors import HoldfastError, InvalidInput, Violation
 
 DOMAIN = "holdfast"
@@ -81,7 +82,7 @@ def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError
                 fix="Upgrade the controller, or use an older client.",
             )
         case _:
-            return HoldfastError(f"The controller{where} failed: {message} ({code.name}).")
+            return HoldfastError(f"The controller{where} failed: {one_line(message)} ({code.name}).")
 
 
 def is_ours(error: grpc.RpcError) -> bool:
@@ -132,9 +133,9 @@ def _from_rich(rich: status_pb2.Status) -> HoldfastError | None:
     if cls is None:
         return None
     if issubclass(cls, InvalidInput):
-        what = rich.message.split(" has ", 1)[0] if " has " in rich.message else "The request"
-        return cls((Violation(v.field, v.description) for v in bad.field_violations), what=what)
-    return cls(rich.message, fix=info.metadata.get("fix", ""))
+        what = one_line(rich.message.split(" has ", 1)[0]) if " has " in rich.message else "The request"
+        return cls((Violation(one_line(v.field), one_line(v.description)) for v in bad.field_violations), what=what)
+    return cls(one_line(rich.message), fix=one_line(info.metadata.get("fix", "")))
 
 
 def _unreachable(message: str, where: str) -> HoldfastError:

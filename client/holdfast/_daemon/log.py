@@ -12,13 +12,13 @@ comes out in the same form.
 from __future__ import annotations
 
 import functools
-import json
 import logging
 from datetime import UTC, datetime
 from logging import DEBUG as DEBUG
 from logging import INFO as INFO
 from typing import Any
 
+from holdfast._base.printable import json_text
 from holdfast.errors import ConfigError
 
 _LOGGER = logging.getLogger("holdfast")
@@ -81,10 +81,7 @@ class JsonFormatter(logging.Formatter):
         entry.update(getattr(record, "fields", {}))
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return _ENCODE(entry)
-
-
-_ENCODE = json.JSONEncoder(default=str, ensure_ascii=False).encode
+        return json_text(entry, default=str)
 
 
 @functools.lru_cache(maxsize=4)

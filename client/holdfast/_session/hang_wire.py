@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast._base.printable import one_line
 from holdfast.hang.evidence import evidence_json
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import (
@@ -37,6 +38,8 @@ _RANK_FIELDS = (
     ),
     *("wchan", "exit_code", "traced", "paused_by_us", "mount", "hardware", "broken"),
 )
+WORDS_MOST = 500
+"""Characters of one text about a rank; they become sentences in a job's history."""
 _OPTIONAL = ("last_work_s", "helpers_s", "switches_s", "switch_share", "exit_code")
 _GPU_FIELDS = ("util_pct", "memory_util_pct", "power_w", "power_share", "links_share")
 _OUTPUT_FIELDS = ("last_progress_s", "step", "last_checkpoint_s")
@@ -91,7 +94,7 @@ def _rank_to_proto(rank: RankFeatures) -> agent_pb2.RankFeatures:
 def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
     """The vector again, still on the agent's clock. A word that this version doesn't know counts as unseen."""
     return WorkerFeatures(
-        worker=message.worker,
+        worker=one_line(message.worker, WORDS_MOST),
         host=host,
         at_s=message.at_s,
         ranks=tuple(_rank_from_proto(rank) for rank in message.ranks),
@@ -100,7 +103,7 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
             checkpoint_open=message.checkpoint_open,
             reported=message.reported,
         ),
-        declared_idle=message.declared_idle,
+        declared_idle=one_line(message.declared_idle, WORDS_MOST),
         own_world=message.own_world,
     )
 
@@ -109,6 +112,7 @@ def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
     values: dict[str, Any] = {
         name: _present(message, name) if name in _OPTIONAL else getattr(message, name) for name in _RANK_FIELDS
     }
+    values |= {name: one_line(value, WORDS_MOST) for name, value in values.items() if isinstance(value, str)}
     gpu = None
     if message.HasField("gpu"):
         look = GpuLook.__members__.get(message.gpu.look, GpuLook.BLIND)
@@ -117,7 +121,8 @@ def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
     if message.HasField("wait"):
         kind = WaitKind.__members__.get(message.wait.kind, WaitKind.UNKNOWN)
         times = (_present(message.wait, "since_s"), _present(message.wait, "until_s"))
-        wait = Wait(kind, message.wait.what, times[0], message.wait.place, times[1])
+        what, place = (one_line(text, WORDS_MOST) for text in (message.wait.what, message.wait.place))
+        wait = Wait(kind, what, times[0], place, times[1])
     states = {state.value: state for state in State}
     return RankFeatures(
         motion=Motion.__members__.get(message.motion, Motion.UNSEEN),

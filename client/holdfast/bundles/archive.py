@@ -15,6 +15,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from holdfast._base.printable import one_line
 from holdfast.errors import BundleRefused
 
 BLOCK = 512
@@ -202,8 +203,7 @@ def check_target(path: str, target: str) -> None:
 
 def shown(path: str) -> str:
     """A path for a message: bounded, on one line."""
-    text = "".join(c if c.isprintable() else "?" for c in path[:120])
-    return text + "…" if len(path) > 120 else text or "''"
+    return one_line(path, 120) or "''"
 
 
 def _text(field: bytes) -> str:

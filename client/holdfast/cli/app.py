@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from types import TracebackType
 from typing import Any
 
@@ -25,7 +24,7 @@ from holdfast.cli.jobs.logs import logs
 from holdfast.cli.jobs.run import run
 from holdfast.cli.jobs.submit import submit
 from holdfast.cli.kit import exit_status
-from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.console import Console, say_text, show_fault
 from holdfast.cli.kit.group import Commands
 from holdfast.errors import HoldfastError, InvalidInput
 
@@ -52,7 +51,7 @@ class _Guard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception):
-            traceback.print_exception(error)
+            show_fault(error)
             sys.exit(exit_status.OUR_FAILURE)
 
 
@@ -74,7 +73,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None, shell
-    click.echo(found(ctx.find_root().command, {}, "holdfast", "_HOLDFAST_COMPLETE").source())
+    say_text(found(ctx.find_root().command, {}, "holdfast", "_HOLDFAST_COMPLETE").source())
 
 
 host.add_command(token)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from holdfast.cli.app import root
+from holdfast.cli.kit.console import say_text
 
 _HEAD = """# The `holdfast` command
 
@@ -16,6 +17,9 @@ Written by `python -m holdfast.cli.reference > docs/users/cli.md`; a test keeps 
 Data goes to stdout, everything for people along the way to stderr. Colour only on a terminal, and not with
 `NO_COLOR`. Which cluster: `HOLDFAST_CONFIG` (path of a `client.toml`), else
 `$XDG_CONFIG_HOME/holdfast/client.toml`, else `/etc/holdfast/client.toml`.
+
+On a terminal the ranks' output has its colours and progress bars, and nothing else that drives the terminal. Into a
+file or a pipe it goes byte for byte.
 
 | exit status | of `run` and `submit --wait` |
 |---|---|
@@ -74,4 +78,4 @@ def _values(option: click.Option) -> str:
 
 
 if __name__ == "__main__":
-    click.echo(markdown(), nl=False)
+    say_text(markdown())

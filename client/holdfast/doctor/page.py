@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
+from holdfast._base.printable import one_line, spaced_line
 from holdfast.doctor.findings import Finding, Status, counts
 
 WIDTH = 100
@@ -27,7 +28,7 @@ def page(subject: str, findings: Iterable[Finding], *, width: int = WIDTH, colou
     parts += ["".join(_explained(finding, width, colour)) for finding in wrong]
     blind = sorted({line for f in every if f.status is Status.UNKNOWN for line in f.fix})
     summary = _wrapped(f"{subject}: {_summary(every)}", width, "", "  ")
-    parts.append(summary + "".join(f"  {line}\n" for line in blind))
+    parts.append(summary + "".join(f"  {spaced_line(line)}\n" for line in blind))
     return "\n".join(parts)
 
 
@@ -46,7 +47,7 @@ def _explained(finding: Finding, width: int, colour: bool) -> Iterator[str]:
     yield _styled(word, _STYLES[finding.status], colour) + head[len(word) :]
     yield _wrapped(finding.why, width, "  ", "  ")
     for line in finding.fix:
-        yield f"    {line}\n"
+        yield f"    {spaced_line(line)}\n"
 
 
 def _summary(findings: list[Finding]) -> str:
@@ -66,7 +67,7 @@ def _plural(count: int, word: str) -> str:
 
 def _wrapped(text: str, width: int, first: str, later: str) -> str:
     lines = textwrap.wrap(
-        " ".join("".join(c if c.isprintable() else " " for c in text).split()),
+        one_line(text),
         max(width, len(first) + 20),
         initial_indent=first,
         subsequent_indent=later,

@@ -132,7 +132,7 @@ def test_a_hold_is_told_while_it_lasts() -> None:
 def test_the_page_of_a_job_shows_its_hangs_in_short() -> None:
     lines = shown(hung_job(), 100)
     start = lines.index("Hangs")
-    table = lines[start + 1].splitlines()
+    table = lines[start + 1 :]
     assert table[0].split() == ["#", "GEN", "STILL", "SINCE", "NOTICED", "RULE", "OUTCOME", "SUSPECT"]
     assert table[1].split()[-4:] == ["relaunched", "workerpool1-0", "rank", "3"]
     assert table[2].split()[-4:] == ["open", "workerpool0-0", "rank", "1"]

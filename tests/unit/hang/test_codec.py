@@ -36,7 +36,7 @@ PURE = {
     "types",
     "typing",
 }
-OURS = {"holdfast.errors", "holdfast._base.backoff", "holdfast._base.codec"}
+OURS = {"holdfast._base.printable", "holdfast.errors", "holdfast._base.backoff", "holdfast._base.codec"}
 """Of the rest of Holdfast; they are as pure."""
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast._base.printable import one_line
 from holdfast._session import hang_wire
 from holdfast.hang.evidence import evidence_json
 from holdfast.hang.evidence.evidence import Evidence, ProcessEvidence, RankEvidence
@@ -28,7 +29,7 @@ from holdfast.v1 import agent_pb2
 
 numbers = st.floats(allow_nan=False, width=64)
 maybe = st.none() | numbers
-words = st.text(st.characters(codec="utf-8"), max_size=8)
+words = st.text(st.characters(codec="utf-8"), max_size=8).map(one_line)
 gpus = st.builds(GpuFeatures, st.sampled_from(GpuLook), maybe, maybe, maybe, maybe, maybe)
 waits = st.builds(Wait, st.sampled_from(WaitKind), words, maybe, words, maybe)
 ranks = st.builds(
@@ -119,6 +120,18 @@ def test_words_of_a_newer_agent_count_as_unseen() -> None:
     rank = agent_pb2.RankFeatures(motion="DANCING", state="?", gpu=agent_pb2.GpuFeatures(look="SPARKLING"))
     [read] = hang_wire.from_proto("host-1", agent_pb2.FeatureReport(ranks=[rank])).ranks
     assert (read.motion, read.state, read.gpu) == (Motion.UNSEEN, None, GpuFeatures(GpuLook.BLIND))
+
+
+def test_words_of_a_host_are_safe_to_show_and_bounded() -> None:
+    rank = agent_pb2.RankFeatures(
+        work="\x1b]0;t\x07\n" + "x" * 9999, wait=agent_pb2.Wait(kind="FILE", what="a\u202eb")
+    )
+    report = agent_pb2.FeatureReport(ranks=[rank], declared_idle="a\r\nb")
+    found = hang_wire.from_proto("host-1", report)
+    [read] = found.ranks
+    assert read.work.isprintable() and len(read.work) == hang_wire.WORDS_MOST
+    assert read.wait is not None and read.wait.what == "a?b"
+    assert found.declared_idle == "a b"
 
 
 def evidence(ranks: int = 2) -> Evidence:

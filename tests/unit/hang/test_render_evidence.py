@@ -60,7 +60,7 @@ def test_the_odd_one_comes_first_then_its_peers_then_each_worker() -> None:
         render(PARTS, 80)
         == """\
 workerpool0-1 rank 5 is in data_loader.py:212 `queue.get`; 6 ranks wait in
-all_reduce.
+  all_reduce.
 
 workerpool0-1 rank 5 (the same in both looks):
   wait        threading.py:327

@@ -300,6 +300,8 @@ def test_null_means_unset_except_for_text() -> None:
         (job() | {"displayName": ""}, "displayName: must not be empty"),
         (job() | {"displayName": "x" * 129}, "displayName: has 129 characters; at most 128 are allowed"),
         (job() | {"displayName": "\x1b[31m"}, "displayName: contains a control character"),
+        (job() | {"displayName": "a\u202egnp.exe"}, "displayName: contains the invisible character U+202E"),
+        (job() | {"displayName": "train\u200b"}, "displayName: contains the invisible character U+200B"),
         (job() | {"labels": ["a"]}, "labels: must be a mapping of names to text, not a list"),
         (job() | {"labels": {"k" * 65: "v"}}, "labels: has 65 characters; at most 64 are allowed"),
         (job() | {"labels": {"a.b": "v" * 65}}, 'labels["a.b"]: has 65 characters; at most 64 are allowed'),

@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 
+from holdfast._base.printable import one_line
 from holdfast_agent.shell.base import programs
 from holdfast_agent.shell.base.programs import How, Program
 from holdfast_agent.shell.containers.mounts import Mount
@@ -167,6 +168,6 @@ def _held(found: Mapping[str, Any]) -> Held:
 
 def _reason(errors: str, code: int) -> str:
     """The last line of what it said, without its label."""
-    lines = ["".join(c for c in line if c.isprintable()).strip() for line in errors.splitlines()]
-    said = next((line for line in reversed(lines) if line), "")
+    lines = map(one_line, reversed(errors.splitlines()))
+    said = next(filter(None, lines), "")
     return said.removeprefix("Error: ")[:LINE_CHARACTERS].rstrip(".") or f"it failed with code {code}"

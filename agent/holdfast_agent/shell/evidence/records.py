@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 
 from holdfast._base.codec import from_plain
+from holdfast._base.printable import spaced_line
 from holdfast.hang.evidence.flight_recorder import FlightRecord
 from holdfast_agent.shell.evidence import flight_dump
 from holdfast_agent.shell.evidence.blocking import Blocking
@@ -152,4 +153,4 @@ def _is_loopback(host: str) -> bool:
 
 def _text(data: bytes) -> str:
     text = data.decode("utf-8", "replace")
-    return "".join(c for c in text if c.isprintable() or c == "\n")
+    return "\n".join(map(spaced_line, text.split("\n")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 from holdfast import __version__
 from holdfast._base import config as settings_file
+from holdfast._base.printable import json_text, spaced_line
 from holdfast.doctor import page
 from holdfast.doctor.findings import exit_status, view
 from holdfast.errors import ConfigError, HoldfastError
@@ -79,7 +79,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
     subject, findings = rounds.make(options.config.absolute(), options.patience)
     if options.output == "json":
-        print(json.dumps(view(subject, __version__, findings), indent=2, ensure_ascii=False))  # noqa: T201
+        print(json_text(view(subject, __version__, findings), indent=2))  # noqa: T201
     else:
         terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if terminal else page.WIDTH
@@ -92,9 +92,9 @@ def _doctor(options: argparse.Namespace) -> int:
 def _status(settings: config.Config, output: str) -> int:
     found = status_client.ask(settings.state_dir)
     if output == "json":
-        print(json.dumps(found, indent=2, ensure_ascii=False))  # noqa: T201
+        print(json_text(found, indent=2))  # noqa: T201
         return 0
-    sys.stdout.write("".join(f"{line}\n" for line in _status_lines(found)))
+    sys.stdout.write("".join(f"{spaced_line(line)}\n" for line in _status_lines(found)))
     return 0
 
 

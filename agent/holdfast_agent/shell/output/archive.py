@@ -20,6 +20,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from holdfast._base.printable import one_line
 from holdfast._daemon import log
 from holdfast._session.assignment import Launch
 from holdfast._session.reports import WorkerId
@@ -257,12 +258,8 @@ def copy(logs: str, order: Order, user: WorkerUser, *, most: int = 0, within_s: 
     if ran.code == 0:
         return ""
     lines = ran.errors.decode("utf-8", "replace").strip().splitlines()
-    said = "".join(c for c in lines[-1] if c.isprintable()) if lines else ""
-    return (
-        said[:LINE_CHARACTERS]
-        or (ran.code is None and f"the copy {ran.problem}")
-        or f"the copy ended with code {ran.code}"
-    )
+    said = one_line(lines[-1], LINE_CHARACTERS) if lines else ""
+    return said or (ran.code is None and f"the copy {ran.problem}") or f"the copy ended with code {ran.code}"
 
 
 def archive_copy_program(user: WorkerUser, within_s: float, *words: str) -> Program:

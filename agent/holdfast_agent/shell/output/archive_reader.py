@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from holdfast._base.printable import one_line
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.shell.base.programs import How, Streamed, streamed
 from holdfast_agent.shell.output import archive_copy
@@ -58,8 +59,8 @@ class ArchivedStream:
             return f"the archive could not be opened: {ran.problem}"
         if ran.code in (0, archive_copy.MISSING):
             return ""
-        said = "".join(c for c in ran.errors.decode("utf-8", "replace").strip() if c.isprintable())
-        return said[:300] or f"reading the archive {ran.problem or f'ended with code {ran.code}'}"
+        said = one_line(ran.errors.decode("utf-8", "replace"), 300)
+        return said or f"reading the archive {ran.problem or f'ended with code {ran.code}'}"
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ import signal
 from pathlib import Path
 from typing import assert_never
 
+from holdfast._base.printable import one_line
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.launch.pip_config import Sources
 from holdfast_agent.shell.base.programs import NO_LIMITS, How, Limits, Program, run
@@ -130,7 +131,7 @@ def tail(log: bytes) -> str:
     """The end of an installer's log as one line, without what is only drawn."""
     lines = log[-8 * TAIL_CHARACTERS :].decode("utf-8", "replace").splitlines()
     words = " ".join(_DRAWN.sub(" ", line) for line in lines if not line.startswith(_CHATTER)).split()
-    text = "".join(c for c in " ".join(words) if c.isprintable()).rstrip(".")
+    text = one_line(" ".join(words)).rstrip(".")
     return text if len(text) <= TAIL_CHARACTERS else "…" + text[-TAIL_CHARACTERS:]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from holdfast._base.printable import one_line
 from holdfast_agent.shell.base import programs
 from holdfast_agent.shell.base.programs import How, Program
 
@@ -34,5 +35,5 @@ def run(phase: str, command: tuple[str, ...], about: Mapping[str, str], timeout_
 
 def _last_line(said: bytes) -> str:
     lines = said.decode("utf-8", "replace").split("\n")
-    printed = ("".join(c for c in line if c.isprintable()).strip() for line in reversed(lines))
-    return next((line[:LINE_CHARACTERS] for line in printed if line), "").rstrip(".")
+    printed = (one_line(line, LINE_CHARACTERS) for line in reversed(lines))
+    return next(filter(None, printed), "").rstrip(".")

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from holdfast._base.printable import one_line
 from holdfast.hang.pipeline.frame_waits import StackWait
 from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
 from holdfast_agent.core.proc import waits
@@ -164,5 +165,4 @@ def _asleep_again(wait: Wait, before: Wait | None, began_s: float) -> Wait | Non
 
 
 def _clipped(text: str) -> str:
-    line = "".join(c if c.isprintable() else "?" for c in text)
-    return line if len(line) <= _WORDS else f"{line[: _WORDS - 1]}…"
+    return one_line(text, _WORDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.kit.console import OUT, Console, coloured
+from holdfast.cli.kit.console import OUT, Console, coloured, say_text
 
 HOST = Path("/etc/holdfast/agent.toml")
 COMMAND = "holdfast-agent"
@@ -55,5 +55,5 @@ def _client(output: str) -> int:
         dump(view(subject, __version__, findings), output)
     else:
         text = page.page(subject, findings, width=terminal_width() or page.WIDTH, colour=coloured(OUT))
-        click.echo(text, nl=False, color=True)
+        say_text(text)
     return exit_status(findings)

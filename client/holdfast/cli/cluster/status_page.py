@@ -5,11 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-import click
-
-from holdfast.cli.kit.console import OUT, coloured, styled
+from holdfast._base.printable import one_line
+from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, span
-from holdfast.cli.kit.table import cut, printable, terminal_width
+from holdfast.cli.kit.table import cut, terminal_width
 from holdfast.v1 import cluster_pb2
 
 HOST_STATES = ("ready", "cordoned", "draining", "drained", "going_down", "silent", "lost", "refused")
@@ -36,7 +35,7 @@ def write_status(
 ) -> None:
     """The page on stdout. ``certificate_ends``: the caller's own, epoch seconds."""
     lines = page(found, now, certificate_ends=certificate_ends, width=terminal_width(), colour=coloured(OUT))
-    click.echo("\n".join(lines), color=True)
+    say(*lines)
 
 
 def page(
@@ -92,7 +91,7 @@ def _rows(found: cluster_pb2.GetStatusResponse, now: float) -> Iterator[_Row]:
         kind_of, _, name = each.subject.rpartition("/")
         since = age(now - each.since.seconds) if each.HasField("since") else ""
         subject = f"{kind_of} {name}".strip()
-        yield printable(subject), since, printable(each.message), _RED if kind in _URGENT else _YELLOW
+        yield one_line(subject), since, one_line(each.message), _RED if kind in _URGENT else _YELLOW
 
 
 def _own_certificate(ends_at: float | None, now: float) -> Iterator[_Row]:

@@ -6,8 +6,7 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from holdfast.cli.kit.console import say
 from holdfast.cli.kit.table import Cell, Column, write
 from holdfast.v1 import access_pb2
 
@@ -49,11 +48,11 @@ def write_caller(caller: access_pb2.GetCallerResponse, now: float) -> None:
     """The page of ``whoami``."""
     left_h = (caller.certificate_end.seconds - now) / 3600
     left = f"{left_h / 24:.0f} days" if left_h >= 48 else f"{max(left_h, 0):.1f} h"
-    click.echo(f"{caller.user.name} of the cluster {caller.cluster}")
-    click.echo(f"  roles        {', '.join(roles_of(caller.user)) or 'none'}")
+    say(f"{caller.user.name} of the cluster {caller.cluster}")
+    say(f"  roles        {', '.join(roles_of(caller.user)) or 'none'}")
     if caller.user.accounts:
-        click.echo(f"  runs as      {', '.join(caller.user.accounts)}")
-    click.echo(f"  certificate  until {_local(caller.certificate_end)} ({left} left)")
+        say(f"  runs as      {', '.join(caller.user.accounts)}")
+    say(f"  certificate  until {_local(caller.certificate_end)} ({left} left)")
 
 
 def view_caller(caller: access_pb2.GetCallerResponse) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list, show_one
 from holdfast.cli.kit.parameters import duration
@@ -193,7 +193,7 @@ def print_line(command: str, made: access_pb2.CreateTokenResponse, what: str) ->
     """The one line to paste, alone on stdout."""
     until = time.strftime("%H:%M:%S", time.localtime(made.end.seconds))
     Console().note(f"{what}; good once, until {until}:")
-    click.echo(f"{command} {made.enrolment} --token {made.token} --ca-hash {made.ca_hash}")
+    say(f"{command} {made.enrolment} --token {made.token} --ca-hash {made.ca_hash}")
 
 
 def roles_in_words(found: Any) -> str:

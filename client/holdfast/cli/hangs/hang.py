@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import textwrap
 import time
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._base.printable import one_line
 from holdfast.cli.hangs.hang_record import record
-from holdfast.cli.kit.console import ERR
+from holdfast.cli.kit.console import say, transient
 from holdfast.cli.kit.durations import span
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import dump
@@ -66,7 +66,7 @@ def evaluate(file: Path, output: str) -> None:
     if output == "json":
         dump(_finite(found.record()), "json")
     else:
-        click.echo("\n".join(_page(found)))
+        say(*_page(found))
 
 
 @hang.command()
@@ -130,7 +130,7 @@ def replay(
 
     width = terminal_width()
     for each in moments:
-        click.echo("\n".join(_moment_lines(each, width)))
+        say(*_moment_lines(each, width))
 
 
 def _moment_view(moment: Moment) -> dict[str, object]:
@@ -150,22 +150,21 @@ def _moment_lines(moment: Moment, width: int | None) -> list[str]:
     suspects = f"; suspect: {' and '.join(moment.suspects)}" if moment.suspects else ""
     text = f"{moment.rule}: {moment.sentence}{suspects}" if moment.rule else moment.sentence
     room = max(20, width - len(head)) if width else 1_000_000
-    lines = textwrap.wrap("".join(c if c.isprintable() else "?" for c in text), room) or [""]
+    lines = textwrap.wrap(one_line(text), room) or [""]
     return [(head if index == 0 else " " * len(head)) + line for index, line in enumerate(lines)]
 
 
 def _counted(runs: Iterable[Run]) -> Iterator[Run]:
     """The runs as they are, with a count on a terminal's stderr meanwhile."""
-    shown = os.isatty(ERR)
     told = time.monotonic()
     count = 0
     for count, run in enumerate(runs, 1):
-        if shown and time.monotonic() - told > 0.2:
-            click.echo(f"\r{count} runs", nl=False, err=True)
+        if time.monotonic() - told > 0.2:
+            transient(f"{count} runs")
             told = time.monotonic()
         yield run
-    if shown and count:
-        click.echo("\r\x1b[K", nl=False, err=True)
+    if count:
+        transient("")
 
 
 def _finite(value: object) -> object:

@@ -6,10 +6,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast._base.printable import one_line
 from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.console import styled
 from holdfast.cli.kit.durations import local, span
-from holdfast.cli.kit.table import Cell, printable
+from holdfast.cli.kit.table import Cell
 from holdfast.v1 import job_pb2, spec_pb2
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def newest_hang(job: job_pb2.CustomJob, width: int | None) -> Iterator[str]:
     for text in (hang.sentence, hang.stacks and f"Its stacks: {hang.stacks}", hang.note):
         if text:
             yield from textwrap.wrap(
-                printable(text), width or _ENDLESS, initial_indent="  ", subsequent_indent="    "
+                one_line(text), width or _ENDLESS, initial_indent="  ", subsequent_indent="    "
             )
     yield f"  more:  holdfast job hangs {job.id}"
 
@@ -107,7 +108,7 @@ def _timeline(hang: job_pb2.Hang, colour: bool) -> Iterator[str]:
 
 def _fact(name: str, text: str, width: int | None, colour: bool) -> Iterator[str]:
     room = max(20, width - len(_INDENT)) if width else _ENDLESS
-    first, *rest = textwrap.wrap(printable(text), room, break_on_hyphens=False) or [""]
+    first, *rest = textwrap.wrap(one_line(text), room, break_on_hyphens=False) or [""]
     yield _labelled(name, first, colour)
     yield from (_INDENT + line for line in rest)
 
@@ -131,7 +132,7 @@ def detector_sentence(job: job_pb2.CustomJob, now: float) -> str:
         held = f" Until {local(seconds(job.held_until))} no hang is acted on."
     if not job.health:
         return f"The detector has said nothing yet: it waits to hear of every worker.{held}"
-    return f"The detector says: {printable(job.health)}.{held}"
+    return f"The detector says: {one_line(job.health)}.{held}"
 
 
 def verdict_lines(
@@ -144,7 +145,7 @@ def verdict_lines(
     now_says = detector_sentence(job, now)
     if not hangs:
         now_says = f"No hang was noticed{' so far' if now_says else ''}. {now_says}".rstrip()
-    yield from textwrap.wrap(now_says, width or _ENDLESS, break_on_hyphens=False)
+    yield from textwrap.wrap(now_says, width or _ENDLESS, subsequent_indent="  ", break_on_hyphens=False)
     if hangs and now_says:
         yield ""
 
@@ -158,6 +159,5 @@ def evidence_text(found: Sequence[WorkerEvidence], *, width: int | None, full: b
     for each in found:
         if each.problem:
             host = f" on {each.host}" if each.host else ""
-            text += f"{each.worker}{host}: {each.problem}\n"
-    # Frames and output are the program's own words, and must not drive the reader's terminal.
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+            text += one_line(f"{each.worker}{host}: {each.problem}") + "\n"
+    return text

@@ -10,6 +10,7 @@ import click
 
 from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import say
 from holdfast.cli.kit.durations import span
 from holdfast.cli.kit.parameters import duration, job_argument
 from holdfast.errors import HoldfastError
@@ -72,8 +73,8 @@ def record(job_id: str, length: float, number: int | None, out: Path | None) -> 
             raise HoldfastError(f"{words}; they are of a job's newest 5 hangs, as far as 16 MiB suffice.")
         raise HoldfastError(f"No sample came of job {job_id}; nothing was written to {folder_text}.")
     for file in recording.in_order:
-        click.echo(_line(file))
-    click.echo(f"Replay with: {replay_command(settings_of(job), recording)}")
+        say(_line(file))
+    say(f"Replay with: {replay_command(settings_of(job), recording)}")
 
 
 def _line(file: WorkerFile) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import click
-
+from holdfast._base.printable import one_line
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.hosts.maintenance_table import in_words
-from holdfast.cli.kit.console import OUT, coloured, styled
+from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock
 from holdfast.cli.kit.table import Cell, Column, Row, render, terminal_width, write
 from holdfast.v1 import host_pb2
@@ -31,7 +30,7 @@ _LAST = Column("REMARK", give=True)
 def write_hosts(hosts: Sequence[host_pb2.Host], now: float, *, wide: bool) -> None:
     """The table on stdout, or a hint on stderr where there is no host."""
     if not hosts:
-        click.echo("No hosts yet. Start holdfast-agent on one, or try `holdfast dev start`.", err=True)
+        say("No hosts yet. Start holdfast-agent on one, or try `holdfast dev start`.", err=True)
         return
     extra = (
         [Column("ADDRESS"), Column("AGENT"), Column("LABELS", give=True), Column("JOBS", give=True)] if wide else []
@@ -46,13 +45,13 @@ def write_hosts(hosts: Sequence[host_pb2.Host], now: float, *, wide: bool) -> No
 
 def write_host(host: host_pb2.Host, now: float, *, wide: bool) -> None:
     """The page of one host on stdout."""
-    click.echo("\n".join(page(host, now, wide=wide, width=terminal_width(), colour=coloured(OUT))), color=True)
+    say(*page(host, now, wide=wide, width=terminal_width(), colour=coloured(OUT)))
 
 
 def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
     """Yield the lines of a host's page."""
     state, inventory = state_cell(host), host.inventory
-    yield styled(host.name, "1", colour=colour) + "  " + styled(state.text, state.style, colour=colour)
+    yield styled(one_line(host.name), "1", colour=colour) + "  " + styled(state.text, state.style, colour=colour)
     facts = [
         ("remark", _remark(host)),
         ("seen", f"{age(now - host.last_seen.seconds)} ago" if host.HasField("last_seen") else "never"),
@@ -73,7 +72,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
     ]
     for name, value in facts:
         if value:
-            yield styled(f"  {name:<8}", "2", colour=colour) + f"  {value}"
+            yield styled(f"  {name:<8}", "2", colour=colour) + f"  {one_line(value)}"
     if inventory.gpus:
         yield ""
         yield styled("GPUs", "1", colour=colour)
@@ -108,10 +107,10 @@ def host_line(host: host_pb2.Host, now: float) -> str:
     gpus = f"  {_gpus(host)} GPUs free" if host.inventory.gpus else ""
     parts = (
         styled(clock(now, now), "2", colour=colour),
-        f"{host.name:<16}",
+        f"{one_line(host.name):<16}",
         styled(f"{state.text:<14}", state.style, colour=colour),
         f"{host.workers} workers{gpus}",
-        _remark(host),
+        one_line(_remark(host)),
     )
     return "  ".join(parts).rstrip()
 

@@ -12,7 +12,7 @@ import click
 from holdfast.cli.hosts.maintenance import for_each, window, window_options
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import json_line, output_option, show_list, show_one
 from holdfast.cli.kit.parameters import duration
@@ -223,6 +223,6 @@ def watch(output: str) -> None:
                 if output == "json":
                     json_line(json_view.host(host))
                 else:
-                    click.echo(host_line(host, time.time()), color=True)
+                    say(host_line(host, time.time()))
 
     with_client(work)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
+from holdfast.cli.kit.console import say
 from holdfast.cli.kit.durations import clock, span
 from holdfast.cli.kit.table import Cell, Column, Row, write
 from holdfast.v1 import host_pb2
@@ -23,7 +22,7 @@ _COLUMNS = (
 def write_maintenance(hosts: Sequence[host_pb2.Host], now: float) -> None:
     """The table on stdout, or a hint on stderr where nothing is planned."""
     if not hosts:
-        click.echo("No maintenance is planned. Plan some: holdfast host drain HOST --at 22:00 --for 2h", err=True)
+        say("No maintenance is planned. Plan some: holdfast host drain HOST --at 22:00 --for 2h", err=True)
         return
     lines: list[Row] = []
     for host in hosts:

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.console import OUT, Console, coloured
+from holdfast.cli.kit.console import OUT, Console, coloured, say, say_text
 from holdfast.cli.kit.durations import local
 from holdfast.cli.kit.output import dump
 from holdfast.cli.kit.parameters import duration, job_argument
@@ -59,10 +59,10 @@ def hangs(job_id: str, number: int | None, full: bool, output: str) -> None:
 
     width, colour = terminal_width(), coloured(OUT)
     for line in verdict_lines(job, chosen, time.time(), width=width, colour=colour):
-        click.echo(line, color=True)
+        say(line)
     if chosen:
-        click.echo(f"Evidence of hang {chosen[-1].number}" + ("" if found else ": none was kept."))
-        click.echo(evidence_text(found, width=width, full=full), nl=False)
+        say(f"Evidence of hang {chosen[-1].number}" + ("" if found else ": none was kept."))
+        say_text(evidence_text(found, width=width, full=full))
 
 
 def _dump_hangs(job: job_pb2.CustomJob, chosen: list[job_pb2.Hang], found: list[WorkerEvidence]) -> None:
@@ -120,7 +120,7 @@ def stacks(job_id: str, native: tuple[int, ...], full: bool, output: str) -> Non
     if output == "json":
         dump([json_view.evidence(each) for each in found], "json")
     else:
-        click.echo(evidence_text(found, width=terminal_width(), full=full), nl=False)
+        say_text(evidence_text(found, width=terminal_width(), full=full))
     if not any(each.evidence for each in found):
         sys.exit(exit_status.OUR_FAILURE)
 

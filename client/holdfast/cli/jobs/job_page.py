@@ -6,17 +6,16 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sized
 
-import click
-
+from holdfast._base.printable import one_line, spaced_line
 from holdfast._base.proto_time import seconds
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.hangs.hang_page import newest_hang, outcome_cell
 from holdfast.cli.jobs import exit_table, recovery_table
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
 from holdfast.cli.jobs.job_tables import project_of, ran, reason, state_cell
-from holdfast.cli.kit.console import OUT, coloured, styled
+from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock, local, span
-from holdfast.cli.kit.table import Cell, Column, Row, cut, printable, render, terminal_width
+from holdfast.cli.kit.table import Cell, Column, Row, cut, render, terminal_width
 from holdfast.v1 import job_pb2, spec_pb2
 
 _MOST_EXITS = 20
@@ -26,7 +25,7 @@ _MOST = 10
 
 def write_page(job: job_pb2.CustomJob, now: float, *, wide: bool) -> None:
     """The page on stdout. ``wide`` leaves nothing out."""
-    click.echo("\n".join(page(job, now, wide=wide, width=terminal_width(), colour=coloured(OUT))), color=True)
+    say(*page(job, now, wide=wide, width=terminal_width(), colour=coloured(OUT)))
 
 
 def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
@@ -44,7 +43,7 @@ def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, c
             yield styled(title, "1", colour=colour)
             if hidden:
                 yield f"  {hidden} earlier ones are left out; see them with -o wide"
-            yield "\n".join(f"  {line}" for line in table.splitlines())
+            yield from (f"  {line}" for line in table.splitlines())
             if title == "Hangs":
                 yield from newest_hang(job, width)
     yield from _error(job, width=width, colour=colour)
@@ -56,7 +55,8 @@ def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool
     ran_text = f" · ran {span(ran_s)}" if ran_s is not None else ""
     yield (f"{styled(job.id, '1', colour=colour)}  {styled(state.text, state.style, colour=colour)}{ran_text}")
     room = 1_000_000 if width is None else max(20, width - 14)
-    for name, value in _facts(job, now):
+    for name, text in _facts(job, now):
+        value = one_line(text)
         # What the detector says is worth more than one line.
         shown = textwrap.wrap(value, room) if name == "health" else [cut(value, room)]
         yield styled(f"  {name:<10}", "2", colour=colour) + f"  {shown[0]}"
@@ -64,13 +64,13 @@ def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool
 
 
 def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
-    yield "name", printable(job.display_name)
+    yield "name", job.display_name
     if job.wait_reason:
-        yield "waits", printable(job.wait_reason)
+        yield "waits", job.wait_reason
     if job.owner:
         yield "owner", job.owner + (f", runs as {job.account}" if job.account else "")
     if project_of(job) != "default":
-        yield "project", printable(job.project)
+        yield "project", job.project
     yield from _scheduling(job.job_spec.scheduling)
     yield "created", f"{local(job.create_time.seconds)} ({age(now - job.create_time.seconds)} ago)"
     if job.HasField("end_time"):
@@ -81,7 +81,7 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     yield "gang", ", ".join(asked)
     yield "launch", f"attempt {job.attempt}, generation {job.generation}" if job.generation else "not yet"
     if job.health:
-        yield "health", printable(job.health)
+        yield "health", job.health
     if job.HasField("held_until") and job.held_until.seconds > now:
         left = span(job.held_until.seconds - now)
         yield "held", f"until {local(job.held_until.seconds)} ({left} left): no hang is acted on"
@@ -89,18 +89,18 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     if pools and pools[0].HasField("process_spec"):
         process = pools[0].process_spec
         words = [word.replace("$$", "$") for word in (*process.command, *process.args)]
-        yield "command", printable(shlex.join(words))
+        yield "command", shlex.join(words)
         if process.working_directory:
             yield "directory", process.working_directory
     images = dict.fromkeys(p.container_spec.image_uri for p in pools if p.HasField("container_spec"))
     for worker, problem in sorted(job.archive_problems.items()):
-        yield "archive", printable(f"{worker}: {problem}")
+        yield "archive", f"{worker}: {problem}"
     if images:
-        yield "image", printable(", ".join(images))
+        yield "image", ", ".join(images)
     if job.labels:
         yield "labels", _pairs(job.labels)
     if job.annotations:
-        yield "notes", printable(_pairs(job.annotations))
+        yield "notes", _pairs(job.annotations)
 
 
 def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
@@ -118,7 +118,7 @@ def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
         *(["without " + _pairs(selector.avoid_labels)] if selector.avoid_labels else []),
     ]
     if requested:
-        yield "hosts", printable("; ".join(requested))
+        yield "hosts", "; ".join(requested)
 
 
 def _pairs(mapping: Mapping[str, str]) -> str:
@@ -200,17 +200,12 @@ def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterat
     yield ""
     failed = job.state != job_pb2.JOB_STATE_CANCELLED
     yield styled("Error" if failed else "End", "1;31" if failed else "1", colour=colour)
-    message = printable(job.error.message) or reason(job)
+    message = one_line(job.error.message) or reason(job)
     yield from textwrap.wrap(message, width or 1_000_000, initial_indent="  ", subsequent_indent="  ")
     if job.error.details:
         yield ""
         for line in job.error.details:
-            yield styled("  │ ", "2", colour=colour) + _shown(line)
-
-
-def _shown(line: str) -> str:
-    """The text as printed, tabs and indentation too, with control characters made harmless."""
-    return "".join(c if c.isprintable() else "?" for c in line.expandtabs().rstrip("\r\n"))
+            yield styled("  │ ", "2", colour=colour) + spaced_line(line.rstrip("\r\n"))
 
 
 def _count(number: int, noun: str) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
+from holdfast._base.printable import one_line
 from holdfast._base.proto_time import seconds
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.jobs.event_lines import restarts, title_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
-from holdfast.cli.kit.console import OUT, Console, coloured, styled
+from holdfast.cli.kit.console import OUT, Console, coloured, say, styled
 from holdfast.cli.kit.durations import age, local, span
-from holdfast.cli.kit.table import Cell, Column, Row, printable, write
+from holdfast.cli.kit.table import Cell, Column, Row, write
 from holdfast.v1 import job_pb2
 
 STATE_STYLES = {
@@ -127,7 +126,7 @@ def table(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool) -> tuple
 def write_jobs(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool, hint: str) -> None:
     """The table on stdout, or, where there is nothing to show, ``hint`` on stderr."""
     if not jobs:
-        click.echo(hint, err=True)
+        say(hint, err=True)
         return
     write(*table(jobs, now, wide=wide))
 
@@ -157,6 +156,6 @@ def event_line(event: job_pb2.WatchJobResponse) -> str:
         (
             styled(local(event.time.seconds), "2", colour=colour),
             styled(f"{state.text:<10}", state.style, colour=colour),
-            printable(text),
+            one_line(text),
         )
     )

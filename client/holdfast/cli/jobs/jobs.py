@@ -16,7 +16,7 @@ from holdfast.cli.jobs.job_control import delete, pause, recoveries, resume
 from holdfast.cli.jobs.job_hangs import hang_action, hangs, hold, stacks
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import dump, json_line, output_option, show_list, show_one
 from holdfast.cli.kit.parameters import job_argument
@@ -227,7 +227,7 @@ def watch(job_id: str, cursor: int, output: str) -> None:
                 if output == "json":
                     json_line(json_view.event(event))
                 else:
-                    click.echo(event_line(event), color=True)
+                    say(event_line(event))
 
     with_client(work)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from holdfast._base.printable import StreamFilter, one_line
 from holdfast.cli.kit.console import ERR, OUT, Console, coloured, styled
 from holdfast.v1 import job_pb2
 
@@ -47,7 +48,7 @@ class RankOutput:
     """Shows chunks of logs on stdout and stderr.
 
     With ``many`` ranks in view each line carries ``[worker rRANK]`` and lines are never mixed; with one, bytes
-    pass as they are, progress bars and all.
+    pass as they are, progress bars and all. To a terminal goes nothing that would drive it, but for colours.
     """
 
     def __init__(self, console: Console, *, many: bool) -> None:
@@ -84,6 +85,7 @@ class RankOutput:
         """Show what was begun and never ended."""
         for key in list(self._lines):
             self._end(key)
+        self._console.end_style()
 
     def _end(self, key: _Key) -> None:
         line = self._lines.pop(key, None)
@@ -93,7 +95,7 @@ class RankOutput:
 
     def _write(self, fd: int, worker: str, rank: int, lines: list[bytes]) -> None:
         style = _COLOURS[rank % len(_COLOURS)]
-        prefix = styled(f"[{worker} r{rank}]", style, colour=self._colour[fd]).encode() + b" "
+        prefix = styled(f"[{one_line(worker)} r{rank}]", style, colour=self._colour[fd]).encode() + b" "
         data = b"".join(prefix + _last_state(line, terminal=self._terminal[fd]) for line in lines)
         # The rank that was alone in view may have left a line open.
         start = b"\n" if data and self._console.mid_line(fd) else b""
@@ -116,8 +118,12 @@ class RankOutput:
 
 
 def _last_state(line: bytes, *, terminal: bool) -> bytes:
-    """The line; on a terminal only a progress bar's last state: carriage returns would overwrite the prefix."""
-    if not terminal or b"\r" not in line:
+    """The line; on a terminal only a progress bar's last state, in colours that end with it.
+
+    What moves the cursor would overwrite the prefix.
+    """
+    if not terminal:
         return line
-    body = line.rstrip(b"\r\n")
-    return body.rpartition(b"\r")[2] + b"\n"
+    shown = StreamFilter(plain=True)
+    data = shown.feed(line.rstrip(b"\r\n").rpartition(b"\r")[2])
+    return data + (b"\x1b[0m\n" if shown.styled else b"\n")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
 from google.protobuf.duration_pb2 import Duration
 
 from holdfast._base.proto_time import seconds
-from holdfast.cli.kit.console import OUT, coloured
+from holdfast.cli.kit.console import OUT, coloured, say, say_text
 from holdfast.cli.kit.durations import clock, span
 from holdfast.cli.kit.table import Cell, Column, Row, cell_len, render, terminal_width
 from holdfast.v1 import job_pb2
@@ -36,11 +35,11 @@ _COLUMNS = (
 def write_recoveries(job: job_pb2.CustomJob, now: float) -> None:
     """The table on stdout and what it comes to on stderr; without any recovery, a sentence there."""
     if not job.recoveries:
-        click.echo(f"Nothing has interrupted the job {job.id} so far.", err=True)
+        say(f"Nothing has interrupted the job {job.id} so far.", err=True)
         return
     shown = table(job.recoveries, now, width=terminal_width(), colour=coloured(OUT))
-    click.echo(shown, nl=False, color=True)
-    click.echo(summary(job), err=True)
+    say_text(shown)
+    say(summary(job), err=True)
 
 
 def table(recoveries: Sequence[job_pb2.Recovery], now: float, *, width: int | None, colour: bool) -> str:

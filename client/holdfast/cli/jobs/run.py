@@ -14,7 +14,7 @@ from holdfast.cli.jobs.job_options import JobOptions, job_options
 from holdfast.cli.jobs.packaging import CodeOptions, Packed, packing
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.parameters import duration
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _running(
         await packed.upload(client, console)
         created = await client.create_job(job, on_warning=console.warning)
         if detach:
-            click.echo(created.id)
+            say(created.id)
             return exit_status.OK
         console.note(f"job {created.id}: {created.display_name}")
         return await follow(client, created, console, show_all=show_all)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from holdfast._base.launcher import is_launcher, script_of, script_starts_launcher
+from holdfast._base.printable import one_line
 from holdfast._base.rank_variables import purpose_of
 from holdfast.cli.jobs.job_options import set_seconds
 from holdfast.errors import InvalidInput, Violation
@@ -122,9 +123,8 @@ def environment(asked: Sequence[str], environ: Mapping[str, str]) -> list[spec_p
 
 def name_of(command: Sequence[str]) -> str:
     """A display name that people recognise the command by."""
-    words = " ".join([PurePosixPath(command[0]).name, *command[1:]]).split()
-    text = "".join(c if c.isprintable() else "?" for c in " ".join(words))
-    return text if len(text) <= _NAME_LENGTH else text[: _NAME_LENGTH - 1] + "…"
+    words = " ".join([PurePosixPath(command[0]).name, *command[1:]])
+    return one_line(words, _NAME_LENGTH)
 
 
 def _invalid(path: str, problem: str, fix: str) -> InvalidInput:

@@ -15,7 +15,7 @@ from holdfast.cli.jobs.packaging import CodeOptions, Packed, bring_code, packing
 from holdfast.cli.jobs.reference_options import ReferenceOptions, reference_options, split_list
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.console import Console, say
 from holdfast.errors import InvalidSpec, Violation
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _submission(
         await packed.upload(client, console)
         created = await client.create_job(job, on_warning=console.warning)
         if not wait:
-            click.echo(created.id)
+            say(created.id)
             console.note(f"submitted {created.display_name}; follow it with: holdfast logs -f {created.id}")
             return exit_status.OK
         from holdfast.cli.jobs.following import follow

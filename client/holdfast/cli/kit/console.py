@@ -1,21 +1,32 @@
 """The two ends of the terminal: data on stdout, everything for people along the way on stderr.
 
-Written by file descriptor and in whole lines, so that a note never lands in the middle of a rank's output,
-and a reader that went away is noticed where it matters.
+What goes there passes one of the functions here, which leave out whatever would drive the reader's terminal or forge a
+line. Notes and output are written by file descriptor and in whole lines, so that a note never lands in the middle of
+a rank's output, and a reader that went away is noticed where it matters.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import traceback
 from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError
+import click
+
+from holdfast._base.printable import StreamFilter, one_line, styled_line
+from holdfast.errors import HoldfastError, InvalidInput
 
 if TYPE_CHECKING:
     from holdfast._sdk.reconnect import LinkCallback
 
 OUT = 1
 ERR = 2
+NOTE_MOST = 4_000
+"""Characters of one note; a longer one would hide those before it."""
+_PADDING = re.compile(r"(?<=\S) {4,}")
+"""Blanks that could push what follows to where another line would begin."""
 
 
 class OutputClosed(Exception):
@@ -32,6 +43,30 @@ def styled(text: str, style: str, *, colour: bool) -> str:
     return f"\x1b[{style}m{text}\x1b[0m" if colour and style and text else text
 
 
+def say(*lines: str, err: bool = False) -> None:
+    """Print each text as one line, on stdout unless ``err``; of escape sequences only colours of ours are kept."""
+    colour = coloured(ERR if err else OUT)
+    text = "".join(styled_line(line, colour=colour) + "\n" for line in lines)
+    click.echo(text.encode("utf-8", "replace"), nl=False, err=err)
+
+
+def say_text(text: str, *, err: bool = False) -> None:
+    """Print a text of many lines, each as ``say`` does."""
+    if text:
+        say(*text.removesuffix("\n").split("\n"), err=err)
+
+
+def transient(text: str) -> None:
+    """Show ``text`` in place of the line that stderr's terminal is at; nothing where stderr is no terminal."""
+    if os.isatty(ERR):
+        click.echo(f"\r\x1b[K{one_line(text)}".encode(), nl=False, err=True)
+
+
+def show_fault(error: BaseException) -> None:
+    """Print the traceback of a fault of ours on stderr."""
+    say_text("".join(traceback.format_exception(error)), err=True)
+
+
 class Console:
     """Keeps apart what goes to one terminal from two sides."""
 
@@ -40,9 +75,14 @@ class Console:
         self._mid_line: set[tuple[int, int] | int] = set()
         self._colour = coloured(ERR)
         self._away = False
+        self._filters = {fd: StreamFilter() for fd in (OUT, ERR) if os.isatty(fd)}
 
     def data(self, fd: int, data: bytes) -> None:
-        """Write bytes as they are. Raises ``OutputClosed`` if stdout was closed."""
+        """Write bytes as they are; to a terminal without what would drive it. Raises ``OutputClosed`` if stdout was
+        closed."""
+        self._write(fd, self._filters[fd].feed(data) if fd in self._filters else data)
+
+    def _write(self, fd: int, data: bytes) -> None:
         if not data:
             return
         try:
@@ -56,17 +96,25 @@ class Console:
         else:
             self._mid_line.add(self._device[fd])
 
+    def end_style(self) -> None:
+        """Leave the colours that a rank's output has left on."""
+        for fd, each in self._filters.items():
+            if each.styled:
+                each.styled = False
+                with contextlib.suppress(BrokenPipeError):
+                    _write_all(fd, b"\x1b[0m")
+
     def mid_line(self, fd: int) -> bool:
         """Whether the last thing written there did not end its line."""
         return self._device[fd] in self._mid_line
 
     def note(self, text: str) -> None:
         """One line of progress."""
-        self._line(styled("holdfast:", "2", colour=self._colour) + f" {text}")
+        self._line("holdfast:", "2", text)
 
     def warning(self, text: str) -> None:
         """Warn about an input that was accepted but will not have its usual effect."""
-        self._line(styled("warning:", "1;33", colour=self._colour) + f" {text}")
+        self._line("warning:", "1;33", text)
 
     def end_line(self) -> None:
         """Leave the line on which a terminal has echoed ^C."""
@@ -74,10 +122,13 @@ class Console:
             self._mid_line.add(self._device[ERR])
 
     def error(self, found: HoldfastError) -> None:
-        """Print what went wrong, and in a second line what to do."""
-        self._line(styled("error:", "1;31", colour=self._colour) + f" {found.message}")
-        if found.fix:
-            self._line(f"  {found.fix}")
+        """Print what went wrong, and below it, indented, each violation or further line, and what to do."""
+        first, *more = found.message.split("\n")
+        if isinstance(found, InvalidInput):
+            more = [str(violation) for violation in found.violations]
+        self._line("error:", "1;31", first)
+        for line in [*more, *([found.fix] if found.fix else [])]:
+            self._line(" ", "", line.lstrip())
 
     def on_link(self, unaffected: str = "The job is not affected; waiting") -> LinkCallback:
         """Says once that the controller is away, and once that it is back, however many streams notice."""
@@ -91,9 +142,14 @@ class Console:
 
         return on_link
 
-    def _line(self, text: str) -> None:
-        start = b"\n" if self.mid_line(ERR) else b""
-        self.data(ERR, start + text.encode(errors="replace") + b"\n")
+    def _line(self, label: str, style: str, text: str) -> None:
+        """A line of ours, whatever the text holds; never in the middle of another, nor in a rank's colours."""
+        text = _PADDING.sub("   ", styled_line(text, colour=False))
+        if len(text) > NOTE_MOST:
+            text = text[: NOTE_MOST - 1] + "…"
+        start = "\n" if self.mid_line(ERR) else ""
+        self.end_style()
+        self._write(ERR, f"{start}{styled(label, style, colour=self._colour)} {text}\n".encode(errors="replace"))
 
 
 def _device(fd: int) -> tuple[int, int] | int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
+
+from holdfast._base.printable import json_text, one_line
+from holdfast.cli.kit.console import say, say_text
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., object])
@@ -57,21 +59,22 @@ def show_one(
 
 
 def dump(data: object, output: str) -> None:
-    """Plain data as JSON or YAML."""
-    if output == "json":
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-        return
-    import yaml
+    """Plain data as JSON or YAML, which read back as they were: what a terminal may not be sent is escaped."""
+    text = json_text(data, indent=2)
+    if output == "yaml":
+        import yaml
 
-    click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+        # Escapes are in its quoted texts alone, and all or none of what is not ASCII is in quotes.
+        readable = "\\u" not in text
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=readable)
+    say_text(text)
 
 
 def json_line(data: object) -> None:
     """Print one line of JSON for programs."""
-    click.echo(json.dumps(data, ensure_ascii=False))
+    say(json_text(data))
 
 
 def names(each: Iterable[str]) -> None:
     """Print each name on a line."""
-    for name in each:
-        click.echo(name)
+    say(*map(one_line, each))

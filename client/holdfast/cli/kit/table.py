@@ -8,7 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast.cli.kit.console import OUT, coloured, styled
+from holdfast._base.printable import one_line
+from holdfast.cli.kit.console import OUT, coloured, say_text, styled
 
 _GAP = "  "
 _LEAST = 8
@@ -42,7 +43,7 @@ def terminal_width() -> int | None:
 
 def render(columns: Sequence[Column], rows: Iterable[Row], *, width: int | None, colour: bool) -> str:
     """The table as lines, each within ``width`` unless that is ``None``."""
-    cells = [[_printable(_cell(c)) for c in row] for row in rows]
+    cells = [[_cell(c) for c in row] for row in rows]
     widths = [max(cell_len(c.title), *(cell_len(row[i].text) for row in cells), 0) for i, c in enumerate(columns)]
     if width is not None:
         _narrow(columns, widths, width - len(_GAP) * (len(columns) - 1))
@@ -52,9 +53,7 @@ def render(columns: Sequence[Column], rows: Iterable[Row], *, width: int | None,
 
 def write(columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """The table on stdout."""
-    import click
-
-    click.echo(render(columns, rows, width=terminal_width(), colour=coloured(OUT)), nl=False, color=True)
+    say_text(render(columns, rows, width=terminal_width(), colour=coloured(OUT)))
 
 
 def cut(text: str, width: int) -> str:
@@ -106,15 +105,5 @@ def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Cell
 
 
 def _cell(value: Cell | str) -> Cell:
-    return value if isinstance(value, Cell) else Cell(value)
-
-
-def _printable(cell: Cell) -> Cell:
-    """The cell on one line, without characters that would drive the reader's terminal."""
-    text = " ".join(cell.text.split())
-    return Cell("".join(c if c.isprintable() else "?" for c in text), cell.style)
-
-
-def printable(text: str) -> str:
-    """The text on one line, without control characters."""
-    return _printable(Cell(text)).text
+    cell = value if isinstance(value, Cell) else Cell(value)
+    return Cell(one_line(cell.text), cell.style)

@@ -12,6 +12,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast._base.printable import spaced_line
 from holdfast.hang.evidence.flight_recorder import Blame, FlightRecord, blamed
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.stacks import Diagnosis, RankStack, compared, essence
@@ -246,7 +247,7 @@ def recorder_blame(parts: Iterable[Evidence]) -> Blame | None:
 
 def clipped(text: str, limit: int = MAX_TEXT) -> str:
     """At most ``limit`` characters of one printable line."""
-    line = "".join(c if c.isprintable() else " " for c in text[: limit + 1])
+    line = spaced_line(text[: limit + 1])
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

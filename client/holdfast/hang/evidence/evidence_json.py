@@ -13,11 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast._base.codec import Format, from_plain, to_plain
+from holdfast._base.printable import spaced_line
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, thread_stack
 from holdfast.hang.evidence.frames import Frame
 
 MAX_BYTES = 512 << 10
 VERSION = 1
+_OF_LINES = ("ras", "rasAfter")
 _FORM = Format(camel=True, without_defaults=True, digits=3, skip_unknown=True)
 
 
@@ -40,15 +42,30 @@ def encode(evidence: Evidence, max_bytes: int = MAX_BYTES) -> str:
 
 
 def decode(text: str) -> Evidence:
-    """Return the evidence that ``encode`` wrote. Unknown keys are ignored. Raises ``ValueError``."""
+    """Return the evidence that ``encode`` wrote. Unknown keys are ignored. Raises ``ValueError``.
+
+    Its texts are safe to show: a host may have written them by itself.
+    """
     try:
-        data = json.loads(text)
+        data = _cleaned(json.loads(text))
         if data.get("version") != VERSION:
             raise ValueError(f"evidence of version {data.get('version')!r}, which this program does not know")
         frames = [Frame(str(function), str(file), int(line)) for function, file, line in data["frames"]]
         return from_plain(Evidence, data, replace(_FORM, read={Frame: frames.__getitem__}))
     except (AttributeError, IndexError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no evidence: {error!r}") from error
+
+
+def _cleaned(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: _cleaned(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    if key in _OF_LINES:
+        return "\n".join(map(spaced_line, value.split("\n")))
+    return spaced_line(value)
 
 
 def _written(evidence: Evidence) -> str:

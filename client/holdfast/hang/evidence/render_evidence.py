@@ -54,7 +54,7 @@ def _summary(parts: Sequence[Evidence], width: int, full: bool) -> Iterator[str]
     found = diagnosis(parts, 0.0)
     processes = {(part.worker, rank.rank): rank for part in parts for rank in part.ranks}
     sentence = found.words or "No rank's stack could be read"
-    yield from textwrap.wrap(sentence + ".", width, break_on_hyphens=False)
+    yield from _paragraph(sentence + ".", width)
     for group in reversed(found.groups):
         yield ""
         yield from _group(group, [processes[s.worker, s.rank] for s in group.stacks], width, full)
@@ -77,7 +77,7 @@ def _group(group: Group, ranks: Sequence[RankEvidence], width: int, full: bool) 
     states = {look.vector.state for rank in ranks for look in rank.process.looks[-1:]}
     if states <= {"T", "Z"} and states:
         movement = f"{' or '.join(sorted(_STATES[state] for state in states))}, {movement}"
-    yield from textwrap.wrap(f"{_names(group.stacks)} ({movement}):", width, break_on_hyphens=False)
+    yield from _paragraph(f"{_names(group.stacks)} ({movement}):", width)
     frames = group.stacks[0].frames
     last = ranks[0].process.last
     cut = last.python.main.frames_cut if last is not None and last.python.main is not None else 0
@@ -98,7 +98,7 @@ def _names(stacks: Sequence[RankStack]) -> str:
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
     """Sort key that puts worker 10 after worker 9."""
     parts = (part for part in name.replace("-", " - ").split())
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
+    return tuple((int(part), "") if part.isdecimal() and len(part) < 10 else (-1, part) for part in parts)
 
 
 # -- One worker --------------------------------------------------------------------------------------------------
@@ -258,6 +258,11 @@ def _place(frame: Frame) -> str:
     if found:
         path = tail.partition("/")[2]
     return f"{path}:{frame.line}" if frame.line else path
+
+
+def _paragraph(text: str, width: int) -> list[str]:
+    """Only its first line begins where a line of ours may: a program's words don't look like the next one."""
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _wrapped(text: str, indent: str, width: int) -> list[str]:

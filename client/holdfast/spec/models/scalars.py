@@ -39,6 +39,8 @@ REPEATED = "repeated_key"
 
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,19}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_UNSEEN = re.compile("[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
+"""Change the order of what is read, or make two names look alike. Words and emoji need joiners (U+200C, U+200D)."""
 
 
 class Scalar:
@@ -115,6 +117,8 @@ class Text(Scalar):
             raise Refused(f"has {size:,} bytes; at most {self.max_bytes:,} are allowed", "pass long text in a file")
         if not self.control and _CONTROL.search(value):
             raise Refused("contains a control character", "use printable characters on one line")
+        if not self.control and (unseen := _UNSEEN.search(value)):
+            raise Refused(f"contains the invisible character U+{ord(unseen[0]):04X}", "remove it")
         if self.pattern and value and not re.fullmatch(self.pattern, value):
             raise Refused(f"must {self.must}, not {shown(value)}")
         return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from holdfast._base.printable import one_line
 from holdfast._session import hang_wire
 from holdfast.errors import InvalidInput, Violation
 from holdfast.hang.pipeline.features import WorkerFeatures
@@ -24,13 +25,13 @@ def features(host: str, session: int, message: agent_pb2.FeatureReport) -> Featu
         times += (rank.still_since_s, rank.last_work_s, rank.helpers_s)
     known = [at for at in times if at is not None]
     if not all(map(math.isfinite, known)):
-        problem = f"times of {message.worker} are no numbers"
+        problem = f"times of {vector.worker} are no numbers"
         raise InvalidInput([Violation("features", problem, "upgrade the agent")])
     if output.step is not None and not math.isfinite(output.step):
         vector = replace(vector, output=replace(output, step=None))
     if max(known) > message.sent_s:
         vector = _not_after(vector, message.sent_s)
-    return FeaturesReported(host, session, message.job_id, message.generation, message.sent_s, vector)
+    return FeaturesReported(host, session, one_line(message.job_id), message.generation, message.sent_s, vector)
 
 
 def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:

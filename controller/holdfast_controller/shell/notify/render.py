@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast._base.printable import json_text, one_line
 from holdfast_controller.core.digest import Batch
 from holdfast_controller.core.messages.cluster import News
 from holdfast_controller.core.model.job import Job
@@ -16,6 +18,8 @@ from holdfast_controller.shell.store.store import Record
 SCHEMA = "holdfast.notification.v1"
 CLUSTER_SCHEMA = "holdfast.cluster-notification.v1"
 """Fields may be added under these names; none is removed or changes its meaning."""
+TITLE_MOST, LINE_MOST = 200, 2_000
+"""Characters of a title, which is a mail's subject, and of a line."""
 ITEMS_SENT, LINES_SENT = 200, 30
 """Subjects that one message lists, as JSON and in words; the rest are counted."""
 
@@ -65,13 +69,13 @@ def body_of(record: Record, notice: Notice, job: Job, cluster: str) -> str:
             "generation": job.generation,
         },
     }
-    return json.dumps(body, ensure_ascii=False)
+    return json_text(body)
 
 
 def item_of(record: Record, news: News) -> str:
     """One item of a digest as JSON, as it is stored until it is sent."""
     item = {"event": news.kind.name, "time": _time(record.at), "subject": news.subject, "message": news.message}
-    return json.dumps({**item, "answers": news.answers}, ensure_ascii=False)
+    return json_text({**item, "answers": news.answers})
 
 
 def digest_of(batch: Batch, cluster: str) -> OutboxEntry:
@@ -95,7 +99,7 @@ def digest_of(batch: Batch, cluster: str) -> OutboxEntry:
         "items": items[:ITEMS_SENT],
         "leftOut": max(0, len(items) - ITEMS_SENT),
     }
-    return OutboxEntry(newest, batch.sink, "cluster", items[0]["event"], json.dumps(body, ensure_ascii=False))
+    return OutboxEntry(newest, batch.sink, "cluster", items[0]["event"], json_text(body))
 
 
 def test_message(channel: str, cluster: str, at: float) -> OutboxEntry:
@@ -112,18 +116,32 @@ def test_message(channel: str, cluster: str, at: float) -> OutboxEntry:
         "items": [{**item, "since": _time(at)}],
         "leftOut": 0,
     }
-    return OutboxEntry(int(at), f"cluster:{channel}", "cluster.test", "TEST", json.dumps(body, ensure_ascii=False))
+    return OutboxEntry(int(at), f"cluster:{channel}", "cluster.test", "TEST", json_text(body))
 
 
 def in_words(body: str) -> dict[str, str]:
-    """``title``, ``body`` and ``type`` (info, success, warning or failure) for mail and chat."""
+    """``title``, ``body`` and ``type`` (info, success, warning or failure) for mail and chat.
+
+    Words of users and hosts are words there: no further line, no header, no mention, no link behind other words.
+    """
     sent: dict[str, Any] = json.loads(body)
     mood = _MOOD.get(sent["event"], "info")
     if "items" in sent:
         return {**_digest_in_words(sent), "type": mood}
     job = sent["job"]
     about = f"{job['id']} of {job['owner']}, project {job['project']}, cluster {sent['cluster']}"
-    return {"title": f"{job['displayName']}: {sent['event']}", "body": f"{sent['message']}\n{about}", "type": mood}
+    title = _plain(f"{job['displayName']}: {sent['event']}", TITLE_MOST)
+    return {"title": title, "body": f"{_plain(sent['message'])}\n{_plain(about)}", "type": mood}
+
+
+def _plain(text: str, most: int = LINE_MOST) -> str:
+    """One line that no chat takes for more: Slack's and HTML's brackets, mentions, Markdown's links and code."""
+    line = one_line(text, most).translate(_BRACKETS)
+    return _MENTION.sub(r"@ \1", line).replace("](", "] (")
+
+
+_BRACKETS = str.maketrans({"<": "‹", ">": "›", "`": "'"})
+_MENTION = re.compile(r"@(everyone|here|channel|all|team|room)\b", re.IGNORECASE)
 
 
 def _digest_in_words(sent: dict[str, Any]) -> dict[str, str]:
@@ -131,10 +149,10 @@ def _digest_in_words(sent: dict[str, Any]) -> dict[str, str]:
     lines = []
     for item in items[:LINES_SENT]:
         times = f" ({item['changes']} changes since {item['since']})" if item["changes"] > 1 else ""
-        lines.append(f"{item['time']} {item['event']}: {item['message']}{times}")
+        lines.append(_plain(f"{item['time']} {item['event']}: {item['message']}{times}"))
     left = len(items) - len(lines) + sent["leftOut"]
     lines += [f"… and {left} more: holdfast status"] if left else []
-    title = f"cluster {sent['cluster']}: {sent['message']}"
+    title = _plain(f"cluster {sent['cluster']}: {sent['message']}", TITLE_MOST)
     return {"title": title, "body": "\n".join(lines)}
 
 

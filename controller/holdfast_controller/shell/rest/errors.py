@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from holdfast._base import rpc_status
+from holdfast._base.printable import json_text
 from holdfast.errors import HoldfastError
 from holdfast_controller.shell.rest.calls import Aborted
 
@@ -39,6 +40,14 @@ _HTTP = {
 """HTTP status by gRPC code, as ``google/rpc/code.proto`` gives it; 500 for the rest."""
 
 
+class Json(JSONResponse):
+    """An answer in JSON; ``curl`` prints it on terminals."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return json_text(content, separators=(",", ":"), allow_nan=False).encode()
+
+
 class Refusal(Exception):
     """A request that HTTP has its own status for, such as 413; ``error`` says why."""
 
@@ -61,7 +70,7 @@ def body_of(status: grpc.Status, http_status: int | None = None) -> dict[str, An
     return {"error": {"code": code, "message": status.details, "status": name, "details": details}}
 
 
-def answer(error: Exception) -> JSONResponse:
+def answer(error: Exception) -> Json:
     """The response for whatever a route has raised."""
     headers: dict[str, str] = {}
     match error:
@@ -84,9 +93,9 @@ def answer(error: Exception) -> JSONResponse:
     code = body["error"]["code"]
     if code == 503:
         headers.setdefault("Retry-After", "1")
-    return JSONResponse(body, code, headers)
+    return Json(body, code, headers)
 
 
-async def on_error(request: Request, error: Exception) -> JSONResponse:
+async def on_error(request: Request, error: Exception) -> Json:
     """Like ``answer``, in the form that Starlette calls."""
     return answer(error)

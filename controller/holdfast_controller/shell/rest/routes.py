@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast._sdk import json_view
@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
 from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Aborted, CallContext, Calls
-from holdfast_controller.shell.rest.errors import Refusal, on_error
+from holdfast_controller.shell.rest.errors import Json, Refusal, on_error
 from holdfast_controller.shell.rest.guards import Bounds, Guards
 from holdfast_controller.shell.rest.read_mask import masked, parse_mask
 
@@ -89,12 +89,12 @@ class Gate:
             job.project = project
         message = job_pb2.CreateJobRequest(request_id=body.single(given, "requestId"), job=job)
         made = await self._one(request, f"{JOBS}CreateJob", message)
-        return JSONResponse(_printed(request, made.job) | {"warnings": list(made.warnings)})
+        return Json(_printed(request, made.job) | {"warnings": list(made.warnings)})
 
     async def get_job(self, request: Request) -> Response:
         given = body.parameters(request, ("readMask",))
         mask = parse_mask(body.single(given, "readMask"))
-        return JSONResponse(masked(_printed(request, await self._job(request)), mask))
+        return Json(masked(_printed(request, await self._job(request)), mask))
 
     async def list_jobs(self, request: Request) -> Response:
         given = body.parameters(request, ("pageSize", "pageToken", "filter", "readMask"))
@@ -107,7 +107,7 @@ class Gate:
         found = await self._one(request, f"{JOBS}ListJobs", message)
         key = "customJobs" if "project" in request.path_params else "jobs"
         jobs = [masked(_printed(request, job, workers=False), mask) for job in found.jobs]
-        return JSONResponse({key: jobs, "nextPageToken": found.next_page_token})
+        return Json({key: jobs, "nextPageToken": found.next_page_token})
 
     def change(self, verb: str) -> Endpoint:
         """The endpoint of a verb that takes nothing but the job. As there, customJobs answer ``{}``."""
@@ -118,7 +118,7 @@ class Gate:
             await body.no_body(request)
             await self._check_project(request)
             changed = await self._one(request, method, message(id=request.path_params["id"]))
-            return JSONResponse({} if "project" in request.path_params else _printed(request, changed.job))
+            return Json({} if "project" in request.path_params else _printed(request, changed.job))
 
         return endpoint
 
@@ -130,7 +130,7 @@ class Gate:
         job_id = request.path_params["id"]
         await self._one(request, f"{JOBS}DeleteJob", job_pb2.DeleteJobRequest(id=job_id))
         project, location = request.path_params["project"], request.path_params["location"]
-        return JSONResponse(
+        return Json(
             {
                 "name": f"projects/{project}/locations/{location}/operations/delete-{job_id}",
                 "done": True,
@@ -180,18 +180,18 @@ class Gate:
     async def status(self, request: Request) -> Response:
         body.parameters(request, ())
         found = await self._one(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest())
-        return JSONResponse(json_view.status(found))
+        return Json(json_view.status(found))
 
     async def list_hosts(self, request: Request) -> Response:
         body.parameters(request, ())
         found = await self._one(request, f"{HOSTS}ListHosts", host_pb2.ListHostsRequest())
-        return JSONResponse({"hosts": [json_view.host(host) for host in found.hosts]})
+        return Json({"hosts": [json_view.host(host) for host in found.hosts]})
 
     async def get_host(self, request: Request) -> Response:
         body.parameters(request, ())
         message = host_pb2.GetHostRequest(name=request.path_params["name"])
         found = await self._one(request, f"{HOSTS}GetHost", message)
-        return JSONResponse(json_view.host(found.host))
+        return Json(json_view.host(found.host))
 
     async def _job(self, request: Request) -> job_pb2.CustomJob:
         """The job that the address names. Raises ``NotFound`` for one of another project too."""

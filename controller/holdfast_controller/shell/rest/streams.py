@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from holdfast._base.printable import json_text
 from holdfast._sdk import json_view
 from holdfast.errors import HoldfastError, InvalidInput, Violation
 from holdfast.v1 import job_pb2
@@ -128,11 +129,11 @@ def _sse(entry: job_pb2.WatchJobResponse) -> bytes:
 
 
 def _data(value: object) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+    return b"data: " + json_text(value).encode() + b"\n\n"
 
 
 def _line(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    return json_text(value).encode() + b"\n"
 
 
 def _chunk(chunk: job_pb2.StreamLogsResponse) -> json_view.Json:

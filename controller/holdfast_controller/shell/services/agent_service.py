@@ -33,6 +33,7 @@ from holdfast_controller.core.step.commands import (
 )
 from holdfast_controller.shell.calls.rpc import Context, beside, caller_name, streaming
 from holdfast_controller.shell.convert import agent_messages, features_from_proto
+from holdfast_controller.shell.convert.clean_words import clean
 from holdfast_controller.shell.convert.host_claims import NAME_MOST, TEXT_MOST
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
@@ -69,7 +70,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self, request_iterator: AsyncIterator[agent_pb2.SessionRequest], context: Context
     ) -> AsyncGenerator[agent_pb2.SessionResponse, None]:
         host = caller_name(context)
-        hello = await _first(request_iterator)
+        hello = clean(await _first(request_iterator))
         await self._check_pace(host, hello)
         self._check_version(host, hello)
         session = next(self._sessions)
@@ -199,7 +200,10 @@ def to_agent(
 
 def input_of(host: str, session: int, message: agent_pb2.SessionRequest) -> Input:
     """Convert an agent's message to a command. Raises ``InvalidInput`` for an unknown one."""
-    match message.WhichOneof("message"):
+    kind = message.WhichOneof("message")
+    if kind != "features":  # ten thousand hosts send them each few seconds; their reader cleans them
+        clean(message)
+    match kind:
         case "worker_report":
             return WorkerReported(host, session, agent_messages.worker_report(message.worker_report))
         case "exit_report":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+from holdfast._base.printable import one_line
 from holdfast._base.proto_time import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
@@ -70,8 +71,8 @@ class HostService(host_pb2_grpc.HostServiceServicer):
 
         def command(token: int) -> CordonAsked | MaintenanceAsked:
             if start is None and end is None:
-                return CordonAsked(token, by, request.name, request.reason)
-            return MaintenanceAsked(token, by, request.name, request.reason, start, end, drain=False)
+                return CordonAsked(token, by, request.name, one_line(request.reason))
+            return MaintenanceAsked(token, by, request.name, one_line(request.reason), start, end, drain=False)
 
         name = await self._driver.ask(once(by, request, command))
         return host_pb2.CordonResponse(host=await self._host(name))
@@ -93,7 +94,7 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         start, end = _window(request)
 
         def command(token: int) -> DrainAsked | MaintenanceAsked:
-            what = (token, by, request.name, request.reason)
+            what = (token, by, request.name, one_line(request.reason))
             if start is None and end is None:
                 return DrainAsked(*what, deadline_s, request.at_checkpoint)
             return MaintenanceAsked(*what, start, end, True, deadline_s, request.at_checkpoint)
@@ -105,7 +106,7 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     async def FenceHost(self, request: host_pb2.FenceHostRequest, context: Context) -> host_pb2.FenceHostResponse:
         by = caller_name(context)
         name = await self._driver.ask(
-            once(by, request, lambda token: FenceAsked(token, by, request.name, request.reason))
+            once(by, request, lambda token: FenceAsked(token, by, request.name, one_line(request.reason)))
         )
         return host_pb2.FenceHostResponse(host=await self._host(name))
 

@@ -20,6 +20,7 @@ from holdfast.v1 import agent_pb2
 from holdfast_controller.core.model.rate_limit import Buckets
 from holdfast_controller.core.model.throttling import HOSTS_MOST
 from holdfast_controller.shell.calls.rpc import beside
+from holdfast_controller.shell.convert.clean_words import clean
 
 WINDOW_BYTES = 1 << 20
 """Bytes that one reading may have under way."""
@@ -188,10 +189,10 @@ def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
         case "end":
             reading = line.readings.pop(message.end.id, None)
             if reading is not None:
-                reading.items.put_nowait(_end(message.end))
+                reading.items.put_nowait(_end(clean(message.end)))
             return reading is not None
         case "evidence":
-            return _settle(line, message.evidence.id, message.evidence)
+            return _settle(line, message.evidence.id, clean(message.evidence))
         case _:
             return False
 
