@@ -110,7 +110,7 @@ class StreamFilter:
         self._plain = plain
 
     def feed(self, data: bytes) -> bytes:
-        """What of the chunk may be written now."""
+        """Return the part of the chunk, and of those before it, that may be written now."""
         text = self._kept + self._decoder.decode(data)
         self._kept = ""
         parts: list[str] = []

@@ -25,7 +25,7 @@ OUT = 1
 ERR = 2
 NOTE_MOST = 4_000
 """Characters of one note; a longer one would hide those before it."""
-_PADDING = re.compile(r"(?<=\S) {4,}")
+_PADDING = re.compile(" {4,}")
 """Blanks that could push what follows to where another line would begin."""
 
 
@@ -144,7 +144,9 @@ class Console:
 
     def _line(self, label: str, style: str, text: str) -> None:
         """A line of ours, whatever the text holds; never in the middle of another, nor in a rank's colours."""
-        text = _PADDING.sub("   ", styled_line(text, colour=False))
+        text = styled_line(text, colour=False)
+        begun = len(text) - len(text.lstrip(" "))
+        text = text[:begun] + _PADDING.sub("   ", text[begun:])
         if len(text) > NOTE_MOST:
             text = text[: NOTE_MOST - 1] + "…"
         start = "\n" if self.mid_line(ERR) else ""

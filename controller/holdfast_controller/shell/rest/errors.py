@@ -44,7 +44,7 @@ class Json(JSONResponse):
     """An answer in JSON; ``curl`` prints it on terminals."""
 
     def render(self, content: Any) -> bytes:
-        """The body."""
+        """Encode the body of the answer."""
         return json_text(content, separators=(",", ":"), allow_nan=False).encode()
 
 
