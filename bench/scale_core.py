@@ -67,7 +67,7 @@ class Stage:
         self.driver.feed(agent_messages.hello(host, SESSION, hello))
 
     def _send(
-        self, host: str, action: act.Welcome | act.Assign | act.StopOrphan | act.AckExit | act.CloseSession
+        self, host: str, action: act.ToHost
     ) -> None:
         message = agent_service.to_agent(action, self.driver)
         self.sent_bytes += len(message.SerializeToString())

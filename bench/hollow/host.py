@@ -97,6 +97,9 @@ class HollowHost:
         match message.WhichOneof("message"):
             case "assignment":
                 self.feed(ev.Assigned(checked_assignment(message.assignment)))
+            case "delete_output":
+                for job in message.delete_output.job_ids:
+                    self.feed(ev.OutputUnwanted(job))
             case "exit_ack":
                 self.feed(ev.ExitAcked(message.exit_ack.sequence))
                 self.counts["acked"] += 1
@@ -156,6 +159,12 @@ class HollowHost:
                 self.feed(ev.GpusRead(usage, key, generation))
             case ev.Forget(key):
                 self.feed(ev.WorkerForgotten(key))
+            case ev.RemoveOutput(job):
+                self.feed(ev.OutputRemoved(job))
+            case ev.SendOutputDeleted(job):
+                self.link.send(
+                    agent_pb2.SessionRequest(output_deleted=agent_pb2.OutputDeleted(job_id=job))
+                )
             case ev.ClearOrphans() | ev.RecordExits() | ev.RunEpilog() | ev.CloseSession() | ev.SendGoingDown():
                 raise AssertionError(f"a healthy hollow host never has to do {action}")
             case ev.Note(event):

@@ -15,7 +15,7 @@ class Point:
     name: str
     after: str = ""
     in_story: bool = True
-    """False for what only a long log reaches; a test of the store does."""
+    """False for what only a long log or a deleted job reaches; another test does."""
 
     @property
     def actor(self) -> str:
@@ -32,6 +32,9 @@ POINTS = (
     Point("controller.commit.after"),
     Point("controller.snapshot.before", in_story=False),
     Point("controller.snapshot.written", in_story=False),
+    Point("controller.sweep.before", in_story=False),
+    Point("controller.sweep.written", in_story=False),
+    Point("controller.sweep.after", in_story=False),
     Point("controller.reply.before"),
     Point("controller.send.before"),
     Point("controller.send.after"),
@@ -71,6 +74,8 @@ POINTS = (
     Point("agent.ends.after", after=DEAD_SHIM),
     Point("agent.forget.before"),
     Point("agent.forget.after"),
+    Point("agent.output.before", in_story=False),
+    Point("agent.output.after", in_story=False),
     # The shim: its directory, the intent, the forks, each sync, what it tells.
     Point("shim.assign.before"),
     Point("shim.assign.after"),

@@ -83,6 +83,10 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} {_WORDS[type(event)]}"
         case ev.JobDeleted():
             return f"{event.job_id} deleted by {event.by}"
+        case ev.OutputDeleted():
+            return f"{event.job_id} output gone from {event.host}"
+        case ev.JobPurged():
+            return f"{event.job_id} purged"
         case ev.WorkerLaunched() | ev.WorkerStarted():
             what = "launched" if isinstance(event, ev.WorkerLaunched) else "started"
             index = cluster.jobs[event.job_id].gang.index_by_name[event.worker]
@@ -120,7 +124,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.JobEnding():
             return f"{event.job_id} ending {event.outcome.name}"
         case ev.WorkerEmptied():
-            return f"{event.job_id} emptied w{cluster.jobs[event.job_id].gang.index_by_name[event.worker]}"
+            job = cluster.jobs.get(event.job_id)
+            return f"{event.job_id} emptied {f'w{job.gang.index_by_name[event.worker]}' if job else event.worker}"
         case ev.ClusterRestored() | ev.ReconciliationEnded():
             return {ev.ClusterRestored: "restored", ev.ReconciliationEnded: "reconciliation ended"}[type(event)]
         case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
@@ -174,11 +179,16 @@ def action_line(action: act.Action, cluster: Cluster) -> str:
         case act.Assign():
             order = action.assignment
             warned = f" warned by {order.warn_signal}" if order.warn_signal else ""
-            index = cluster.jobs[order.key.job].gang.index_by_name[order.key.worker]
-            which = f"{order.key.job} w{index} g{order.generation}"
+            job = cluster.jobs.get(order.key.job)
+            worker = f"w{job.gang.index_by_name[order.key.worker]}" if job is not None else order.key.worker
+            which = f"{order.key.job} {worker} g{order.generation}"
             return f"> {action.host} {order.phase.name} {which}{warned}"
         case act.StopOrphan():
             return f"> {action.host} dismiss {action.job_id} {action.worker} g{action.generation}"
+        case act.DeleteOutput():
+            return f"> {action.host} delete output of {' '.join(action.job_ids)}"
+        case act.ForgetJob():
+            return f"> forget {action.job_id}{' for good' * action.purged}"
         case act.AckExit():
             return f"> {action.host} ack"
         case act.CloseSession():

@@ -122,6 +122,9 @@ class World:
         self._token += 1
         return self.step(st.DeleteAsked(self._token, by, job))
 
+    def output_gone(self, job: str, host: str, problem: str = "") -> list[str]:
+        return self.step(st.OutputGone(host, self.sessions[host], job, problem))
+
     def fence(self, host: str) -> list[str]:
         self._token += 1
         return self.step(st.FenceAsked(self._token, "ann", host, "switched off"))
@@ -457,7 +460,7 @@ class World:
         watched = self.cluster.watches.keys() | self.cluster.suspects.keys() | self.kept.keys()
         assert all(self.cluster.jobs[name].outcome is None for name in watched), "a job that ends is still watched"
         for action in actions:
-            if isinstance(action, act.Assign | act.AckExit | act.Welcome | act.StopOrphan):
+            if isinstance(action, act.Assign | act.AckExit | act.Welcome | act.StopOrphan | act.DeleteOutput):
                 assert self.sessions.get(action.host) == action.session, "a message to a session that is over"
 
 
@@ -500,7 +503,8 @@ def _check_hangs(job: Job, history: list[ev.Event]) -> None:
 def durable(cluster: Cluster) -> tuple[Any, ...]:
     """What the log must give back."""
     jobs_and_hosts = cluster.sequence, cluster.jobs, cluster.hosts, cluster.draining
-    return *jobs_and_hosts, cluster.people, cluster.queue, cluster.requests, cluster.holdings
+    deleted = cluster.output_on, cluster.purged
+    return *jobs_and_hosts, cluster.people, cluster.queue, cluster.requests, cluster.holdings, *deleted
 
 
 def _how(how: str | int) -> tuple[ExitReason, int | None, int | None]:

@@ -18,10 +18,18 @@ from holdfast_controller.core.hangs.watch_cache import forget_ended, wake
 from holdfast_controller.core.hosts import maintenance, sessions
 from holdfast_controller.core.hosts.removal import on_host_removal
 from holdfast_controller.core.hosts.shutdown import on_going_down
-from holdfast_controller.core.lifecycle import attempts, drain, exits, lost_hosts, output_archive, warning_signal
+from holdfast_controller.core.lifecycle import (
+    attempts,
+    deletion,
+    drain,
+    exits,
+    lost_hosts,
+    output_archive,
+    warning_signal,
+)
 from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S
-from holdfast_controller.core.lifecycle.stop import on_cancel, on_delete, on_empty, on_timeout, restartable
+from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
@@ -60,6 +68,9 @@ class Reactor:
         ``kept`` is what an earlier controller has learned of the jobs' progress.
         """
         wake(self.cluster, kept or {}, now)
+        look_s = deletion.first_look_s(self.policies)
+        if look_s is not None:
+            self.timers.set((ClusterTimer.RETENTION, ""), now.mono_in(look_s))
         if any(host.unreconciled for host in self.cluster.hosts.values()) or any(
             job.unreconciled is not None for job in self.cluster.jobs.values()
         ):
@@ -128,7 +139,9 @@ class Reactor:
             place_queue(step)
             drain.note_drained(step)
         forget_ended(step)
-        return step.finish()
+        step.send_orders()
+        deletion.purge(step)
+        return step.decision()
 
     def _dispatch(self, step: Step, incoming: Input) -> None:
         match incoming:
@@ -143,7 +156,7 @@ class Reactor:
             case commands.ResumeAsked():
                 attempts.on_resume(step, incoming)
             case commands.DeleteAsked():
-                on_delete(step, incoming)
+                deletion.on_delete(step, incoming)
             case commands.CordonAsked():
                 sessions.on_cordon(step, incoming)
             case commands.UncordonAsked():
@@ -178,6 +191,7 @@ class Reactor:
                 sessions.on_connected(step, incoming)
                 for report in incoming.places:
                     self._on_place_found(step, incoming.host, report)
+                deletion.on_host_back(step, incoming.host)
             case commands.HostTurnedAway():
                 sessions.on_refused(step, incoming)
             case commands.HostOverRate():
@@ -201,6 +215,8 @@ class Reactor:
             case commands.ArchiveReported():
                 if self.cluster.presence_of(incoming.host).session == incoming.session:
                     output_archive.on_archived(step, incoming)
+            case commands.OutputGone():
+                deletion.on_output_gone(step, incoming)
             case (
                 commands.HostBeat()
                 | commands.ShutdownAnnounced()
@@ -254,6 +270,9 @@ class Reactor:
         job = self.cluster.jobs.get(report.key.job)
         index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
         if reconcile.on_report(step, host, report):
+            return
+        if job is None and report.key.job in self.cluster.purged:
+            deletion.clear_up(step, host, report)
             return
         if job is None or index is None:
             step.do(Note("worker.unknown", (("host", host), ("worker", str(report.key)))))
@@ -334,6 +353,8 @@ class Reactor:
                     self._on_job_timer(step, kind, self.cluster.jobs[name])
                 case ClusterTimer.RECONCILE:
                     reconcile.end_if_all_told(step)
+                case ClusterTimer.RETENTION:
+                    deletion.on_retention(step)
                 case _:
                     assert_never(kind)
 

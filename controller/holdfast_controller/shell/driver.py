@@ -33,7 +33,7 @@ MAX_PENDING = 10_000
 SNAPSHOT_EVERY = 5_000
 """Events between two snapshots."""
 
-Outbox = Callable[[act.Welcome | act.Assign | act.StopOrphan | act.AckExit | act.CloseSession], None]
+Outbox = Callable[[act.ToHost], None]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class Driver:
         self._dirty = {f"job/{job.id}" for job in cluster.jobs.values() if job.cursor > store.snapshot_sequence}
         self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
         self._loop = asyncio.get_running_loop()
+        self.to_sweep = asyncio.Event()
+        """Set when a job was deleted, of which the store still has something."""
 
     def start(self, kept: dict[str, KeptWatch] | None = None, observers: Observers | None = None) -> None:
         """Give every lease a full term, resume the stored hang watches, and arm the timers.
@@ -204,6 +206,11 @@ class Driver:
             if snapshot is not None:
                 await asyncio.wrap_future(self.store.call(self.store.snapshot, *snapshot))
 
+    def snapshot_soon(self) -> None:
+        """Write a snapshot at the next opportunity, not only after so many events."""
+        self._snapshot_at = 0
+        self._wake.set()
+
     def _publish(self, records: list[Record]) -> None:
         for record in records:
             # Jobs' events are in the store, thousands a second; those of hosts and users are few.
@@ -230,13 +237,22 @@ class Driver:
                 log.warning(event, **dict(fields))
             case act.KeepEvidence() | act.KeepWatch() | act.KeepAnswer():
                 pass  # it is in the commit
+            case act.ForgetJob():
+                self.to_sweep.set()
             case act.KeepSecret():
                 self._observers.secret_kept(action)
             case act.AccessChanged(party):
                 self._observers.access_changed(party)
             case act.TakeEvidence():
                 self._observers.take_evidence(action)
-            case act.Welcome() | act.Assign() | act.StopOrphan() | act.AckExit() | act.CloseSession():
+            case (
+                act.Welcome()
+                | act.Assign()
+                | act.StopOrphan()
+                | act.DeleteOutput()
+                | act.AckExit()
+                | act.CloseSession()
+            ):
                 outbox = self._outboxes.get((action.host, action.session))
                 if outbox is not None:
                     outbox(action)
@@ -270,8 +286,8 @@ class Driver:
             return None
         self._snapshot_at = sequence + SNAPSHOT_EVERY
         jobs = self.cluster.jobs
-        changed = (jobs[name] for kind, _, name in (e.partition("/") for e in self._dirty) if kind == "job")
-        entities = [(f"job/{job.id}", codec.dump_entity(job)) for job in changed]
+        changed = [name for kind, _, name in (e.partition("/") for e in self._dirty) if kind == "job"]
+        entities = [(f"job/{name}", codec.dump_entity(jobs[name]) if name in jobs else "") for name in changed]
         # A job's events change its hosts too.
         for name in self.cluster.dirty_hosts:
             host = self.cluster.hosts.get(name)

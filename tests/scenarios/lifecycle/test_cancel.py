@@ -136,19 +136,3 @@ def test_exit_that_is_heard_after_the_end_is_kept_beside() -> None:
     assert world.report("a", 0, "EMPTY")[:2] == ["a exit g1 r0 LOST_SHIM_DIED", "a emptied w0"]
     assert world.exit("a", 0, "STOPPED:15") == ["a late exit g1 r0 STOPPED signal 15", "> host-0 ack"]
     assert world.cluster.jobs["a"].state is JobState.CANCELLED
-
-
-def test_job_that_has_ended_is_deleted_and_found_no_more() -> None:
-    world = World(hosts=2)
-    world.submit("a")
-    world.run("a")
-    assert world.delete("a") == ["> refuse WRONG_STATE"]
-    world.cancel("a")
-    assert world.delete("a") == ["> refuse WRONG_STATE"], "it still ends"
-    world.empty("a")
-    assert world.delete("a", by="bob") == ["a deleted by bob", "> reply a"]
-    for again in (world.delete("a"), world.cancel("a"), world.pause("a"), world.resume("a"), world.restart("a")):
-        assert again == ["> refuse NOT_FOUND"]
-    world.restart_controller()
-    assert world.delete("a") == ["> refuse NOT_FOUND"]
-    assert world.submit("a") == ["> refuse INVALID_INPUT"], "its id is not given again"

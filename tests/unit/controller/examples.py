@@ -218,7 +218,8 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ev.NotificationGivenUp(
         job_id="a", at=Wall(14.0), notice=Notice.CANCELLED, to="ops", reason="it answered with HTTP status 500"
     ),
-    ev.JobDeleted(job_id="a", at=Wall(15.0), by="ann"),
+    ev.JobDeleted(job_id="a", at=Wall(15.0), by="ann", with_output=True),
+    ev.OutputDeleted(job_id="a", at=Wall(16.0), host="h1"),
 ]
 HOST_EVENTS: list[ev.HostEvent] = [
     ev.HostJoined(
@@ -324,7 +325,23 @@ RESTORED: list[ev.Event] = [
     ev.CertificateEnding(at=Wall(49.0), certificate="ca", ends_at=Wall(86_449.0)),
     ev.MostHostsSilent(at=Wall(50.0), silent=7, hosts=8),
 ]
-EVENTS: list[ev.Event] = [*HOST_EVENTS, *PEOPLE_EVENTS, *JOB_EVENTS, CLUSTER_EVENT, *RESTORED]
+DELETED: list[ev.JobEvent] = [
+    ev.JobSubmitted(
+        job_id="z",
+        at=Wall(68.0),
+        owner="ann",
+        request_id="",
+        display_name="z",
+        labels={},
+        gang=Gang((Pool(1, Task(("train",))),)),
+        spec_json="{}",
+    ),
+    ev.JobEnding(job_id="z", at=Wall(68.1), outcome=JobState.CANCELLED, error=None),
+    ev.JobEnded(job_id="z", at=Wall(68.2), state=JobState.CANCELLED, error=None),
+    ev.JobDeleted(job_id="z", at=Wall(68.3), by="holdfast", with_output=True, why="it ended more than 90 days ago"),
+    ev.JobPurged(job_id="z", at=Wall(68.3)),
+]
+EVENTS: list[ev.Event] = [*HOST_EVENTS, *PEOPLE_EVENTS, *JOB_EVENTS, CLUSTER_EVENT, *RESTORED, *DELETED]
 
 
 def host(

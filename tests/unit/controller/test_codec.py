@@ -106,6 +106,7 @@ def test_a_loaded_entity_can_be_folded_on() -> None:
 def test_entity_of_an_event() -> None:
     assert {codec.entity_of(event) for event in EVENTS} == {
         "job/a",
+        "job/z",
         "host/h1",
         "host/h2",
         "host/h3",
@@ -275,6 +276,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "CANCELLED",
         "notification CANCELLED to ops failed: it answered with HTTP status 500",
         "deleted by ann",
+        "h1 has nothing of it any more",
         "common cause of a, b: 2 hosts wait for storage at /data",
         "submitted by ann: 1 rank on 1 worker",
         "submitted by ann: 1 rank on 1 worker",
@@ -290,6 +292,11 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "every host has reported; the restore is complete",
         "the controller's ca certificate ends in 24 h: rotate the CA",
         "7 of 8 hosts are silent at once: likelier the network's or the controller's fault, so none is given up",
+        "submitted by ann: 1 rank on 1 worker",
+        "ending as CANCELLED",
+        "CANCELLED",
+        "deleted: it ended more than 90 days ago",
+        "nothing is left of it",
     ]
 
 

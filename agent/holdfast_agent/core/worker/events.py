@@ -239,6 +239,21 @@ class WorkerForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputUnwanted:
+    """The controller wants everything deleted that is here of a job, which was deleted."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRemoved:
+    """A deleted job's output is gone; ``problem`` says why it is not."""
+
+    job: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownAhead:
     """The host has begun to shut down: ranks that are to be warned get their notice."""
 
@@ -271,6 +286,8 @@ Event = (
     | ShimLost
     | OrphansCleared
     | WorkerForgotten
+    | OutputUnwanted
+    | OutputRemoved
     | ShutdownAhead
     | ShutdownBegan
 )
@@ -486,6 +503,21 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveOutput:
+    """Remove the output of a job that has no worker here any more. Answered by an event."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendOutputDeleted:
+    """Tell the controller what became of a deleted job's output."""
+
+    job: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Write a log line about something refused or unusual."""
 
@@ -523,5 +555,7 @@ Action = (
     | ClearOrphans
     | RecordExits
     | Forget
+    | RemoveOutput
+    | SendOutputDeleted
     | Note
 )

@@ -74,6 +74,8 @@ class Reactor:
     """Send time of the newest message that the controller answered; seconds since boot."""
     going_down: bool = False
     """Nothing is started any more."""
+    unwanted: set[str] = field(default_factory=set)
+    """Deleted jobs whose workers are still here: their output goes with the last of them."""
     _connected: bool = False
     _sequence: int = 0
     _sent: dict[int, ExitId] = field(default_factory=dict)
@@ -117,6 +119,10 @@ class Reactor:
                 return self.on_orphans_cleared(event, now)
             case ev.WorkerForgotten():
                 return self.on_worker_forgotten(event, now)
+            case ev.OutputUnwanted():
+                return self.on_output_unwanted(event)
+            case ev.OutputRemoved(job, problem):
+                return [ev.SendOutputDeleted(job, problem)] if self._connected else []
             case ev.Dialled():
                 return self.on_dialled()
             case ev.Welcomed():
@@ -462,8 +468,19 @@ class Reactor:
         worker.move(Forgotten(worker.state.generation))
         del self.workers[event.key]
         if worker.desired is None or worker.desired.generation <= worker.state.generation:
-            return self._report(worker)
+            return [*self._report(worker), *self._without_worker(event.key.job)]
         return self.on_assigned(ev.Assigned(worker.desired), now)
+
+    def on_output_unwanted(self, event: ev.OutputUnwanted) -> list[Action]:
+        """Remove a deleted job's output, once no worker of it is left here."""
+        self.unwanted.add(event.job)
+        return self._without_worker(event.job)
+
+    def _without_worker(self, job: str) -> list[Action]:
+        if job not in self.unwanted or any(key.job == job for key in self.workers):
+            return []
+        self.unwanted.discard(job)
+        return [ev.RemoveOutput(job)]
 
     def _forget_unused(self, worker: Worker) -> list[Action]:
         """Forget a worker of an earlier run in which nothing was ever launched; an assignment creates it again."""

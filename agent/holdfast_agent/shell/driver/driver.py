@@ -32,7 +32,7 @@ from holdfast_agent.core.worker.worker import Launching, Prepared, Preparing, Ru
 from holdfast_agent.shell.driver.executor import Parts, Performer
 from holdfast_agent.shell.prepare.launch_order import Means
 from holdfast_agent.shell.sampling.worker import Watched
-from holdfast_agent.shell.session.assignment_checks import checked_assignment
+from holdfast_agent.shell.session.assignment_checks import checked_assignment, is_job
 from holdfast_agent.shell.shims import shim_files
 
 ADOPTION_S = 5.0
@@ -237,6 +237,12 @@ class Driver:
                 self._drop_preparation(assignment.key)
             case "heartbeat_ack":
                 pass  # that it came is all it says, and ``on_answered`` has said it
+            case "delete_output":
+                for job in message.delete_output.job_ids:
+                    if is_job(job):
+                        self.feed(ev.OutputUnwanted(job))
+                    else:
+                        log.warning("output.job_invalid", job=job)
             case "exit_ack":
                 self.feed(ev.ExitAcked(message.exit_ack.sequence))
             case other:

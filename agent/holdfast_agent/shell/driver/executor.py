@@ -42,6 +42,7 @@ from holdfast_agent.shell.session.transfer import Transfer
 from holdfast_agent.shell.shims import orphans, shim_files
 from holdfast_agent.shell.shims.shims import Shims
 from holdfast_agent.shell.shims.worker_files import EpochFile, WorkerFiles
+from holdfast_agent.shell.users.safe_paths import remove_tree
 from holdfast_agent.shim.shim import VERSION as SHIM_PROTOCOL
 
 ORPHANS_AGAIN_S = 5.0
@@ -90,6 +91,8 @@ class Performer:
         self._address = address
         self._tasks = tasks
         self._feed = feed
+        self._removing = anyio.CapacityLimiter(1)
+        """Output is removed one job after the other: the disk is the ranks'."""
         self._resolving: set[WorkerId] = set()
         """Places whose launch waits for names."""
 
@@ -167,6 +170,11 @@ class Performer:
                 self._record_exits(action)
             case ev.Forget(key):
                 self._tasks.start_soon(self._forget, key)
+            case ev.RemoveOutput(job):
+                self._tasks.start_soon(self._remove_output, job)
+            case ev.SendOutputDeleted(job, problem):
+                gone = agent_pb2.OutputDeleted(job_id=job, problem=problem)
+                parts.link.send(agent_pb2.SessionRequest(output_deleted=gone))
             case ev.Note(event, key, message):
                 log.warning(event, worker=str(key), error=message)
             case _:
@@ -320,6 +328,19 @@ class Performer:
         self._feed(ev.WorkerEmptied(action.key, action.generation))
         self._parts.sampler.drop(action.key)
         self._parts.transfer.poke()
+
+    async def _remove_output(self, job: str) -> None:
+        self._parts.preparation.archive.drop(job)
+        problem = ""
+        try:
+            hit("agent.output.before")
+            folder = Path(self._reactor.facts.log_dir)
+            await anyio.to_thread.run_sync(remove_tree, folder, job, limiter=self._removing)
+            hit("agent.output.after")
+        except OSError as error:
+            problem = f"{folder / job}: {error.strerror}"
+            log.warning("output.remove_failed", job=job, error=problem)
+        self._feed(ev.OutputRemoved(job, problem))
 
     async def _forget(self, key: WorkerId) -> None:
         self._parts.shims.dismiss(key)

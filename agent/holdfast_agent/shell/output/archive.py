@@ -123,6 +123,13 @@ class Archive:
             self._try_to_write(replace(order, due_since=time.time()))
             self._wake.set()
 
+    def drop(self, job: str) -> None:
+        """Copy nothing more of a job that was deleted."""
+        for order in self._orders():
+            if order.job == job:
+                self._path(order.key).unlink(missing_ok=True)
+                self._shipped.pop(order.key, None)
+
     def recover(self, known: Collection[WorkerId]) -> None:
         """Make copies of workers that are no longer ``known`` due, once at the agent's start."""
         for order in self._orders():

@@ -18,6 +18,11 @@ _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _WORKER = re.compile(r"workerpool\d{1,4}-\d{1,6}")
 
 
+def is_job(job: str) -> bool:
+    """Whether a job's id is safe as a file name."""
+    return bool(_JOB.fullmatch(job))
+
+
 def is_worker(key: WorkerId) -> bool:
     """Whether both names are safe as file names."""
     return bool(_JOB.fullmatch(key.job) and _WORKER.fullmatch(key.worker))

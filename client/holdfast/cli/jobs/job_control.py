@@ -45,10 +45,11 @@ def resume(job_id: tuple[str, ...]) -> None:
 @click.command()
 @job_argument(nargs=-1, required=True)
 def delete(job_id: tuple[str, ...]) -> None:
-    """Remove jobs that have ended from all lists.
+    """Delete jobs that have ended, for good.
 
-    They are not shown any more, nor are their logs. Output on hosts and in the job's output directory stays, and so
-    does the controller's own record.
+    Their output on hosts, the evidence of their hangs and their history go too; on a host that is away, once it is
+    back. What was copied to the job's base output directory stays, and so does the audit log. An id is never given
+    again.
     """
     _each(job_id, lambda client, each: client.delete_job(each), lambda _: "is deleted")
 

@@ -314,11 +314,32 @@ class JobResumed:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDeleted:
-    """A user removed a job that has ended from all lists and answers."""
+    """A job that has ended was removed from all lists and answers, by a user or because it was kept long enough."""
 
     job_id: str
     at: Wall
     by: str
+    with_output: bool = False
+    """Its output on hosts is deleted too. Release 0.1 left it there."""
+    why: str = ""
+    """Why it was not kept any longer, where no user deleted it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputDeleted:
+    """A host has deleted what it had of a deleted job, or was removed itself."""
+
+    job_id: str
+    at: Wall
+    host: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPurged:
+    """Nothing of a deleted job is left on any host: all that is kept of it is that its id is taken."""
+
+    job_id: str
+    at: Wall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -483,6 +504,8 @@ JobEvent = (
     | JobPaused
     | JobResumed
     | JobDeleted
+    | OutputDeleted
+    | JobPurged
     | CauseFound
     | HangNoticed
     | HangDiagnosed

@@ -33,6 +33,8 @@ def recount(cluster: Cluster) -> None:
     """Rebuild the queue and the sums from jobs and hosts, for a state that was read from a snapshot."""
     cluster.queue, cluster.holdings, cluster.free_capacity = Queue(), Holdings(), FreeCapacity()
     for job in cluster.jobs.values():
+        for name in job.output_on:
+            cluster.output_on.setdefault(name, set()).add(job.id)
         if job.state is JobState.QUEUED and job.outcome is None and job.vacating is not Leaving.PAUSE:
             cluster.queue.add(job.id, job.turn)
     for host in cluster.hosts.values():

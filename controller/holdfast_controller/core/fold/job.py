@@ -144,8 +144,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
                     recovery.ended_at = event.at
         case ev.AttemptEnded() | ev.PauseRequested() | ev.JobWarned() | ev.JobPaused() | ev.JobResumed():
             fold_attempt(cluster, job, event)
-        case ev.JobDeleted():
-            job.deleted = True
+        case ev.JobDeleted() | ev.OutputDeleted() | ev.JobPurged():
+            _fold_deletion(cluster, job, event)
         case ev.CauseFound():
             _cause_found(job, event)
         case (
@@ -192,6 +192,28 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             cluster.runtime.pop(job.id, None)
         case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
             fold_job_reconciliation(cluster, job, event)
+        case _:
+            assert_never(event)
+
+
+def _fold_deletion(cluster: Cluster, job: Job, event: ev.JobDeleted | ev.OutputDeleted | ev.JobPurged) -> None:
+    match event:
+        case ev.JobDeleted():
+            job.deleted = True
+            placed = {place.host for attempt in job.attempts for place in attempt.places}
+            job.output_on = placed & cluster.hosts.keys() if event.with_output else set()
+            for host in job.output_on:
+                cluster.output_on.setdefault(host, set()).add(job.id)
+        case ev.OutputDeleted():
+            job.output_on.discard(event.host)
+            left = cluster.output_on.get(event.host, set())
+            left.discard(job.id)
+            if not left:
+                cluster.output_on.pop(event.host, None)
+        case ev.JobPurged():
+            del cluster.jobs[job.id]
+            cluster.requests.pop((job.owner, job.request_id), None)
+            cluster.purged.add(job.id)
         case _:
             assert_never(event)
 

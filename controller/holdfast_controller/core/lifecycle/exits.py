@@ -56,6 +56,9 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         )
         step.do(AckExit(reported.host, reported.session, report.sequence))
         return
+    if job is None and report.key.job in step.cluster.purged:
+        step.do(AckExit(reported.host, reported.session, report.sequence))
+        return
     if job is None or index is None or not _is_there(job, index, reported):
         fields = (("host", reported.host), ("worker", str(report.key)))
         step.do(Note("worker.unknown_exit", fields))

@@ -13,7 +13,7 @@ from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step.actions import Refuse, Reply
-from holdfast_controller.core.step.commands import CancelAsked, DeleteAsked, RestartAsked
+from holdfast_controller.core.step.commands import CancelAsked, RestartAsked
 from holdfast_controller.core.step.lookup import find_job
 from holdfast_controller.core.step.step import Step
 
@@ -101,19 +101,6 @@ def on_cancel(step: Step, asked: CancelAsked) -> None:
         error = JobError(CANCELLED, f"The job was cancelled by {asked.by}.")
         end(step, job, JobState.CANCELLED, error)
         step.capacity_freed = True
-    step.do(Reply(asked.token, job.id))
-
-
-def on_delete(step: Step, asked: DeleteAsked) -> None:
-    """Remove a job that has ended from what users see."""
-    job = find_job(step, asked.token, asked.job_id)
-    if job is None:
-        return
-    if not job.terminal:
-        problem = f"The job {job.id} is {job.state.name}; only a job that has ended can be deleted."
-        step.do(Refuse(asked.token, WrongState(problem, fix=f"Cancel it first: holdfast cancel {job.id}")))
-        return
-    step.emit(ev.JobDeleted(job_id=job.id, at=step.now.wall, by=asked.by))
     step.do(Reply(asked.token, job.id))
 
 

@@ -85,6 +85,8 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
         case ev.CertificateEnding() | ev.MostHostsSilent():
             return cluster_news_message(event)
+        case ev.JobPurged():
+            return "nothing is left of it"
         case _:
             assert job is not None
             return _job_sentence(event, job)
@@ -131,7 +133,9 @@ def _job_sentence(event: ev.JobEvent, job: Job) -> str:
         case ev.JobPaused():
             return f"paused: it holds no hosts; resume it with: holdfast job resume {job.id}"
         case ev.JobDeleted():
-            return f"deleted by {event.by}"
+            return f"deleted by {event.by}" if not event.why else f"deleted: {event.why}"
+        case ev.OutputDeleted():
+            return f"{event.host} has nothing of it any more"
         case ev.JobResumed():
             return f"resumed by {event.by}"
         case ev.WorkerFenced():

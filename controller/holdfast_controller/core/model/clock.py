@@ -26,6 +26,16 @@ def time_of_day(moment: Wall) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"
 
 
+@dataclass(slots=True)
+class ClockTrust:
+    """What a controller has seen of its wall clock, which ages of stored things are judged by."""
+
+    ahead_s: float | None = None
+    """Wall clock less monotonic clock, at the last look."""
+    again_at: Mono = BOOT
+    """Until then ages are not believed, since the clock was set forward."""
+
+
 @dataclass(frozen=True, slots=True)
 class Now:
     """The time of a step on both clocks."""

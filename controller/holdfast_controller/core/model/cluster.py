@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.hang.judge.common_cause import SuspectJob
 from holdfast.hang.judge.state import JobWatch
-from holdfast_controller.core.model.clock import BOOT, Mono, Wall
+from holdfast_controller.core.model.clock import BOOT, ClockTrust, Mono, Wall
 from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
 from holdfast_controller.core.model.host import Host, Presence
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.purged import PurgedJobs
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.quota import Holdings
 from holdfast_controller.core.model.runtime import Runtime
@@ -52,6 +53,10 @@ class Cluster:
     free_capacity: FreeCapacity = field(default_factory=FreeCapacity)
     can_fit: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of gangs that all hosts together can hold when they are empty."""
+    purged: PurgedJobs = field(default_factory=PurgedJobs)
+    """Ids of jobs of which nothing else is left: none is given to another job."""
+    output_on: dict[str, set[str]] = field(default_factory=dict)
+    """By host: deleted jobs whose output it has yet to delete, as the jobs have it."""
     requests: dict[tuple[str, str], str] = field(default_factory=dict)
     """Job by (owner, request id)."""
     answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
@@ -63,6 +68,7 @@ class Cluster:
     """No host is declared lost before this time, since most were silent just now."""
     mass_silence: bool = False
     """Most hosts are silent, and that was recorded."""
+    clock_trust: ClockTrust = field(default_factory=ClockTrust)
     elapsed_backoffs: dict[str, Wall] = field(default_factory=dict)
     """By job: the ``not_before`` that has passed on the monotonic clock, whatever the wall clock says."""
     runtime: dict[str, Runtime] = field(default_factory=dict)

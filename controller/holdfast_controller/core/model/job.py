@@ -69,6 +69,8 @@ class Job:
     """Kept, and never used."""
     deleted: bool = False
     """Whether users see it no more; it has ended then."""
+    output_on: set[str] = field(default_factory=set)
+    """Hosts that have yet to delete the output of this deleted job."""
     number: int = 0
     """Sequence of its submission in the log: the order of creation."""
     cursor: int = 0

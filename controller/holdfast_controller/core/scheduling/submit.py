@@ -65,7 +65,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
 
 
 def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> InvalidInput | None:
-    if asked.job_id in cluster.jobs:
+    if asked.job_id in cluster.jobs or asked.job_id in cluster.purged:
         return InvalidInput([Violation("", f"the job id {asked.job_id} is taken", "submit again")])
     full = len(cluster.jobs) >= policies.max_jobs
     if full and sum(1 for job in cluster.jobs.values() if not job.terminal) >= policies.max_jobs:

@@ -78,6 +78,15 @@ class CloseSession:
 
 
 @dataclass(frozen=True)
+class DeleteOutput:
+    """Have a host delete what it has of deleted jobs."""
+
+    host: str
+    session: int
+    job_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TakeEvidence:
     """Have an agent record evidence of a worker; ``suspects`` are global ranks that are examined more closely.
 
@@ -135,6 +144,17 @@ class KeepSecret:
 
 
 @dataclass(frozen=True)
+class ForgetJob:
+    """Note in the same commit that a job was deleted: what the store has of it is removed bit by bit after that.
+
+    Its events stay until it is ``purged``.
+    """
+
+    job_id: str
+    purged: bool
+
+
+@dataclass(frozen=True)
 class AccessChanged:
     """The rights of a party (``user/NAME``, ``host/NAME``) changed: its open streams are checked again."""
 
@@ -149,7 +169,9 @@ class Note:
     fields: tuple[tuple[str, str], ...] = ()
 
 
-Kept = KeepEvidence | KeepWatch | KeepAnswer | KeepSecret
+ToHost = Welcome | Assign | StopOrphan | DeleteOutput | AckExit | CloseSession
+"""Actions that are messages of a host's session."""
+Kept = KeepEvidence | KeepWatch | KeepAnswer | KeepSecret | ForgetJob
 """Actions that are part of the commit itself."""
 Action = (
     Reply
@@ -157,6 +179,7 @@ Action = (
     | Welcome
     | Assign
     | StopOrphan
+    | DeleteOutput
     | AckExit
     | CloseSession
     | TakeEvidence

@@ -80,7 +80,7 @@ class ResumeAsked:
 
 @dataclass(frozen=True)
 class DeleteAsked:
-    """A user wants to see a job no more."""
+    """A user wants a job deleted that has ended."""
 
     token: int
     by: str
@@ -245,6 +245,16 @@ class ArchiveReported:
 
 
 @dataclass(frozen=True)
+class OutputGone:
+    """A host has deleted what it had of a job; ``problem`` says why it can't."""
+
+    host: str
+    session: int
+    job_id: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class EvidenceArrived:
     """Evidence of a worker's hang was recorded, or ``problem`` says why not.
 
@@ -357,6 +367,7 @@ Input = (
     | ExitReported
     | FeaturesReported
     | ArchiveReported
+    | OutputGone
     | EvidenceArrived
     | HoldAsked
     | Once

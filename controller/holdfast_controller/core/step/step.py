@@ -38,6 +38,10 @@ class Policies:
     admins: frozenset[str] = frozenset()
     """Users who are admins by configuration."""
     run_as: RunAs = RunAs.SERVICE
+    keep_jobs_s: float = 0.0
+    """Seconds that a job is kept after its end; 0: for ever."""
+    keep_jobs: int = 0
+    """Jobs that have ended and are kept, the newest ones; 0: all."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Decision:
 
 @dataclass
 class Step:
-    """One step in progress: ``emit`` events, ``do`` actions, ``touch`` workers; ``finish`` returns the decision."""
+    """One step in progress: ``emit`` events, ``do`` actions, ``touch`` workers; then ``send_orders``."""
 
     cluster: Cluster
     policies: Policies
@@ -87,7 +91,7 @@ class Step:
         for index in indices or range(len(job.places)):
             self.touched[job.id, index] = None
 
-    def finish(self) -> Decision:
+    def send_orders(self) -> None:
         """Send each touched worker's desired state, as it is now, to hosts that have a session."""
         for job_id, index in self.touched:
             job = self.cluster.jobs[job_id]
@@ -98,4 +102,7 @@ class Step:
                 if order.phase is Phase.FORGET:
                     presence.forgetting.add(place_key(job_id, index))
                 self.actions.append(Assign(host, presence.session, order))
+
+    def decision(self) -> Decision:
+        """What was decided so far."""
         return Decision(tuple(self.entries), tuple(self.actions))

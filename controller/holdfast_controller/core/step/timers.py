@@ -52,6 +52,8 @@ class ClusterTimer(enum.StrEnum):
 
     RECONCILE = "cluster"
     """Hosts that joined after the restored backup have had time to connect."""
+    RETENTION = "retention"
+    """Jobs that were kept for long enough are looked for."""
 
 
 Timer = JobTimer | HostTimer | ClusterTimer

@@ -56,6 +56,25 @@ class CertificateConfig:
                 raise ConfigError(problem, fix="Write 5s or more; a day is usual.")
 
 
+@dataclass(frozen=True)
+class RetentionConfig:
+    """Keys of ``[retention]``: for how long what has ended is kept. 0: for ever."""
+
+    jobs: float = 90 * 86_400.0
+    """Jobs after their end, with output on hosts, evidence of hangs, and their history."""
+    jobs_most: int = 50_000
+    """Jobs that have ended; beyond that the oldest ones go."""
+    history: float = 90 * 86_400.0
+    """Events of hosts, users and the cluster."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` for what is below 0."""
+        for name in ("jobs", "jobs_most", "history"):
+            if getattr(self, name) < 0:
+                fix = "Write a duration such as 90d, or 0 to keep all for ever."
+                raise ConfigError(f"retention.{name} is {getattr(self, name):g}.", fix=fix)
+
+
 LOST_TO_LEASE = 1.1
 """At the lease's end a shim has sent KILL; the rest is for the kernel, and for clocks that differ."""
 
@@ -96,6 +115,8 @@ class ControllerConfig:
     certificates: CertificateConfig = field(default_factory=CertificateConfig)
     bundles: BundleConfig = field(default_factory=BundleConfig)
     """How much packaged code is kept."""
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
+    """For how long what has ended is kept."""
     log_level: str = "info"
     """``debug`` tells of every event of every job, too."""
     log_file: Path | None = None

@@ -76,6 +76,8 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
             return _Event(paused=_Event.Paused())
         case ev.JobDeleted():
             return _Event(deleted=_Event.Deleted(by=event.by))
+        case ev.OutputDeleted() | ev.JobPurged():
+            return _Event()  # of a deleted job, which is not watched
         case ev.JobResumed():
             return _Event(resumed=_Event.Resumed(by=event.by))
         case (

@@ -48,6 +48,7 @@ from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
+from holdfast_controller.shell.main.store_upkeep import upkeep
 from holdfast_controller.shell.notify import certificates
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
@@ -120,6 +121,8 @@ async def serve(
             quotas=config.limits,
             admins=frozenset(config.admins),
             run_as=RunAs(config.run_as),
+            keep_jobs_s=config.retention.jobs,
+            keep_jobs=config.retention.jobs_most,
         )
         driver = Driver(store, cluster, policies)
         vault = await open_vault(store, config.secrets_key)
@@ -199,7 +202,8 @@ async def _run_until_told(
             alive = supervisor.keep_telling(lambda: _status(driver.cluster))
             ends = partial(_certificate_ends, driver, metrics, config.certificates.host)
             watching = certificates.watch(driver, ends, config.certificates.host)
-            works = (driver.run(), dispatcher.run(), audit.run(), enrolling.run(), metrics.run(), watching, alive)
+            sweeping = upkeep(driver, config.retention.history)
+            works = (driver.run(), sweeping, dispatcher.run(), audit.run(), enrolling.run(), metrics.run(), watching, alive)
             running = [tasks.create_task(work) for work in works]
             await stop.wait()
             log.info("controller.stopping")

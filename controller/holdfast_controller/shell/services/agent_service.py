@@ -28,6 +28,7 @@ from holdfast_controller.core.step.commands import (
     HostDisconnected,
     HostTurnedAway,
     Input,
+    OutputGone,
     ShutdownAnnounced,
     WorkerReported,
 )
@@ -42,7 +43,7 @@ from holdfast_controller.shell.services.transfers import Transfers
 
 HELLO_WITHIN_S = 10.0
 MOST_OF_A_PROBLEM = 500
-"""Most characters of a problem with archived output."""
+"""Most characters of a problem with output."""
 OUTBOX_SIZE = 20_000
 """Messages that may wait for a slow agent; past that its session is closed, and a new one starts afresh."""
 
@@ -52,7 +53,7 @@ class AckHeartbeat:
     """Answer to a heartbeat. Nothing has to be durable for it, so it is no action of the core."""
 
 
-Outgoing = act.Welcome | act.Assign | act.StopOrphan | act.AckExit | act.CloseSession | AckHeartbeat
+Outgoing = act.ToHost | AckHeartbeat
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
@@ -165,7 +166,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
 
 def to_agent(
-    action: act.Welcome | act.Assign | act.StopOrphan | act.AckExit | act.CloseSession | AckHeartbeat,
+    action: Outgoing,
     driver: Driver,
 ) -> agent_pb2.SessionResponse:
     """An action of the core as a message to its host. ``CloseSession`` is the end of the stream instead."""
@@ -194,6 +195,8 @@ def to_agent(
                 tell_all=action.tell_all,
             )
             return agent_pb2.SessionResponse(welcome=welcome)
+        case act.DeleteOutput():
+            return agent_pb2.SessionResponse(delete_output=agent_pb2.DeleteOutput(job_ids=action.job_ids))
         case act.CloseSession():
             raise AssertionError("a session is closed without a message")
 
@@ -220,6 +223,9 @@ def input_of(host: str, session: int, message: agent_pb2.SessionRequest) -> Inpu
         case "archive":
             said = message.archive
             return ArchiveReported(host, session, said.job_id, said.worker, said.problem[:MOST_OF_A_PROBLEM])
+        case "output_deleted":
+            gone = message.output_deleted
+            return OutputGone(host, session, gone.job_id, gone.problem[:MOST_OF_A_PROBLEM])
         case other:
             raise InvalidInput([Violation("message", f"{other} is not expected now")])
 

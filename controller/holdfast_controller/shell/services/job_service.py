@@ -98,7 +98,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 token=token,
                 owner=owner,
                 request_id=request.request_id,
-                job_id=_new_id(job_file.display_name, self._taken()),
+                job_id=_new_id(job_file.display_name, *self._taken()),
                 display_name=job_file.display_name,
                 labels=dict(job_file.labels),
                 gang=gang,
@@ -203,13 +203,11 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             async for chunk in chunks:
                 yield chunk
 
-    def _taken(self) -> set[str] | dict[str, Job]:
-        """Ids of all jobs, including jobs that only hosts know after a restore."""
+    def _taken(self) -> tuple[Container[str], ...]:
+        """Ids of all jobs, also of those that were deleted, and of those that only hosts know after a restore."""
         cluster = self._driver.cluster
-        if not cluster.gaps:
-            return cluster.jobs
-        hosts = cluster.hosts.values()
-        return {*cluster.jobs, *(orphan.job for host in hosts for orphan in host.orphans.values())}
+        hosts = cluster.hosts.values() if cluster.gaps else ()
+        return cluster.jobs, cluster.purged, {orphan.job for host in hosts for orphan in host.orphans.values()}
 
     def _sees(self, user: str) -> Callable[[str], bool]:
         """Whether the user may look at the jobs of a project."""
@@ -220,7 +218,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         return await self._driver.history(entity, after, _HISTORY_BATCH)
 
 
-def _new_id(display_name: str, taken: Container[str]) -> str:
+def _new_id(display_name: str, *taken: Container[str]) -> str:
     """A name that a person can type: what the job is about, and six characters that make it its own.
 
     Among ten thousand jobs of one name two of them would be the same once in eight times.
@@ -229,7 +227,7 @@ def _new_id(display_name: str, taken: Container[str]) -> str:
         number = secrets.randbelow(len(_ALPHABET) ** 6)
         drawn = "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(6))
         found = f"{_slug(display_name)}-{drawn}"
-        if found not in taken:
+        if not any(found in ids for ids in taken):
             return found
 
 

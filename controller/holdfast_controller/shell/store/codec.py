@@ -104,6 +104,17 @@ def dump_entity(entity: Job | Host | People) -> str:
     return _ENTITIES[type(entity).__name__.lower()].dump_json(entity).decode()
 
 
+def name_of(entity: Job | Host | People) -> str:
+    """The entity's name in the log, as ``entity_of`` gives it for its events."""
+    match entity:
+        case Job():
+            return f"job/{entity.id}"
+        case Host():
+            return f"host/{entity.name}"
+        case People():
+            return "people"
+
+
 def dump_watch(kept: KeptWatch) -> str:
     """The stored part of a job's watch, as JSON."""
     return json.dumps(to_plain(kept), separators=(",", ":"))

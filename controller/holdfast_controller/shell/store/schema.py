@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
 
 metadata = MetaData()
 
@@ -88,6 +88,16 @@ dumps = Table(
     Column("content", LargeBinary, nullable=False),
 )
 """Dumps of flight recorders of a worker's ranks, taken when a hang was noticed: ``_session.hang_wire.pack_dumps``."""
+
+deleted_jobs = Table(
+    "deleted_jobs",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("purged", Integer, nullable=False),
+    Column("swept", Boolean, nullable=False),
+)
+"""Jobs that were deleted. ``purged``: the log's position by which nothing more happens to it, 0 before; ``swept``:
+nothing else of it is in the store."""
 
 secrets = Table(
     "secrets",

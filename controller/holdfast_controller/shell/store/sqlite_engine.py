@@ -22,6 +22,7 @@ def sqlite_engine(path: Path) -> sa.Engine:
     def connected(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # transactions are begun below, not by the driver
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file; an old one keeps what it has
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         # A commit of unknown outcome may lie unsynced in the WAL: make it durable before reading.

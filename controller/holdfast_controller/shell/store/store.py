@@ -35,8 +35,8 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
-from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
-from holdfast_controller.shell.store import codec, kept_rows
+from holdfast_controller.core.step.actions import ForgetJob, KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
+from holdfast_controller.shell.store import codec, kept_rows, sweep
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.schema import events, meta, snapshots, watches
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
@@ -166,6 +166,8 @@ class Store:
                         self._keep_watch(piece)
                     case KeepSecret():
                         kept_rows.write_secret(self._db, piece)
+                    case ForgetJob():
+                        sweep.note(self._db, piece, expected.stop - 1)
             if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
                 kept_rows.write_answers(self._driver, new)
             hit("controller.commit.written")
@@ -208,6 +210,25 @@ class Store:
             self._set_meta("snapshot_layout", codec.layout())
             hit("controller.snapshot.written")
         self.snapshot_sequence = sequence
+
+    def sweep(self, history_before: float) -> bool:
+        """Remove a small part of what is no longer needed; whether there may be more.
+
+        That is whatever there is of deleted jobs, events of hosts, users and the cluster that are older than
+        ``history_before`` (wall clock), and pages of the file that nothing uses. Runs for some milliseconds.
+        """
+        with self._failing("cannot be written"), self._writing():
+            hit("controller.sweep.before")
+            more = sweep.portion(self._db, self.snapshot_sequence, history_before)
+            hit("controller.sweep.written")
+        with self._failing("cannot be written"):
+            hit("controller.sweep.after")
+            return sweep.shrink(self._driver) or more
+
+    def waits_for_snapshot(self) -> bool:
+        """Whether events of deleted jobs can't be dropped before the next snapshot."""
+        with self._failing("cannot be read"), self._db.begin():
+            return sweep.waits(self._db, self.snapshot_sequence)
 
     def read(self, entity: str, after: int, limit: int) -> list[Record]:
         """The entity's history after a sequence, oldest first."""
@@ -302,14 +323,18 @@ class Store:
     def _load(self) -> Cluster:
         """Snapshots first, then the rest of the log; all of the log where the snapshots are another build's.
 
-        A field that an older build didn't know would have its default in them, which the log may contradict.
+        A field that an older build didn't know would have its default in them, which the log may contradict. Once
+        parts of the log were dropped there is nothing else to begin with: then such a field has its default.
         """
         cluster = Cluster(epoch=self.epoch)
         with self._db.begin():
-            if self._meta("snapshot_layout") != codec.layout():
+            other_layout = self._meta("snapshot_layout") != codec.layout()
+            if other_layout and self._meta(sweep.COMPACTED) is None:
                 self._db.execute(sa.delete(snapshots))
                 self._set_meta("snapshot_sequence", "0")
             entities = [self._entity(row) for row in self._db.execute(sa.select(snapshots))]
+            if other_layout and entities:
+                self._rewrite_snapshots([entity for _, entity in entities])
             cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
             jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
             cluster.jobs = {job.id: job for job in jobs}
@@ -317,6 +342,8 @@ class Store:
             cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
             cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
             cluster.answers = kept_rows.read_answers(self._db)
+            for job_id in sweep.purged(self._db):
+                cluster.purged.add(job_id)
             recount(cluster)
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             cluster.gaps = self._gaps(cluster.sequence)
@@ -330,6 +357,13 @@ class Store:
                     )
                 fold(cluster, self._event(record))
         return cluster
+
+    def _rewrite_snapshots(self, entities: Sequence[Any]) -> None:
+        """Bring snapshots of another build to the layout of this one, all of them or none."""
+        payloads = [(codec.name_of(entity), codec.dump_entity(entity)) for entity in entities]
+        rows = [(name, payload, _checksum(name, payload)) for name, payload in payloads]
+        self._db.exec_driver_sql(_REPLACE, rows)
+        self._set_meta("snapshot_layout", codec.layout())
 
     def _gaps(self, upto: int) -> list[tuple[int, int]]:
         """Events left out at restores whose effects the snapshots contain."""

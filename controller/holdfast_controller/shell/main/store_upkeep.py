@@ -1,0 +1,41 @@
+"""Has the store drop what it no longer needs, bit by bit, beside its commits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from holdfast_controller.shell.driver import Driver, now
+
+EVERY_S = 3_600.0
+SOON_S = 2.0
+"""After a job's deletion: others are often deleted along with it."""
+PAUSE_S = 0.05
+"""Between two portions, each of which keeps commits waiting for some milliseconds."""
+
+
+async def upkeep(driver: Driver, history_s: float) -> None:
+    """Look every hour, and soon after a job was deleted, until cancelled.
+
+    ``history_s``: age up to which events of hosts, users and the cluster are kept; 0 for ever.
+    """
+    store = driver.store
+    while True:
+        while await asyncio.wrap_future(store.call(store.sweep, _before(driver, history_s))):
+            await asyncio.sleep(PAUSE_S)
+        if await asyncio.wrap_future(store.call(store.waits_for_snapshot)):
+            driver.snapshot_soon()
+            await asyncio.sleep(SOON_S)
+            continue
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EVERY_S):
+                await driver.to_sweep.wait()
+                driver.to_sweep.clear()
+                await asyncio.sleep(SOON_S)
+
+
+def _before(driver: Driver, history_s: float) -> float:
+    """Events before this moment are dropped; none while the clock is not known to be right."""
+    trust, time = driver.cluster.clock_trust, now()
+    trusted = trust.ahead_s is not None and time.mono >= trust.again_at
+    return time.wall - history_s if history_s and trusted else 0.0

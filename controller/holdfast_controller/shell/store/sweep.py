@@ -1,0 +1,115 @@
+"""What the store no longer needs is removed in small portions, between commits: the log's growth has a bound.
+
+Of a deleted job everything goes: evidence at once, its events once it is purged and a snapshot is past that. Of hosts,
+users and the cluster, events that are older than the history that is kept go once a snapshot contains them; what
+happened to a job is kept for as long as the job. From the first dropped event on, a start begins with the snapshots,
+which are then no cache any more (``COMPACTED``). Each portion is one transaction: a crash leaves a whole store.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import sqlalchemy as sa
+
+from holdfast_controller.core.step.actions import ForgetJob
+from holdfast_controller.shell.store.schema import deleted_jobs, dumps, events, evidence, meta, samples, watches
+
+COMPACTED = "compacted"
+"""Key in ``meta``: set once the log lacks events, so that the snapshots are needed."""
+EVENTS_AT_ONCE = 500
+BLOBS_AT_ONCE = 4
+"""Pieces of evidence, each of which may have some MiB."""
+PAGES_AT_ONCE = 256
+FREE_PAGES_KEPT = 2_048
+"""Free pages that stay in the file for the next events."""
+
+
+def note(database: sa.Connection, piece: ForgetJob, sequence: int) -> None:
+    """Note that a job was deleted, or that it was purged at ``sequence`` of the log."""
+    row = {"job": piece.job_id, "purged": sequence if piece.purged else 0, "swept": False}
+    database.execute(sa.insert(deleted_jobs).prefix_with("OR REPLACE"), row)
+
+
+def purged(database: sa.Connection) -> list[str]:
+    """Ids of all jobs that were purged."""
+    return list(database.execute(sa.select(deleted_jobs.c.job).where(deleted_jobs.c.purged > 0)).scalars())
+
+
+def waits(database: sa.Connection, snapshot_sequence: int) -> bool:
+    """Whether there are purged jobs whose last event no snapshot contains."""
+    query = sa.select(deleted_jobs.c.job).where(~deleted_jobs.c.swept, deleted_jobs.c.purged > snapshot_sequence)
+    return database.execute(query.limit(1)).first() is not None
+
+
+def portion(database: sa.Connection, snapshot_sequence: int, history_before: float) -> bool:
+    """Remove some rows; False once there are none left to remove."""
+    for row in list(database.execute(sa.select(deleted_jobs).where(~deleted_jobs.c.swept))):
+        if _sweep_blobs(database, row.job):
+            return True
+        if not 0 < row.purged <= snapshot_sequence:
+            continue
+        if not _drop(database, _events_of(f"job/{row.job}", snapshot_sequence)):
+            swept = sa.update(deleted_jobs).where(deleted_jobs.c.job == row.job)
+            database.execute(swept.values(swept=True))
+        return True
+    return _drop(database, _old_events(database, snapshot_sequence, history_before))
+
+
+def _sweep_blobs(database: sa.Connection, job: str) -> bool:
+    for table in (evidence, samples, dumps):
+        chosen = sa.select(sa.literal_column("rowid")).select_from(table).where(table.c.job == job)
+        gone = sa.delete(table).where(sa.literal_column("rowid").in_(chosen.limit(BLOBS_AT_ONCE)))
+        if database.execute(gone).rowcount:
+            return True
+    return bool(database.execute(sa.delete(watches).where(watches.c.job == job)).rowcount)
+
+
+def _events_of(entity: str, upto: int) -> sa.Select[tuple[int]]:
+    return sa.select(events.c.sequence).where(events.c.entity == entity, events.c.sequence <= upto)
+
+
+def _old_events(database: sa.Connection, snapshot_sequence: int, before: float) -> sa.Select[tuple[int]]:
+    """Old events of hosts, users and the cluster. A restore from a backup is kept: the numbers before it are others."""
+    upto = min(snapshot_sequence, _last_before(database, before))
+    kinds = sa.or_(
+        sa.and_(events.c.entity >= "host/", events.c.entity < "host0"),
+        events.c.entity == "people",
+        sa.and_(events.c.entity == "cluster", events.c.type != "ClusterRestored"),
+    )
+    return sa.select(events.c.sequence).where(kinds, events.c.sequence <= upto)
+
+
+def _last_before(database: sa.Connection, moment: float) -> int:
+    """Number of the newest event before a moment, found by halving: the log is in the order of time, if not exactly."""
+    first, last = database.execute(sa.select(sa.func.min(events.c.sequence), sa.func.max(events.c.sequence))).one()
+    low, high = (first or 1) - 1, last or 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        at = database.execute(
+            sa.select(events.c.at).where(events.c.sequence <= middle).order_by(events.c.sequence.desc()).limit(1)
+        ).scalar()
+        if at is None or at < moment:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _drop(database: sa.Connection, chosen: sa.Select[tuple[int]]) -> bool:
+    """Drop some events, and note that the log is no longer whole."""
+    rows = list(database.execute(chosen.limit(EVENTS_AT_ONCE)).scalars())
+    if not rows:
+        return False
+    database.execute(sa.insert(meta).prefix_with("OR REPLACE"), {"key": COMPACTED, "value": "1"})
+    database.execute(sa.delete(events).where(events.c.sequence.in_(rows)))
+    return True
+
+
+def shrink(driver: sqlite3.Connection) -> bool:
+    """Give some free pages back to the file system; whether there are more than are kept."""
+    free = driver.execute("PRAGMA freelist_count").fetchone()[0]
+    if free <= FREE_PAGES_KEPT or not driver.execute("PRAGMA auto_vacuum").fetchone()[0]:
+        return False
+    driver.execute(f"PRAGMA incremental_vacuum({min(PAGES_AT_ONCE, free - FREE_PAGES_KEPT)})").fetchall()
+    return bool(free - PAGES_AT_ONCE > FREE_PAGES_KEPT)

@@ -1,0 +1,195 @@
+"""What the store no longer needs goes in portions; a crash in the middle leaves a whole store."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.integration.controller.store.test_store import commit, folded, opened, record, same
+from tests.unit.controller.examples import GANG
+
+from holdfast._base import failpoints
+from holdfast.errors import StoreError
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.actions import ForgetJob, KeepEvidence
+from holdfast_controller.shell.store import codec, sweep
+from holdfast_controller.shell.store.store import Store
+from tests.unit.controller.examples import INVENTORY
+
+HELD = 700
+"""Events of each job, more than one portion drops."""
+
+
+def host_events(count: int) -> list[ev.Event]:
+    joined: list[ev.Event] = [
+        ev.HostJoined(
+            host="h1", at=Wall(1.0), address="10.0.0.1", boot_id="boot", agent_version="0.1", inventory=INVENTORY
+        )
+    ]
+    return joined + [ev.HostCordoned(host="h1", at=Wall(2.0 + n), reason=str(n), by="ann") for n in range(count)]
+
+
+def life(job: str, at: float) -> list[ev.Event]:
+    begin = ev.JobSubmitted(
+        job_id=job, at=Wall(at), owner="ann", request_id="", display_name=job, labels={}, gang=GANG, spec_json="{}"
+    )
+    held = [ev.JobHeld(job_id=job, at=Wall(at), by="ann", until=None) for _ in range(HELD)]
+    ended = ev.JobEnded(job_id=job, at=Wall(at), state=JobState.CANCELLED)
+    return [begin, *held, ev.JobEnding(job_id=job, at=Wall(at), outcome=JobState.CANCELLED), ended]
+
+
+def deleted(job: str, at: float) -> list[ev.Event]:
+    return [
+        ev.JobDeleted(job_id=job, at=Wall(at), by="ann", with_output=True),
+        ev.JobPurged(job_id=job, at=Wall(at)),
+    ]
+
+
+EVENTS = [*host_events(600), *life("a", 1000.0), *life("b", 1001.0), *deleted("a", 1002.0)]
+
+
+def filled(path: Path) -> Store:
+    """A store with two jobs that have ended, of which one was deleted and had evidence."""
+    store, _ = opened(path)
+    batch = [record(number, event) for number, event in enumerate(EVENTS, 1)]
+    commit(store, batch[:-2])
+    evidence = KeepEvidence("a", 1, "workerpool0-0", b"e" * 5000, b"s" * 5000, b"d" * 5000)
+    store.call(store.commit, [], [evidence, KeepEvidence("b", 1, "workerpool0-0", b"kept")]).result()
+    store.call(store.commit, batch[-2:], [ForgetJob("a", purged=False), ForgetJob("a", purged=True)]).result()
+    return store
+
+
+def snapshot(store: Store, upto: int) -> None:
+    cluster = folded(EVENTS[:upto])
+    entities = [(f"job/{job.id}", codec.dump_entity(job)) for job in cluster.jobs.values()]
+    entities += [(f"host/{host.name}", codec.dump_entity(host)) for host in cluster.hosts.values()]
+    entities.append(("people", codec.dump_entity(cluster.people)))
+    if "a" not in cluster.jobs:
+        entities.append(("job/a", ""))
+    store.call(store.snapshot, upto, entities).result()
+
+
+def swept(store: Store, before: float = 0.0) -> int:
+    """Portions that it took."""
+    for portion in range(1, 1000):
+        if not store.call(store.sweep, before).result():
+            return portion
+    raise AssertionError("it never ends")
+
+
+def counts(path: Path) -> dict[str, int]:
+    with sqlite3.connect(path) as database:
+        found = {
+            table: database.execute(f"SELECT count(*) FROM {table} WHERE job = 'a'").fetchone()[0]
+            for table in ("evidence", "samples", "dumps")
+        }
+        for entity in ("job/a", "job/b", "host/h1"):
+            query = "SELECT count(*) FROM events WHERE entity = ?"
+            found[entity] = database.execute(query, (entity,)).fetchone()[0]
+    database.close()
+    return found
+
+
+def reopened(path: Path) -> tuple[Cluster, dict[str, int]]:
+    store, cluster = opened(path)
+    store.close()
+    return cluster, counts(path)
+
+
+def test_everything_of_a_deleted_job_goes_and_nothing_of_another(path: Path) -> None:
+    store = filled(path)
+    snapshot(store, len(EVENTS))
+    swept(store)
+    assert store.call(store.evidence, "b", 1).result() == [("workerpool0-0", b"kept")]
+    store.close()
+    cluster, found = reopened(path)
+    assert found == {"evidence": 0, "samples": 0, "dumps": 0, "job/a": 0, "job/b": HELD + 3, "host/h1": 601}
+    assert same(cluster, folded(EVENTS))
+    assert "a" in cluster.purged, "its id stays taken"
+
+
+def test_events_wait_for_the_snapshot_that_contains_them(path: Path) -> None:
+    store = filled(path)
+    snapshot(store, len(EVENTS) - 1)
+    swept(store)
+    assert store.call(store.waits_for_snapshot).result()
+    store.close()
+    cluster, found = reopened(path)
+    assert (found["job/a"], found["evidence"]) == (HELD + 5, 0)
+    assert same(cluster, folded(EVENTS))
+
+
+def test_old_history_of_hosts_goes_and_that_of_jobs_stays(path: Path) -> None:
+    store = filled(path)
+    snapshot(store, len(EVENTS))
+    swept(store, before=302.0)
+    store.close()
+    cluster, found = reopened(path)
+    assert (found["host/h1"], found["job/b"]) == (300, HELD + 3)
+    assert same(cluster, folded(EVENTS))
+
+
+def test_compacted_log_of_another_build_begins_with_the_snapshots(path: Path) -> None:
+    store = filled(path)
+    snapshot(store, len(EVENTS))
+    swept(store)
+    store.close()
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE meta SET value = 'older' WHERE key = 'snapshot_layout'")
+        database.execute("UPDATE snapshots SET payload = replace(payload, ',\"output_on\":[]', ''), checksum = 0")
+        for entity, payload in database.execute("SELECT entity, payload FROM snapshots").fetchall():
+            checksum = __import__("zlib").crc32(repr((entity, payload)).encode())
+            database.execute("UPDATE snapshots SET checksum = ? WHERE entity = ?", (checksum, entity))
+    database.close()
+    for _ in range(2):  # the second start finds the layout of this build
+        cluster, _ = reopened(path)
+        assert same(cluster, folded(EVENTS))
+
+
+@pytest.mark.parametrize("point", ["controller.sweep.before", "controller.sweep.written", "controller.sweep.after"])
+def test_crash_in_any_portion_leaves_the_same_state_and_the_next_start_goes_on(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    store = filled(path)
+    snapshot(store, len(EVENTS))
+    store.close()
+    monkeypatch.setattr(failpoints, "_DIRECTORY", str(tmp_path))
+    crashes = 0
+    while True:
+        store, cluster = opened(path)
+        assert same(cluster, folded(EVENTS))
+        (tmp_path / point).write_text("error@1")
+        try:
+            store.call(store.sweep, 302.0).result()
+        except StoreError:
+            crashes += 1
+            (tmp_path / point).unlink(missing_ok=True)
+        else:
+            raise AssertionError("the point was not passed")
+        if point != "controller.sweep.after":  # the portion is undone: do it, and crash in the next one
+            more = store.call(store.sweep, 302.0).result()
+        else:
+            more = crashes < 12
+        store.close()
+        if not more:
+            break
+    assert crashes > 5
+    cluster, found = reopened(path)
+    assert found == {"evidence": 0, "samples": 0, "dumps": 0, "job/a": 0, "job/b": HELD + 3, "host/h1": 300}
+
+
+def test_file_shrinks_when_much_of_it_is_free(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "FREE_PAGES_KEPT", 16)
+    store = filled(path)
+    for worker in range(20):
+        piece = KeepEvidence("a", 1, f"workerpool0-{worker}", bytes(200_000))
+        store.call(store.commit, [], [piece]).result()
+    snapshot(store, len(EVENTS))
+    portions = swept(store)
+    assert portions > 10, "each of them is small"
+    store.close()
+    assert path.stat().st_size < 2_000_000, "without the evidence of 4 MB"
