@@ -66,9 +66,7 @@ class Stage:
         self.driver.register(host, SESSION, lambda action: self._send(host, action))
         self.driver.feed(agent_messages.hello(host, SESSION, hello))
 
-    def _send(
-        self, host: str, action: act.ToHost
-    ) -> None:
+    def _send(self, host: str, action: act.ToHost) -> None:
         message = agent_service.to_agent(action, self.driver)
         self.sent_bytes += len(message.SerializeToString())
         if isinstance(action, act.Assign):

@@ -162,9 +162,7 @@ class HollowHost:
             case ev.RemoveOutput(job):
                 self.feed(ev.OutputRemoved(job))
             case ev.SendOutputDeleted(job):
-                self.link.send(
-                    agent_pb2.SessionRequest(output_deleted=agent_pb2.OutputDeleted(job_id=job))
-                )
+                self.link.send(agent_pb2.SessionRequest(output_deleted=agent_pb2.OutputDeleted(job_id=job)))
             case ev.ClearOrphans() | ev.RecordExits() | ev.RunEpilog() | ev.CloseSession() | ev.SendGoingDown():
                 raise AssertionError(f"a healthy hollow host never has to do {action}")
             case ev.Note(event):

@@ -37,7 +37,9 @@ def test_deleted_job_leaves_nothing_on_hosts_or_in_the_database(make_cluster: Ca
 def _events(base: Path, job: str) -> int:
     """Events of the job, from a copy: the controller has the database for itself."""
     state = next(base.glob("**/holdfast.db")).parent
-    copied = {name: (state / name).read_bytes() for name in ("holdfast.db", "holdfast.db-wal") if (state / name).exists()}
+    copied = {
+        name: (state / name).read_bytes() for name in ("holdfast.db", "holdfast.db-wal") if (state / name).exists()
+    }
     aside = base / "copy"
     aside.mkdir(exist_ok=True)
     for name, content in copied.items():

@@ -1,4 +1,4 @@
-"""Jobs that have ended are deleted, by their users or when they were kept for long enough: hosts first, then the job."""
+"""Jobs that have ended are deleted, by their users or because of their age: hosts first, then the job itself."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ AT_A_TIME = 100
 JUMP_S = 300.0
 """The wall clock was set, where it has moved so much further than the monotonic one."""
 DISTRUST_S = 86_400.0
-"""How long no job is deleted for its age after the clock was set forward: somebody may set it right."""
+"""How long no job is deleted for its age after the clock was set forward: an admin has time to set it right."""
 
 
 def on_delete(step: Step, asked: DeleteAsked) -> None:
@@ -85,7 +85,7 @@ def on_host_removed(step: Step, host: str) -> None:
 
 
 def clear_up(step: Step, host: str, report: WorkerReport) -> None:
-    """Have a host forget a worker of a job that is long deleted; it is sent that once, as its answer is a report too."""
+    """Have a host forget a worker of a job that is long deleted. It is told once: its answer is a report, too."""
     presence, key = step.cluster.presence_of(host), f"{report.key.job}/{report.key.worker}"
     session = presence.session
     if key in presence.forgetting:
@@ -100,9 +100,7 @@ def purge(step: Step) -> None:
     """Drop deleted jobs of which this step has removed the last trace."""
     for entry in list(step.entries):
         match entry.event:
-            case (
-                ev.JobDeleted(job_id=job_id) | ev.OutputDeleted(job_id=job_id) | ev.WorkerEmptied(job_id=job_id)
-            ):
+            case ev.JobDeleted(job_id=job_id) | ev.OutputDeleted(job_id=job_id) | ev.WorkerEmptied(job_id=job_id):
                 _purge(step, job_id)
             case ev.HostPlaceFreed(place=place):
                 _purge(step, place.rpartition("/")[0])

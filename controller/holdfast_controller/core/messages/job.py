@@ -85,14 +85,14 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
         case ev.CertificateEnding() | ev.MostHostsSilent():
             return cluster_news_message(event)
-        case ev.JobPurged():
-            return "nothing is left of it"
         case _:
-            assert job is not None
             return _job_sentence(event, job)
 
 
-def _job_sentence(event: ev.JobEvent, job: Job) -> str:
+def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
+    if isinstance(event, ev.JobPurged):
+        return "nothing is left of it"
+    assert job is not None
     match event:
         case ev.JobSubmitted():
             ranks, workers = _count(job.gang.rank_count, "rank"), _count(len(job.gang.members), "worker")

@@ -203,7 +203,16 @@ async def _run_until_told(
             ends = partial(_certificate_ends, driver, metrics, config.certificates.host)
             watching = certificates.watch(driver, ends, config.certificates.host)
             sweeping = upkeep(driver, config.retention.history)
-            works = (driver.run(), sweeping, dispatcher.run(), audit.run(), enrolling.run(), metrics.run(), watching, alive)
+            works = (
+                driver.run(),
+                sweeping,
+                dispatcher.run(),
+                audit.run(),
+                enrolling.run(),
+                metrics.run(),
+                watching,
+                alive,
+            )
             running = [tasks.create_task(work) for work in works]
             await stop.wait()
             log.info("controller.stopping")

@@ -21,8 +21,9 @@ async def upkeep(driver: Driver, history_s: float) -> None:
     """
     store = driver.store
     while True:
-        while await asyncio.wrap_future(store.call(store.sweep, _before(driver, history_s))):
+        if await asyncio.wrap_future(store.call(store.sweep, _before(driver, history_s))):
             await asyncio.sleep(PAUSE_S)
+            continue
         if await asyncio.wrap_future(store.call(store.waits_for_snapshot)):
             driver.snapshot_soon()
             await asyncio.sleep(SOON_S)

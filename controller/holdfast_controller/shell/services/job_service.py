@@ -19,7 +19,6 @@ from holdfast.v1 import job_pb2, job_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.commands import (
     CancelAsked,
     DeleteAsked,

@@ -1,4 +1,4 @@
-"""What the store no longer needs is removed in small portions, between commits: the log's growth has a bound.
+"""Removes, in small portions between commits, all that the store no longer needs: the log's growth has a bound.
 
 Of a deleted job everything goes: evidence at once, its events once it is purged and a snapshot is past that. Of hosts,
 users and the cluster, events that are older than the history that is kept go once a snapshot contains them; what
@@ -58,8 +58,9 @@ def portion(database: sa.Connection, snapshot_sequence: int, history_before: flo
 
 def _sweep_blobs(database: sa.Connection, job: str) -> bool:
     for table in (evidence, samples, dumps):
-        chosen = sa.select(sa.literal_column("rowid")).select_from(table).where(table.c.job == job)
-        gone = sa.delete(table).where(sa.literal_column("rowid").in_(chosen.limit(BLOBS_AT_ONCE)))
+        rowid: sa.ColumnElement[int] = sa.literal_column("rowid")
+        chosen = sa.select(rowid).select_from(table).where(table.c.job == job).limit(BLOBS_AT_ONCE)
+        gone = sa.delete(table).where(rowid.in_(chosen))
         if database.execute(gone).rowcount:
             return True
     return bool(database.execute(sa.delete(watches).where(watches.c.job == job)).rowcount)
