@@ -85,7 +85,7 @@ def on_host_removed(step: Step, host: str) -> None:
 
 
 def clear_up(step: Step, host: str, report: WorkerReport) -> None:
-    """Have a host forget a worker of a job that is long deleted. It is told once: its answer is a report, too."""
+    """Have a host forget a worker of a job that is long deleted. It is sent that once: its answer is a report."""
     presence, key = step.cluster.presence_of(host), f"{report.key.job}/{report.key.worker}"
     session = presence.session
     if key in presence.forgetting:

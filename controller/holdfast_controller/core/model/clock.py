@@ -28,7 +28,7 @@ def time_of_day(moment: Wall) -> str:
 
 @dataclass(slots=True)
 class ClockTrust:
-    """What a controller has seen of its wall clock, which ages of stored things are judged by."""
+    """Whether the wall clock is to be believed, by which ages of stored things are judged."""
 
     ahead_s: float | None = None
     """Wall clock less monotonic clock, at the last look."""

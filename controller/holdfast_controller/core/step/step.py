@@ -104,5 +104,5 @@ class Step:
                 self.actions.append(Assign(host, presence.session, order))
 
     def decision(self) -> Decision:
-        """What was decided so far."""
+        """The entries and actions that were decided so far."""
         return Decision(tuple(self.entries), tuple(self.actions))
