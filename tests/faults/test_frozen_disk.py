@@ -23,7 +23,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import Inventory
 from holdfast_controller.shell.store import codec
-from holdfast_controller.shell.store.store import Record, Store
+from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.store import Store
 
 pytestmark = [pytest.mark.require("root"), pytest.mark.require("freeze")]
 

@@ -14,8 +14,8 @@ from holdfast_controller.core.access import accounts, secrets, users
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hangs import hangs
 from holdfast_controller.core.hangs.unkillable import on_stuck
-from holdfast_controller.core.hangs.watch_cache import forget_ended, wake
-from holdfast_controller.core.hosts import maintenance, sessions
+from holdfast_controller.core.hangs.watch_cache import forget_ended
+from holdfast_controller.core.hosts import maintenance, resumption, sessions
 from holdfast_controller.core.hosts.removal import on_host_removal
 from holdfast_controller.core.hosts.shutdown import on_going_down
 from holdfast_controller.core.lifecycle import (
@@ -28,24 +28,21 @@ from holdfast_controller.core.lifecycle import (
     warning_signal,
 )
 from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
-from holdfast_controller.core.lifecycle.root_cause import SETTLE_S
 from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout, restartable
-from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
-from holdfast_controller.core.scheduling.expiry import TRY_AGAIN_S, on_expired
+from holdfast_controller.core.scheduling.expiry import on_expired
 from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import Assign, Note, Reply
-from holdfast_controller.core.step.assignment import NOTICE_MOST_S, holds, released
+from holdfast_controller.core.step.assignment import holds, released
 from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.step import Decision, Policies, Step
@@ -67,65 +64,7 @@ class Reactor:
 
         ``kept`` is what an earlier controller has learned of the jobs' progress.
         """
-        wake(self.cluster, kept or {}, now)
-        look_s = deletion.first_look_s(self.policies)
-        if look_s is not None:
-            self.timers.set((ClusterTimer.RETENTION, ""), now.mono_in(look_s))
-        if any(host.unreconciled for host in self.cluster.hosts.values()) or any(
-            job.unreconciled is not None for job in self.cluster.jobs.values()
-        ):
-            # Hosts that joined after the backup are unknown, and may still call.
-            self.cluster.reconcile_until = now.mono_in(self.policies.leases.suspect_s)
-            self.timers.set((ClusterTimer.RECONCILE, ""), self.cluster.reconcile_until)
-        self.cluster.awaited_hosts = {name for name, host in self.cluster.hosts.items() if not host.lost}
-        for name in self.cluster.hosts:
-            presence = self.cluster.presence_of(name)
-            presence.last_seen = now.mono
-            self.timers.set((HostTimer.LEASE, name), now.mono_in(self.policies.leases.suspect_s))
-            if self.cluster.hosts[name].maintenance is not None:
-                # Not at once: whether the host is well isn't known before it has called.
-                self.timers.set((HostTimer.MAINTENANCE, name), now.mono_in(self.policies.leases.suspect_s))
-            deadline = self.cluster.hosts[name].drain_deadline
-            if deadline is not None:
-                self.timers.set((HostTimer.DRAIN, name), now.mono_due(deadline))
-                self.timers.set((HostTimer.DRAIN_WARNING, name), now.mono)
-        for job in self.cluster.jobs.values():
-            if job.terminal:
-                continue
-            if job.placement.running_since is not None:
-                left_s = job.gang.timeout_s - job.ran_s
-                due = now.mono_due(Wall(job.placement.running_since + left_s), at_most_s=left_s)
-                self.timers.set((JobTimer.TIMEOUT, job.id), due)
-            if job.launch.primary_done_at is not None:
-                grace_s = job.gang.end_grace_s
-                due = now.mono_due(Wall(job.launch.primary_done_at + grace_s), at_most_s=grace_s)
-                self.timers.set((JobTimer.END_GRACE, job.id), due)
-            if job.not_before is not None and (job.not_before > now.wall or job.launch.deferred):
-                # What was held back alone waits for this only: it may have become due while no controller ran.
-                kind = JobTimer.RETRY if job.state is JobState.QUEUED else JobTimer.LAUNCH
-                self.timers.set((kind, job.id), now.mono_due(job.not_before, at_most_s=_longest_wait_s(job)))
-            if job.id in self.cluster.queue:
-                self._resume_waiting(job, now)
-            if exits.may_settle(job):
-                self.timers.set((JobTimer.SETTLE, job.id), now.mono_in(SETTLE_S))
-            if job.pause_due is not None:
-                ahead_s = job.gang.warning.before_s if job.gang.warning else 0.0
-                self.timers.set((JobTimer.PAUSE, job.id), now.mono_due(job.pause_due, at_most_s=ahead_s))
-            if job.leave is not None:
-                due = now.mono_due(job.leave.due, at_most_s=NOTICE_MOST_S)
-                self.timers.set((JobTimer.LEAVE, job.id), due)
-            warning_signal.ahead_of_timeout(self.timers, job)
-
-    def _resume_waiting(self, job: Job, now: Now) -> None:
-        if job.lacks_hosts_since is not None and job.gang.max_wait_s:
-            longest_s = job.gang.max_wait_s
-            due = now.mono_due(Wall(job.lacks_hosts_since + longest_s), at_most_s=longest_s)
-            self.timers.set((JobTimer.EXPIRE, job.id), due)
-        if not job.gang.waits:
-            # A host that has not connected yet is no lack of capacity.
-            left = max((job.not_before or 0.0) - now.wall, self.policies.leases.suspect_s)
-            left = min(left, _longest_wait_s(job))
-            self.timers.set((JobTimer.RETRY, job.id), now.mono_in(left))
+        resumption.resume(self.cluster, self.policies, self.timers, now, kept or {})
 
     def next_due(self) -> Mono | None:
         """The time at which to feed ``TimePassed``, on the monotonic clock; None if no timer is armed."""
@@ -401,11 +340,6 @@ class Reactor:
                 step.capacity_freed = True
             case _:
                 assert_never(kind)
-
-
-def _longest_wait_s(job: Job) -> float:
-    """The longest back-off of a job in seconds: a bound for when the wall clock was set back."""
-    return max(job.gang.retries.backoff_limit_s, TRY_AGAIN_S * 2.0**PLACEMENT_TRIES)
 
 
 def _has_left(job: Job, index: int, host: str) -> bool:

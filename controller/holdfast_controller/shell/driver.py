@@ -26,7 +26,8 @@ from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import Input, TimePassed
 from holdfast_controller.core.step.step import Decision, Entry, Policies
 from holdfast_controller.shell.store import codec
-from holdfast_controller.shell.store.store import Record, Store
+from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.store import Store
 
 MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""

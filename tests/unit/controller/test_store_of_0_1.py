@@ -24,8 +24,9 @@ from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto
 from holdfast_controller.shell.services.job_service import _entry
 from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.release_0_1 import NEWER
-from holdfast_controller.shell.store.store import Record, Store
+from holdfast_controller.shell.store.store import Store
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "store-0.1"
 

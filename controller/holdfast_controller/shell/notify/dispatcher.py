@@ -27,7 +27,7 @@ from holdfast_controller.shell.notify.outbox_store import OutboxStore
 from holdfast_controller.shell.notify.render import body_of, digest_of, item_of
 from holdfast_controller.shell.notify.sender import NotDelivered, Sender
 from holdfast_controller.shell.store import codec
-from holdfast_controller.shell.store.store import Record
+from holdfast_controller.shell.store.records import Record
 
 _BATCH = 500
 _CURSOR_EVERY = 1_000

@@ -13,7 +13,7 @@ from holdfast_controller.core.messages.cluster import News
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.subscription import ClusterNotice, Notice
 from holdfast_controller.core.outbox import OutboxEntry
-from holdfast_controller.shell.store.store import Record
+from holdfast_controller.shell.store.records import Record
 
 SCHEMA = "holdfast.notification.v1"
 CLUSTER_SCHEMA = "holdfast.cluster-notification.v1"

@@ -17,7 +17,7 @@ from holdfast_controller.core.model.throttling import HOSTS_MOST, PER_HOUR, Allo
 from holdfast_controller.core.step.commands import HostOverRate
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.store.store import Record
+from holdfast_controller.shell.store.records import Record
 
 MESSAGES_BURST, MESSAGES_PER_S = 10_000, 500
 BYTES_BURST, BYTES_PER_S = 8 << 20, 1 << 20

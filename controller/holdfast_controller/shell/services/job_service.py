@@ -46,7 +46,7 @@ from holdfast_controller.shell.services.read_logs import LogReading
 from holdfast_controller.shell.services.spec_checks import check_code, check_secrets
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import codec
-from holdfast_controller.shell.store.store import Record
+from holdfast_controller.shell.store.records import Record
 
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 _PAGE = 100

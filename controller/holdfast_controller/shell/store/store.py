@@ -13,16 +13,12 @@ import errno
 import os
 import secrets
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
@@ -38,25 +34,12 @@ from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_L
 from holdfast_controller.core.step.actions import ForgetJob, KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
 from holdfast_controller.shell.store import codec, kept_rows, sweep
 from holdfast_controller.shell.store.migrate import migrate
+from holdfast_controller.shell.store.records import INSERT, Record, checksum, row_of, sql
 from holdfast_controller.shell.store.schema import events, meta, snapshots, watches
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One entry of the log as stored."""
-
-    sequence: int
-    entity: str
-    type: str
-    version: int
-    at: float
-    state: str
-    message: str
-    payload: str
 
 
 class Deposed(StoreError):
@@ -113,7 +96,7 @@ class Store:
             codec.dump_event(restored),
         )
         with self._failing("cannot be written"), self._writing():
-            self._driver.execute(_INSERT, _row(record))
+            self._driver.execute(INSERT, row_of(record))
             self.epoch += EPOCHS_LEFT_OUT
             self._set_meta("epoch", str(self.epoch))
         cluster = self._load()
@@ -157,7 +140,7 @@ class Store:
         with self._failing("cannot be written"), self._writing():
             hit("controller.commit.before")
             if records:
-                self._driver.executemany(_INSERT, map(_row, records))
+                self._driver.executemany(INSERT, map(row_of, records))
             for piece in kept:
                 match piece:
                     case KeepEvidence():
@@ -180,7 +163,7 @@ class Store:
             self._db.execute(sa.delete(watches).where(watches.c.job == piece.job_id))
             return
         payload = codec.dump_watch(piece.kept)
-        row = {"job": piece.job_id, "payload": payload, "checksum": _checksum(piece.job_id, payload)}
+        row = {"job": piece.job_id, "payload": payload, "checksum": checksum(piece.job_id, payload)}
         self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
 
     def kept_watches(self) -> dict[str, KeptWatch]:
@@ -190,7 +173,7 @@ class Store:
             rows = list(self._db.execute(sa.select(watches)))
         for row in rows:
             try:
-                if row.checksum != _checksum(row.job, row.payload):
+                if row.checksum != checksum(row.job, row.payload):
                     raise ValueError("it is not what was written")
                 found[row.job] = codec.load_watch(row.payload)
             except ValueError as error:
@@ -203,7 +186,7 @@ class Store:
             hit("controller.snapshot.before")
             for gone in [entity for entity, payload in entities if not payload]:
                 self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == gone))
-            rows = [(entity, payload, _checksum(entity, payload)) for entity, payload in entities if payload]
+            rows = [(entity, payload, checksum(entity, payload)) for entity, payload in entities if payload]
             if rows:
                 self._db.exec_driver_sql(_REPLACE, rows)
             self._set_meta("snapshot_sequence", str(sequence))
@@ -289,9 +272,9 @@ class Store:
 
     def _record(self, row: Any) -> Record:
         """A row of the log. Raises ``StoreError`` when it isn't what was written."""
-        *values, checksum = row
+        *values, noted = row
         record = Record(*values)
-        if checksum != _checksum(*values):
+        if noted != checksum(*values):
             raise self._damaged(f"event {record.sequence}")
         return record
 
@@ -361,7 +344,7 @@ class Store:
     def _rewrite_snapshots(self, entities: Sequence[Any]) -> None:
         """Bring snapshots of another build to the layout of this one, all of them or none."""
         payloads = [(codec.name_of(entity), codec.dump_entity(entity)) for entity in entities]
-        rows = [(name, payload, _checksum(name, payload)) for name, payload in payloads]
+        rows = [(name, payload, checksum(name, payload)) for name, payload in payloads]
         self._db.exec_driver_sql(_REPLACE, rows)
         self._set_meta("snapshot_layout", codec.layout())
 
@@ -376,7 +359,7 @@ class Store:
         return found
 
     def _entity(self, row: Any) -> tuple[str, Any]:
-        if row.checksum != _checksum(row.entity, row.payload):
+        if row.checksum != checksum(row.entity, row.payload):
             raise self._damaged(f"the snapshot of {row.entity}")
         kind = row.entity.partition("/")[0]
         return kind, codec.load_entity(kind, row.payload)
@@ -410,22 +393,5 @@ def _inode(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _sql(statement: sa.Insert | sa.Select[Any]) -> str:
-    """A statement with positional parameters, written out once: a statement of every commit is not built again."""
-    return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark")))
-
-
-_INSERT = _sql(sa.insert(events))
-_REPLACE = _sql(sa.insert(snapshots).prefix_with("OR REPLACE"))
+_REPLACE = sql(sa.insert(snapshots).prefix_with("OR REPLACE"))
 _EPOCH = "SELECT value FROM meta WHERE key = 'epoch'"
-_columns = attrgetter(*Record.__slots__)
-
-
-def _row(record: Record) -> tuple[Any, ...]:
-    values = _columns(record)
-    return (*values, _checksum(*values))
-
-
-def _checksum(*values: object) -> int:
-    """Finds the flipped bits that SQLite itself doesn't."""
-    return zlib.crc32(repr(values).encode())

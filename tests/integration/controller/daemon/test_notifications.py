@@ -31,7 +31,8 @@ from holdfast_controller.shell.notify.channels import Channels, Target
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.notify.outbox_store import OutboxStore
 from holdfast_controller.shell.store import codec
-from holdfast_controller.shell.store.store import Record, Store
+from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.store import Store
 
 WITHIN_S = 60.0
 SECRET = "s3cret"

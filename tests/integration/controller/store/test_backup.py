@@ -24,7 +24,8 @@ from holdfast_controller.shell.backup.backup import back_up
 from holdfast_controller.shell.backup.sealed_stream import CHUNK_BYTES
 from holdfast_controller.shell.main import init
 from holdfast_controller.shell.store import codec
-from holdfast_controller.shell.store.store import Record, Store
+from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.store import Store
 
 SECRET = "a long passphrase"
 

@@ -22,7 +22,8 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.step.actions import KeepEvidence
 from holdfast_controller.shell.store import codec, sqlite_engine
 from holdfast_controller.shell.store.migrate import newest_revision
-from holdfast_controller.shell.store.store import Deposed, Record, Store
+from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.store import Deposed, Store
 
 
 def opened(path: Path) -> tuple[Store, Cluster]:
@@ -198,10 +199,10 @@ def test_event_of_a_newer_version_is_refused(filled: Path, change: str) -> None:
     event = EVENTS[7]
     name, version = (type(event).__name__, 7) if "version" in change else ("JobTeleported", 1)
     altered = Record(8, codec.entity_of(event), name, version, event.at, "", "", codec.dump_event(event))
-    from holdfast_controller.shell.store.store import _checksum
+    from holdfast_controller.shell.store.records import checksum
 
     values = [getattr(altered, field) for field in Record.__slots__]
-    edit(filled, f"UPDATE events SET {change}, checksum = {_checksum(*values)} WHERE sequence = 8")
+    edit(filled, f"UPDATE events SET {change}, checksum = {checksum(*values)} WHERE sequence = 8")
     with pytest.raises(StoreError, match=f"newer version: it holds {name} version {version}"):
         opened(filled)
 
@@ -284,7 +285,8 @@ from pathlib import Path
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.step.actions import KeepEvidence
 from holdfast_controller.shell.store import codec, sqlite_engine
-from holdfast_controller.shell.store.store import Record, Store
+from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.store import Store
 
 store = Store(Path(sys.argv[1]))
 cluster = store.call(store.open).result()

@@ -1,0 +1,47 @@
+"""Entries of the log as they are stored, each with a checksum."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+
+from holdfast_controller.shell.store.schema import events
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One entry of the log as stored."""
+
+    sequence: int
+    entity: str
+    type: str
+    version: int
+    at: float
+    state: str
+    message: str
+    payload: str
+
+
+def sql(statement: sa.Insert | sa.Select[Any]) -> str:
+    """A statement with positional parameters, written out once: a statement of every commit is not built again."""
+    return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark")))
+
+
+INSERT = sql(sa.insert(events))
+_columns = attrgetter(*Record.__slots__)
+
+
+def row_of(record: Record) -> tuple[Any, ...]:
+    """The values of its columns, the checksum last."""
+    values = _columns(record)
+    return (*values, checksum(*values))
+
+
+def checksum(*values: object) -> int:
+    """CRC-32 of a row's values: finds the flipped bits that SQLite itself doesn't."""
+    return zlib.crc32(repr(values).encode())
