@@ -18,7 +18,7 @@ from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.core.model import throttling
 from holdfast_controller.core.model.throttling import MessageKind
 from holdfast_controller.shell.base.config import ControllerConfig
-from holdfast_controller.shell.convert import host_claims
+from holdfast_controller.shell.calls import bounds
 from holdfast_controller.shell.services import host_pacing, transfers
 
 __all__ = ["certificates", "config", "controller", "jobs"]
@@ -203,13 +203,17 @@ async def test_a_host_that_sends_without_end_is_read_no_faster_than_its_rate(
 
 
 async def test_an_inventory_of_too_many_bytes_or_faults_is_not_taken_in() -> None:
-    faults = [host_pb2.GpuFault(cause=f"{number}") for number in range(host_claims.FAULTS_MOST // 2 + 1)]
+    most = bounds.TABLE["Gpu.faults"].items
+    faults = [host_pb2.GpuFault(cause=f"{number}") for number in range(most + 1)]
     for wrong, words in (
         (inventory(1, gpus=256), "bytes"),
-        (host_pb2.Inventory(gpus=[host_pb2.Gpu(uuid=f"g{i}", faults=faults) for i in range(2)]), "514 entries"),
+        (
+            host_pb2.Inventory(gpus=[host_pb2.Gpu(uuid=f"g{i}", faults=faults) for i in range(2)]),
+            f"{most + 1} entries",
+        ),
     ):
         with pytest.raises(InvalidInput, match=words):
-            host_claims.check_inventory(wrong)
+            bounds.check(agent_pb2.Hello(inventory=wrong), from_host=True)
 
 
 async def test_bytes_that_were_not_asked_for_are_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:

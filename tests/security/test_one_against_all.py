@@ -17,9 +17,8 @@ from holdfast._base.identity import Identity, Kind
 from holdfast.errors import InvalidInput, TooMany
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.core.access.rules import Caller
-from holdfast_controller.shell.calls import concurrency_limits
+from holdfast_controller.shell.calls import bounds, concurrency_limits
 from holdfast_controller.shell.calls.concurrency_limits import ConcurrencyLimits
-from holdfast_controller.shell.convert import host_claims
 from holdfast_controller.shell.main import server
 from holdfast_controller.shell.services import transfers
 
@@ -91,9 +90,9 @@ async def test_a_connection_carries_so_many_calls_and_a_message_so_many_bytes() 
 
 
 def huge() -> list[dict[str, Any]]:
-    gpus = [host_pb2.Gpu(uuid=f"g{number}") for number in range(host_claims.GPUS_MOST + 1)]
+    gpus = [host_pb2.Gpu(uuid=f"g{number}") for number in range(bounds.TABLE["Inventory.gpus"].items + 1)]
     return [
-        {"labels": {f"k{number}": "v" for number in range(host_claims.LABELS_MOST + 1)}},
+        {"labels": {f"k{number}": "v" for number in range(bounds.TABLE["Hello.labels"].items + 1)}},
         {"labels": {"k" * 64: "v"}},
         {"labels": {"k": "v" * 64}},
         {"boot_id": "b" * 256},
@@ -128,7 +127,7 @@ async def test_what_a_host_tells_of_a_job_is_cut_and_told_so_often(controller: C
         await agent.until(lambda a: len(a.acks()) == a.sequence)
         shown = (await jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=WITHIN_S)).job
     exits = [ended for worker in shown.workers for ended in worker.exits]
-    assert max(len(ended.message) for ended in exits) <= 2 * host_claims.TEXT_MOST
+    assert max(len(ended.message) for ended in exits) <= 2 * bounds.EXPLAINS.bytes
     assert shown.ByteSize() < 200_000
 
 

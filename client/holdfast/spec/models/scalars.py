@@ -127,8 +127,9 @@ class Text(Scalar):
         schema: dict[str, Any] = {"type": "string"}
         if not self.empty:
             schema["minLength"] = 1
-        if self.max_chars is not None:
-            schema["maxLength"] = self.max_chars
+        most = self.max_chars if self.max_chars is not None else self.max_bytes
+        if most is not None:
+            schema["maxLength"] = most
         if self.pattern:
             schema["pattern"] = f"^{self.pattern}$" if not self.empty else f"^({self.pattern})?$"
         return schema

@@ -20,8 +20,10 @@ from typing import Any, NoReturn, Protocol
 from urllib.parse import unquote
 
 import grpc
+from google.protobuf.message import Message
 
 from holdfast._base import rpc_status
+from holdfast._base.identity import Kind
 from holdfast._daemon import log
 from holdfast._daemon.metrics.series import Series
 from holdfast._security import certificate, tls
@@ -30,6 +32,7 @@ from holdfast_controller.core.access.rules import RULES, Caller, Registry, Targe
 from holdfast_controller.core.access.secrets import is_name
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit, Entry
+from holdfast_controller.shell.calls import bounds
 from holdfast_controller.shell.calls.concurrency_limits import ConcurrencyLimits
 from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
@@ -90,13 +93,15 @@ class Guard(grpc.aio.ServerInterceptor):
         return Registry(self._cluster, self._driver.cluster.people, self._driver.reactor.policies.admins)
 
     def authorise(self, method: str, caller: Caller | None, request: object | None, peer: str = "") -> None:
-        """Return if ``caller`` may make the call; else keep the refusal in the audit log and raise it.
+        """Return if ``caller`` may make the call, within bounds; else keep the refusal in the audit log and raise it.
 
         ``method`` is SERVICE/METHOD; ``request`` its message, None for one that streams them; ``peer`` the address
-        that the call came from. Raises ``Denied``, ``NotFound`` for a job that the caller may not know of, or
-        ``Unauthenticated``.
+        that the call came from. Raises ``Denied``, ``NotFound`` for a job that the caller may not know of,
+        ``Unauthenticated``, or ``InvalidInput`` for a message beyond its bounds.
         """
         problem = refusal(self.registry, method, caller, self._target(method, request))
+        if problem is None and isinstance(request, Message):
+            problem = _exceeded(request)
         if problem is not None:
             who = caller.party if caller is not None else ""
             call = method.rpartition(".")[2]
@@ -185,6 +190,7 @@ class Guard(grpc.aio.ServerInterceptor):
     def _returning(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
         async def guarded(request: Any, context: Context) -> Any:
             caller, peer = await self._admit(method, request, context)
+            request = _bounded(request, caller)
             opened = self.open(method, caller, request, context) if streams else contextlib.nullcontext()
             began = time.perf_counter()
             try:
@@ -204,6 +210,7 @@ class Guard(grpc.aio.ServerInterceptor):
     def _yielding(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
         async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
             caller, peer = await self._admit(method, request, context)
+            request = _bounded(request, caller)
             try:
                 placed = await self._placed(caller, request, context, streams=True)
                 with placed, self.open(method, caller, request, context):
@@ -325,6 +332,21 @@ async def _turn_away(error: HoldfastError, request: Any, context: Context) -> No
         await _read_out(request)
     await context.abort_with_status(rpc_status.to_status(error))
     raise AssertionError("abort raises") from error
+
+
+def _exceeded(request: Message) -> HoldfastError | None:
+    try:
+        bounds.check(request)
+    except HoldfastError as error:
+        return error
+    return None
+
+
+def _bounded(request: Any, caller: Caller | None) -> Any:
+    """A request, which has been checked, or the messages of one that streams them, each checked as it comes."""
+    if not hasattr(request, "__aiter__"):
+        return request
+    return bounds.each(request, from_host=caller is not None and caller.identity.kind is Kind.HOST)
 
 
 async def _read_out(messages: AsyncIterator[Any]) -> None:

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from holdfast._base import rpc_status
 from holdfast._security import tls
-from holdfast.errors import HoldfastError, InvalidInput, Violation
+from holdfast.errors import HoldfastError
 from holdfast_controller.core.step.commands import Command, Once
 
 Req = TypeVar("Req")
@@ -22,7 +22,6 @@ Res = TypeVar("Res")
 Self = TypeVar("Self")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 """What a handler is called with."""
-ID_LENGTH = 128
 
 
 def caller_name(context: Context) -> str:
@@ -84,11 +83,8 @@ async def beside(work: Coroutine[Any, Any, None], when_done: Callable[[], object
 
 
 def once(by: str, request: Any, make: Callable[[int], Command]) -> Callable[[int], Command | Once]:
-    """Wrap a command's maker so that a request id acts once. Raises ``InvalidInput`` for an id that is too long."""
+    """Wrap a command's maker so that a request id acts once."""
     request_id: str = request.request_id
-    if len(request_id) > ID_LENGTH:
-        problem = f"is longer than {ID_LENGTH} characters"
-        raise InvalidInput([Violation("requestId", problem, "use a UUID")])
     if not request_id:
         return make
     digest = _digest(request)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast_controller.shell.enrolment.service import Enrolment
 
 AUDIT_PAGE = 100
-AUDIT_MOST = 1000
 
 
 class AccessService(access_pb2_grpc.AccessServiceServicer):
@@ -120,9 +119,6 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def ReadAudit(
         self, request: access_pb2.ReadAuditRequest, context: Context
     ) -> access_pb2.ReadAuditResponse:
-        if not 0 <= request.limit <= AUDIT_MOST:
-            violation = Violation("limit", f"{request.limit} is out of range", f"use 1 to {AUDIT_MOST}")
-            raise InvalidInput([violation])
         found = await self._audit.read(request.limit or AUDIT_PAGE, who=request.who, refused=request.refused)
         entries = [
             access_pb2.AuditEntry(

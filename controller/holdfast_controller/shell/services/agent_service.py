@@ -35,15 +35,12 @@ from holdfast_controller.core.step.commands import (
 from holdfast_controller.shell.calls.rpc import Context, beside, caller_name, streaming
 from holdfast_controller.shell.convert import agent_messages, features_from_proto
 from holdfast_controller.shell.convert.clean_words import clean
-from holdfast_controller.shell.convert.host_claims import NAME_MOST, TEXT_MOST
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
 from holdfast_controller.shell.services.host_pacing import HeldInventory, HostPacing, kind_of
 from holdfast_controller.shell.services.transfers import Transfers
 
 HELLO_WITHIN_S = 10.0
-MOST_OF_A_PROBLEM = 500
-"""Most characters of a problem with output."""
 OUTBOX_SIZE = 20_000
 """Messages that may wait for a slow agent; past that its session is closed, and a new one starts afresh."""
 
@@ -117,9 +114,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         ours = Speaker(__version__, protocol.PROTOCOL)
         refusal = protocol.mismatch(ours, Speaker(hello.agent_version, hello.protocol), host)
         if refusal is not None:
-            stored = self._driver.feed(
-                HostTurnedAway(host, hello.agent_version[:NAME_MOST], str(refusal)[:TEXT_MOST])
-            )
+            stored = self._driver.feed(HostTurnedAway(host, hello.agent_version, str(refusal)))
             self._pacing.charge(host, MessageKind.HELLO, stored)
             log.warning("session.refused", host=host, error=str(refusal))
             raise refusal
@@ -208,9 +203,9 @@ def input_of(host: str, session: int, message: agent_pb2.SessionRequest) -> Inpu
         clean(message)
     match kind:
         case "worker_report":
-            return WorkerReported(host, session, agent_messages.worker_report(message.worker_report))
+            return WorkerReported(host, session, codec.worker_report_from_proto(message.worker_report))
         case "exit_report":
-            return ExitReported(host, session, agent_messages.exit_report(message.exit_report))
+            return ExitReported(host, session, codec.exit_report_from_proto(message.exit_report))
         case "heartbeat":
             beat = message.heartbeat
             return HostBeat(
@@ -222,10 +217,10 @@ def input_of(host: str, session: int, message: agent_pb2.SessionRequest) -> Inpu
             return features_from_proto.features(host, session, message.features)
         case "archive":
             said = message.archive
-            return ArchiveReported(host, session, said.job_id, said.worker, said.problem[:MOST_OF_A_PROBLEM])
+            return ArchiveReported(host, session, said.job_id, said.worker, said.problem)
         case "output_deleted":
             gone = message.output_deleted
-            return OutputGone(host, session, gone.job_id, gone.problem[:MOST_OF_A_PROBLEM])
+            return OutputGone(host, session, gone.job_id, gone.problem)
         case other:
             raise InvalidInput([Violation("message", f"{other} is not expected now")])
 

@@ -15,7 +15,6 @@ from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming,
 from holdfast_controller.shell.driver import Driver
 
 CHUNK_BYTES = 512 << 10
-CHUNK_MAX_BYTES = 1 << 20
 
 
 class BundleService(bundle_pb2_grpc.BundleServiceServicer):
@@ -46,8 +45,8 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         )
         try:
             async for message in messages:
-                if message.WhichOneof("message") != "chunk" or len(message.chunk) > CHUNK_MAX_BYTES:
-                    raise InvalidInput([Violation("chunk", "is missing, or longer than 1 MiB")])
+                if message.WhichOneof("message") != "chunk":
+                    raise InvalidInput([Violation("chunk", "is missing")])
                 await asyncio.to_thread(upload.write, message.chunk)
             await asyncio.to_thread(upload.finish)
         finally:

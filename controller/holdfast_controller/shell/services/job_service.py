@@ -240,15 +240,13 @@ def _slug(display_name: str) -> str:
 
 
 def _page_size(request: job_pb2.ListJobsRequest) -> int:
-    if not 0 <= request.page_size <= 1000:
-        raise InvalidInput([Violation("pageSize", f"{request.page_size} is out of range", "use 1 to 1000")])
     if request.newest and request.page_token:
         raise InvalidInput([Violation("pageToken", "goes without newest", "leave one of them out")])
     return request.page_size or _PAGE
 
 
 def _start(page_token: str) -> int:
-    if page_token and not page_token.isdecimal():
+    if page_token and not (page_token.isascii() and page_token.isdecimal()):
         raise InvalidInput([Violation("pageToken", f"{page_token!r} is not one of ours", "list again without")])
     return int(page_token or 0)
 

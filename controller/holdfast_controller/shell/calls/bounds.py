@@ -1,0 +1,307 @@
+"""Bounds on every field of every message that a user or a host sends: one table, applied before any handler.
+
+A field that the table doesn't name has the bound of its type, so a new one has a bound before anybody thinks of it.
+What a user sends beyond a bound is refused with the field's path. So is what names something in a host's message;
+what only explains is cut there, since an exit must not be lost for the length of its last line.
+
+``bytes`` are those of each text in a field, ``items`` its entries. Fields in ``UNREAD`` are not read by any handler;
+those in ``ELSEWHERE`` have their bounds where the note says.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from holdfast._daemon import log
+from holdfast.errors import InvalidInput, Violation
+
+STRING_BYTES = 1_024
+ITEMS = 1_000
+LONGEST_S = 3_650 * 86_400
+EARLIEST_S, LATEST_S = 0, 221_845_391_999
+"""1970 to the end of the year 8999: far enough from any calendar's end that times can be added to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The most that one field may hold."""
+
+    bytes: int = STRING_BYTES
+    items: int = ITEMS
+    cut: str = ""
+    """Which end is kept of what is too long: ``start`` or ``end``. Refused when empty."""
+    low: int = 0
+    high: int | None = None
+    """Least and greatest whole number; without ``high`` that of its type."""
+    whole: int | None = None
+    """Bytes of a message with all that is in it."""
+    fix: str = ""
+
+
+EXPLAINS = Bound(4_000, cut="start")
+NAME = Bound(253)
+INVENTORY = Bound(whole=256 << 10)
+"""Eight GPUs with all their faults take four thousand bytes."""
+
+TABLE: dict[str, Bound] = {
+    # Names of fields with one meaning everywhere.
+    "id": Bound(128),
+    "job_id": Bound(128),
+    "request_id": Bound(128, fix="use a UUID"),
+    # Looked up: what is too long for a name is not found, and no name can be given that is.
+    "name": Bound(16 << 10),
+    "host": NAME,
+    "user": NAME,
+    "worker": NAME,
+    "project": NAME,
+    "digest": Bound(128),
+    "problem": EXPLAINS,
+    # Users
+    "ListJobsRequest.filter": Bound(16_384),
+    "ListJobsRequest.page_size": Bound(high=1_000, fix="use 1 to 1000"),
+    "ListJobsRequest.page_token": Bound(32, fix="list again without"),
+    "ReadAuditRequest.limit": Bound(high=1_000, fix="use 1 to 1000"),
+    "StreamLogsRequest.workers": Bound(253, 100_000),
+    "StreamLogsRequest.ranks": Bound(items=100_000),
+    "TakeStacksRequest.native_ranks": Bound(items=100_000),
+    "WatchJobRequest.cursor": Bound(low=-(2**63)),
+    "GetHangEvidenceRequest.number": Bound(low=-(2**31)),
+    "UncordonRequest.gpus": Bound(253, 256),
+    "AddUserRequest.accounts": Bound(253, 16),
+    "MapUserRequest.accounts": Bound(253, 16),
+    "SetSecretRequest.value": Bound(64 << 10, fix="keep it in a file on the hosts, and name that in the job"),
+    "UploadBundleRequest.chunk": Bound(1 << 20),
+    # Anybody
+    "EnrolRequest.token": Bound(256),
+    "EnrolRequest.request": Bound(16 << 10),
+    "RenewRequest.certificate": Bound(16 << 10),
+    "RenewRequest.request": Bound(16 << 10),
+    # Hosts
+    "Hello.agent_version": Bound(255),
+    "Hello.boot_id": Bound(255),
+    "Hello.address": Bound(255),
+    "Hello.labels": Bound(63, 64),
+    "Hello.workers": Bound(items=4_096),
+    "Hello.inventory": INVENTORY,
+    "Heartbeat.inventory": INVENTORY,
+    "Heartbeat.gpu_problem": EXPLAINS,
+    "Inventory.gpus": Bound(items=256),
+    "Inventory.gpu_problem": EXPLAINS,
+    "Inventory.accounts_problem": EXPLAINS,
+    "Inventory.containers_problem": EXPLAINS,
+    "Gpu.uuid": Bound(255),
+    "Gpu.model": Bound(255),
+    "Gpu.repaired_by": EXPLAINS,
+    "Gpu.faults": Bound(items=64),
+    "GpuFault.cause": Bound(255),
+    "WorkerReport.ranks": Bound(items=1_024),
+    "WorkerReport.gpus": Bound(255, 256),
+    "WorkerReport.silent_peers": Bound(items=4_096),
+    "WorkerReport.message": EXPLAINS,
+    "ExitReport.stderr_tail": Bound(4_096, 50, cut="end"),
+    "Exit.message": EXPLAINS,
+    "Exit.raised": EXPLAINS,
+    "FeatureReport.ranks": Bound(items=1_024),
+    "FeatureReport.declared_idle": Bound(cut="start"),
+    "RankFeatures.wchan": Bound(cut="start"),
+    "RankFeatures.mount": Bound(4_096, cut="start"),
+    "RankFeatures.hardware": Bound(cut="start"),
+    "Wait.what": Bound(cut="start"),
+    "Wait.place": Bound(cut="start"),
+    "ArchiveReport.problem": Bound(500, cut="start"),
+    "OutputDeleted.problem": Bound(500, cut="start"),
+    "TransferChunk.data": Bound(4 << 20),
+    "EvidenceReport.content": Bound(3 << 20),
+    "EvidenceReport.samples": Bound(5 << 19),
+    "EvidenceReport.dumps": Bound(1 << 20),
+}
+"""By field: its message and name, or its name alone."""
+
+UNREAD = frozenset(
+    f"CustomJob.{name}"
+    for name in (
+        *("id", "state", "create_time", "start_time", "end_time", "update_time", "error", "attempt", "generation"),
+        *("wait_reason", "workers", "recoveries", "owner", "cursor", "hangs", "held_until", "health", "account"),
+        "archive_problems",
+    )
+) | {"Exit.late_exit", "Gpu.job_id"}
+"""What a job is shown with and is not submitted with; what a host can't know."""
+ELSEWHERE = {
+    f"CustomJob.{name}": "the job file's model: holdfast.spec.models; 1 MiB in all"
+    for name in ("display_name", "job_spec", "labels", "annotations", "project", "encryption_spec")
+}
+
+
+def bound_of(field: FieldDescriptor) -> Bound:
+    """The bound on a field of a message that is received."""
+    return TABLE.get(_named(field)) or TABLE.get(field.name) or Bound()
+
+
+def check(message: Message, *, from_host: bool = False) -> None:
+    """Hold a message to its bounds; in one from a host, cut what only explains. Raises ``InvalidInput``."""
+    wrong = list(_exceeded(message, "", from_host))
+    if wrong:
+        raise InvalidInput(wrong[:10], what="What the host says of itself" if from_host else "The request")
+
+
+async def each(messages: AsyncIterator[Any], *, from_host: bool) -> AsyncIterator[Any]:
+    """Messages of a stream within their bounds. Raises ``InvalidInput``; a host's later ones are left out instead.
+
+    An agent does not get rid of a report that ends its session: it would send it again in the next.
+    """
+    first = True
+    async for message in messages:
+        try:
+            check(message, from_host=from_host)
+        except InvalidInput as error:
+            if first or not from_host:
+                raise
+            log.warning("host.message_refused", kind=message.WhichOneof("message"), error=str(error))
+            continue
+        first = False
+        yield message
+
+
+def _exceeded(message: Message, path: str, from_host: bool) -> Iterator[Violation]:
+    for field, repeated, in_map, bound in _fields(message.DESCRIPTOR):
+        here = f"{path}{field.json_name}"
+        if in_map:
+            yield from _in_map(getattr(message, field.name), here, bound)
+        elif repeated:
+            yield from _in_list(message, field, here, bound, from_host)
+        elif field.message_type is not None:
+            if message.HasField(field.name):
+                yield from _in_message(getattr(message, field.name), here, bound, from_host)
+        elif problem := _problem(value := getattr(message, field.name), bound, from_host):
+            if from_host and bound.cut:
+                setattr(message, field.name, _cut(value, bound))
+            else:
+                yield Violation(here, problem, bound.fix)
+
+
+def _in_map(values: Any, path: str, bound: Bound) -> Iterator[Violation]:
+    if len(values) > bound.items:
+        yield Violation(path, f"has {len(values):,} entries; at most {bound.items:,} are allowed", bound.fix)
+        return
+    for key, value in values.items():
+        if problem := _problem(key, bound, False) or _problem(value, bound, False):
+            yield Violation(path, f"holds an entry that {problem}", bound.fix)
+            return
+
+
+def _in_list(
+    message: Message, field: FieldDescriptor, path: str, bound: Bound, from_host: bool
+) -> Iterator[Violation]:
+    values = getattr(message, field.name)
+    if len(values) > bound.items:
+        if not (from_host and bound.cut):
+            yield Violation(path, f"has {len(values):,} entries; at most {bound.items:,} are allowed", bound.fix)
+            return
+        kept = values[-bound.items :] if bound.cut == "end" else values[: bound.items]
+        del values[:]
+        values.extend(kept)
+    for index, value in enumerate(values):
+        if field.message_type is not None:
+            yield from _in_message(value, f"{path}[{index}]", bound, from_host)
+        elif problem := _problem(value, bound, from_host):
+            if from_host and bound.cut:
+                values[index] = _cut(value, bound)
+            else:
+                yield Violation(path, problem, bound.fix)
+                return
+
+
+def _in_message(message: Message, path: str, bound: Bound, from_host: bool) -> Iterator[Violation]:
+    if bound.whole is not None and (size := message.ByteSize()) > bound.whole:
+        yield Violation(path, f"has {size:,} bytes; at most {bound.whole:,} are allowed", bound.fix)
+        return
+    match message.DESCRIPTOR.full_name:
+        case "google.protobuf.Timestamp":
+            yield from _in_range(message, path, EARLIEST_S, LATEST_S, "must be a time from 1970 to 8999", from_host)
+        case "google.protobuf.Duration":
+            said = f"must be at most {LONGEST_S // 86_400:,} days"
+            yield from _in_range(message, path, -LONGEST_S, LONGEST_S, said, from_host)
+        case _:
+            yield from _exceeded(message, f"{path}.", from_host)
+
+
+def _in_range(message: Any, path: str, low: int, high: int, said: str, from_host: bool) -> Iterator[Violation]:
+    if low <= message.seconds <= high and abs(message.nanos) < 1_000_000_000:
+        return
+    if from_host:
+        message.seconds, message.nanos = min(max(message.seconds, low), high), 0
+    else:
+        yield Violation(path, said)
+
+
+def _problem(value: Any, bound: Bound, from_host: bool) -> str:
+    """The reason why one value is refused, in words that follow the field's path; empty if it is not."""
+    if isinstance(value, (str, bytes)):
+        size = len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode(errors="replace"))
+        return f"has {size:,} bytes; at most {bound.bytes:,} are allowed" if size > bound.bytes else ""
+    if isinstance(value, int) and not isinstance(value, bool) and not from_host:
+        beyond = value < bound.low or (bound.high is not None and value > bound.high)
+        return f"{value} is out of range" if beyond else ""
+    return ""
+
+
+def _cut(value: Any, bound: Bound) -> Any:
+    """The kept end of a text, with a sign that it is no whole one."""
+    if isinstance(value, bytes):
+        return value[-bound.bytes :] if bound.cut == "end" else value[: bound.bytes]
+    data, kept = value.encode(errors="replace"), bound.bytes - 3
+    if bound.cut == "end":
+        return data[-bound.bytes :].decode(errors="ignore")
+    return data[:kept].decode(errors="ignore") + "…"
+
+
+@functools.cache
+def _fields(of: Descriptor) -> tuple[tuple[FieldDescriptor, bool, bool, Bound], ...]:
+    """The fields that are walked, each with whether it is a list, whether it is a map, and its bound."""
+    return tuple(
+        (field, is_list(field), is_map(field), bound_of(field))
+        for field in of.fields
+        if not skipped(field) and (field.message_type is not None or field.cpp_type in _WALKED or is_list(field))
+    )
+
+
+_WALKED = frozenset(
+    {
+        FieldDescriptor.CPPTYPE_STRING,
+        FieldDescriptor.CPPTYPE_INT32,
+        FieldDescriptor.CPPTYPE_INT64,
+        FieldDescriptor.CPPTYPE_UINT32,
+        FieldDescriptor.CPPTYPE_UINT64,
+    }
+)
+
+
+def skipped(field: FieldDescriptor) -> bool:
+    """Whether a field is unread here, or bounded elsewhere."""
+    return _named(field) in UNREAD or _named(field) in ELSEWHERE
+
+
+def _named(field: FieldDescriptor) -> str:
+    """The field's message and name, as in the table."""
+    return field.full_name.removeprefix("holdfast.v1.")
+
+
+_REPEATED = 3
+"""Label of a repeated field, as protobuf before release 6 tells it."""
+
+
+def is_list(field: FieldDescriptor) -> bool:
+    """Whether it is repeated, as maps are."""
+    found = getattr(field, "is_repeated", None)
+    return bool(getattr(field, "label", 0) == _REPEATED if found is None else found)
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    """Whether it is a map."""
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
