@@ -129,6 +129,17 @@ async def test_a_rendezvous_that_a_peer_never_reaches(stage: Stage, tmp_path: Pa
 
 
 @pytest.mark.require("torch")
+async def test_a_lock_file_that_is_opened_for_each_try_alone(stage: Stage, tmp_path: Path) -> None:
+    """As the library filelock does, which torch and its friends lock their caches with."""
+    path = str(tmp_path / "cache.lock")
+    stage.start(f"import fcntl; f = open({path!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX); time.sleep(600)", rank=0)
+    await stage.until(lambda: Path(path).exists(), "the lock")
+    found = await waits(stage, f"import filelock\nfilelock.FileLock({path!r}).acquire()", tmp_path, rank=1)
+    assert (found.kind, found.polled, found.place) == (WaitKind.PEER, True, "train.py:3 `_api.acquire`")
+    assert found.what.startswith(f"{path}, locked by rank 0, pid ")
+
+
+@pytest.mark.require("torch")
 async def test_a_collective_that_a_peer_never_enters(stage: Stage, tmp_path: Path) -> None:
     os.environ["GANG_PORT"] = str(free_port())
     init = (

@@ -195,6 +195,26 @@ def test_frames_correct_what_a_call_only_suggests(
     assert (found.kind, found.what, found.place) == (*expected, "p")
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (None, (WaitKind.PEER, True)),
+        (WaitKind.FILE, (WaitKind.PEER, True)),
+        (WaitKind.LOCK, (WaitKind.PEER, True)),
+        (WaitKind.OUTSIDE, (WaitKind.OUTSIDE, False)),
+        (WaitKind.CHILD, (WaitKind.CHILD, False)),
+    ],
+)
+def test_a_lock_that_a_peer_holds_is_no_reason_where_the_frames_show_another(
+    kind: WaitKind | None, expected: tuple[WaitKind, bool]
+) -> None:
+    """It sleeps, and has a file open that a peer has locked: it may do so for another reason."""
+    polls = Wait(WaitKind.PEER, "/x.db, locked by rank 0", since_s=1.0, polled=True)
+    found = merged(polls, StackWait(5.0, kind, "library", "p", own=kind is None))
+    assert found is not None
+    assert (found.kind, found.polled) == expected
+
+
 def test_frames_read_before_the_wait_began_say_nothing_of_it() -> None:
     call = Wait(WaitKind.UNKNOWN, FUTEX, since_s=6.0)
     assert merged(call, StackWait(5.0, WaitKind.LOCK, place="p")) is call

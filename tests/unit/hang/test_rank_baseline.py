@@ -9,6 +9,7 @@ from holdfast.hang.pipeline import rank_baseline
 from holdfast.hang.pipeline.features import GpuLook, Motion, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.rank_baseline import Baseline
 from holdfast.hang.pipeline.samples import Family, GpuSample, ProcessSample, RankSample, State, TreeSample
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.tuning import Tuning
 
 T = Tuning()
@@ -37,6 +38,7 @@ class Rank:
         helper_cpu: float = 0.0,
         gpu: tuple[float, float, float, float] | None = None,
         step_s: float = STEP_S,
+        wait: Wait | None = None,
     ) -> RankFeatures:
         """``gpu``: utilisation, memory utilisation, watts, link bytes a second."""
         for _ in range(round(for_s / step_s)):
@@ -56,7 +58,8 @@ class Rank:
                 spawned=old.children.spawned + round(spawns * step_s),
             )
             helpers = TreeSample(cpu_s=old.helpers.cpu_s + helper_cpu * step_s)
-            self._take(RankSample(at_s, 3, process, None, children, helpers, self._gpu(at_s, step_s, gpu)))
+            sample = RankSample(at_s, 3, process, None, children, helpers, self._gpu(at_s, step_s, gpu))
+            self._take(replace(sample, wait=wait))
         return self.seen
 
     def _gpu(self, at_s: float, step_s: float, gpu: tuple[float, float, float, float] | None) -> GpuSample | None:
@@ -267,6 +270,17 @@ def test_a_rank_that_wakes_because_we_stop_it_has_not_moved() -> None:
             rank._take(replace(rank.sample, at_s=at_s, process=taken, paused_by_us=ours and woken))
         assert rank.seen.motion is Motion.BLOCKED
         assert (rank.seen.still_since_s == still.still_since_s) is ours
+
+
+def test_a_rank_that_only_asks_for_a_lock_again_does_not_move() -> None:
+    polls = Wait(WaitKind.PEER, "/x.db, locked by rank 0", since_s=200.0, polled=True)
+    rank = Rank()
+    rank.lives(200, switches=3, cpu=0.01)
+    assert rank.lives(2, switches=10, cpu=0.03, wait=replace(polls, since_s=202.0)).motion is Motion.STIRRING
+    seen = rank.lives(60, switches=10, cpu=0.03, wait=polls)
+    assert (seen.motion, seen.still_since_s) == (Motion.BLOCKED, 202.0)
+    seen = rank.lives(4, switches=3, cpu=0.01, wait=replace(polls, polled=False))
+    assert (seen.motion, seen.still_since_s) == (Motion.STIRRING, 266.0), "a message to a peer is movement"
 
 
 def test_a_first_reading_half_way_to_work_does_not_make_a_spin_look_like_work() -> None:

@@ -132,12 +132,16 @@ def parse_unix(data: bytes) -> Iterator[Unix]:
 
 
 class Lock(NamedTuple):
-    """A lock of a file that a process holds. ``waiting``: pids that wait for it. ``pid`` -1: not one process's."""
+    """A lock of a file that a process holds. ``waiting``: pids that wait for it. ``pid`` -1: not one process's.
+
+    ``shared``: for reading, so that others may hold it, too.
+    """
 
     pid: int
     # Major and minor of the device, and the inode, as /proc/locks prints them.
     file: tuple[int, int, int]
     waiting: tuple[int, ...] = ()
+    shared: bool = False
 
 
 def parse_locks(data: bytes) -> list[Lock]:
@@ -156,7 +160,7 @@ def parse_locks(data: bytes) -> list[Lock]:
         except ValueError:
             continue
         if not waits:
-            found[words[0]] = Lock(pid, file)
+            found[words[0]] = Lock(pid, file, shared=words[3] == b"READ")
         elif words[0] in found:
             held = found[words[0]]
             found[words[0]] = held._replace(waiting=(*held.waiting, pid))

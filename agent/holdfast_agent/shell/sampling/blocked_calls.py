@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
 from holdfast_agent.core.proc import descriptors, system_calls, waits
-from holdfast_agent.core.proc.descriptors import Link, Sort, Tcp
+from holdfast_agent.core.proc.descriptors import Link, Lock, Sort, Tcp
 from holdfast_agent.core.proc.proc_text import Call
 from holdfast_agent.core.proc.system_calls import Blocked, For, Limit, TimeForm
 from holdfast_agent.core.proc.waits import End, Gang
@@ -23,6 +23,8 @@ _MACHINE = os.uname().machine
 _EPOLLED_MOST = 64
 _FILES_MOST = 256
 _CHILDREN_MOST, _THREADS_MOST = 16, 32
+_POLL_S = 15.0
+"""Who asks for a lock again and again sleeps no longer in between."""
 ALIVE = (State.SLEEPING, State.DISK, State.RUNNING)
 
 
@@ -38,6 +40,8 @@ class Subject:
     call_s: float
     # The processes looked at for this wait, each once.
     looked: set[int]
+    # It has woken since the last look, and is in the same call again.
+    woke: bool = False
 
 
 class CallJudge:
@@ -47,6 +51,21 @@ class CallJudge:
         self._tables = tables
 
     def judge(self, turn: Turn, subject: Subject, call: Call, before: Wait | None) -> Wait:
+        """The wait of one blocked call; ``before`` is what the same thread waited for at the last look."""
+        found = self._judge(turn, subject, call, before)
+        left_s = (found.until_s or 0.0) - subject.call_s
+        if found == Wait(WaitKind.UNKNOWN, FUTEX):
+            sleeps = subject.woke
+        else:
+            sleeps = found.kind is WaitKind.SLEEP and not found.what and left_s <= _POLL_S
+        return (self._locked_file(turn, subject) if sleeps else None) or found
+
+    @staticmethod
+    def may_poll(call: Call) -> bool:
+        """Whether the call is one in which a thread passes the time until it asks for a lock again."""
+        return system_calls.blocked(call, _MACHINE).waits_for in (For.CLOCK, For.FUTEX)
+
+    def _judge(self, turn: Turn, subject: Subject, call: Call, before: Wait | None) -> Wait:
         member = subject.member
         if call.number < 0:
             # A page fault: of a file that is mapped, if it takes long.
@@ -66,9 +85,7 @@ class CallJudge:
             case For.CHILD:
                 return self._child(turn, subject, blocked.number)
             case For.CLOCK:
-                return self._locked_file(turn, subject) or Wait(
-                    WaitKind.SLEEP, until_s=self._until_s(turn, subject, blocked.limit)
-                )
+                return Wait(WaitKind.SLEEP, until_s=self._until_s(turn, subject, blocked.limit))
             case For.SIGNAL:
                 return Wait(WaitKind.SLEEP, "a signal", until_s=math.inf)
             case For.PATH:
@@ -235,7 +252,7 @@ class CallJudge:
             for thread in (*((0,) if main else ()), *member.read_threads(turn, _THREADS_MOST)):
                 call = member.read_call(turn, thread)
                 if isinstance(call, Call):
-                    yield self.judge(turn, subject, call, None)
+                    yield self.judge(turn, replace(subject, woke=False), call, None)
                 elif not thread:
                     yield Wait(WaitKind.RUNNING)
         except Gone:
@@ -262,19 +279,44 @@ class CallJudge:
     def _locked_file(self, turn: Turn, subject: Subject) -> Wait | None:
         """The file that a loop of sleeps waits for: one that it has open, and that another process has locked.
 
-        SQLite and others ask for a lock again and again instead of waiting for it.
+        SQLite and others ask for a lock again and again instead of waiting for it. Who reads a file keeps no other
+        reader waiting.
         """
-        own = subject.member.pid
-        locked = {lock.file[2]: lock for lock in self._tables.locks(turn) if lock.pid not in (own, -1)}
+        own, locks = subject.member.pid, self._tables.locks(turn)
+        writes = {lock.file for lock in locks if lock.pid == own and not lock.shared}
+        reads = {lock.file for lock in locks if lock.pid == own and lock.shared} - writes
+        others = [lock for lock in locks if lock.pid not in (own, -1)]
+        locked = [lock for lock in others if not (lock.shared and lock.file in reads)]
         if not locked:
             return None
+        # Of several that hold locks of one file a process of the job is named.
+        locked.sort(key=lambda lock: self._tables.member(subject.job, lock.pid) is None)
         for number, path in subject.member.read_files(turn, _FILES_MOST):
-            info = descriptors.parse_fdinfo(subject.member.read_table(turn, f"fdinfo/{number}", 4096))
-            lock = locked.get(info.inode)
-            if lock is not None and subject.member.read_device(turn, info.mount) == lock.file[:2]:
+            if (lock := _lock_of(turn, subject.member, number, locked)) is not None:
                 end = self._lock_holder(turn, subject, lock.pid, path)
-                return Wait(end.kind, end.what)
+                return Wait(end.kind, end.what, polled=self._tables.member(subject.job, lock.pid) is not None)
         return None
+
+    def locked_by_a_peer(self, turn: Turn, subject: Subject) -> Wait | None:
+        """The wait for a lock that another rank holds, of a process that opens the file for each try alone."""
+        for lock in self._tables.locks(turn):
+            holder = self._tables.member(subject.job, lock.pid)
+            if holder is None or lock.shared or holder.member is subject.member:
+                continue
+            end = self._held(turn, subject, [holder])
+            if end.kind is WaitKind.PEER:
+                files = holder.member.read_files(turn, _FILES_MOST)
+                path = next((path for fd, path in files if _lock_of(turn, holder.member, fd, [lock])), "a file")
+                return Wait(end.kind, f"{path}, locked by {end.what}", polled=True)
+        return None
+
+
+def _lock_of(turn: Turn, member: Member, number: int, locks: Sequence[Lock]) -> Lock | None:
+    """The first of these locks that is one of the file behind a descriptor; None where none is."""
+    info = descriptors.parse_fdinfo(member.read_table(turn, f"fdinfo/{number}", 4096))
+    near = [lock for lock in locks if lock.file[2] == info.inode]
+    device = member.read_device(turn, info.mount) if near else (0, 0)
+    return next((lock for lock in near if lock.file[:2] == device), None)
 
 
 def _end(wait: Wait) -> End:

@@ -24,16 +24,14 @@ from holdfast_agent.shell.sampling.tree import RankReading, Tree
 
 RECHECK_S = 10.0
 CHILD_RECHECK_S = 4.0
-"""A child goes on while its parent's call stays the same."""
+"""A child goes on, and a lock is released, while a call stays the same."""
 QUIET_SHARE = 0.02
 """A rank that uses less of a core is looked at: the share under which the detector calls it blocked."""
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_MACHINE = os.uname().machine
 LONGER, TURN_S = 1.1, 2.0
 """How much longer the sleeps of one loop may be than its first one, which is seen after it has begun."""
-_EPOLLED_MOST = 64
-_FILES_MOST = 256
-_CHILDREN_MOST, _THREADS_MOST = 16, 32
+POLL_SHARE = 0.2
+"""A rank that uses less of a core is asked whether it asks for a lock again and again: each time takes some CPU."""
 _WORDS = 120
 
 
@@ -57,13 +55,14 @@ class WaitReader:
         self._tables = tables
         self._calls = CallJudge(tables)
         self._seen: dict[int, _Seen] = {}
-        self._threads: dict[int, tuple[float, Wait | None]] = {}
+        # What frames have led to: when it was looked at, and the wait.
+        self._led: dict[int, tuple[float, Wait | None]] = {}
 
     def keep(self, pids: Iterable[int]) -> None:
         """Forget all processes but these."""
         for pid in self._seen.keys() - set(pids):
             del self._seen[pid]
-            self._threads.pop(pid, None)
+            self._led.pop(pid, None)
             self._tables.forget(pid)
 
     def read(
@@ -88,15 +87,18 @@ class WaitReader:
         if reading.paused_by_us:
             return before.wait if before else None
         ticks, switches = member.stat.own_ticks, process.main_switches
-        if before is None or not _quiet(before, ticks, now_s):
+        if before is None or _used_share(before, ticks, now_s) >= POLL_SHARE:
             self._seen[pid] = _Seen(now_s, ticks, switches=switches)
             return None
         subject = Subject(job, tree, member, gang, now_s, now_s, set())
         try:
-            seen = self._look(turn, subject, before, switches)
+            quiet = _used_share(before, ticks, now_s) < QUIET_SHARE
+            seen = self._look(turn, subject, before, switches, quiet=quiet)
             self._seen[pid] = seen
             if seen.wait is not None and seen.wait.what == FUTEX and stack is not None and stack.own:
                 return self._beside(turn, subject, seen.wait)
+            if seen.wait is not None and seen.wait.kind is WaitKind.SLEEP and stack is not None and stack.asks:
+                return self._asking(turn, subject, seen.wait)
         except Gone:
             return None
         return seen.wait
@@ -104,20 +106,33 @@ class WaitReader:
     def _beside(self, turn: Turn, subject: Subject, wait: Wait) -> Wait:
         """The wait of another thread, if something outside the job can end that; else the main thread's own."""
         pid = subject.member.pid
-        judged_s, found = self._threads.get(pid, (-RECHECK_S, None))
+        judged_s, found = self._led.get(pid, (-RECHECK_S, None))
         if subject.now_s - judged_s >= RECHECK_S:
             waits_below = self._calls.below(turn, subject, main=False)
             outside = (one for one in waits_below if one.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON))
             found = next(outside, None)
-            self._threads[pid] = subject.now_s, found
+            self._led[pid] = subject.now_s, found
         return (
             wait if found is None else replace(wait, kind=found.kind, what=f"{_clipped(found.what)}, in a thread")
         )
 
-    def _look(self, turn: Turn, subject: Subject, before: _Seen, switches: int | None) -> _Seen:
+    def _asking(self, turn: Turn, subject: Subject, wait: Wait) -> Wait:
+        """The wait for a peer that holds a file lock, where the frames say that the rank asks for one; else its own."""
+        pid = subject.member.pid
+        judged_s, found = self._led.get(pid, (-RECHECK_S, None))
+        if subject.now_s - judged_s >= CHILD_RECHECK_S:
+            found = self._calls.locked_by_a_peer(turn, subject)
+            self._led[pid] = subject.now_s, found
+        return wait if found is None else replace(found, what=_clipped(found.what), since_s=wait.since_s)
+
+    def _look(self, turn: Turn, subject: Subject, before: _Seen, switches: int | None, *, quiet: bool) -> _Seen:
+        """The newest look. Of a rank that uses some CPU only a lock is seen that it polls."""
         member, now_s = subject.member, subject.now_s
         seen = replace(before, at_s=now_s, ticks=member.stat.own_ticks, switches=switches)
         call = member.read_call(turn)
+        polled = before.wait is not None and before.wait.polled
+        if not quiet and not (polled if isinstance(call, str) else self._calls.may_poll(call)):
+            return _Seen(now_s, seen.ticks, switches=switches)
         if isinstance(call, str):
             # Just awake: between two waits of a loop the last one is what it does.
             wait = before.wait or Wait(WaitKind.RUNNING, since_s=now_s)
@@ -129,10 +144,15 @@ class WaitReader:
         call_s = before.call_s if same and switches == before.switches else now_s
         # A loop of sleeps sleeps until another time after each wake-up.
         slept = before.wait is not None and before.wait.kind is WaitKind.SLEEP and call_s != before.call_s
-        recheck_s = CHILD_RECHECK_S if before.wait and before.wait.kind is WaitKind.CHILD else RECHECK_S
+        recheck_s = RECHECK_S
+        if before.wait is not None and (polled or before.wait.kind is WaitKind.CHILD):
+            recheck_s = CHILD_RECHECK_S
         if same and before.wait is not None and not slept and now_s - before.judged_s < recheck_s:
             return replace(seen, call_s=call_s)
-        found = self._calls.judge(turn, replace(subject, call_s=call_s), call, before.wait)
+        woke = same and switches != before.switches
+        found = self._calls.judge(turn, replace(subject, call_s=call_s, woke=woke), call, before.wait)
+        if not quiet and not found.polled:
+            return _Seen(now_s, seen.ticks, switches=switches)
         found = replace(found, what=_clipped(found.what))
         # Of a child's sleep it isn't known when it began.
         began_s = now_s if found.what else call_s
@@ -140,10 +160,10 @@ class WaitReader:
         return replace(seen, key=key, call_s=call_s, judged_s=now_s, wait=wait)
 
 
-def _quiet(before: _Seen, ticks: int, now_s: float) -> bool:
-    """Whether it used hardly any CPU since the look before; one tick of the clock is no use."""
+def _used_share(before: _Seen, ticks: int, now_s: float) -> float:
+    """The share of a core that it has used since the look before; one tick of the clock is no use."""
     grown = ticks - before.ticks
-    return grown <= 1 or grown * _TICK_S < QUIET_SHARE * (now_s - before.at_s)
+    return 0.0 if grown <= 1 else grown * _TICK_S / max(now_s - before.at_s, _TICK_S)
 
 
 def _since(wait: Wait, before: Wait | None, now_s: float) -> Wait:

@@ -64,6 +64,7 @@ _FOR_THREADS = frozenset(
         *(("concurrent", name) for name in ("result", "wait", "as_completed", "result_iterator")),
     }
 )
+_LOCKS = re.compile(r"filelock/|portalocker/|fasteners/")
 _IN_A_THREAD = "served by a thread"
 _LONG_SLEEP_S = 600.0
 """Nothing that trains sleeps for so long; the main thread of a server does."""
@@ -82,6 +83,8 @@ class StackWait:
     own: bool = False
     # A thread serves requests.
     serves: bool = False
+    # The main thread asks for a file lock, by a library that opens the file for each try alone.
+    asks: bool = False
 
 
 def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
@@ -106,7 +109,8 @@ def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
         kind, what = WaitKind.REQUEST, _IN_A_THREAD
     if not what and any(frame.function in _AT_EXIT for frame in main.frames):
         what = "a thread that keeps it from ending"
-    return StackWait(at_s, kind, what, place(main.frames), own, serves)
+    asks = kind is WaitKind.FILE and any(_LOCKS.match(frame.module) for frame in main.frames)
+    return StackWait(at_s, kind, what, place(main.frames), own, serves, asks)
 
 
 def kind_of(frames: Sequence[Frame]) -> WaitKind | None:
@@ -175,7 +179,10 @@ def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
         return Wait(stack.kind or WaitKind.RUNNING, stack.what, None, stack.place)
     placed = replace(call, place=stack.place)
     if stack.kind in (WaitKind.PERSON, WaitKind.PEER) and stack.kind is not call.kind:
-        return replace(placed, kind=stack.kind, what=stack.what)
+        return replace(placed, kind=stack.kind, what=stack.what, polled=False)
+    if call.polled and stack.kind in (WaitKind.CHILD, WaitKind.OUTSIDE, WaitKind.REQUEST):
+        # It has a file open that a peer has locked, and sleeps for another reason.
+        return replace(placed, kind=stack.kind, what=stack.what, polled=False)
     if call.kind not in BY_CALL or (stack.kind is WaitKind.CHILD and call.kind is WaitKind.SLEEP and call.what):
         # A child that sleeps is what a wait for it shows, too.
         return placed

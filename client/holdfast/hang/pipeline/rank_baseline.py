@@ -98,10 +98,10 @@ def _with_motion(
     child_share = _rate(sample.children.cpu_s, base.sample.children.cpu_s, elapsed_s)
     switches = _switches(process, before, elapsed_s)
     base = _note_work(base, sample, process, before, tuning)
-    # What wakes because we stop it, to read its C frames, doesn't move.
+    # What wakes because we stop it, to read its C frames, doesn't move; nor does what only asks for a lock again.
     ours = sample.paused_by_us or base.sample.paused_by_us
     stirs = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
-    stirred = stirs and not ours
+    stirred = stirs and not ours and not _polls(base, sample)
     motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
     helpers_s = _helpers_worked(base, sample, elapsed_s, tuning)
     base = _note_motion(base, sample, motion, switches, helpers_s, stirred=stirred)
@@ -118,6 +118,12 @@ def _switches(process: ProcessSample, before: ProcessSample, elapsed_s: float) -
     if process.main_switches is None or before.main_switches is None:
         return None
     return _rate(process.main_switches, before.main_switches, elapsed_s)
+
+
+def _polls(base: Baseline, sample: RankSample) -> bool:
+    """Whether the rank has asked again and again, since the sample before, for a lock that another process holds."""
+    wait = sample.wait
+    return wait is not None and wait.polled and wait.since_s is not None and wait.since_s <= base.sample.at_s
 
 
 def _wakes(base: Baseline, switches: float | None, tuning: Tuning) -> bool:

@@ -52,3 +52,5 @@ class Wait:
     # SLEEP alone: when the clock ends it, and of a loop of sleeps the first; infinite for a sleep without an end, None
     # where it can't be read.
     until_s: float | None = None
+    # It wakes now and then to ask for a lock that another process of the job holds: no wake-up of these is a movement.
+    polled: bool = False

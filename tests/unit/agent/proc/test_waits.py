@@ -102,7 +102,7 @@ def test_locks_and_who_waits_for_them() -> None:
         b"1: FLOCK  ADVISORY  WRITE 10 08:01:123 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 11 08:01:123 0 EOF\n"
         b"2: POSIX  ADVISORY  READ 12 fd:10:9 128 128\n3: LEASE ACTIVE\n"
     )
-    assert descriptors.parse_locks(text) == [Lock(10, (8, 1, 123), (11,)), Lock(12, (0xFD, 0x10, 9))]
+    assert descriptors.parse_locks(text) == [Lock(10, (8, 1, 123), (11,)), Lock(12, (0xFD, 0x10, 9), shared=True)]
 
 
 def test_fdinfo() -> None:
